@@ -1,4 +1,4 @@
-"""What ADK's rules for artifacts say, of every service alike: in memory, in a folder and in an object store."""
+"""ADK's rules for artifacts hold in memory, in a folder and in an object store."""
 
 import asyncio
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ TEXT = types.Part.from_text(text="hello")
 def service(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[BaseArtifactService]:
-    """A service that has nothing yet."""
+    """Return an empty service."""
     match request.param:
         case "in memory":
             yield InMemoryArtifactService()
@@ -37,7 +37,7 @@ def service(
 
 
 async def test_versions_count_from_zero(service: BaseArtifactService) -> None:
-    """And the latest is what is loaded unless another is named."""
+    """Versions count from zero, and the latest is loaded by default."""
     for text in ("a", "b", "c"):
         part = types.Part.from_text(text=text)
         assert await service.save_artifact(**WHERE, filename="f", artifact=part) == "abc".index(text)
@@ -48,14 +48,14 @@ async def test_versions_count_from_zero(service: BaseArtifactService) -> None:
 
 @pytest.mark.parametrize("version", [-1, 1, 10**20])
 async def test_a_version_that_is_not_there_is_none(service: BaseArtifactService, version: int) -> None:
-    """Below and above, the content and what is known of it."""
+    """The content and the metadata of a missing version are None."""
     await service.save_artifact(**WHERE, filename="f", artifact=TEXT)
     assert await service.load_artifact(**WHERE, filename="f", version=version) is None
     assert await service.get_artifact_version(**WHERE, filename="f", version=version) is None
 
 
 async def test_an_artifact_that_is_not_there_is_none(service: BaseArtifactService) -> None:
-    """Nothing raises; deleting it neither."""
+    """Reading or deleting a missing artifact raises nothing."""
     assert await service.load_artifact(**WHERE, filename="f") is None
     assert await service.get_artifact_version(**WHERE, filename="f") is None
     assert await service.list_versions(**WHERE, filename="f") == []
@@ -65,7 +65,7 @@ async def test_an_artifact_that_is_not_there_is_none(service: BaseArtifactServic
 
 
 async def test_user_artifacts_are_shared_by_the_sessions_of_the_user(service: BaseArtifactService) -> None:
-    """They keep their prefix in listings, which are sorted; a listing without a session has only them."""
+    """User artifacts keep their prefix in sorted listings; a listing without a session has only them."""
     for name in ("z.txt", "user:logo.png", "a.txt"):
         await service.save_artifact(**WHERE, filename=name, artifact=TEXT)
     other = {**WHERE, "session_id": "s2"}
@@ -78,7 +78,7 @@ async def test_user_artifacts_are_shared_by_the_sessions_of_the_user(service: Ba
 
 @pytest.mark.parametrize("other", [{"session_id": "s2"}, {"user_id": "bob"}, {"app_name": "bank"}])
 async def test_others_see_nothing(service: BaseArtifactService, other: dict[str, str]) -> None:
-    """Neither another session, nor another user, nor another app; of what is the user's, another session does."""
+    """Other users and apps see nothing, and other sessions see only user artifacts."""
     await service.save_artifact(**WHERE, filename="f", artifact=TEXT)
     await service.save_artifact(**WHERE, filename="user:g", artifact=TEXT)
     reader: dict[str, Any] = {**WHERE, **other}
@@ -89,7 +89,7 @@ async def test_others_see_nothing(service: BaseArtifactService, other: dict[str,
 
 
 async def test_the_artifacts_of_a_session_are_deleted_together(service: BaseArtifactService) -> None:
-    """Whatever their names and versions; those of the user and of other sessions stay."""
+    """All names and versions of a session are deleted; those of the user and of other sessions stay."""
     long = "n" * 300
     for filename in ("a/b", "a/b", "..", "user", long, "user:shared"):
         await service.save_artifact(**WHERE, filename=filename, artifact=TEXT)
@@ -103,7 +103,7 @@ async def test_the_artifacts_of_a_session_are_deleted_together(service: BaseArti
 
 
 async def test_after_a_deletion_versions_start_again(service: BaseArtifactService) -> None:
-    """And the artifact of the same name of another session is still there."""
+    """Versions start at zero again, and the artifact of another session stays."""
     other = {**WHERE, "session_id": "s2"}
     for where in (WHERE, WHERE, other):
         await service.save_artifact(**where, filename="f", artifact=TEXT)
@@ -129,7 +129,7 @@ async def test_after_a_deletion_versions_start_again(service: BaseArtifactServic
     ids=["text", "empty text", "thought", "bytes", "no bytes", "named bytes", "promised bytes", "file"],
 )
 async def test_a_part_comes_back_as_it_was(service: BaseArtifactService, part: types.Part, mime_type: str) -> None:
-    """All its fields, whatever carries the content; and its type is known."""
+    """A loaded Part has all its fields, and the type of its content is known."""
     await service.save_artifact(**WHERE, filename="f", artifact=part)
     assert await service.load_artifact(**WHERE, filename="f") == part
     about = await service.get_artifact_version(**WHERE, filename="f")
@@ -138,7 +138,7 @@ async def test_a_part_comes_back_as_it_was(service: BaseArtifactService, part: t
 
 
 async def test_a_part_may_be_given_as_a_dictionary(service: BaseArtifactService) -> None:
-    """In either case style, as clients send it."""
+    """Dictionaries in either case style are accepted."""
     for blob in (
         {"inlineData": {"mimeType": "a/b", "data": "eA=="}},
         {"inline_data": {"mime_type": "a/b", "data": b"x"}},
@@ -148,7 +148,7 @@ async def test_a_part_may_be_given_as_a_dictionary(service: BaseArtifactService)
 
 
 async def test_what_is_known_of_the_versions(service: BaseArtifactService) -> None:
-    """Number, address, metadata, time and type of each."""
+    """Every version has a number, a URI, metadata, a time and a type."""
     await service.save_artifact(**WHERE, filename="f", artifact=TEXT, custom_metadata={"by": {"name": "ann"}})
     await service.save_artifact(**WHERE, filename="f", artifact=TEXT)
     first, second = await service.list_artifact_versions(**WHERE, filename="f")
@@ -167,7 +167,7 @@ async def test_what_is_known_of_the_versions(service: BaseArtifactService) -> No
 
 
 async def test_what_was_saved_is_a_copy(service: BaseArtifactService) -> None:
-    """Changing the Part or its metadata afterwards changes nothing."""
+    """Later changes of the Part or its metadata have no effect."""
     part, metadata = types.Part.from_text(text="before"), {"tags": ["a"]}
     await service.save_artifact(**WHERE, filename="f", artifact=part, custom_metadata=metadata)
     part.text = "after"
@@ -180,27 +180,27 @@ async def test_what_was_saved_is_a_copy(service: BaseArtifactService) -> None:
 
 @pytest.mark.parametrize("part", [types.Part(), types.Part(function_call=types.FunctionCall(name="f"))])
 async def test_a_part_that_holds_nothing_to_keep_is_refused(service: BaseArtifactService, part: types.Part) -> None:
-    """With ADK's text, and nothing is saved."""
+    """A Part without content is refused with ADK's text, and nothing is saved."""
     with pytest.raises(InputValidationError, match=r"^Not supported artifact type\.$"):
         await service.save_artifact(**WHERE, filename="f", artifact=part)
     assert await service.list_artifact_keys(**WHERE) == []
 
 
 async def test_what_is_no_part_is_refused(service: BaseArtifactService) -> None:
-    """The message says how to make one."""
+    """The error for other types names the way to create a Part."""
     with pytest.raises(InputValidationError, match=r"not str; use types\.Part\.from_text"):
         await service.save_artifact(**WHERE, filename="f", artifact="hello")  # type: ignore[arg-type]  # the point
 
 
 async def test_metadata_that_is_not_json_is_refused(service: BaseArtifactService) -> None:
-    """Before anything is written."""
+    """Invalid metadata is refused before anything is written."""
     with pytest.raises(NotJson):
         await service.save_artifact(**WHERE, filename="f", artifact=TEXT, custom_metadata={"when": object()})
     assert await service.list_artifact_keys(**WHERE) == []
 
 
 async def test_a_session_artifact_needs_a_session(service: BaseArtifactService) -> None:
-    """For every method that takes a name, with ADK's text."""
+    """Every method with a name refuses a session artifact without a session, with ADK's text."""
     where: dict[str, Any] = {"app_name": "shop", "user_id": "ann", "filename": "f"}
     for asked in (
         service.save_artifact(**where, artifact=TEXT),
@@ -215,7 +215,7 @@ async def test_a_session_artifact_needs_a_session(service: BaseArtifactService) 
 
 
 async def test_concurrent_savers_get_versions_of_their_own(service: BaseArtifactService) -> None:
-    """Forty at a time: forty versions, and each number holds what its saver saved."""
+    """Forty concurrent saves create forty versions, each with its own content."""
 
     async def save(number: int) -> tuple[int, int]:
         part = types.Part.from_text(text=str(number))
@@ -229,7 +229,7 @@ async def test_concurrent_savers_get_versions_of_their_own(service: BaseArtifact
 
 
 async def test_the_same_save_counts_once_under_one_key(service: BaseArtifactService) -> None:
-    """A repetition gets the first one's version, also when others saved since; other content is a new version."""
+    """A repeated save returns the version of the first one; other content creates a new version."""
     once: dict[str, Any] = {**WHERE, "filename": "f", "idempotency_key": "call-1"}
     other = types.Part.from_text(text="other")
     assert await service.save_artifact_once(**once, artifact=TEXT) == 0
@@ -244,21 +244,21 @@ async def test_the_same_save_counts_once_under_one_key(service: BaseArtifactServ
 
 
 async def test_the_same_save_at_the_same_time_counts_once(service: BaseArtifactService) -> None:
-    """As when a call is repeated while its first attempt, thought to be lost, still goes on."""
+    """Two concurrent attempts of one call create one version."""
     once: dict[str, Any] = {**WHERE, "filename": "f", "artifact": TEXT, "idempotency_key": "call-1"}
     await service.save_artifact(**WHERE, filename="f", artifact=TEXT)
     assert await asyncio.gather(*(service.save_artifact_once(**once) for _ in range(2))) == [1, 1]
 
 
 def reference(name: str, version: int = 0, *, session: str | None = "s1", user: str = "ann") -> types.Part:
-    """Return a Part that stands for another artifact."""
+    """Return a Part that refers to another artifact."""
     place = f"/sessions/{session}" if session else ""
     uri = f"artifact://apps/shop/users/{user}{place}/artifacts/{name}/versions/{version}"
     return types.Part.from_uri(file_uri=uri, mime_type="a/b")
 
 
 async def test_a_reference_loads_what_it_stands_for(service: BaseArtifactService) -> None:
-    """Of the session or of the user; its own type is not known."""
+    """A reference loads the artifact of the session or user; its own type is unknown."""
     await service.save_artifact(**WHERE, filename="real/name", artifact=TEXT)
     await service.save_artifact(**WHERE, filename="user:real", artifact=TEXT)
     await service.save_artifact(**WHERE, filename="alias", artifact=reference("real/name"))
@@ -280,13 +280,13 @@ async def test_a_reference_loads_what_it_stands_for(service: BaseArtifactService
     ids=["user", "session", "form"],
 )
 async def test_a_reference_leads_nowhere_else(service: BaseArtifactService, part: types.Part, problem: str) -> None:
-    """It is refused when it is saved."""
+    """A reference to another scope is refused when it is saved."""
     with pytest.raises(InputValidationError, match=problem):
         await service.save_artifact(**WHERE, filename="f", artifact=part)
 
 
 async def test_references_in_a_circle_end(service: BaseArtifactService) -> None:
-    """With an error, as in ADK."""
+    """A circle of references ends with ADK's error."""
     await service.save_artifact(**WHERE, filename="f", artifact=reference("f"))
     with pytest.raises(InputValidationError, match="maximum recursion depth"):
         await service.load_artifact(**WHERE, filename="f")

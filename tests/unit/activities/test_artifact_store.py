@@ -1,4 +1,4 @@
-"""What only the object store has to promise: where things are kept, and what processes may do at the same time."""
+"""The object store has safe paths, and supports concurrent processes."""
 
 import asyncio
 import json
@@ -66,12 +66,12 @@ names = st.one_of(
 
 
 def folder_of(path: Path) -> ObjectStoreArtifactService:
-    """Return a service that keeps artifacts in a folder."""
+    """Return a service over a folder."""
     return ObjectStoreArtifactService(path / "artifacts")
 
 
 def files_below(path: Path) -> list[Path]:
-    """Return all files below a folder, and links if there were any."""
+    """Return all files and links below a folder."""
     return sorted(found for found in path.rglob("*") if not found.is_dir())
 
 
@@ -107,13 +107,13 @@ def test_hostile_names_stay_apart_and_inside(saved: list[tuple[str, str, str, st
 
 
 async def test_a_name_that_is_not_unicode_is_refused(tmp_path: Path) -> None:
-    """It could not be recorded later."""
+    """A name that cannot be recorded is refused."""
     with pytest.raises(InputValidationError, match="lone surrogate"):
         await folder_of(tmp_path).save_artifact(**WHERE, filename="\ud800", artifact=types.Part(text="x"))
 
 
 async def test_the_folder_is_made_when_it_is_needed(tmp_path: Path) -> None:
-    """A worker whose tools keep nothing leaves nothing behind."""
+    """A worker that saves nothing creates no folder."""
     service = folder_of(tmp_path)
     assert files_below(tmp_path) == []
     await service.save_artifact(**WHERE, filename="f", artifact=types.Part(text="x"))
@@ -121,7 +121,7 @@ async def test_the_folder_is_made_when_it_is_needed(tmp_path: Path) -> None:
 
 
 async def test_the_canonical_uri_is_a_file_with_the_content(tmp_path: Path) -> None:
-    """And it keeps the ending of its name, so that it can be opened."""
+    """The URI leads to a file with the content and the suffix of the name."""
     service = folder_of(tmp_path)
     part = types.Part.from_bytes(data=b"%PDF", mime_type="application/pdf")
     await service.save_artifact(**WHERE, filename="Bericht für Ann.pdf", artifact=part)
@@ -133,14 +133,14 @@ async def test_the_canonical_uri_is_a_file_with_the_content(tmp_path: Path) -> N
 
 
 async def test_what_was_saved_is_there_for_the_next_process(tmp_path: Path) -> None:
-    """Also when the folder is given as a URL."""
+    """The folder can also be given as a URL."""
     await folder_of(tmp_path).save_artifact(**WHERE, filename="f", artifact=types.Part(text="x"))
     url = (tmp_path / "artifacts").as_uri()
     assert await ObjectStoreArtifactService(url).load_artifact(**WHERE, filename="f") == types.Part(text="x")
 
 
 def test_processes_that_save_at_the_same_time_get_versions_of_their_own(tmp_path: Path) -> None:
-    """Two processes, twenty savers each."""
+    """Two processes with twenty concurrent saves each create forty versions."""
     code = """
 import asyncio, json, sys
 from google.genai.types import Part
@@ -170,7 +170,7 @@ print(json.dumps(asyncio.run(main())))
 
 
 async def test_a_content_without_its_record_is_no_version(tmp_path: Path) -> None:
-    """As a process leaves it that is killed between the two; the next save of that call goes on from there."""
+    """Content of a killed process is not a version; the next save of the call completes it."""
     service = folder_of(tmp_path)
     once: dict[str, Any] = {**WHERE, "filename": "f", "artifact": types.Part(text="x"), "idempotency_key": "call"}
     await service.save_artifact_once(**once)
@@ -183,7 +183,7 @@ async def test_a_content_without_its_record_is_no_version(tmp_path: Path) -> Non
 
 
 async def test_deletion_leaves_no_content_behind(tmp_path: Path) -> None:
-    """Also such as lost its record long ago, but not what may be being saved just now."""
+    """Deletion removes old content without a record, but not content of a running save."""
     service = folder_of(tmp_path)
     for _ in range(3):
         await service.save_artifact(**WHERE, filename="f", artifact=types.Part(text="x"))
@@ -196,7 +196,7 @@ async def test_deletion_leaves_no_content_behind(tmp_path: Path) -> None:
 
 
 async def test_an_answer_that_was_lost_makes_no_second_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client repeats the request, is told that the version is there, and finds that it is its own."""
+    """If a response is lost and the client retries, the save recognizes its own version."""
     with object_server() as server:
         for name, value in server.environment.items():
             monkeypatch.setenv(name, value)
@@ -212,7 +212,7 @@ async def test_an_answer_that_was_lost_makes_no_second_version(monkeypatch: pyte
 
 @pytest.mark.parametrize("url", ["ftp://key:hidden@host/x", "az://container/x", "s3:///"])
 def test_a_url_that_cannot_work_is_refused_at_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that the worker does not start; and what may be a password in it is not repeated."""
+    """An unusable URL fails when the service is created, and the error contains no password."""
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
     with pytest.raises(StoreFailed) as caught:
         ObjectStoreArtifactService(url)
@@ -220,7 +220,7 @@ def test_a_url_that_cannot_work_is_refused_at_once(url: str, monkeypatch: pytest
 
 
 async def test_a_store_that_fails_says_where(tmp_path: Path) -> None:
-    """In one line that names the place."""
+    """The error names the store in one line."""
     (tmp_path / "artifacts").write_text("a file where the folder should be")
     with pytest.raises(StoreFailed, match=r"The store at file://.*/artifacts failed: ") as caught:
         await folder_of(tmp_path).save_artifact(**WHERE, filename="f", artifact=types.Part(text="x"))

@@ -1,4 +1,4 @@
-"""Stores of credentials: what they keep, whom they keep waiting, and what can be read without them."""
+"""Credential stores: contents, locks between users, and data that is readable without a key."""
 
 import base64
 import logging
@@ -36,7 +36,7 @@ OTHER_KEY = base64.urlsafe_b64encode(bytes(32)).decode()
 
 
 class DictKeyring(keyring.backend.KeyringBackend):
-    """A keyring of the real library whose entries live in memory."""
+    """A keyring of the real library with entries in memory."""
 
     priority = 1
 
@@ -60,13 +60,13 @@ class DictKeyring(keyring.backend.KeyringBackend):
 
 @pytest.fixture(autouse=True)
 def no_key_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests that want one set it."""
+    """Remove the key from the environment."""
     monkeypatch.delenv(KEY_VARIABLE, raising=False)
 
 
 @pytest.fixture(params=["memory", "file", "keyring"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> CredentialStore:
-    """Each kind of store."""
+    """Return a store of each kind."""
     kinds: dict[str, Callable[[], CredentialStore]] = {
         "memory": InMemoryCredentialService,
         "file": lambda: EncryptedFileCredentialService(tmp_path / "deep" / "credentials"),
@@ -76,23 +76,23 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> CredentialStore:
 
 
 def context(user: str = "ann", app: str = "desk") -> ToolContext:
-    """Return a context of some user of some application."""
+    """Return the context of a user of an app."""
     return ToolContext(session=Session(id="s", app_name=app, user_id=user))
 
 
 def config(key: str = "crm") -> AuthConfig:
-    """Return a configuration under a key."""
+    """Return a configuration with a key."""
     return AuthConfig(auth_scheme=APIKey(in_=APIKeyIn.header, name="X-Key"), credential_key=key)
 
 
 def given(value: str, key: str = "crm") -> AuthConfig:
-    """Return a configuration with what a user gave."""
+    """Return a configuration with a user's credential."""
     credential = AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key=value)
     return config(key).model_copy(update={"exchanged_auth_credential": credential})
 
 
 async def test_what_was_saved_is_loaded(store: CredentialStore) -> None:
-    """The same credential, and the latest one."""
+    """The latest credential is loaded unchanged."""
     assert await store.load_credential(config(), context()) is None
     await store.save_credential(given("first"), context())
     await store.save_credential(given("second"), context())
@@ -108,7 +108,7 @@ async def test_what_was_saved_is_loaded(store: CredentialStore) -> None:
 async def test_each_user_application_and_key_has_a_credential_of_its_own(
     store: CredentialStore, other: tuple[ToolContext, str]
 ) -> None:
-    """Nobody is given another's."""
+    """A credential is never loaded for another user, app or key."""
     await store.save_credential(given("mine"), context())
     who, key = other
     assert await store.load_credential(config(key), who) is None
@@ -116,14 +116,14 @@ async def test_each_user_application_and_key_has_a_credential_of_its_own(
 
 @pytest.mark.parametrize("names", [("a", "b:c"), ("a:b", "c"), ("a\0b", "c"), ("ä" * 500, "\n")])
 def test_names_of_any_text_stay_apart(store: CredentialStore, names: tuple[str, str]) -> None:
-    """However they would run together when joined."""
+    """Names that are equal when joined still have different credentials."""
     store.write(("x", *names), "one")
     store.write(("x", "".join(names)), "two")
     assert store.read(("x", *names)) == "one"
 
 
 def test_what_is_removed_or_expired_is_gone(store: CredentialStore) -> None:
-    """And removing what is not there is no error."""
+    """Removed and expired credentials are gone, and removing a missing one raises nothing."""
     store.write(("a",), "text")
     store.write(("a",), None)
     store.write(("a",), None)
@@ -133,7 +133,7 @@ def test_what_is_removed_or_expired_is_gone(store: CredentialStore) -> None:
 
 
 def test_whoever_holds_a_place_keeps_others_waiting(store: CredentialStore) -> None:
-    """Threads that add to a number one after the other lose no addition."""
+    """Threads that increment a number under the lock lose no increment."""
     store.write(("n",), "0")
 
     def add() -> None:
@@ -150,7 +150,7 @@ def test_whoever_holds_a_place_keeps_others_waiting(store: CredentialStore) -> N
 
 
 def test_a_place_is_free_again_after_an_error(store: CredentialStore) -> None:
-    """Whoever held it and failed keeps nobody waiting."""
+    """An error releases the lock."""
     with pytest.raises(ZeroDivisionError), store.held(("n",)):
         _ = 1 // 0
     with store.held(("n",)):
@@ -158,7 +158,7 @@ def test_a_place_is_free_again_after_an_error(store: CredentialStore) -> None:
 
 
 def test_processes_share_a_file_and_wait_for_one_another(tmp_path: Path) -> None:
-    """Several at once, the first use included, lose no addition."""
+    """Concurrent processes lose no increment, even when they create the file."""
     program = (
         "import sys; from waystation.auth.credential_service import EncryptedFileCredentialService as S\n"
         "store = S(sys.argv[1])\n"
@@ -173,14 +173,14 @@ def test_processes_share_a_file_and_wait_for_one_another(tmp_path: Path) -> None
 
 
 def files_of(path: Path) -> Iterator[bytes]:
-    """Yield what every file beside a store holds, the key's file left out."""
+    """Yield the contents of all files of a store except the key file."""
     for file in path.parent.iterdir():
         if file.suffix != ".key":
             yield file.read_bytes()
 
 
 async def test_a_file_tells_nothing_without_its_key(tmp_path: Path) -> None:
-    """Neither the secret nor whose it is, nor after it was replaced or removed."""
+    """The file reveals neither secrets nor users, even after a replacement or removal."""
     path = tmp_path / "credentials"
     store = EncryptedFileCredentialService(path)
     await store.save_credential(given(CANARY, key="crm-of-acme"), context(user="ann@acme.example"))
@@ -193,7 +193,7 @@ async def test_a_file_tells_nothing_without_its_key(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="file modes")
 def test_a_file_and_its_key_are_their_owners_alone(tmp_path: Path) -> None:
-    """Made so, not changed afterwards; a key that others can read is refused."""
+    """Files are created with private modes, and a key that others can read is refused."""
     store = EncryptedFileCredentialService(tmp_path / "own" / "credentials")
     store.write(("a",), "text")
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "own").iterdir()}
@@ -205,13 +205,13 @@ def test_a_file_and_its_key_are_their_owners_alone(tmp_path: Path) -> None:
 
 
 def test_nothing_is_made_before_it_is_used(tmp_path: Path) -> None:
-    """A worker whose tools need no credential leaves no file behind."""
+    """A worker whose tools need no credential creates no file."""
     EncryptedFileCredentialService(tmp_path / "deep" / "credentials")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_key_of_the_environment_goes_before_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then no key is written anywhere."""
+    """With a key in the environment, no key file is written."""
     monkeypatch.setenv(KEY_VARIABLE, KEY)
     path = tmp_path / "credentials"
     EncryptedFileCredentialService(path).write(("a",), "text")
@@ -221,7 +221,7 @@ def test_the_key_of_the_environment_goes_before_a_file(tmp_path: Path, monkeypat
 
 
 def test_another_key_is_refused_and_harms_nothing(tmp_path: Path) -> None:
-    """The message says what to do."""
+    """A wrong key is refused with a remedy and changes nothing."""
     path = tmp_path / "credentials"
     EncryptedFileCredentialService(path, key=KEY).write(("a",), "text")
     with pytest.raises(CredentialStoreError, match="written with another key"):
@@ -233,7 +233,7 @@ def test_another_key_is_refused_and_harms_nothing(tmp_path: Path) -> None:
 def test_what_is_no_key_is_refused_without_being_quoted(
     tmp_path: Path, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the command that makes one."""
+    """An invalid key is refused with the command that creates one, and is not quoted."""
     monkeypatch.setenv(KEY_VARIABLE, key)
     with pytest.raises(CredentialStoreError, match="openssl rand -base64 32") as caught:
         EncryptedFileCredentialService(tmp_path / "credentials").read(("a",))
@@ -241,7 +241,7 @@ def test_what_is_no_key_is_refused_without_being_quoted(
 
 
 def test_entries_cannot_be_exchanged(tmp_path: Path) -> None:
-    """Whoever can write the file cannot give one user another's credential, only damage it."""
+    """A writer of the file can damage credentials, but not assign them to another user."""
     store = EncryptedFileCredentialService(tmp_path / "credentials", key=KEY)
     store.write(("ann",), "hers")
     store.write(("bob",), "his")
@@ -258,7 +258,7 @@ def test_entries_cannot_be_exchanged(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"not a database, but long enough to be looked at" * 50])
 def test_a_file_of_another_kind_is_refused(tmp_path: Path, content: bytes) -> None:
-    """And left as it is."""
+    """Another file is refused and left unchanged."""
     path = tmp_path / "credentials"
     path.write_bytes(content)
     with pytest.raises(CredentialStoreError, match="cannot be used"):
@@ -267,14 +267,14 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path, content: bytes) -> No
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    """With the option that names another."""
+    """The error names the file and the option."""
     (tmp_path / "file").touch()
     with pytest.raises(CredentialStoreError, match=r"cannot be made: .* --credentials"):
         EncryptedFileCredentialService(tmp_path / "file" / "credentials").read(("a",))
 
 
 async def test_a_keyring_lists_no_names(tmp_path: Path) -> None:
-    """Entries stand under the name of the service and digests."""
+    """Keyring entries have the name of the service and digests."""
     backend = DictKeyring()
     store = KeyringCredentialService(service="desk", backend=backend)
     await store.save_credential(given(CANARY), context(user="ann"))
@@ -285,7 +285,7 @@ async def test_a_keyring_lists_no_names(tmp_path: Path) -> None:
 
 
 def test_a_locked_keyring_is_said_to_be_locked() -> None:
-    """With what to do, and without the library's own text, which may quote."""
+    """The error has a remedy and omits the library's text, which may quote secrets."""
 
     class Locked(DictKeyring):
         def get_password(self, service: str, username: str) -> str | None:
@@ -298,12 +298,12 @@ def test_a_locked_keyring_is_said_to_be_locked() -> None:
 
 
 def own_store() -> CredentialStore:
-    """Make a store, as a package of an author's would."""
+    """Return a store, like an author's factory."""
     return InMemoryCredentialService()
 
 
 def test_a_configuration_names_a_store(tmp_path: Path) -> None:
-    """A file, a keyring, or one of the author's own, as an object or as what makes one."""
+    """A configuration can name a file, a keyring, a store object or a factory."""
     assert isinstance(store_at(tmp_path / "credentials"), EncryptedFileCredentialService)
     assert isinstance(store_at("keyring:desk"), KeyringCredentialService)
     assert isinstance(store_at(f"python:{__name__}:own_store"), InMemoryCredentialService)
@@ -314,13 +314,13 @@ def test_a_configuration_names_a_store(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["python:", "python:no_such_module:x", "python:json:nothing", "python:json:dumps"])
 def test_a_store_that_is_none_is_refused(place: str) -> None:
-    """With what was named."""
+    """The error names the configured value."""
     with pytest.raises(CredentialStoreError, match=place):
         store_at(place)
 
 
 def test_a_process_that_dies_keeps_nobody_waiting(tmp_path: Path) -> None:
-    """Not even one that is killed while it holds a place."""
+    """A process that is killed releases its lock."""
     path = tmp_path / "credentials"
     program = (
         "import os, sys; from waystation.auth.credential_service import EncryptedFileCredentialService as S\n"
@@ -333,7 +333,7 @@ def test_a_process_that_dies_keeps_nobody_waiting(tmp_path: Path) -> None:
 
 
 def test_a_secret_among_the_fields_of_a_log_event_is_hidden(capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever the renderer."""
+    """Every renderer hides secrets."""
     before = structlog.get_config()
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
