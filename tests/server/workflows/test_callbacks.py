@@ -1,4 +1,4 @@
-"""Callbacks around agents and models: what they may change, and where their state lands.
+"""Callbacks around agents and models: allowed changes, and the events of their state.
 
 Source: adk-semantics 6.3 and 9.4.
 """
@@ -20,7 +20,7 @@ from waystation.tools.tool_context import CallbackContext
 
 
 async def test_before_agent_may_speak_for_the_agent(serve: Serve) -> None:
-    """Its model is not asked, its children are not run, `after_agent` is not either."""
+    """Its answer replaces the model, the children and `after_agent`."""
     model = ScriptedModel()
     order: list[str] = []
     quiet = Agent(
@@ -37,7 +37,7 @@ async def test_before_agent_may_speak_for_the_agent(serve: Serve) -> None:
 
 
 async def test_before_agent_of_a_composite_agent_skips_its_children(serve: Serve) -> None:
-    """What it says is the whole run of that agent."""
+    """Its answer is the whole run of the composite agent."""
     model = ScriptedModel()
     team = SequentialAgent(
         name="team",
@@ -51,7 +51,7 @@ async def test_before_agent_of_a_composite_agent_skips_its_children(serve: Serve
 
 
 async def test_state_written_around_an_agent_is_an_event_of_its_own(serve: Serve) -> None:
-    """What is written before is there for the instruction; what is said after is said besides. Source: 6.3."""
+    """The instruction sees state from `before_agent`; content from `after_agent` is additional. Source: 6.3."""
 
     def before(callback_context: CallbackContext) -> None:
         callback_context.state["city"] = "Bern"
@@ -82,7 +82,7 @@ async def test_state_written_around_an_agent_is_an_event_of_its_own(serve: Serve
 
 
 async def test_before_model_may_change_the_request(serve: Serve) -> None:
-    """It holds genai's types, and is plain JSON again for the model; untouched contents stay as they were."""
+    """The callback gets genai's types, and the model plain JSON; unchanged contents keep their form."""
 
     def before(callback_context: CallbackContext, llm_request: Any) -> None:
         llm_request.contents.append(types.Content(role="user", parts=[types.Part(text="Be kind.")]))
@@ -108,7 +108,7 @@ async def test_before_model_may_change_the_request(serve: Serve) -> None:
 
 
 async def test_before_model_may_answer_also_with_calls(serve: Serve) -> None:
-    """The model is not asked; calls are carried out as if it had made them."""
+    """The model is not called, and the calls of the answer run."""
     answers = [
         LlmResponse(
             content=types.Content(
@@ -134,7 +134,7 @@ async def test_before_model_may_answer_also_with_calls(serve: Serve) -> None:
 
 
 async def test_after_model_may_replace_or_change_the_response(serve: Serve) -> None:
-    """A replacement keeps the token count; a change in place counts too, unless something is returned."""
+    """A replacement keeps the token count; a change in place counts unless the callback returns a response."""
 
     def change(callback_context: CallbackContext, llm_response: Any) -> None:
         llm_response.content.parts[0].text = llm_response.content.parts[0].text.upper()
@@ -151,7 +151,7 @@ async def test_after_model_may_replace_or_change_the_response(serve: Serve) -> N
 
 
 async def test_what_callbacks_do_not_touch_goes_to_the_model_unchanged(serve: Serve) -> None:
-    """Signatures of thoughts survive in the form in which the model gave them, and so do parts of kinds unknown."""
+    """Thought signatures and parts of unknown kinds keep their original form."""
     part = {"functionCall": {"name": "pay", "args": {"amount": 1}}, "thoughtSignature": "a+/b", "novel": {"x": 1}}
     model = ScriptedModel(LlmResponse(content={"role": "model", "parts": [part]}), says("Paid."))
     agent = Agent(
@@ -167,7 +167,7 @@ async def test_what_callbacks_do_not_touch_goes_to_the_model_unchanged(serve: Se
 
 
 async def test_on_model_error_may_stand_in_for_a_model_that_failed(serve: Serve) -> None:
-    """Otherwise the invocation fails as it would without callbacks."""
+    """An answer replaces the failed model; without one the invocation fails as usual."""
     seen: list[str] = []
 
     def rescue(callback_context: CallbackContext, llm_request: Any, error: Exception) -> LlmResponse:
@@ -188,7 +188,7 @@ async def test_on_model_error_may_stand_in_for_a_model_that_failed(serve: Serve)
 
 
 async def test_a_callback_that_raises_fails_the_invocation_without_its_text(serve: Serve) -> None:
-    """Histories keep failures, so the message says where and not what; plugins are named as in ADK."""
+    """The failure has the location but not the text, because histories keep it; plugins are named as in ADK."""
 
     def broken(callback_context: CallbackContext, llm_request: Any) -> None:
         raise KeyError("secret")
@@ -209,7 +209,7 @@ async def test_a_callback_that_raises_fails_the_invocation_without_its_text(serv
 
 
 async def test_a_callback_that_returns_the_wrong_thing_is_told_what_to_return(serve: Serve) -> None:
-    """The place where it was noticed is ours, and would tell the author nothing."""
+    """The failure names the expected type instead of a location in our code."""
 
     def number(callback_context: CallbackContext) -> int:
         return 42
@@ -231,7 +231,7 @@ async def test_a_callback_that_returns_the_wrong_thing_is_told_what_to_return(se
 
 
 async def test_state_that_a_callback_cannot_store_is_named(serve: Serve) -> None:
-    """With the key, as when a tool stores it; the value is not told."""
+    """The failure has the key of the invalid state, but not its value."""
 
     def store(callback_context: CallbackContext) -> None:
         callback_context.state["handle"] = object()
@@ -243,7 +243,7 @@ async def test_state_that_a_callback_cannot_store_is_named(serve: Serve) -> None
 
 
 async def test_the_log_says_why_a_model_call_failed(serve: Serve, logs: list[MutableMapping[str, Any]]) -> None:
-    """What is recorded of it, and of which invocation: whoever looks for the mistake looks into the log first."""
+    """The log event has the recorded failure and the id of the invocation."""
 
     def instruct(context: Any) -> str:
         return str(context.state["nobody"])

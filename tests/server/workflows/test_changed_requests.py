@@ -1,4 +1,4 @@
-"""Tools, toolsets and callbacks that change what a model is asked."""
+"""Tools, toolsets and callbacks change the request of a model call."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def pay(amount: int) -> dict[str, int]:
 
 
 class Advice(BaseTool):
-    """A tool that no model may call; it only adds to the instruction."""
+    """A tool without a declaration that only adds to the instruction."""
 
     def __init__(self) -> None:
         super().__init__(name="advice", description="")
@@ -35,7 +35,7 @@ class Advice(BaseTool):
 
 
 class Careful(FunctionTool):
-    """A tool that declares itself, and more."""
+    """A tool that declares itself and adds to the instruction."""
 
     async def process_llm_request(self, *, tool_context: ToolContext, llm_request: Any) -> None:
         """Declare the tool, and advise how to use it."""
@@ -44,7 +44,7 @@ class Careful(FunctionTool):
 
 
 class Desk(BaseToolset):
-    """A toolset with a word to say."""
+    """A toolset that changes the request."""
 
     async def get_tools(self, readonly_context: Any = None) -> list[Any]:
         """Return nothing."""
@@ -56,7 +56,7 @@ class Desk(BaseToolset):
 
 
 async def test_tools_and_toolsets_may_change_the_request(serve: Serve) -> None:
-    """A tool that does not declare itself stays unknown to the model."""
+    """The model does not see a tool without a declaration, but its changes apply."""
     model = ScriptedModel(calls(("pay", {"amount": 1})), says("ok"))
     agent = Agent(name="a", model=model, tools=[Careful(pay), Advice(), Desk()])
     async with serve(agent) as env:
@@ -69,7 +69,7 @@ async def test_tools_and_toolsets_may_change_the_request(serve: Serve) -> None:
 
 
 async def test_the_providers_own_tools_survive_a_callback(serve: Serve) -> None:
-    """Without being called by name: the model's provider runs them."""
+    """Native tools stay in the request, because the provider runs them."""
 
     def look(callback_context: Any, llm_request: Any) -> None:
         assert llm_request.config.tools[1].google_search is not None
@@ -90,7 +90,7 @@ async def test_the_providers_own_tools_survive_a_callback(serve: Serve) -> None:
 
 
 async def test_a_tool_that_only_a_callback_adds_is_refused(serve: Serve) -> None:
-    """No worker could run it: what an agent's tools are, each works out from the declaration."""
+    """A tool that is not in the declaration is refused, because no worker could run it."""
 
     def add(callback_context: Any, llm_request: Any) -> None:
         llm_request.append_tools([FunctionTool(pay)])
@@ -115,7 +115,7 @@ async def test_a_tool_that_only_a_callback_adds_is_refused(serve: Serve) -> None
 async def test_a_request_that_a_callback_spoilt_fails_at_once(
     serve: Serve, field: str, value: object, said: str
 ) -> None:
-    """Another attempt would meet the same; the message says what was found where."""
+    """An invalid request fails without a retry; the message names the place."""
 
     def spoil(callback_context: Any, llm_request: Any) -> None:
         setattr(llm_request, field, value)
@@ -125,7 +125,7 @@ async def test_a_request_that_a_callback_spoilt_fails_at_once(
 
 
 async def test_a_response_that_a_callback_spoilt_fails_at_once(serve: Serve) -> None:
-    """As a request does."""
+    """An invalid response fails without a retry."""
 
     def spoil(callback_context: Any, llm_response: Any) -> None:
         llm_response.content = "text"
@@ -138,7 +138,7 @@ async def test_a_response_that_a_callback_spoilt_fails_at_once(serve: Serve) -> 
 
 
 async def test_a_reply_that_a_callback_spoilt_is_not_the_models_mistake(serve: Serve) -> None:
-    """The model said something that could be recorded."""
+    """The failure blames the callback, because the model's reply was valid."""
 
     def spoil(callback_context: Any, llm_response: Any) -> None:
         llm_response.content.parts = "text"

@@ -20,7 +20,7 @@ def weather(city: str) -> dict[str, str]:
 
 
 async def test_a_conversation_with_gemini_keeps_thought_signatures(serve: Serve) -> None:
-    """Two calls in one reply, both answered in one turn; the signature comes back as it was sent."""
+    """Two calls of one reply are answered in one turn, and the signature comes back unchanged."""
     async with FakeGemini() as gemini:
         gemini.reply(calls=[("weather", {"city": "Bern"}), ("weather", {"city": "Ulm"})], thought_signature="c2ln")
         gemini.reply(text="Sunny in both.")
@@ -42,7 +42,7 @@ async def test_a_conversation_with_gemini_keeps_thought_signatures(serve: Serve)
 
 
 async def test_an_overloaded_gemini_is_asked_again_when_it_says(serve: Serve) -> None:
-    """Retry-After is honoured, and the invocation does not notice."""
+    """The call is retried after `Retry-After`, and the invocation succeeds."""
     async with FakeGemini() as gemini:
         gemini.fault(status=429, retry_after=0)
         gemini.reply(text="Here I am.")
@@ -55,7 +55,7 @@ async def test_an_overloaded_gemini_is_asked_again_when_it_says(serve: Serve) ->
 
 
 async def test_a_key_that_is_refused_fails_the_invocation_without_a_retry(serve: Serve) -> None:
-    """4xx is final, and the failure holds no key."""
+    """4xx is final, and the failure contains no key."""
     async with FakeGemini() as gemini:
         gemini.fault(status=403)
         model = Gemini(api_key="key-for-tests", base_url=gemini.url)

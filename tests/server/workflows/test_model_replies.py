@@ -1,4 +1,4 @@
-"""Whatever a model replies, nothing sticks: it is carried out, told, or the invocation stops and says why."""
+"""Any reply of a model is handled: it is run, reported to the model, or stops the invocation with a reason."""
 
 from typing import Any
 
@@ -15,12 +15,12 @@ from waystation.tools.tool_context import ToolContext
 
 
 def replies(*parts: Any, **fields: Any) -> LlmResponse:
-    """Return a reply of these very parts."""
+    """Return a reply with exactly these parts."""
     return LlmResponse(content={"role": "model", "parts": list(parts)}, **fields)
 
 
 def wants(name: Any, args: Any = None, id: str | None = None) -> JsonObject:
-    """Return a function call as a model may make it, with anything in it."""
+    """Return a function call with any content."""
     said = {"name": name, "args": args, "id": id}
     return {"functionCall": {key: value for key, value in said.items() if value is not None}}
 
@@ -34,7 +34,7 @@ def unknown(name: str, tools: str = "pay") -> JsonObject:
 
 
 def payer(till: Till, *script: Any) -> tuple[Agent, ScriptedModel]:
-    """Return an agent that pays without asking, and its model."""
+    """Return an agent that pays without approval, and its model."""
     model = ScriptedModel(*script)
     return Agent(name="payer", model=model, tools=[till.pay]), model
 
@@ -66,7 +66,7 @@ UNUSABLE: list[tuple[LlmResponse, str]] = [
 
 
 async def test_a_reply_that_cannot_be_used_stops_the_invocation_with_a_reason(serve: Serve) -> None:
-    """Nothing of it is carried out, the model is not asked again, and the result says why."""
+    """No call of an unusable reply runs, the model is not called again, and the result has the reason."""
     till = Till()
     agent, model = payer(till, *(reply for reply, _ in UNUSABLE))
     async with serve(agent) as env:
@@ -77,7 +77,7 @@ async def test_a_reply_that_cannot_be_used_stops_the_invocation_with_a_reason(se
 
 
 async def test_an_empty_reply_ends_the_turn(serve: Serve) -> None:
-    """A model that says nothing is done."""
+    """A reply without content ends the turn."""
     empty = [LlmResponse(), LlmResponse(content={}), replies(), LlmResponse(content={"role": "model"}), replies({})]
     agent, _ = payer(Till(), *empty)
     async with serve(agent) as env:
@@ -89,7 +89,7 @@ async def test_an_empty_reply_ends_the_turn(serve: Serve) -> None:
 # Every form is found by `problem_of`, see tests/unit/activities/test_annotate.py.
 @pytest.mark.parametrize("content", ["text", {"parts": [{"functionResponse": {}}]}], ids=repr)
 async def test_a_reply_that_is_no_content_stops_the_invocation(serve: Serve, content: Any) -> None:
-    """An adapter of one's own may return anything; it is not repeated for that."""
+    """An invalid content, which a custom adapter may return, is not retried."""
     agent, model = payer(Till(), LlmResponse(content=content))
     async with serve(agent) as env:
         result = await env.client.run("payer", "pay")
@@ -99,7 +99,7 @@ async def test_a_reply_that_is_no_content_stops_the_invocation(serve: Serve, con
 
 
 async def test_a_reply_that_is_no_content_is_not_shown_to_callbacks(serve: Serve) -> None:
-    """There is no form for it: the model's is the mistake, and another attempt would meet the same."""
+    """Callbacks do not receive an invalid content, which cannot be converted; a retry cannot help."""
     seen: list[LlmResponse] = []
 
     def look(callback_context: ToolContext, llm_response: LlmResponse) -> None:
@@ -117,7 +117,7 @@ async def test_a_reply_that_is_no_content_is_not_shown_to_callbacks(serve: Serve
 
 
 async def test_a_reply_and_a_callback_are_each_told_of_their_own_mistake(serve: Serve) -> None:
-    """Whoever mends the one would else meet the other next."""
+    """The reason names the problems of the reply and of the callback together."""
 
     def write(callback_context: ToolContext, llm_response: LlmResponse) -> None:
         callback_context.state.setdefault("handles", []).append(object())
@@ -135,7 +135,7 @@ async def test_a_reply_and_a_callback_are_each_told_of_their_own_mistake(serve: 
 
 
 async def test_a_call_of_what_is_no_tool_is_told_and_shown(serve: Serve) -> None:
-    """The model reads its calls and that there are no such tools, and goes on; nothing runs."""
+    """The model receives its call and the error that the tool does not exist; nothing runs."""
     unknown_calls = [
         wants("nope", {"a": 1}),
         wants(""),
@@ -158,7 +158,7 @@ async def test_a_call_of_what_is_no_tool_is_told_and_shown(serve: Serve) -> None
 
 
 async def test_arguments_that_are_no_object_are_told(serve: Serve) -> None:
-    """The tool is not run."""
+    """A call with invalid arguments does not run, and the model receives the error."""
     till = Till()
     wrong: list[Any] = [[5], "5", 5, True]
     agent, model = payer(till, replies(*(wants("pay", args) for args in wrong)), says("Sorry."))
@@ -183,7 +183,7 @@ async def test_calls_without_arguments_have_none(serve: Serve) -> None:
 
 
 async def test_the_models_own_ids_are_echoed_to_it_and_used_for_nothing_else(serve: Serve) -> None:
-    """A model that repeats one id cannot collide with a call that was approved."""
+    """A repeated id of a model cannot collide with an approved call."""
     till = Till()
     model = ScriptedModel(
         replies(wants("pay", {"amount": 1}, id="fc-2"), wants("pay", {"amount": 2}, id="fc-2")),
@@ -208,7 +208,7 @@ async def test_the_models_own_ids_are_echoed_to_it_and_used_for_nothing_else(ser
 
 
 async def test_a_model_without_ids_is_shown_none(serve: Serve) -> None:
-    """The engine's ids are not sent to a provider that gave none."""
+    """A provider without call ids does not receive the engine's."""
     till = Till()
     agent, model = payer(till, calls(("pay", {"amount": 5})), says("Done."))
     async with serve(agent) as env:
@@ -219,7 +219,7 @@ async def test_a_model_without_ids_is_shown_none(serve: Serve) -> None:
 
 
 async def test_parts_that_the_engine_does_not_know_are_kept(serve: Serve) -> None:
-    """Thoughts and signatures come back to the model as they were; thoughts are not part of the result's text."""
+    """Thoughts and signatures come back to the model unchanged; thoughts are not part of the result's text."""
     thought = {"text": "hm", "thought": True, "thoughtSignature": "c2ln"}
     signed = {**wants("pay", {"amount": 5}), "thoughtSignature": "c2ln", "somethingNew": {"a": [1]}}
     agent, model = payer(Till(), replies(thought, signed), replies(thought, {"text": "Paid."}))
@@ -229,7 +229,7 @@ async def test_parts_that_the_engine_does_not_know_are_kept(serve: Serve) -> Non
 
 
 async def test_a_models_explanation_of_3_mb_is_cut(serve: Serve) -> None:
-    """Also the error text of a provider is bounded, and may not hold what cannot be recorded."""
+    """The error text of a provider is bounded, and cleaned of characters that cannot be recorded."""
     agent, _ = payer(Till(), LlmResponse(error_code="OTHER", error_message="a\ud800" + "x" * 3_000_000))
     async with serve(agent) as env:
         result = await env.client.run("payer", "pay")
@@ -240,7 +240,7 @@ async def test_a_models_explanation_of_3_mb_is_cut(serve: Serve) -> None:
 
 
 async def test_a_model_that_raises_anything_is_asked_again(serve: Serve) -> None:
-    """A fault in an adapter of one's own counts as the model being unavailable, and shows where it is, not its text."""
+    """An exception in a custom adapter is retried; the failure has its location but not its text."""
     agent, model = payer(Till(), KeyError("secret"), says("Here I am."))
     async with serve(agent) as env:
         invocation = await env.client.start("payer", "pay")

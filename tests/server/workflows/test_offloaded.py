@@ -1,4 +1,4 @@
-"""Payloads that are too large for a history are kept beside it, and a store that fails costs no effect twice."""
+"""Payloads that are too large for a history are stored outside it, and a failing store repeats no effect."""
 
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,12 @@ REFERENCE = "temporal.api.sdk.v1.ExternalStorageReference"
 
 
 def reference(data: bytes, encoding: bytes = b"json/protobuf") -> RawValue:
-    """Return a payload that says it is kept elsewhere."""
+    """Return a payload that is a reference."""
     return RawValue(Payload(metadata={"encoding": encoding, "messageType": REFERENCE.encode()}, data=data))
 
 
 async def test_a_result_of_20_mb_is_given_to_the_model_and_is_not_in_the_history(serve: Serve) -> None:
-    """The tool runs once; the history holds a reference and can be replayed and projected."""
+    """The tool runs once, and the history has a reference and can be replayed."""
     ran: list[int] = []
 
     def read() -> str:
@@ -46,7 +46,7 @@ async def test_a_result_of_20_mb_is_given_to_the_model_and_is_not_in_the_history
 
 
 async def test_a_message_of_3_mb_reaches_the_model(serve: Serve) -> None:
-    """Over what the server takes; the client puts it aside."""
+    """The client offloads a message over the server's limit."""
     model = ScriptedModel(says("Heard."))
     async with serve(Agent(name="listener", model=model)) as env:
         assert (await env.client.run("listener", "x" * 3_000_000)).text == "Heard."
@@ -56,7 +56,8 @@ async def test_a_message_of_3_mb_reaches_the_model(serve: Serve) -> None:
 async def test_a_broken_store_is_told_to_the_model_and_the_tool_runs_once(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, size: int, error_type: str | None
 ) -> None:
-    """What fits into the history goes there; what does not is an outcome, since a failed activity is repeated."""
+    """Small results go into the history; larger ones become an error outcome, because a failed activity would be
+    retried."""
 
     async def refuse(self: Blobs, data: bytes) -> str:
         raise StoreFailed(self.files.place, "no space left.")
@@ -85,11 +86,11 @@ FORGED: dict[str, Any] = {
 
 
 async def test_a_forged_reference_sticks_nothing(serve: Serve) -> None:
-    """As a signal it is ignored and recorded; the invocation goes on."""
+    """A forged reference in a signal is recorded and ignored; the invocation continues."""
     model = ScriptedModel(calls(("ask", {})), says("Asked."), says("Done."))
 
     def ask() -> dict[str, str]:
-        """Ask somebody."""
+        """Wait for an answer."""
         return {"status": "pending"}
 
     async with serve(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])) as env:
@@ -103,7 +104,7 @@ async def test_a_forged_reference_sticks_nothing(serve: Serve) -> None:
 
 
 async def test_without_the_store_a_reader_is_told_which_and_a_workflow_task_fails(serve: Serve, tmp_path: Path) -> None:
-    """Not the workflow: a worker with the right store takes it up. Nothing is taken for an empty result."""
+    """Only the workflow task fails, so a worker with the right store can continue. Nothing reads as an empty result."""
 
     def read() -> str:
         return "x" * 500_000
@@ -120,7 +121,7 @@ async def test_without_the_store_a_reader_is_told_which_and_a_workflow_task_fail
 
 
 async def test_a_result_that_is_not_found_names_the_store(serve: Serve, tmp_path: Path) -> None:
-    """Rather than an encoding that nobody knows."""
+    """The error names the store instead of an unknown encoding."""
     async with serve(Agent(name="talker", model=ScriptedModel(says("x" * 300_000)))) as env:
         invocation = await env.client.start("talker", "talk")
         assert len((await invocation.result()).text) == 300_000
@@ -130,7 +131,7 @@ async def test_a_result_that_is_not_found_names_the_store(serve: Serve, tmp_path
 
 
 def payload_of(size: int) -> Payload:
-    """Return a JSON payload of exactly so many bytes."""
+    """Return a JSON payload of a given size in bytes."""
     metadata = {"encoding": b"json/plain"}
     data = size
     while (payload := Payload(metadata=metadata, data=b'"' + b"x" * (data - 2) + b'"')).ByteSize() > size:
@@ -143,7 +144,7 @@ def payload_of(size: int) -> Payload:
 async def test_payloads_are_offloaded_from_the_size_on_that_was_asked_for(
     tmp_path: Path, over: int, offloaded: bool
 ) -> None:
-    """One byte below stays; the size itself goes."""
+    """A payload of the limit is offloaded; one byte less stays."""
     converter = offloading(Blobs(tmp_path), over=10_000)
     [stored] = await converter.encode([RawValue(payload_of(10_000 + over))])
     assert is_reference(stored) is offloaded
@@ -155,7 +156,7 @@ async def test_payloads_are_offloaded_from_the_size_on_that_was_asked_for(
 async def test_what_the_history_takes_for_want_of_a_store_is_what_the_server_takes(
     server: EmbeddedServer, tmp_path: Path, over: int, starts: bool
 ) -> None:
-    """One byte more is refused before it is sent, with the size, the cause and the remedy."""
+    """A larger payload is refused before it is sent, with its size, the cause and the remedy."""
     (tmp_path / "store").write_text("no folder")
     client = await AgentClient.connect(address=server.address, store=tmp_path / "store", task_queue="deserted")
     given = RawValue(payload_of(INLINE_LIMIT + over))
@@ -168,7 +169,7 @@ async def test_what_the_history_takes_for_want_of_a_store_is_what_the_server_tak
 
 
 async def test_a_client_that_keeps_nothing_is_told_how_much_it_can_send(server: EmbeddedServer) -> None:
-    """Over what the server takes, and over what a gRPC message takes."""
+    """The error names the limits of the server and of gRPC messages."""
     client = AgentClient(await Client.connect(server.address), task_queue="deserted")
     for size in (2_200_000, 5_000_000):
         with pytest.raises(InvalidInput, match=r"The input is \d,\d{3},\d{3} bytes; .*store="):
@@ -178,7 +179,7 @@ async def test_a_client_that_keeps_nothing_is_told_how_much_it_can_send(server: 
 async def test_a_store_that_is_away_holds_an_invocation_up_and_names_itself(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reader is told which store, and what to do; workers go on when it is back, and no tool runs again."""
+    """Readers get the store and the remedy; workers continue when the store is back, and no tool runs again."""
     ran: list[int] = []
 
     def read() -> str:
@@ -186,7 +187,7 @@ async def test_a_store_that_is_away_holds_an_invocation_up_and_names_itself(
         return "x" * 500_000
 
     def ask() -> dict[str, str]:
-        """Ask somebody."""
+        """Wait for an answer."""
         return {"status": "pending"}
 
     model = ScriptedModel(calls(("read", {}), ("ask", {})), says("Asked."), says("Done."))
@@ -219,7 +220,7 @@ async def test_a_store_that_is_away_holds_an_invocation_up_and_names_itself(
 
 
 async def test_blobs_of_another_kind_are_no_payloads(tmp_path: Path) -> None:
-    """A reference to any other blob of the store reads as broken JSON."""
+    """A reference to another blob of the store reads as broken JSON."""
     blobs = Blobs(tmp_path)
     digest = await blobs.put(b"\xff\xff\xff")
     claim = StorageDriverClaim({"digest": digest})

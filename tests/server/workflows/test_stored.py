@@ -1,4 +1,4 @@
-"""Artifacts and memory in whole invocations: kept beside history, told to the model, and the same after a retry."""
+"""Artifacts and memory in whole invocations are stored outside the history, and retries have no second effect."""
 
 from typing import Any
 
@@ -32,18 +32,18 @@ async def draw_up(text: str, tool_context: ToolContext) -> dict[str, Any]:
 
 
 async def remember(tool_context: ToolContext) -> str:
-    """Remember the session."""
+    """Add the session to memory."""
     await tool_context.add_session_to_memory()
     return "remembered"
 
 
 def recorded(history: WorkflowHistory, text: str) -> bool:
-    """Whether a text is anywhere in a history."""
+    """Return whether a history contains a text."""
     return any(text.encode() in event.SerializeToString() for event in history.events)
 
 
 async def test_what_a_tool_saves_is_recorded_by_name_and_version(serve: Serve) -> None:
-    """The event has ADK's artifact delta; the content is with the service, and in no history."""
+    """The event has ADK's artifact delta; the content is only in the service."""
     model = ScriptedModel(calls(("draw_up", {"text": "a"}), ("draw_up", {"text": "b"})), "Done.")
     async with serve(Agent(name="clerk", model=model, tools=[draw_up])) as env:
         invocation = await env.client.start("clerk", "report")
@@ -56,7 +56,7 @@ async def test_what_a_tool_saves_is_recorded_by_name_and_version(serve: Serve) -
 
 
 async def test_a_session_finds_what_an_earlier_invocation_of_it_saved(serve: Serve) -> None:
-    """Another session of the user only what is the user's; another user nothing."""
+    """Other sessions find only user artifacts, and other users find nothing."""
     model = ScriptedModel(*[reply for _ in range(4) for reply in (calls(("draw_up", {"text": "x"})), "Done.")])
     async with serve(Agent(name="clerk", model=model, tools=[draw_up])) as env:
         seen = []
@@ -72,7 +72,7 @@ async def test_a_session_finds_what_an_earlier_invocation_of_it_saved(serve: Ser
 
 
 async def test_called_agents_share_the_artifacts_of_whoever_called_them(serve: Serve) -> None:
-    """However deep, with or without a session; the callers' events name what was saved. Source: adk-semantics 4.4."""
+    """Called agents at any depth share artifacts; the callers' events name them. Source: adk-semantics 4.4."""
     deepest = Agent(
         name="deepest", model=ScriptedModel(calls(("draw_up", {"text": "deep"})), "Saved."), tools=[draw_up]
     )
@@ -88,7 +88,7 @@ async def test_called_agents_share_the_artifacts_of_whoever_called_them(serve: S
 
 
 async def test_a_repeated_attempt_saves_nothing_twice(serve: Serve) -> None:
-    """The version that the model is told is that of the first attempt."""
+    """The model receives the version of the first attempt."""
     attempts = []
 
     async def draw_up_and_fail(tool_context: ToolContext) -> dict[str, Any]:
@@ -111,7 +111,7 @@ async def test_a_repeated_attempt_saves_nothing_twice(serve: Serve) -> None:
 
 
 async def test_the_model_is_shown_the_artifacts_that_it_asks_for(serve: Serve) -> None:
-    """In the next request only, and in no history."""
+    """The content is only in the next request, and in no history."""
     model = ScriptedModel(
         calls(("draw_up", {"text": "a"})),
         calls(("load_artifacts", {"artifact_names": ["report.txt", "latest"]})),
@@ -133,7 +133,7 @@ async def test_the_model_is_shown_the_artifacts_that_it_asks_for(serve: Serve) -
 
 
 async def test_a_later_session_is_reminded_of_an_earlier_one(serve: Serve) -> None:
-    """By a search of the model's, and before it is called at all; never another user."""
+    """Memory is found by the model's search and by preloading, never for another user."""
     model = ScriptedModel(
         calls(("remember", {})), "Done.", calls(("load_memory", {"query": "TEA"})), "Green.", "Nothing."
     )
@@ -152,7 +152,7 @@ async def test_a_later_session_is_reminded_of_an_earlier_one(serve: Serve) -> No
 
 
 async def test_a_forgotten_await_is_told_to_the_model(serve: Serve) -> None:
-    """As the samples of ADK's guide have it; the error says what to write."""
+    """The error names the missing `await`, which samples of ADK's guide also omit."""
 
     def save(tool_context: ToolContext) -> dict[str, Any]:
         """Save."""
@@ -168,7 +168,7 @@ async def test_a_forgotten_await_is_told_to_the_model(serve: Serve) -> None:
 
 
 async def test_a_worker_uses_the_services_that_it_is_given(serve: Serve) -> None:
-    """Those that it lacks are errors in the tool that asks for them, told to the model."""
+    """A missing service is an error in the tool that uses it, and the model receives it."""
     artifacts = InMemoryArtifactService()
     model = ScriptedModel(calls(("draw_up", {"text": "a"}), ("remember", {})), "Done.")
     agent = Agent(name="clerk", model=model, tools=[draw_up, remember])
@@ -185,7 +185,7 @@ async def test_a_worker_uses_the_services_that_it_is_given(serve: Serve) -> None
 
 
 async def test_a_callback_that_forgets_to_await_is_told_so(serve: Serve) -> None:
-    """ADK's guide has samples without `await`, which would do nothing in silence."""
+    """A missing `await` fails the callback instead of doing nothing silently."""
 
     def save(callback_context: CallbackContext) -> None:
         callback_context.save_artifact("a.txt", types.Part(text="x"))  # type: ignore[unused-coroutine]  # the mistake

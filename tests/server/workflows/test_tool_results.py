@@ -1,4 +1,4 @@
-"""Whatever a tool returns or raises: its side effect happens once, the model is told, and the invocation completes."""
+"""For any result or exception of a tool, its side effect happens once and the model receives an outcome."""
 
 from collections.abc import Callable
 from datetime import date
@@ -18,7 +18,7 @@ from waystation.tools.tool_context import ToolContext
 
 
 class Receipt(BaseModel):
-    """What a tool may return instead of a dictionary."""
+    """A value that a tool returns instead of a dictionary."""
 
     number: int
     on: date
@@ -58,7 +58,7 @@ def worker_of(effects: list[int], value: Callable[[], Any], **settings: Any) -> 
 
 @pytest.mark.parametrize("form", REFUSED)
 async def test_a_result_that_cannot_be_recorded_is_told_and_the_tool_is_not_run_again(serve: Serve, form: str) -> None:
-    """The call is closed with an error that says that the tool did run."""
+    """The model receives an error that the tool did run."""
     effects: list[int] = []
     value, problem = REFUSED[form]
     agent, model = worker_of(effects, value)
@@ -74,7 +74,7 @@ async def test_a_result_that_cannot_be_recorded_is_told_and_the_tool_is_not_run_
 
 @pytest.mark.parametrize("form", RECORDED)
 async def test_a_result_that_can_be_recorded_is_the_response(serve: Serve, form: str) -> None:
-    """A dictionary is the response itself, anything else is its `result`, as in ADK."""
+    """A dictionary is the response; other values are its `result`, as in ADK."""
     effects: list[int] = []
     value, response = RECORDED[form]
     agent, model = worker_of(effects, value)
@@ -104,7 +104,7 @@ RAISED: dict[str, tuple[Callable[[], BaseException], JsonObject]] = {
 
 @pytest.mark.parametrize("form", RAISED)
 async def test_what_a_tool_raises_is_told_and_the_tool_is_not_run_again(serve: Serve, form: str) -> None:
-    """An exception is an answer to the model; nobody asked for retries."""
+    """The model receives the exception; there are no retries by default."""
     effects: list[int] = []
     error, response = RAISED[form]
     agent, model = worker_of(effects, raising(error))
@@ -115,7 +115,7 @@ async def test_what_a_tool_raises_is_told_and_the_tool_is_not_run_again(serve: S
 
 
 async def test_an_exception_may_end_the_invocation(serve: Serve) -> None:
-    """`on_error="raise"`, as in ADK: FAILED, with the exception's name as type and nothing of its text."""
+    """With `on_error="raise"` the invocation fails as in ADK: with the exception's name, without its text."""
     effects: list[int] = []
     agent, model = worker_of(effects, raising(lambda: ValueError("account 12 has no money")), on_error="raise")
     async with serve(agent) as env:
@@ -128,7 +128,7 @@ async def test_an_exception_may_end_the_invocation(serve: Serve) -> None:
 
 
 async def test_a_fatal_exception_leaves_no_sibling_running_and_seals_what_waits(serve: Serve) -> None:
-    """The invocation fails although another call still waits for a person and a third one runs."""
+    """The invocation fails although another call waits for approval and a third one runs."""
     gate, stopped = Gate(), list[str]()
 
     async def slow() -> None:
@@ -142,7 +142,7 @@ async def test_a_fatal_exception_leaves_no_sibling_running_and_seals_what_waits(
         raise ValueError("no")
 
     def ask() -> None:
-        """Ask somebody."""
+        """Wait for an answer."""
 
     model = ScriptedModel(calls(("slow", {}), ("ask", {}), ("fail", {})))
     tools = [slow, LongRunningFunctionTool(ask), FunctionTool(fail, on_error="raise")]
@@ -162,7 +162,7 @@ async def test_a_fatal_exception_leaves_no_sibling_running_and_seals_what_waits(
 
 
 async def test_a_call_is_retried_as_often_as_the_tool_says_with_one_idempotency_key(serve: Serve) -> None:
-    """Raised twice, then it works: three attempts, one key, one response."""
+    """Two exceptions and a success are three attempts with one key and one response."""
     seen: list[tuple[int, str]] = []
 
     def pay(tool_context: ToolContext) -> str:
@@ -180,7 +180,7 @@ async def test_a_call_is_retried_as_often_as_the_tool_says_with_one_idempotency_
 
 
 async def test_when_the_retries_are_used_up_the_last_exception_is_told(serve: Serve) -> None:
-    """One attempt and one retry; then the model reads why it failed."""
+    """After one retry the model receives the last exception."""
     effects: list[int] = []
     agent, model = worker_of(effects, raising(lambda: ConnectionError("bank is busy")), retries=1)
     async with serve(agent) as env:
@@ -190,7 +190,7 @@ async def test_when_the_retries_are_used_up_the_last_exception_is_told(serve: Se
 
 
 async def test_wrong_arguments_are_told_and_the_tool_is_not_run(serve: Serve) -> None:
-    """What cannot be converted is answered with the text of the problem."""
+    """The model receives the conversion error."""
     paid: list[int] = []
 
     def pay(amount: int) -> None:
@@ -210,7 +210,7 @@ async def test_wrong_arguments_are_told_and_the_tool_is_not_run(serve: Serve) ->
 
 
 async def test_state_that_is_no_json_is_refused_where_it_is_written(serve: Serve) -> None:
-    """The tool gets an exception that names the key; here it does not catch it, so the model reads it."""
+    """The write raises an exception that names the key; the model receives it if the tool does not catch it."""
     effects: list[int] = []
 
     def remember(tool_context: ToolContext) -> None:
@@ -230,7 +230,7 @@ async def test_state_that_is_no_json_is_refused_where_it_is_written(serve: Serve
 
 
 async def test_state_that_became_no_json_in_place_is_not_recorded(serve: Serve) -> None:
-    """A list in state that got an object appended: nothing the call wrote is kept, and the model is told."""
+    """If a list in state gets an invalid item, all writes of the call are discarded and the model receives an error."""
     effects: list[int] = []
 
     def remember(tool_context: ToolContext) -> str:
@@ -267,7 +267,7 @@ async def test_a_state_of_3_mb_is_not_recorded(serve: Serve) -> None:
 
 
 async def test_a_result_enters_the_history_once(serve: Serve) -> None:
-    """Model calls refer to results and do not repeat them: ten of 0.9 MB make less than 10 MB of history."""
+    """Model calls refer to results: ten of 0.9 MB make a history of less than 10 MB."""
     model = ScriptedModel(*[calls(("work", {})) for _ in range(10)], says("Done."))
 
     def work() -> str:

@@ -1,4 +1,4 @@
-"""Tools that never return: the model is told, the side effect is not repeated, and the invocation goes on."""
+"""A tool that never returns is reported to the model, its side effect is not repeated, and the invocation continues."""
 
 import asyncio
 import threading
@@ -21,7 +21,7 @@ SOON = timedelta(seconds=0.3)
 
 
 def timed_out(tool: str) -> JsonObject:
-    """Return what the model is told of a tool that took too long."""
+    """Return the response for a tool that took too long."""
     return {
         "error": f"`{tool}` was stopped after 0.3 s. Whether it took effect is unknown; it was not repeated.",
         "error_type": "Timeout",
@@ -36,7 +36,7 @@ def slow(function: Callable[..., Any], **settings: Any) -> tuple[Agent, Scripted
 
 
 async def test_an_async_tool_that_never_returns_is_cancelled(serve: Serve) -> None:
-    """It sees a CancelledError where it waits, and can clean up."""
+    """The tool receives a CancelledError and can clean up."""
     effects: list[str] = []
 
     async def work() -> None:
@@ -55,7 +55,7 @@ async def test_an_async_tool_that_never_returns_is_cancelled(serve: Serve) -> No
 
 
 async def test_a_tool_that_swallows_its_cancellation_is_left_behind(serve: Serve) -> None:
-    """The invocation does not wait for it, and what it returns later changes nothing."""
+    """The invocation does not wait for the tool, and its later result is ignored."""
     effects: list[str] = []
     gate = Gate()
 
@@ -79,7 +79,7 @@ async def test_a_tool_that_swallows_its_cancellation_is_left_behind(serve: Serve
 
 
 async def test_a_sync_tool_that_never_returns_is_told_and_left_in_its_thread(serve: Serve) -> None:
-    """A thread cannot be cancelled; a tool that looks at `is_aborted` ends by itself."""
+    """A thread cannot be cancelled, but a tool that checks `is_aborted` ends."""
     effects: list[str] = []
     saw_it = threading.Event()
 
@@ -98,7 +98,7 @@ async def test_a_sync_tool_that_never_returns_is_told_and_left_in_its_thread(ser
 
 
 async def test_a_time_out_is_not_retried(serve: Serve) -> None:
-    """`retries` is for exceptions: after a time-out nobody knows whether the tool took effect."""
+    """`retries` is for exceptions; after a timeout the effect is unknown."""
     effects: list[str] = []
 
     async def work() -> None:
@@ -113,7 +113,7 @@ async def test_a_time_out_is_not_retried(serve: Serve) -> None:
 
 
 async def test_a_long_running_function_that_never_returns_is_told_and_not_waited_for(serve: Serve) -> None:
-    """The call is closed: nobody can know whether anybody was asked."""
+    """The call is closed, because it is unknown whether the function sent its request."""
 
     async def work() -> None:
         await asyncio.Event().wait()
@@ -126,7 +126,7 @@ async def test_a_long_running_function_that_never_returns_is_told_and_not_waited
 
 
 async def test_a_sibling_of_a_tool_that_never_returns_is_told_with_it(serve: Serve) -> None:
-    """The batch goes on when the time is up, with the responses in call order."""
+    """The batch continues after the timeout, with the responses in call order."""
 
     async def work() -> None:
         await asyncio.Event().wait()
@@ -143,7 +143,7 @@ async def test_a_sibling_of_a_tool_that_never_returns_is_told_with_it(serve: Ser
 
 @pytest.mark.parametrize("raised", [ValueError("while cleaning up"), SystemExit(1)])
 async def test_what_a_tool_raises_while_it_is_stopped_does_no_harm(serve: Serve, raised: BaseException) -> None:
-    """The time-out is what is told; the worker goes on."""
+    """The timeout is reported, and the worker continues."""
 
     async def work() -> None:
         try:
@@ -158,7 +158,7 @@ async def test_what_a_tool_raises_while_it_is_stopped_does_no_harm(serve: Serve,
 
 
 async def test_a_tool_that_blocks_its_thread_does_not_hold_up_others(serve: Serve) -> None:
-    """Sync tools run in threads of their own: two that wait for each other both finish."""
+    """Sync tools run in separate threads: two that wait for each other both finish."""
     first, second = threading.Event(), threading.Event()
 
     def one() -> bool:

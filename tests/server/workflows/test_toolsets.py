@@ -1,4 +1,4 @@
-"""Toolsets on a real server: listed by one activity, carried out by another."""
+"""Toolsets on a real server: one activity lists their tools, another runs them."""
 
 import sys
 from datetime import timedelta
@@ -30,7 +30,7 @@ def offered(request: LlmRequest) -> list[str]:
 
 
 class Calculator(BaseToolset):
-    """Gives `sub` once `add` has unlocked it; notes that it was closed."""
+    """Lists `sub` after `add` has unlocked it, and records that it was closed."""
 
     closed = 0
 
@@ -50,7 +50,7 @@ class Calculator(BaseToolset):
 
 
 async def test_a_tool_is_there_as_soon_as_the_state_says_so(serve: Serve) -> None:
-    """Within the invocation, from the next model call on; the toolset is closed with its worker."""
+    """A tool appears in the next model call, and the toolset is closed with its worker."""
     calculator = Calculator(tool_name_prefix="calc")
     model = ScriptedModel(calls(("calc_add", {"a": 1, "b": 2})), calls(("calc_sub", {"a": 5, "b": 3})), says("done"))
     async with serve(Agent(name="a", tools=[calculator]), model=model) as env:
@@ -62,7 +62,7 @@ async def test_a_tool_is_there_as_soon_as_the_state_says_so(serve: Serve) -> Non
 
 
 async def test_a_tool_that_is_gone_when_it_is_called_is_unknown(serve: Serve) -> None:
-    """The model is told which tools there are."""
+    """The model receives the names of the existing tools."""
 
     class Fleeting(BaseToolset):
         asked = 0
@@ -87,7 +87,7 @@ async def test_a_tool_that_is_gone_when_it_is_called_is_unknown(serve: Serve) ->
 
 
 async def test_a_toolset_that_fails_does_not_end_the_invocation(serve: Serve) -> None:
-    """The agent goes on without it."""
+    """The agent continues without the toolset."""
 
     class Broken(BaseToolset):
         async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
@@ -104,7 +104,7 @@ async def test_a_toolset_that_fails_does_not_end_the_invocation(serve: Serve) ->
 
 
 class Flaky(BaseToolset):
-    """Gives a tool that a person confirms, but raises so many times once it was given to a model."""
+    """Lists a tool with confirmation, but raises several times after it was listed for a model."""
 
     def __init__(self, failures: int) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class Flaky(BaseToolset):
 
 
 async def approved_call(serve: Serve, toolset: BaseToolset, **options: Any) -> JsonObject:
-    """Have the toolset's tool called and approved; return what the model is told."""
+    """Call and approve the toolset's tool; return the response."""
     model = ScriptedModel(calls(("pay", {})), says("done"))
     async with serve(Agent(name="a", tools=[toolset]), model=model, **options) as env:
         invocation = await env.client.start("a", "go")
@@ -135,12 +135,12 @@ async def approved_call(serve: Serve, toolset: BaseToolset, **options: Any) -> J
 
 
 async def test_an_approved_call_runs_though_its_toolset_was_away_for_a_moment(serve: Serve) -> None:
-    """Its server may be deployed just when the person answers, and the call has only this attempt."""
+    """The call waits for the toolset, whose server may be restarting, because it has only one attempt."""
     assert await approved_call(serve, Flaky(failures=1)) == {"result": "paid"}
 
 
 async def test_an_approved_call_whose_toolset_stays_away_is_told_as_that(serve: Serve) -> None:
-    """Not as one of a tool that does not exist: the model may call it again."""
+    """The error differs from that of an unknown tool: the model may call it again."""
     settings = Settings(activity=ActivitySettings(toolset_retry=timedelta()))
     assert await approved_call(serve, Flaky(failures=99), settings=settings) == {
         "error": "`pay` could not be run: Flaky could not list it. Call it again later.",
@@ -149,7 +149,7 @@ async def test_an_approved_call_whose_toolset_stays_away_is_told_as_that(serve: 
 
 
 async def test_tools_of_an_mcp_server_are_activities_like_any_other(serve: Serve) -> None:
-    """Several at a time in one session, which ends with the worker."""
+    """Concurrent calls share one session, which ends with the worker."""
     program = StdioServerParameters(command=sys.executable, args=[str(MCP_SERVER), "stdio"])
     toolset = McpToolset(
         connection_params=StdioConnectionParams(server_params=program, timeout=30), tool_name_prefix="mcp"
@@ -173,7 +173,7 @@ async def test_tools_of_an_mcp_server_are_activities_like_any_other(serve: Serve
 
 
 async def test_operations_of_a_service_are_activities_like_any_other(serve: Serve) -> None:
-    """With the key of the call, when the service takes one; the credential is not in the history."""
+    """Services receive the idempotency key; the credential is not in the history."""
     secret = "hunter2-very-secret"
     with serving() as service:
         fields: dict[str, Any] = {"type": "object", "properties": {"name": {"type": "string"}}}

@@ -1,4 +1,4 @@
-"""Workers that do not have the store of the others: what is large is neither lost in silence nor judged twice."""
+"""Workers with another store neither lose large messages silently nor judge them twice."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ LARGE = {"x": "x" * 500_000}
 
 
 def asker() -> Agent:
-    """Return an agent that asks once, and is done when it is answered."""
+    """Return an agent that waits for one answer and then finishes."""
 
     model = ScriptedModel(calls(("ask", {"what": "now?"})), says("Asked."), says("Done."))
     return Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])
@@ -36,14 +36,14 @@ async def asking(env: AgentEnvironment) -> Invocation:
 
 
 async def without_store(invocation: Invocation, store: Path) -> str:
-    """Return why a worker with another store cannot take an invocation up; its workflow task fails, and is repeated."""
+    """Return the failure of the workflow task on a worker with another store; the server retries the task."""
     with pytest.raises(NotReplayable) as caught:
         await replay(await invocation.history(), converter=offloading(Blobs(store)))
     return str(caught.value)
 
 
 async def test_a_large_signal_that_is_not_found_is_recorded_and_judged_once(serve: Serve, tmp_path: Path) -> None:
-    """It does not count, and says why; a worker that does find it later goes on from there all the same."""
+    """The signal is recorded as ignored with a reason; a worker that finds it later continues from there."""
     agent = asker()
     async with serve(agent, verify=False) as env:
         queue, invocation = env.client.task_queue, await asking(env)
@@ -61,7 +61,7 @@ async def test_a_large_signal_that_is_not_found_is_recorded_and_judged_once(serv
 async def test_a_signal_that_counted_is_not_passed_over_by_a_worker_that_does_not_find_it(
     serve: Serve, tmp_path: Path
 ) -> None:
-    """It says what to do, and the workflow task waits for a worker that has the store."""
+    """The workflow task fails with the remedy until a worker has the store."""
     async with serve(asker()) as env:
         invocation = await asking(env)
         await invocation.answer("progress", "fc-1", response=LARGE, wake=False, signal=True)
@@ -73,7 +73,7 @@ async def test_a_signal_that_counted_is_not_passed_over_by_a_worker_that_does_no
 
 
 async def test_a_large_update_that_is_not_found_is_refused_and_leaves_no_trace(serve: Serve, tmp_path: Path) -> None:
-    """Whoever sent it is told which remedy there is."""
+    """The sender gets an error with the remedy."""
     async with serve(asker(), store=tmp_path / "workers") as env:
         invocation = await asking(env)
         other = await AgentClient.connect(address=env.server.address, store=tmp_path / "senders")
@@ -86,7 +86,7 @@ async def test_a_large_update_that_is_not_found_is_refused_and_leaves_no_trace(s
 
 
 async def test_an_answer_over_the_limit_is_refused_where_it_is_sent(serve: Serve) -> None:
-    """By signal, too, of which no worker could say so."""
+    """The client refuses it, even for signals, to which no worker can respond."""
     async with serve(asker()) as env:
         invocation = await asking(env)
         before = len((await invocation.history()).events)
@@ -99,7 +99,7 @@ async def test_an_answer_over_the_limit_is_refused_where_it_is_sent(serve: Serve
 
 
 async def test_a_large_message_that_is_not_found_fails_its_invocation(serve: Serve, tmp_path: Path) -> None:
-    """Typed, at once, and with the remedy: nothing was begun that could go on later."""
+    """The invocation fails at once, with a type and the remedy, before it starts anything."""
     async with serve(asker(), store=tmp_path / "workers", verify=False) as env:
         other = await AgentClient.connect(
             address=env.server.address, store=tmp_path / "senders", task_queue=env.client.task_queue
@@ -111,7 +111,7 @@ async def test_a_large_message_that_is_not_found_fails_its_invocation(serve: Ser
 async def test_a_run_that_continues_another_waits_for_a_worker_that_finds_its_input(
     serve: Serve, tmp_path: Path
 ) -> None:
-    """What an earlier run carried over is nothing that a stranger sent."""
+    """Carried state is trusted, so the run waits instead of failing."""
 
     def act(request: LlmRequest) -> LlmResponse:
         told = [name for name, _ in responses(request)]
