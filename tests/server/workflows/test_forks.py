@@ -354,7 +354,7 @@ async def test_an_instruction_for_whom_the_fork_never_asks_is_refused(serve: Ser
         fork = await env.client.forks.start(source.id, 1, agent=name, instruction="Be long.")
         refused = (await failure(fork)).message
         assert refused.startswith(f"'{name}' has no model in an invocation of 'writer'")
-        assert "`agent` may name: writer." in refused
+        assert "`agent` can be: writer." in refused
 
 
 async def test_a_fork_is_cancelled_as_any_invocation(serve: Serve) -> None:
