@@ -1,7 +1,7 @@
-"""What an invocation is and what it does next: pure data and pure functions.
+"""The state of an invocation and the decision about its next step: pure data and pure functions.
 
-Nothing here reads a clock, draws a random number, opens a file or knows Temporal. Workflow code stands on it, so
-whatever is here has to give the same answer on every machine and in every year.
+Nothing in this package reads a clock, draws a random number, opens a file or imports Temporal. Workflow code calls it,
+so the same log must produce the same result on every machine and in every year.
 """
 
 from waystation.lazy_exports import lazy_exports

@@ -1,4 +1,4 @@
-"""What a tool activity is told and what it reports."""
+"""Inputs and results of the model and tool activities."""
 
 from typing import Any, Literal
 
@@ -11,21 +11,21 @@ AgentKind = Literal["llm", "sequential", "parallel", "loop"]
 
 
 class AgentShape(Recorded):
-    """One agent, and those that it runs.
+    """The recorded structure of one agent and of the agents that it runs.
 
-    An LLM agent has no children here: to whom it may transfer is decided, and recorded, with each transfer.
+    An LLM agent has no children here: its transfer targets are decided, and recorded, with each transfer.
     """
 
     name: str
     kind: AgentKind = "llm"
     children: tuple["AgentShape", ...] = ()
     max_iterations: int | None = None
-    """For a loop; None: until somebody escalates."""
+    """For a loop. None: it ends only when an agent escalates."""
     before: bool = False
-    """Whether entering it needs an activity, for its `before_agent` callbacks. An LLM agent's run with its first model
-    call."""
+    """Whether entering it needs an activity for its `before_agent` callbacks. The callbacks of an LLM agent run with
+    its first model call."""
     after: bool = False
-    """Whether leaving it needs an activity, for its `after_agent` callbacks."""
+    """Whether leaving it needs an activity for its `after_agent` callbacks."""
     keeps_turn: bool = True
     """Whether the user's next message may go to it; see adk-semantics 9.1."""
 
@@ -36,7 +36,7 @@ Phase = Literal["enter", "turn", "leave"]
 
 
 class Confirmation(Recorded):
-    """What a person is asked before a tool may run."""
+    """The question to an approver before a tool may run."""
 
     hint: str = ""
     payload: Any = None
@@ -44,53 +44,53 @@ class Confirmation(Recorded):
 
 
 class Call(Recorded):
-    """What the workflow must know to carry out one function call of a reply; name and arguments are in the content."""
+    """How the workflow runs one function call of a reply. Name and arguments are in the content of the reply."""
 
     id: str
-    """Minted by the engine; the same everywhere."""
+    """The function call id. The engine generates it; it is the same in every layer."""
     model_id: str | None = None
-    """The model's own id, kept only to be echoed to its provider."""
+    """The model's own id, sent back to its provider only."""
     kind: CallKind = "function"
     response: JsonObject | None = None
-    """For `answered`: the response that was already clear when the reply was read, such as for an unknown tool."""
+    """For `answered`: a response known when the reply was read, for example because the tool does not exist."""
     actions: EventActions | None = None
-    """For `answered`: what the call does all the same, such as a transfer."""
+    """For `answered`: actions of the call, for example a transfer."""
     transfer: AgentShape | None = None
     """For `answered` with a transfer in its `actions`: the agent that continues."""
     confirmation: Confirmation | None = None
-    """Present when a person has to agree before the tool runs."""
+    """Present when an approver must agree before the tool runs."""
     agent: str | None = None
-    """For `agent`: the name of the agent that is called."""
+    """For `agent`: name of the called agent."""
     args: JsonObject | None = None
-    """What `before_tool` callbacks made of the arguments of a call that a person is asked about: what is shown, and
-    what runs."""
+    """Arguments after `before_tool` callbacks, for a call that needs an approval. The approver sees these, and the
+    tool runs with them."""
     message: str | None = None
-    """For `agent`: what it is told, when that is not the argument `request`."""
+    """For `agent`: its message, unless that is the argument `request`."""
     skip_summarization: bool = False
     after: bool = False
-    """For `agent`: whether the agent's answer passes through `after_tool` callbacks, in an activity of its own."""
+    """For `agent`: whether `after_tool` callbacks process the agent's answer, in a separate activity."""
     detached: bool = False
-    """For `agent`: whether it goes on while the run that called it is continued by another; see `continued`."""
+    """For `agent`: whether it keeps running when its caller continues as new."""
     effect: Effect = "repeatable"
     timeout_s: float | None = None
     retries: int = 0
     heartbeat_timeout_s: float | None = None
     task_queue: str | None = None
     deadline_s: float | None = None
-    """How long a person may take to answer, from the moment the call waits."""
+    """How long an approver may take to answer, from the moment the call begins to wait."""
     approval: ApprovalPolicy | None = None
     """The policy in force when the call was made."""
     declared: str | None = None
-    """Digest of the tool's parameters, without descriptions; present when a person is, or may be, asked. Answers to
-    such a call are reviewed where need be, and what was approved is compared with what is about to run."""
+    """Digest of the tool's parameters without descriptions, present when the call may need an approval. Its answers
+    are verified where needed, and the activity compares what was approved with what is about to run."""
     standing: str | None = None
-    """Origin of the standing approval under which it runs unasked, although it has a `confirmation`."""
+    """Origin of the remembered approval that covers the call, although it has a `confirmation`."""
     response_schema: JsonObject | None = None
-    """For a long-running call: JSON schema of the `response` with which it is answered."""
+    """For a long-running call: JSON schema of the `response` in its answer."""
 
 
 class Position(Recorded):
-    """How far the log had grown when a command was issued: which entries are new, never what they say."""
+    """The log at the moment a command was issued: references of new entries, never their content."""
 
     at: int
     """Length of the log when the previous command was issued."""
@@ -105,27 +105,28 @@ class ModelCallInput(Position):
     root: str
     number: int
     turn: int = 0
-    """Which of the agents at work in this invocation is meant; they are numbered as they begin."""
+    """Index of the agent run."""
     phase: Phase = "turn"
-    """`enter`: the agent begins, so its `before_agent` callbacks run first. `leave`: only `after_agent` ones run."""
+    """`enter`: the agent begins, so its `before_agent` callbacks run first. `leave`: only `after_agent` callbacks
+    run."""
     wrap_up: str | None = None
-    """Why the agent has to answer now, without calling anything: what of the budget is used up."""
+    """Why the agent must answer now without calling tools: the exhausted limit of the budget."""
     standing: tuple[str, ...] = ()
-    """Origins of the standing approvals of the log that are in force."""
+    """Origins of the remembered approvals that have not expired."""
 
 
 class Said(Recorded):
-    """What callbacks around an agent said or changed; an event of its own."""
+    """Content and actions from the callbacks around an agent; a separate event."""
 
     content: JsonObject | None = None
     actions: EventActions | None = None
 
 
 class ModelReply(Recorded):
-    """What a model answered, annotated with all that is needed to carry it out."""
+    """A model's reply, annotated with everything needed to run its calls."""
 
     content: JsonObject | None = None
-    """Genai Content as JSON; function calls carry the engine's ids."""
+    """Genai Content as JSON. Function calls have the engine's ids."""
     calls: tuple[Call, ...] = ()
     """One for each function call in the content, in order."""
     finish_reason: str | None = None
@@ -134,72 +135,72 @@ class ModelReply(Recorded):
     usage: Usage | None = None
     model_version: str | None = None
     model: str | None = None
-    """The model's name as the agent states it, when there is a table of prices."""
+    """The model's name in the agent's declaration; recorded when the budget has prices."""
     attempt: int = 0
-    """Which attempt at the model call gave this; 0 where no model was called."""
+    """The attempt at the model call that produced the reply; 0 if no model was called."""
     wrap_up: str | None = None
-    """Why the model was told to wrap up."""
+    """Why the model was asked to wrap up."""
     grounding_metadata: JsonObject | None = None
     citation_metadata: JsonObject | None = None
     definition: str = ""
-    """Digest of the agent's definition that made this reply."""
+    """Digest of the agent's definition at the time of the reply."""
     search_attributes: bool = False
-    """Whether Waystation's search attributes are registered; an upsert of others would stick the workflow."""
+    """Whether Waystation's search attributes are registered. Upserting unregistered ones blocks the workflow."""
     duration_s: float = 0.0
     actions: EventActions | None = None
     """State written around the model call."""
     shape: AgentShape | None = None
-    """What the agent is, when it is entered and more than a model loop: agents that it runs, callbacks on leaving."""
+    """Present when the agent is entered and is more than a model loop: it runs other agents, or has callbacks."""
     before: Said | None = None
-    """What `before_agent` callbacks said; the event precedes the model's."""
+    """Result of the `before_agent` callbacks; its event precedes the model's."""
     skipped: bool = False
-    """Whether `before_agent` spoke for the agent, so that neither its model nor its children are asked."""
+    """Whether a `before_agent` callback answered for the agent; its model and its children do not run."""
     closing: Said | None = None
-    """What the agent says once the calls of this reply have responses; the agent is then done, and the model is not
-    called again."""
+    """The agent's final content, emitted once the calls of this reply have responses. The model is not called
+    again."""
     output: JsonObject | None = None
-    """What the final text says, parsed, when the agent has an `output_schema`."""
+    """The final text as parsed JSON, if the agent has an `output_schema`."""
     after: Said | None = None
-    """What `after_agent` callbacks said, in the phase `leave`."""
+    """Result of the `after_agent` callbacks, in the phase `leave`."""
     ends_invocation: bool = False
-    """Whether a plugin's `before_run` spoke for the whole invocation."""
+    """Whether a plugin's `before_run` answered for the whole invocation."""
     compaction: Compaction | None = None
-    """The summary that was made before the model was asked; its event precedes the model's."""
+    """The attempt to summarize older events before the model call; its event precedes the model's."""
     scopes: JsonObject | None = None
-    """What `user:` and `app:` state held when the invocation began; it was read with its first model activity."""
+    """`user:` and `app:` state at the start of the invocation, read by its first model activity."""
     mark: str = ""
-    """Tells the attempts of one model call apart."""
+    """Distinguishes the attempts at one model call."""
     notify: tuple[str, ...] = ()
-    """Names of the channels that workers tell of whatever waits, unless a policy names others."""
+    """Channels to notify of pending calls, unless a policy names others."""
 
 
 class ToolCallInput(Position):
-    """Input of a tool activity; the tool sees the state at that position."""
+    """Input of a tool activity. The tool reads the state at this position."""
 
     function_call_id: str
     args: JsonObject | None = None
-    """The arguments when small, because people look for them in the Web UI; or edited ones."""
+    """The arguments, if small, because people look for them in the Web UI."""
     confirmation: JsonObject | None = None
-    """`{confirmed, hint, payload}` once a person has agreed, when small."""
+    """`{confirmed, hint, payload}` after an approval, if small."""
     root: str
     run: int = 0
-    """How often the call has returned before: a tool that asked for a confirmation or a credential runs once more when
-    it is there, and a called agent's answer may pass through callbacks."""
+    """How often the call has returned before. A tool that requested a confirmation or a credential runs again once it
+    is there, and callbacks may process the answer of a called agent."""
     effect: Effect = "repeatable"
     timeout_s: float | None = None
     retries: int = 0
     digest: str | None = None
-    """Of exactly what a person approved; the activity runs nothing else. See `policy.call_digest`."""
+    """Digest of what the approver approved; the activity runs nothing else. See `policy.call_digest`."""
 
 
 class ToolOutcome(Recorded):
-    """What one run of a tool answered and changed."""
+    """The result of one run of a tool and the changes it made."""
 
     function_call_id: str
     response: JsonObject | None = None
-    """Given to the model as it stands. None: a long-running tool has nothing to say yet."""
+    """Passed to the model unchanged. None: a long-running tool has no response yet."""
     final: bool = True
-    """False when a long-running tool's answer is still to come from outside."""
+    """False while the answer of a long-running tool is still to come from outside."""
     error_type: str | None = None
     fatal: bool = False
     """Whether the tool's exception ends the invocation (`on_error="raise"`)."""
@@ -207,16 +208,16 @@ class ToolOutcome(Recorded):
     parts: tuple[JsonObject, ...] = ()
     """Media parts that belong to the response."""
     beside: tuple[JsonObject, ...] = ()
-    """Parts that stand beside the response, for readers of the event."""
+    """Parts next to the response, for readers of the event."""
     transfer: AgentShape | None = None
     """The agent that `actions.transfer_to_agent` names."""
     approval: ApprovalPolicy | None = None
-    """When the tool asks for a person from inside: the policy that then holds, as for `Call.approval`."""
+    """If the tool itself requests a confirmation: the policy that applies, as in `Call.approval`."""
     declared: str | None = None
-    """Then, too; see `Call.declared`."""
+    """If the tool itself requests a confirmation: see `Call.declared`."""
     args: JsonObject | None = None
-    """Then, too, when callbacks changed the arguments: those with which it ran, and is to run again."""
+    """If the tool itself requests a confirmation and callbacks changed the arguments: the changed arguments."""
     duration_s: float = 0.0
     """Wall time in the activity, queueing excluded."""
     mark: str = ""
-    """Tells the attempts of one call apart."""
+    """Distinguishes the attempts at one call."""

@@ -1,4 +1,4 @@
-"""The entries of a log: everything that can happen to an invocation."""
+"""The entries of a log: one class for each kind of fact about an invocation."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -19,13 +19,13 @@ EndStatus = Literal["completed", "failed", "cancelled", "terminated", "timed_out
 
 
 class Failure(Recorded):
-    """Why an activity or a child gave no result."""
+    """Why an activity or a called agent has no result."""
 
     kind: FailureKind
     error_type: str = ""
     message: str = ""
     used: Used | None = None
-    """What a called agent says that it used."""
+    """Usage that a called agent reported before it failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,25 +37,25 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The invocation was started with something that is no input."""
+    """The invocation was started with an invalid input."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCalled:
-    """A model activity was scheduled with all that the log held by then."""
+    """A model activity was scheduled; the prompt contains all earlier entries."""
 
     number: int
     turn: int = 0
-    """For which of the agents at work."""
+    """Index of the agent run."""
     wrap_up: bool = False
-    """Whether the model is told to wrap up."""
+    """Whether the model is asked to wrap up."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelReplied:
-    """The model answered."""
+    """A model activity returned a reply."""
 
     number: int
     reply: ModelReply
@@ -63,7 +63,7 @@ class ModelReplied:
 
 @dataclass(frozen=True, slots=True)
 class ModelLost:
-    """The model gave no answer within all attempts."""
+    """All attempts at a model call failed."""
 
     number: int
     failure: Failure
@@ -71,16 +71,16 @@ class ModelLost:
 
 @dataclass(frozen=True, slots=True)
 class CallReturned:
-    """A tool ran and reported."""
+    """A tool returned."""
 
     outcome: ToolOutcome
     run: int = 0
-    """Which run of the call reports."""
+    """The run of the call that returned, from 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildReturned:
-    """An agent that was called as a tool finished."""
+    """A called agent finished."""
 
     function_call_id: str
     result: InvocationResult
@@ -88,7 +88,7 @@ class ChildReturned:
 
 @dataclass(frozen=True, slots=True)
 class CallLost:
-    """A tool or a child gave no report: its worker was lost, its time was up, or it was cancelled."""
+    """A tool or a called agent has no result: its worker was lost, it timed out, or it was cancelled."""
 
     function_call_id: str
     failure: Failure
@@ -97,7 +97,7 @@ class CallLost:
 
 @dataclass(frozen=True, slots=True)
 class AnswerCounted:
-    """Somebody answered a call that waited, and it counts."""
+    """An answer to a pending call counts."""
 
     function_call_id: str
     answer: Answer
@@ -105,7 +105,7 @@ class AnswerCounted:
 
 @dataclass(frozen=True, slots=True)
 class AnswerIgnored:
-    """Something arrived that does not count."""
+    """A message arrived that does not count."""
 
     reason: str
     """Name of the `AnswerRefused` class; `NotInStore` when it could not be read."""
@@ -116,7 +116,7 @@ class AnswerIgnored:
 
 @dataclass(frozen=True, slots=True)
 class AnswerSubmitted:
-    """Somebody answered a call, and whether that counts has to be looked into."""
+    """An answer to a pending call arrived that must be verified first."""
 
     function_call_id: str
     answer: Answer
@@ -124,43 +124,43 @@ class AnswerSubmitted:
 
 @dataclass(frozen=True, slots=True)
 class AnswerReviewed:
-    """A submitted answer was looked into."""
+    """The verification of a submitted answer finished."""
 
     ref: str
-    """Of the signal or update that brought it, without judgement."""
+    """Reference of the signal or update with the answer, without verdict."""
     review: Review
     refused: AnswerIgnored | None = None
-    """Why it does not count, when it does not."""
+    """Why the answer does not count; None if it counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageJoined:
-    """The user said more while the agent worked."""
+    """A further message of the user arrived while an agent was at work."""
 
     message: str | JsonObject
     join: int | None = None
-    """Number that the session gave it."""
+    """The session's number for the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadlinePassed:
-    """Nobody answered a call in time."""
+    """The deadline of a pending call passed."""
 
     function_call_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class NoticeDue:
-    """Nobody has answered a call for as long as its policy has people reminded, or further people asked."""
+    """A reminder or an escalation of an unanswered call is due."""
 
     function_call_id: str
     number: int
-    """Which of the reminders and escalations of the policy, from 0, in the order of their times."""
+    """Index into the policy's reminders and escalations, ordered by time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notified:
-    """People were told of a call that waits, or waited."""
+    """Approvers were notified of a call."""
 
     function_call_id: str
     occasion: str
@@ -169,30 +169,30 @@ class Notified:
 
 @dataclass(frozen=True, slots=True)
 class ScopesTold:
-    """What events wrote to `user:` and `app:` state was delivered there, as far as that could be done."""
+    """Writes to `user:` and `app:` state were delivered, or their delivery failed."""
 
     last: int
-    """Number of the last event concerned."""
+    """Number of the last event whose writes were delivered."""
     refused: tuple[RefusedDelta, ...] = ()
     failure: Failure | None = None
-    """Why nobody knows whether it was delivered."""
+    """Why it is unknown whether the writes were delivered."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForkRefused:
-    """What the invocation was to take over of another one is not to be had."""
+    """A fork could not take over the events of its source."""
 
     failure: Failure
 
 
 @dataclass(frozen=True, slots=True)
 class CancelRequested:
-    """Somebody asked to cancel the invocation."""
+    """Cancellation of the invocation was requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The invocation is over; what is still open never gets an answer."""
+    """The invocation ended; open calls never get an answer."""
 
     status: EndStatus
 
@@ -228,5 +228,5 @@ class Entry:
     ref: EntryRef
     """Where in the history it originated."""
     time: float
-    """When the workflow applied it: seconds since 1970, by the workflow's clock."""
+    """When the workflow applied it, in seconds since 1970 by the workflow's clock."""
     body: Body

@@ -1,4 +1,4 @@
-"""What a history says, freed of Temporal's encoding."""
+"""Facts: history events of an invocation without Temporal's encoding."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ class Started:
 
     payloads: Sequence[bytes]
     continues: bool = False
-    """Whether the server says that the run continues another."""
+    """Whether the server reports that the run continues another."""
     child: bool = False
-    """Whether the server says that another workflow started it."""
+    """Whether the server reports a parent workflow."""
 
     def carried(self) -> tuple[InvocationInput, Carried] | None:
-        """Return what the run has from another, and its input; None for a run that begins an invocation."""
+        """Return the input and the carried state; None for the first run of an invocation."""
         return carried_in(self.payloads) if self.continues else None
 
 
@@ -31,7 +31,7 @@ class Signalled:
     name: str
     payloads: Sequence[bytes]
     lacking: str | None = None
-    """Why its content cannot be had here, when it was put into a store; workers may have had it."""
+    """Why the offloaded content cannot be read here, although a worker may have read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +39,23 @@ class NotFound:
     """A workflow task did not find the content of a signal."""
 
     number: int
-    """Which signal, from 1."""
+    """Number of the signal, from 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """An activity or a child gave a result; `ref` is a model reply's or a function call's."""
+    """An activity or a called agent returned; `ref` is a model reply's or a function call's."""
 
     ref: str
     data: bytes
     child: bool = False
     followed: bool = False
-    """Whether an activity says so of a child that an earlier run started."""
+    """Whether an activity reports the result of a child that an earlier run started."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """An activity or a child ended without a result."""
+    """An activity or a called agent ended without a result."""
 
     ref: str
     failure: Failure
@@ -63,24 +63,24 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """A workflow task cancelled an activity of the engine, and counts it as lost without waiting for its end."""
+    """A workflow task cancelled an engine activity and counts it as lost without waiting for its end."""
 
     ref: str
 
 
 @dataclass(frozen=True, slots=True)
 class TimerFired:
-    """A timer fired; which one does not matter, deadlines are compared with the clock."""
+    """A timer fired. Any timer: deadlines are compared with the clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class CancelAsked:
-    """The invocation was asked to cancel."""
+    """Cancellation of the invocation was requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskCompleted:
-    """A workflow task was completed: all that arrived before it has been applied, at `time`."""
+    """A workflow task completed; at `time` it applied everything that had arrived."""
 
     time: float
 
@@ -103,7 +103,7 @@ class UpdateAccepted:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The run is over."""
+    """The run ended."""
 
     status: EndStatus
     time: float
