@@ -1,4 +1,4 @@
-"""The life of one function call: asked for, perhaps confirmed, performed, perhaps waiting for a person, closed."""
+"""The state of one function call, from the model's request to its last response."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -9,7 +9,7 @@ from waystation.core.approval.policy import ApprovalPolicy, Verified, call_diges
 from waystation.core.payload import JsonObject
 
 DEFAULT_DEADLINE_S = 30 * 24 * 3600.0
-"""Every wait ends; see design D3. 30 days unless the tool says otherwise."""
+"""Deadline of a wait when neither the tool nor its policy sets one: 30 days. Every wait ends; see design D3."""
 
 Gate = Literal["none", "waiting", "passed", "refused"]
 Asked = Literal["confirmation", "credential", "budget"]
@@ -17,7 +17,7 @@ Asked = Literal["confirmation", "credential", "budget"]
 
 @dataclass(slots=True)
 class CallState:
-    """One function call and what became of it so far. Changed only by its log."""
+    """One function call and its progress. Only the reducers in `core.log` change it."""
 
     call: Call
     name: str = ""
@@ -29,75 +29,75 @@ class CallState:
     """Index of the agent run whose model made it."""
     gate: Gate = "none"
     asked: Asked | None = None
-    """What a person is asked for, or was asked for last; a tool may ask from inside."""
+    """The latest request to an approver. The policy may require it, or the running tool may make it."""
     asks: Confirmation | None = None
-    """What the person reads."""
+    """Hint and payload of that request."""
     run: int = 0
-    """How often it has returned before the present run."""
+    """How often the call returned before the current run."""
     provisional: ToolOutcome | None = None
-    """What the earlier run gave, when a further one goes on from there."""
+    """Outcome of the run before, when the call runs again."""
     shown: JsonObject | None = None
     """The arguments as the approver saw them, when the approver then edited them."""
     requested_at: float | None = None
-    """When it began to wait for a person."""
+    """When the call began to wait for an approver, in seconds since 1970."""
     outcome: ToolOutcome | None = None
-    """What performing it gave."""
+    """The result of the current run."""
     flushed: bool = False
     """Whether the outcome is part of an event."""
     response: JsonObject | None = None
-    """What the model reads, or would read if it were called now."""
+    """The response that the model reads in its next prompt."""
     responded: bool = False
-    """Whether the model may go on: there is a response that was meant to reach it."""
+    """Whether the call has a response for which the model is called."""
     closed: bool = False
-    """Whether the response is the last one."""
+    """Whether the response is final."""
     answer: Answer | None = None
-    """The answer that closed it or let it run."""
+    """The answer that closed the call or let it run."""
     answered_at: float | None = None
     expired: bool = False
     held: str | None = None
-    """Why the budget has no room for it, while a person is asked for more."""
+    """Why the budget has no room for the call, while a person is asked for more."""
     answer_ids: dict[str, None] = field(default_factory=dict)
     waits: int = 0
-    """How often it began to wait for a person."""
+    """How often the call began to wait for an approver."""
     noticed: int = 0
-    """How many of the reminders and escalations of its policy have come, in its present wait."""
+    """Reminders and escalations sent in the current wait."""
     told: int = 0
-    """Of how many of its waits people were told."""
+    """Number of waits of which approvers were notified."""
     approved_by: dict[str, None] = field(default_factory=dict)
-    """Who has approved it so far, while the policy wants more to."""
+    """Approvers so far, while the policy requires more."""
     claimed_by: str | None = None
-    """Who has taken it on: others are told so, and do not answer it meanwhile."""
+    """The approver who claimed the call. Others cannot answer it until it is released."""
     viewed_by: dict[str, None] = field(default_factory=dict)
     decided_by: Verified | None = None
-    """Who gave the answer, when an identity provider says so."""
+    """The verified identity of the approver who decided."""
     known_digest: str | None = None
-    """The digest of a call of which no more than what became of it is kept."""
+    """Digest of a closed call whose arguments are no longer kept."""
 
     @property
     def id(self) -> str:
-        """The engine's id of the call."""
+        """The function call id."""
         return self.call.id
 
     @property
     def performing(self) -> bool:
-        """Whether it has to be, or is being, carried out."""
+        """Whether the call runs or is due to run."""
         return self.outcome is None and self.call.kind != "answered" and self.gate in ("none", "passed")
 
     @property
     def waiting(self) -> bool:
-        """Whether a person's answer is what it waits for."""
+        """Whether the call waits for an answer."""
         return self.gate == "waiting" or (
             self.call.kind == "long_running" and self.outcome is not None and not self.closed
         )
 
     @property
     def answerable(self) -> bool:
-        """Whether an answer would count. A long-running call may be answered before its function has returned."""
+        """Whether an answer would count. A long-running call can be answered before its function has returned."""
         return self.gate == "waiting" or (self.call.kind == "long_running" and not self.closed)
 
     @property
     def deadline(self) -> float | None:
-        """When the wait ends, in seconds since 1970; None while nobody is waited for."""
+        """When the wait ends, in seconds since 1970; None while the call does not wait."""
         if self.requested_at is None or not self.waiting:
             return None
         policy = self.policy
@@ -106,7 +106,7 @@ class CallState:
 
     @property
     def due(self) -> float | None:
-        """When something next happens to the wait, should nobody answer: a notice, or its deadline."""
+        """When the next reminder, escalation or deadline is due, in seconds since 1970."""
         if self.requested_at is None or not self.waiting or not self.policy:
             return self.deadline
         pending = self.policy.notices()[self.noticed :]
@@ -114,17 +114,17 @@ class CallState:
 
     @property
     def level(self) -> int:
-        """How many escalations have taken place in the present wait."""
+        """Number of escalations in the current wait."""
         return sum(notice.escalates for notice in self.policy.notices()[: self.noticed]) if self.policy else 0
 
     @property
     def approvals_needed(self) -> int:
-        """How many people have to approve it in all."""
+        """Number of approvals that the policy requires."""
         return self.policy.quorum if self.policy else 1
 
     @property
     def digest(self) -> str:
-        """Digest of exactly what an approver approves."""
+        """Digest of what an approver approves: arguments, tool parameters and policy."""
         if self.known_digest is not None:
             return self.known_digest
         shown = self.args if self.shown is None else self.shown
@@ -132,33 +132,33 @@ class CallState:
 
     @property
     def policy(self) -> ApprovalPolicy | None:
-        """Who may answer, when that matters."""
+        """The approval policy; None if anybody may answer."""
         asking = (self.outcome if self.asked else None) or self.provisional
         return self.call.approval or (asking.approval if asking else None)
 
     @property
     def declared(self) -> str | None:
-        """Digest of the tool's parameters; None for calls from before it was recorded."""
+        """Digest of the tool's parameters; None if none was recorded."""
         asking = (self.outcome if self.asked else None) or self.provisional
         return self.call.declared or (asking.declared if asking else None)
 
     @property
     def answered_by(self) -> str | None:
-        """Who gave the answer: verified, or else as the answer says."""
+        """Who decided: the verified subject, or else the `by` of the answer."""
         if self.decided_by:
             return self.decided_by.subject
         return self.answer.by if self.answer else None
 
     @property
     def approved_digest(self) -> str | None:
-        """Digest of what an approver let through, as it then was; None when nobody had to, or for older calls."""
+        """Digest of what was approved; None if the call needed no approval or has no recorded parameters."""
         approved = self.asked == "confirmation" or self.call.standing
         if self.declared is None or self.gate != "passed" or not approved:
             return None
         return call_digest(self.agent, self.name, self.args, declared=self.declared, policy=self.policy)
 
     def tool_confirmation(self) -> JsonObject | None:
-        """Return what the tool finds in `tool_context.tool_confirmation`."""
+        """Return the value of `tool_context.tool_confirmation` for the tool's next run."""
         if self.gate != "passed" or self.answer is None or self.asked != "confirmation":
             return None
         asks = self.asks or Confirmation()
@@ -167,31 +167,31 @@ class CallState:
 
     @property
     def ever_waits(self) -> bool:
-        """Whether a person was ever asked, or may answer."""
+        """Whether an approver was ever asked, or may answer."""
         return self.asked is not None or self.call.kind == "long_running"
 
     def ask(self, now: float, asked: Asked, asks: Confirmation) -> None:
-        """Have it wait for a person."""
+        """Request an answer from an approver."""
         self.gate, self.asked, self.asks = "waiting", asked, asks
-        # What an approver edited before is what the next one is shown.
+        # The next approver sees the arguments as the previous one edited them.
         self.shown = None
         self.wait(now)
 
     def wait(self, now: float) -> None:
-        """Begin to wait for a person."""
+        """Begin to wait for an approver."""
         self.requested_at = now
         self.waits += 1
         self.noticed, self.claimed_by = 0, None
         self.approved_by = {}
 
     def run_again(self) -> None:
-        """Have it carried out once more; its present response stands until then."""
+        """Run the call again; it keeps its response until then."""
         self.provisional, self.outcome = self.outcome, None
         self.run += 1
         self.flushed = self.responded = False
 
     def close(self, response: JsonObject) -> None:
-        """Give the call its last response."""
+        """Set the final response."""
         self.response, self.responded, self.closed = response, True, True
 
     def pending(

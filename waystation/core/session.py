@@ -1,7 +1,7 @@
 """Decide what a session does with a message, and which invocation begins next.
 
-Pure: the same messages and reports in the same order give the same decisions. The workflow and its continuations hold
-one `SessionLog`; what it says of itself as `kept` is all that the next run of the session needs.
+Pure: the same messages and reports in the same order produce the same decisions. Each run of the workflow holds one
+`SessionLog`; its `kept()` is all that the next run needs besides the transcript.
 """
 
 from typing import Any, Literal
@@ -28,7 +28,7 @@ from waystation.core.wire import (
 
 MAX_MESSAGE_BYTES = 400_000
 MAX_STATE_BYTES = 700_000
-"""State, queue and ids are carried over together; with them a payload stays under the server's 2 MB."""
+"""State, queue and ids are carried over in one payload, which must stay under the server's limit of 2 MB."""
 
 Busy = Literal["queue", "reject", "join"]
 TurnStatus = Literal["queued", "running", "waiting", "completed", "stopped", "failed", "cancelled"]
@@ -36,13 +36,13 @@ OPEN_STATUSES: tuple[TurnStatus, ...] = ("running", "waiting")
 
 
 class SessionMessage(Recorded):
-    """What `send` is given."""
+    """The argument of `send`: a message to the session."""
 
     message: str | JsonObject
     message_id: str | None = Field(default=None, max_length=100)
     when_busy: Busy = "queue"
     state: JsonObject = Field(default_factory=dict)
-    """Changes of the session's state, made when its invocation begins."""
+    """Changes to the session's state, applied when the message's invocation begins."""
     budget: Budget = Field(default_factory=Budget)
     metadata: JsonObject = Field(default_factory=dict)
     streaming: bool = False
@@ -54,17 +54,17 @@ class Turn(Recorded):
     n: int
     status: TurnStatus
     message: str = ""
-    """The beginning of what was said."""
+    """Beginning of the message."""
     known: int = 1
-    """How many entries of its log the session has."""
+    """Number of its log entries that the session has received."""
     joined: int = 0
-    """How many messages were handed to it."""
+    """Number of messages that joined it while it was at work."""
     unconfirmed: tuple[tuple[int, SessionMessage], ...] = ()
-    """Those of them that it has not said to have."""
+    """Joined messages that it has not confirmed, with their numbers."""
 
 
 class KeptSession(Recorded):
-    """A session without its transcript."""
+    """The state of a session without its transcript, carried from run to run."""
 
     state: JsonObject = Field(default_factory=dict)
     next_agent: str | None = None
@@ -76,12 +76,12 @@ class KeptSession(Recorded):
     refused: int = 0
     closing: bool = False
     standing: tuple[StandingApproval, ...] = ()
-    """Which calls people allowed to run unasked."""
+    """Remembered approvals."""
     attributes: bool = False
 
 
 class SessionInput(Recorded):
-    """How a session is started: the one argument of the workflow."""
+    """Input of the session workflow."""
 
     agent: str = Field(max_length=MAX_NAME_CHARS)
     app: str = Field(default=DEFAULT_APP, max_length=MAX_NAME_CHARS)
@@ -89,58 +89,58 @@ class SessionInput(Recorded):
     session_id: str = Field(max_length=MAX_NAME_CHARS)
     state: JsonObject = Field(default_factory=dict)
     cut_after: int = Field(default=80, ge=1, le=500)
-    """After how many invocations the session continues in a new run."""
+    """Number of invocations after which the session continues as new."""
     carried: KeptSession | None = None
-    """What earlier runs leave to this one."""
+    """State of the previous run."""
     segments: tuple[SegmentRef, ...] = ()
-    """Where the transcript of earlier runs is kept, oldest first."""
+    """Stored segments of the transcript of earlier runs, oldest first."""
     items: tuple[JsonObject, ...] = ()
-    """What of it follows those, when it is small."""
+    """Transcript items after the segments, when small."""
 
 
 class CollectInput(Recorded):
-    """Input of the activity that reads what an invocation did."""
+    """Input of the activity that reads an invocation's own history."""
 
     number: int
     since: int
     at: int | None = None
-    """Up to which entry, where the invocation is said to wait, if there are so many; None for as far as it is."""
+    """Entry at which the invocation reported that it waits; None reads to the end of its history."""
 
 
 class Collected(Recorded):
-    """What an invocation did since its last report, read from its own history."""
+    """The progress of an invocation since its last report, read from its own history."""
 
     number: int
     status: TurnStatus
-    """What it was at the last of the entries."""
+    """Status at the last of the entries."""
     at: int = 0
-    """How many entries it had there."""
+    """Number of entries."""
     report: Report | None = None
-    """None when it is neither waiting nor over there."""
+    """None while the invocation is at work."""
     segment: SegmentRef | None = None
-    """Where the entries are kept, when they are large."""
+    """The stored entries, when they are large."""
     next_agent: str | None = None
 
 
 class SessionArchiveInput(Recorded):
-    """Input of the activity that packs a transcript."""
+    """Input of the activity that archives a transcript."""
 
     reports: tuple[str, ...] = ()
-    """As in `SessionLink`: what was applied since the latest invocation began."""
+    """References of the reports applied since the latest invocation began, as in `SessionLink`."""
 
 
 class KeptTranscript(Recorded):
-    """A transcript as the next run is given it."""
+    """A transcript as the next run receives it."""
 
     segments: tuple[SegmentRef, ...] = ()
     items: tuple[JsonObject, ...] = ()
 
 
 def parse_session(data: bytes, workflow_id: str, *, continues: bool) -> SessionInput:
-    """Read the input of a session; `continues` says whether the server says that the run continues another.
+    """Parse the input of a session; `continues` is true if the server reports that the run continues another.
 
     Raises:
-        InvalidInput: It is not one, or the workflow has another session's id.
+        InvalidInput: The input is invalid, or the workflow has the id of another session.
     """
     what = f"The input of {SESSION_WORKFLOW}"
     given = parse(SessionInput, data, InvalidInput, what=what, send="with `agent` and `session_id`")
@@ -156,15 +156,15 @@ def parse_session(data: bytes, workflow_id: str, *, continues: bool) -> SessionI
 
 
 def as_started(given: SessionInput) -> SessionInput:
-    """Return the input of a session's first run: anybody may send what only an earlier run can hand over."""
+    """Return the input of a first run: without the fields that only an earlier run may set, but anybody can send."""
     return given.model_copy(update={"carried": None, "segments": (), "items": ()})
 
 
 def check_message_size(data: bytes) -> None:
-    """Look whether a message fits.
+    """Check the size of a message.
 
     Raises:
-        InvalidInput: It does not.
+        InvalidInput: The message is too large.
     """
     if len(data) > MAX_MESSAGE_BYTES:
         raise InvalidInput(
@@ -174,10 +174,10 @@ def check_message_size(data: bytes) -> None:
 
 
 def parse_message(data: bytes) -> SessionMessage:
-    """Read what `send` is given.
+    """Parse the argument of `send`.
 
     Raises:
-        InvalidInput: It is no message.
+        InvalidInput: It is not a valid message.
     """
     check_message_size(data)
     given = parse(SessionMessage, data, InvalidInput, what="The message", send="with `message`")
@@ -187,10 +187,10 @@ def parse_message(data: bytes) -> SessionMessage:
 
 
 def parse_nudge(data: bytes) -> tuple[int, int | None]:
-    """Read what an invocation tells its session: its number, and for a wait, at which entry.
+    """Parse the signal of an invocation to its session: its number, and the entry at which it waits.
 
     Raises:
-        InvalidInput: It is neither.
+        InvalidInput: It is not such a signal.
     """
     try:
         given = decode(data)
@@ -206,12 +206,12 @@ MAX_QUEUED = 100
 MAX_QUEUED_BYTES = 500_000
 MAX_MESSAGE_IDS = 1_000
 MAX_SHOWN_TURNS = 100
-"""How many finished invocations the query `invocations` lists besides those that are open."""
+"""Number of finished invocations that the query `invocations` lists besides the open ones."""
 MAX_REFUSED = 20
 
 
 class SessionLog:
-    """What a session knows of itself."""
+    """The state of a session and its decisions."""
 
     def __init__(self, workflow_id: str, given: SessionInput) -> None:
         kept = given.carried or KeptSession(state=given.state)
@@ -228,10 +228,10 @@ class SessionLog:
         self.standing = kept.standing
         self.refusals: list[JsonObject] = []
         self.reports: list[str] = []
-        """References of what was applied since the latest invocation began."""
+        """References of the reports applied since the latest invocation began."""
 
     def kept(self) -> KeptSession:
-        """Return all that the next run needs besides the transcript."""
+        """Return the state for the next run."""
         return KeptSession(
             state=self.state,
             next_agent=self.next_agent,
@@ -247,7 +247,7 @@ class SessionLog:
         )
 
     def following(self, transcript: KeptTranscript) -> SessionInput:
-        """Return what the next run is started with."""
+        """Return the input of the next run."""
         update = {"state": {}, "carried": self.kept(), "segments": transcript.segments, "items": transcript.items}
         return self.given.model_copy(update=update)
 
@@ -260,7 +260,7 @@ class SessionLog:
 
     @property
     def busy(self) -> bool:
-        """Whether a message would have to wait."""
+        """Whether a message would be queued."""
         return self.current is not None or bool(self.queue)
 
     @property
@@ -270,14 +270,15 @@ class SessionLog:
 
     @property
     def open(self) -> list[Turn]:
-        """The invocations that are not over."""
+        """The invocations at work or waiting for an approver."""
         return [turn for turn in self.turns.values() if turn.status in OPEN_STATUSES]
 
     def check(self, given: SessionMessage) -> None:
-        """Refuse a message that the session does not take.
+        """Refuse a message that the session cannot accept.
 
         Raises:
-            SessionRefused: The class says why.
+            SessionRefused: The class names the reason.
+            InvalidInput: The session's state would grow too large.
         """
         if given.message_id is not None and given.message_id in self.message_ids:
             return
@@ -285,7 +286,7 @@ class SessionLog:
             raise SessionClosed("The session is closed; it takes no further message.")
         if given.when_busy == "reject" and self.busy:
             raise SessionBusy("The session works on another message; send again later, or let this one queue.")
-        # Joined ones, too, until the invocation says that it has them: all of these are carried over.
+        # Unconfirmed joined messages count, too: all of these are carried over.
         waiting = [*self.queue, *(joined for turn in self.turns.values() for joined in turn.unconfirmed)]
         if len(waiting) >= MAX_QUEUED or _size(waiting) + _size([(0, given)]) > MAX_QUEUED_BYTES:
             raise QueueFull(f"{len(waiting)} messages wait already; send again when the session has caught up.")
@@ -293,7 +294,7 @@ class SessionLog:
             raise InvalidInput(f"The state of the session would have more than {MAX_STATE_BYTES} bytes.")
 
     def accept(self, given: SessionMessage) -> JsonObject:
-        """Take a message that was checked; return the receipt."""
+        """Accept a checked message; return the receipt."""
         known = self.message_ids.get(given.message_id) if given.message_id is not None else None
         if known is not None:
             status = self.turns[known].status if known in self.turns else "completed"
@@ -310,7 +311,7 @@ class SessionLog:
         return {"invocation_id": self.invocation_id(number), "status": "started" if at_once else "queued"}
 
     def refuse(self, error: SessionRefused | InvalidInput) -> None:
-        """Note a signal that did not count."""
+        """Record a signal that did not count."""
         self.refused += 1
         refusal = {"reason": type(error).__name__, "message": str(error)[:300]}
         self.refusals = [*self.refusals, refusal][-MAX_REFUSED:]
@@ -331,7 +332,7 @@ class SessionLog:
     # Invocations.
 
     def invocation_id(self, number: int) -> str:
-        """Return the id of an invocation."""
+        """Return the workflow id of an invocation."""
         return ids.session_invocation(self.id, number)
 
     def start(self, run_id: str) -> tuple[int, InvocationInput] | None:
@@ -361,12 +362,12 @@ class SessionLog:
         return number, given
 
     def takes(self, number: int, report: Report | None) -> bool:
-        """Whether a report goes on exactly where the session's knowledge of the invocation ends."""
+        """Whether a report begins exactly after the entries that the session has received."""
         turn = self.turns.get(number)
         return turn is not None and report is not None and turn.status in OPEN_STATUSES and report.since == turn.known
 
     def apply(self, number: int, report: Report, length: int) -> None:
-        """Apply a report after which the session knows `length` entries."""
+        """Apply a report, after which the session has received `length` entries."""
         turn = self.turns[number]
         self.state = {key: value for key, value in self.state.items() if key not in report.removed_keys}
         self.state.update(lasting(report.state_delta))
@@ -377,12 +378,12 @@ class SessionLog:
         self.attributes = self.attributes or report.search_attributes
 
     def park(self, number: int) -> None:
-        """An invocation waits for a person; the next message may begin."""
+        """Note that an invocation waits for an approver; the next message may begin."""
         if self.turns[number].status == "running":
             self._set(self.turns[number], status="waiting")
 
     def end(self, number: int, status: TurnStatus, next_agent: str | None = None) -> None:
-        """An invocation is over. What was handed to it and did not arrive begins invocations of its own."""
+        """Note that an invocation ended. Unconfirmed joined messages begin invocations of their own."""
         turn = self.turns[number]
         if turn.status not in OPEN_STATUSES:
             return
@@ -400,14 +401,14 @@ class SessionLog:
 
     @property
     def status(self) -> str:
-        """What a list of sessions says of it."""
+        """Status for lists of sessions: `open`, `waiting` or `closed`."""
         if self.closing:
             return "closed"
         return "waiting" if any(turn.status == "waiting" for turn in self.turns.values()) else "open"
 
     @property
     def over(self) -> bool:
-        """Whether nothing is left to do in a closed session."""
+        """Whether a closed session has nothing left to do."""
         return self.closing and not self.queue and not self.open
 
 

@@ -18,66 +18,66 @@ MAX_TEXT = 100_000
 
 
 class Fork(Recorded):
-    """What an invocation takes over of another one, and what it does in another way."""
+    """The source of a fork and the changes to it."""
 
     invocation_id: str = Field(min_length=1, max_length=1_000)
-    """Whose events it begins with."""
+    """Id of the source invocation."""
     event: int = Field(ge=1)
-    """The number of the last of them."""
+    """Number of the last event taken over."""
     run_id: str = Field(default="", max_length=100)
-    """A run of that invocation; by default the latest."""
+    """A run of the source; by default the latest."""
     results: dict[str, JsonObject] = Field(default_factory=dict)
-    """Responses to calls that are not carried out, by their ids."""
+    """Responses for calls that do not run, by function call id."""
     agent: str | None = Field(default=None, max_length=1_000)
-    """Whose `instruction` and `model` are replaced; by default those of the agent that was started."""
+    """The agent whose `instruction` and `model` are replaced; by default the agent that was started."""
     instruction: str | None = Field(default=None, max_length=MAX_TEXT, repr=False)
     model: str | None = Field(default=None, max_length=1_000)
     home: str = Field(default="", max_length=1_000)
-    """The invocation under whose id its artifacts are kept, when it belongs to no session; only the engine sets it."""
+    """The invocation that owns the artifacts, outside a session. Only the engine sets it."""
     entries: int = 0
-    """How many entries were taken over; only the engine sets it."""
+    """Number of entries taken over. Only the engine sets it."""
 
     def memo(self) -> JsonObject:
-        """Return what is to be seen of it from outside."""
+        """Return the fork's memo."""
         return {"invocation_id": self.invocation_id, "event": self.event}
 
 
 MAX_REPORT_BYTES = 100_000
-"""Entries beyond this are not repeated in a result; the session has them collected from the invocation's history."""
+"""Larger entries are not repeated in a result; the session collects them from the invocation's history."""
 LASTING_ELSEWHERE = ("temp:", "user:", "app:")
-"""Prefixes of state that is not the session's."""
+"""Prefixes of state that does not belong to the session."""
 
 
 class SessionLink(Recorded):
-    """Which session an invocation belongs to, and how far the conversation had come when it began."""
+    """The session of an invocation, and the reports that preceded it."""
 
     id: str = Field(max_length=1_000)
     """Workflow id of the session."""
     run_id: str = ""
-    """The session's run that started it."""
+    """The session's run that started the invocation."""
     number: int
-    """Which invocation of the session it is, from 1."""
+    """Number of the invocation in the session, from 1."""
     reports: tuple[str, ...] = ()
-    """References of the reports that the session applied since it had started the invocation before this one, in
-    order; see `ids.report`."""
+    """References of the reports that the session applied after it started the previous invocation, in order; see
+    `ids.report`."""
 
 
 class Report(Recorded):
-    """What became of an invocation since its last report."""
+    """The progress of an invocation since its last report to the session."""
 
     since: int
-    """How many entries its log had by then."""
+    """Length of its log at the last report."""
     entries: tuple[JsonObject, ...] | None = None
-    """The entries that came since, see `waystation.core.segment`; None when they are too large to be repeated."""
+    """The new entries, as in `log.snapshot.entries_to_json`; None if they are too large to be repeated."""
     state_delta: JsonObject = Field(default_factory=dict)
-    """What it changed in the session's state."""
+    """Values that it set in the session's state."""
     removed_keys: tuple[str, ...] = ()
     joined: tuple[int, ...] = ()
-    """Numbers of the messages that the session handed to it meanwhile and that arrived."""
+    """Numbers of the joined messages that arrived."""
     standing: tuple[StandingApproval, ...] = ()
-    """Which calls people allowed to run unasked, those that it was told of included."""
+    """Remembered approvals, including those that it received at the start."""
     search_attributes: bool = False
-    """Whether Waystation's search attributes are registered, as far as the invocation was told."""
+    """Whether the invocation knows that Waystation's search attributes are registered."""
 
 
 def lasting(state: Mapping[str, object]) -> JsonObject:
@@ -86,7 +86,7 @@ def lasting(state: Mapping[str, object]) -> JsonObject:
 
 
 def changes(before: Mapping[str, object], after: Mapping[str, object]) -> tuple[JsonObject, tuple[str, ...]]:
-    """Return what differs in the session's part of a state, and which keys are gone."""
+    """Return the values that changed in the session's part of a state, and the keys that were removed."""
     delta = {key: value for key, value in lasting(after).items() if key not in before or before[key] != value}
     return delta, tuple(key for key in lasting(before) if key not in after)
 
@@ -101,11 +101,11 @@ SEND = "send"
 CLOSE = "close"
 """Signal and update of a session."""
 MESSAGE_SIGNAL = "message"
-"""By which a session hands a further message to an invocation that is at work."""
+"""Signal of a session to an invocation at work: a further message."""
 PARKED_SIGNAL = "parked"
-"""By which an invocation tells its session that it waits for a person."""
+"""Signal of an invocation to its session: it waits for an approver."""
 CHILD_ENDED_SIGNAL = "child_ended"
-"""By which an invocation tells a session that no longer is its parent that it is over."""
+"""Signal of an invocation to a session that is no longer its parent: it ended."""
 
 SEARCH_AGENT = "WaystationAgent"
 SEARCH_SESSION = "WaystationSession"
@@ -122,16 +122,16 @@ SEARCH_ATTRIBUTES = {
 MEMO_PENDING = "waystation_pending"
 MEMO_SESSION = "waystation_session"
 MEMO_FORK = "waystation_fork"
-"""Says of a fork from which event of which invocation it goes on."""
+"""Memo of a fork: source invocation and event."""
 
 DEFAULT_APP = "waystation"
 DEFAULT_USER = "user"
 MAX_NAME_CHARS = 1_000
-"""As for workflow ids. Names are repeated in memos and in the input of each activity, which must not grow over 2 MB."""
+"""The limit of workflow ids. Memos and activity inputs repeat names, and must stay under 2 MB."""
 
 
 class InvocationInput(Recorded):
-    """How an invocation is started: the one argument of the workflow."""
+    """Input of the invocation workflow."""
 
     agent: str = Field(max_length=MAX_NAME_CHARS)
     message: str | JsonObject
@@ -143,29 +143,29 @@ class InvocationInput(Recorded):
     budget: Budget = Field(default_factory=Budget)
     metadata: JsonObject = Field(default_factory=dict)
     streaming: bool = False
-    """Whether workers tell the text of a model call while it still grows; see `waystation.core.partial`."""
+    """Whether workers publish the unfinished text of model calls; see `conversation.partial_text`."""
     root: str | None = Field(default=None, max_length=MAX_NAME_CHARS)
-    """Name of the root agent in whose tree `agent` is found; set for agents that other agents call."""
+    """Name of the root agent whose tree contains `agent`; set for called agents."""
     depth: int = 0
-    """How many agents call one another above this invocation."""
+    """Number of calling agents above this invocation."""
     origin: str | None = Field(default=None, max_length=MAX_NAME_CHARS)
-    """Id of the invocation at the top, for agents that other agents call; they share its artifacts."""
+    """For called agents: id of the topmost invocation, whose artifacts they share."""
     cut_after: int | None = Field(default=None, ge=1)
-    """After how many events of history a run is continued as new, when that is not left to Waystation."""
+    """Number of history events after which a run continues as new; None: Waystation decides."""
     carried: JsonObject | None = Field(default=None, repr=False)
-    """What a run has from the run that it continues; see `continued`. Only the engine sets it."""
+    """State of the previous run, a `log.snapshot.Carried`. Only the engine sets it."""
     requester: str | None = Field(default=None, max_length=MAX_NAME_CHARS)
-    """Who triggers it, when that is not `user_id`; policies may exclude that person from answering."""
+    """Who triggers the invocation, if not `user_id`. Policies may exclude the requester from answering."""
     standing: tuple[StandingApproval, ...] = ()
-    """Calls that may run unasked; taken only from the workflow that starts this one as its child."""
+    """Remembered approvals; accepted only from a parent workflow."""
     session: SessionLink | None = None
-    """Where earlier messages are read; taken only from the session that starts it as its child."""
+    """The session with the earlier messages; accepted only from a parent workflow."""
     fork: Fork | None = None
-    """What it takes over of another invocation, when it goes on from an event of that one."""
+    """Set if the invocation is a fork."""
 
     @property
     def family(self) -> str:
-        """Id of the invocation whose artifacts it shares; nothing when they are its own."""
+        """Id of the invocation whose artifacts it shares; empty when it has its own."""
         return self.origin or (self.fork.home if self.fork else "")
 
     @property
@@ -175,40 +175,40 @@ class InvocationInput(Recorded):
 
 
 class InvocationResult(Recorded):
-    """What an invocation returns to whoever started it."""
+    """The result of an invocation."""
 
     status: Literal["completed", "stopped"] = "completed"
     reason: str | None = None
-    """Why it stopped."""
+    """Why the invocation stopped early."""
     text: str = ""
     content: JsonObject | None = None
     state_delta: JsonObject = Field(default_factory=dict)
     removed_keys: tuple[str, ...] = ()
     usage: Usage = NO_USAGE
     spent: Spent | None = None
-    """With all agents that it called, and all attempts."""
+    """Includes called agents and all attempts."""
     granted: Grant | None = None
-    """What people allowed beyond the budget, when they did."""
+    """Amounts that approvers granted beyond the budget."""
     invocation_id: str = ""
     output: JsonObject | None = None
-    """What the final text says, parsed, when the agent has an `output_schema`."""
+    """The final text as parsed JSON, if the agent has an `output_schema`."""
     artifact_delta: dict[str, int] = Field(default_factory=dict)
-    """Artifacts that were saved, with their latest versions."""
+    """Saved artifacts with their latest versions."""
     next_agent: str | None = None
-    """Who would get the user's next message, when that is not the agent that was started; see adk-semantics 9.1."""
+    """The agent for the user's next message, if not the agent that was started; see adk-semantics 9.1."""
     report: Report | None = None
-    """For a session that started it: what became of it."""
+    """For the session: the progress since the last report."""
     standing: tuple[StandingApproval, ...] = ()
-    """For whoever called it, or its session: which calls people allowed to run unasked from now on."""
+    """For the calling agent or the session: remembered approvals."""
     omitted: tuple[str, ...] = ()
-    """Fields left out because the result would not have fitted into a payload."""
+    """Fields left out because the result would exceed the size of a payload."""
 
     def encode(self) -> bytes:
         """Return the result as JSON with every contract field present, so that readers need no defaults."""
         return self.__pydantic_serializer__.to_json(self)
 
     def fitted(self) -> "InvocationResult":
-        """Return the result without what would exceed a payload; the history still has all of it."""
+        """Return the result without its largest fields until it fits into a payload. The history has all of them."""
         result = self
         for name, empty in (("report", None), ("content", None), ("state_delta", {}), ("output", None), ("text", "")):
             if len(result.encode()) <= MAX_VALUE_BYTES:
@@ -221,7 +221,7 @@ class InvocationResult(Recorded):
 
 RUNNING = "running"
 MAX_KEYWORD = 200
-"""The server refuses keywords over 2,048 bytes, and a refused upsert sticks the workflow."""
+"""The server refuses keywords over 2,048 bytes, and a refused upsert blocks the workflow."""
 
 
 def found_by(agent: str, user_id: str, session_id: str | None) -> dict[str, str]:
@@ -231,15 +231,15 @@ def found_by(agent: str, user_id: str, session_id: str | None) -> dict[str, str]
 
 
 def found_at_start(started: InvocationInput) -> dict[str, str]:
-    """Return those that an invocation is started with: so it is found from its first moment, and spared an upsert."""
+    """Return the search attributes at the start, which make the invocation searchable at once and save an upsert."""
     return {**found_by(started.agent, started.user_id, started.session_id), SEARCH_STATUS: RUNNING}
 
 
 def parse_input(data: bytes) -> InvocationInput:
-    """Read the input of an invocation.
+    """Parse the input of an invocation.
 
     Raises:
-        InvalidInput: It is not JSON, or lacks what the contract requires. The message repeats no content.
+        InvalidInput: It is not JSON, or violates the contract. The message repeats no content.
     """
     parsed = parse(
         InvocationInput, data, InvalidInput, what=f"The input of {WORKFLOW}", send="with `agent` and `message`"
