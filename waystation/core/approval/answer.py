@@ -14,8 +14,8 @@ from waystation.core.errors import InvalidAnswer
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, decode, parse, repeated_key
 
 Action = Literal["approve", "reject", "edit", "respond", "progress", "claim", "release", "view", "waive", "cancel"]
-"""The last five do not decide: somebody takes a call on, or gives it back; looks at it; an operator has it run without
-the approval that its policy asks for, or closes it."""
+"""The last five do not decide: an approver claims, releases or views a call; an operator waives its policy, so that it
+runs, or cancels it."""
 
 
 class Answer(Recorded):
@@ -27,19 +27,19 @@ class Answer(Recorded):
     args: JsonObject | None = None
     comment: str | None = None
     by: str | None = None
-    """Who says to have answered; a claim, not a verified identity."""
+    """The sender's name; a claim, not a verified identity."""
     digest: str | None = None
     answer_id: str | None = None
     wake: bool = True
-    """For `progress`: whether the model is called with it at once."""
+    """For `progress`: whether to call the model with it at once."""
     token: str | None = Field(default=None, repr=False, exclude=True)
-    """Proof of who answers, encrypted for the workers."""
+    """Proof of identity, encrypted for the workers."""
     remember: bool = False
-    """For `approve`: whether calls like this one are to run unasked for a while, as the policy allows."""
+    """For `approve`: whether the approval also covers later identical calls, as long as the policy allows."""
 
 
 def usual_hint(tool: str) -> str:
-    """Return what a person is asked who is to confirm a call, when its author says nothing else."""
+    """Return the default question to an approver."""
     # ADK's wire literal, see adk-semantics 2.1.
     return (
         f"Please approve or reject the tool call {tool}() by responding with a FunctionResponse "
@@ -48,7 +48,7 @@ def usual_hint(tool: str) -> str:
 
 
 class PendingCall(Recorded):
-    """One call that waits for a person, as seen from outside."""
+    """A call that waits for an answer, as approvers see it."""
 
     function_call_id: str
     invocation_id: str
@@ -61,46 +61,46 @@ class PendingCall(Recorded):
     payload: Any = None
     """Any JSON."""
     interim: JsonObject | None = None
-    """The latest intermediate response, which the model has seen."""
+    """The latest intermediate response to the model."""
     requested_at: float
     """Seconds since 1970."""
     deadline: float
-    """Seconds since 1970; an answer after it does not count."""
+    """Seconds since 1970; later answers do not count."""
     user_id: str
     session_id: str | None = None
     requester: str | None = None
-    """Who triggered the invocation, when that is not `user_id`; a claim of whoever did."""
+    """Who triggered the invocation, if not `user_id`; an unverified claim."""
     policy: ApprovalPolicy | None = None
     level: int = 0
-    """How many escalations have taken place."""
+    """Number of escalations so far."""
     approved_by: tuple[str, ...] = ()
-    """Who has approved so far, while more have to."""
+    """Approvers so far, while the policy requires more."""
     claimed_by: str | None = None
     response_schema: JsonObject | None = None
-    """JSON schema of the `response` with which a long-running call is answered."""
+    """JSON schema of the `response` that answers a long-running call."""
 
     @property
     def approval_id(self) -> str:
-        """What names the call in the whole namespace."""
+        """Id of the call in the whole namespace."""
         return ids.approval(self.invocation_id, self.function_call_id)
 
 
 def check_size(data: bytes) -> None:
-    """Look whether an answer fits.
+    """Check the size of an answer.
 
     Raises:
-        InvalidAnswer: It does not.
+        InvalidAnswer: The answer is too large.
     """
     if len(data) > MAX_VALUE_BYTES:
-        # The server takes more, but accepting an update repeats it, and so would sending it on to an activity.
+        # The server accepts more, but an accepted update is recorded twice, and an activity input would repeat it.
         raise InvalidAnswer(f"The answer is {len(data)} bytes; at most {MAX_VALUE_BYTES} can be recorded.")
 
 
 def parse_answer(data: bytes) -> Answer:
-    """Read an answer.
+    """Parse an answer.
 
     Raises:
-        InvalidAnswer: It is not JSON, or lacks what the contract requires.
+        InvalidAnswer: It is not JSON, or violates the contract.
     """
     check_size(data)
     answer = parse(
@@ -120,41 +120,41 @@ def parse_answer(data: bytes) -> Answer:
 
 
 class ReviewInput(Position):
-    """Input of the activity that looks at an answer. The answer is read from the log."""
+    """Input of the activity that verifies an answer. It reads the answer from the log."""
 
     ref: str
-    """Of the signal or update that brought it."""
+    """Reference of the signal or update with the answer."""
     call: str
-    """Id of the function call. Not under the name that the input of a tool's activity has for it: a worker that knows
-    no reviews would carry out the call instead."""
+    """Function call id. Not named as in `ToolCallInput`: a worker without this activity would run the call
+    instead."""
     root: str = ""
 
 
 class Review(Recorded):
-    """What was found."""
+    """Result of a verification."""
 
     who: Verified | None = None
-    """Who answered, when the answer carried a token."""
+    """The verified approver, if the answer has a token."""
     nonce: str | None = None
-    """What makes the token usable once."""
+    """Makes the token valid only once."""
     refused: str | None = None
-    """Name of an `AnswerRefused` class; None when nothing speaks against the answer."""
+    """Name of an `AnswerRefused` class; None if the answer is valid."""
     message: str = ""
-    """Why it was refused; nothing secret."""
+    """Why the answer was refused, without secrets."""
     args: JsonObject | None = None
-    """For `edit`: the arguments as the tool will take them, when that is not what was sent."""
+    """For `edit`: the arguments as the tool receives them, if they differ from the sent ones."""
     mark: str = ""
-    """Tells the attempts of one review apart."""
+    """Distinguishes the attempts at one verification."""
 
     def applied_to(self, answer: Answer) -> Answer:
-        """Return an answer as it counts."""
+        """Return the answer with the validated arguments."""
         return answer if self.args is None else answer.model_copy(update={"args": self.args})
 
 
 IDENTITY_ENV = "WAYSTATION_IDENTITY"
-"""Name of the variable that names the file which says how tokens are sealed, or opened and verified."""
+"""Environment variable with the path of the identity configuration: how to encrypt, decrypt and verify tokens."""
 MAX_TOKEN_CHARS = 32_000
-"""Of a sealed token."""
+"""Limit for an encrypted token."""
 PLAIN_TOKEN = (
     "The token is not encrypted; whoever may read the namespace could use it, so revoke it. Clients encrypt tokens "
     "when WAYSTATION_IDENTITY names a file with the workers' public key."
@@ -162,14 +162,14 @@ PLAIN_TOKEN = (
 
 
 class Signs(Protocol):
-    """Makes the token for one answer, as `waystation.identity.Gateway.signer` does."""
+    """Signs the token for one answer, as `waystation.identity.Gateway.signer` does."""
 
     def __call__(self, *, namespace: str, approval_id: str, answer: Mapping[str, Any]) -> str:
         """Return a signed token."""
 
 
 def is_sealed(token: str) -> bool:
-    """Whether a token has the form of a compact JWE, and is not too large for one that holds a token."""
+    """Whether a token has the form of a compact JWE within the size limit."""
     parts = token.split(".")
     if len(token) > MAX_TOKEN_CHARS or len(parts) != 5:
         return False

@@ -49,11 +49,11 @@ REQUEST_ACTIONS: dict[str, frozenset[Action]] = {
 }
 LONG_RUNNING_ACTIONS: frozenset[Action] = frozenset({"approve", "reject", "respond", "progress"})
 AROUND: frozenset[Action] = frozenset({"claim", "release", "view", "cancel"})
-"""What can be done to every call that a tool makes, beside deciding it."""
+"""Actions allowed on every pending call of a tool, in addition to the decisions."""
 NOTED: frozenset[Action] = frozenset({"claim", "release", "view", "progress"})
-"""What settles nothing, so that no policy asks for a comment or a digest."""
+"""Actions that decide nothing, so no policy requires a comment or a digest."""
 MAX_REVIEWS = 50
-"""Answers that are looked into at a time; whoever sends more has to send them again."""
+"""Limit of answers in verification; further answers are refused and can be sent again."""
 
 Decided = AnswerCounted | AnswerIgnored | AnswerSubmitted
 
@@ -64,11 +64,11 @@ NOT_FOUND = AnswerIgnored(
     "What was sent is too large for a history, and the worker that took it does not find it in its store; send it "
     "again once senders and workers have the same store (--store).",
 )
-"""The entry for a signal whose content was put into a store, but not into the one of the worker that took it."""
+"""Entry for a signal whose offloaded content is not in the store of the worker that received it."""
 
 
 def begin_entry(payloads: Sequence[bytes], *, child: bool) -> Began | Refused:
-    """Return the first entry of an invocation, given the arguments of its workflow. Never raises.
+    """Return the first entry of an invocation from the arguments of its workflow. Never raises.
 
     Only a workflow that starts it as its `child` can pass remembered approvals and a session.
     """
@@ -100,10 +100,10 @@ def decide_signal(log: Log, name: str, payloads: Sequence[bytes], now: float) ->
 
 
 def joined(payloads: Sequence[bytes]) -> MessageJoined:
-    """Read a message that a session hands on.
+    """Parse a message that a session forwards.
 
     Raises:
-        InvalidAnswer: It is none.
+        InvalidAnswer: It is not such a message.
     """
     try:
         body = _JOINED.validate_python(decode_foreign(payloads[0] if len(payloads) == 1 else b""))
@@ -115,7 +115,7 @@ def joined(payloads: Sequence[bytes]) -> MessageJoined:
 
 
 def judged_ref(ref: MessageRef, body: Body) -> MessageRef:
-    """Return the reference of the entry that a signal or an update makes, with the verdict."""
+    """Return the reference of a message's entry with the verdict."""
     match body:
         case AnswerIgnored():
             return replace(ref, verdict="!")
@@ -128,7 +128,7 @@ def judged_ref(ref: MessageRef, body: Body) -> MessageRef:
 def decide_answer(log: Log, name: str, payloads: Sequence[bytes], now: float) -> Decided:
     """Return the entry for a signal of any name with any payloads. Never raises.
 
-    The log's deadlines must have been advanced to `now`, so that what is said of the log is the same to every reader.
+    The log's deadlines must have been advanced to `now`, so that every reader decides on the same log.
     """
     if name != ANSWER_SIGNAL:
         return AnswerIgnored("InvalidAnswer", f"No signal is named {name[:100]!r}; answers go to {ANSWER_SIGNAL!r}.")
@@ -143,7 +143,7 @@ def decide_answer(log: Log, name: str, payloads: Sequence[bytes], now: float) ->
 
 
 def accept(log: Log, answer: Answer, now: float) -> AnswerCounted | AnswerSubmitted:
-    """Return the entry for an answer that is not refused outright.
+    """Return the entry for an answer, or refuse it.
 
     Raises:
         AnswerRefused: As for `check`.
@@ -154,7 +154,7 @@ def accept(log: Log, answer: Answer, now: float) -> AnswerCounted | AnswerSubmit
     if answer.token is None:
         check(log, answer, now)
     else:
-        # Whether it comes too late or a second time is told only to those who may answer.
+        # Only approvers may learn that an answer is late or a duplicate.
         _check_digest(call, answer)
         if not is_sealed(answer.token):
             raise NotAllowed(PLAIN_TOKEN)
@@ -164,7 +164,7 @@ def accept(log: Log, answer: Answer, now: float) -> AnswerCounted | AnswerSubmit
 
 
 def needs_review(call: CallState, answer: Answer) -> bool:
-    """Whether more than the log is needed to decide on an answer; never for calls from before that was recorded."""
+    """Whether an answer must be verified: it has a token, edited arguments, or a response with a schema."""
     if call.declared is None:
         return False
     responds = call.call.response_schema is not None and answer.action in ("respond", "approve")
@@ -172,7 +172,7 @@ def needs_review(call: CallState, answer: Answer) -> bool:
 
 
 def judge(log: Log, ref: str, review: Review, now: float) -> AnswerReviewed:
-    """Return the entry for a submitted answer that was looked into. Never raises."""
+    """Return the entry for a verified answer. Never raises."""
     answer = log.state.approvals.submitted.get(ref)
     if answer is None:
         return AnswerReviewed(ref, review, NOT_SUBMITTED)
@@ -188,10 +188,10 @@ def judge(log: Log, ref: str, review: Review, now: float) -> AnswerReviewed:
 
 
 def check(log: Log, answer: Answer, now: float, who: Verified | None = None) -> CallState:
-    """Return the call to which the answer applies at the time `now`, given by `who`, if that was verified.
+    """Return the call to which an answer applies at the time `now`; `who` is the verified approver.
 
     Raises:
-        AnswerRefused: It does not count; the class says why.
+        AnswerRefused: The answer does not count; the class names the reason.
     """
     call = _known(log, answer)
     _check_digest(call, answer)
@@ -220,13 +220,13 @@ def check(log: Log, answer: Answer, now: float, who: Verified | None = None) -> 
 
 
 def allowed(call: CallState) -> frozenset[Action]:
-    """Return what can be done to a call that waits."""
+    """Return the actions that a pending call allows."""
     actions = REQUEST_ACTIONS[call.asked or "confirmation"] if call.gate == "waiting" else LONG_RUNNING_ACTIONS
     policy = call.policy
     if policy and policy.actions is not None:
         actions &= frozenset(policy.actions)
     if call.approvals_needed > 1:
-        actions -= {"respond"}  # of several people who answer differently nobody is right
+        actions -= {"respond"}  # several approvers could respond differently
     if call.declared is None:
         return actions
     return actions | AROUND | ({"waive"} if call.gate == "waiting" and call.asked == "confirmation" else set())
@@ -262,7 +262,7 @@ def _check_action(call: CallState, answer: Answer) -> None:
 
 
 def refusal(kind: str, message: str) -> AnswerRefused:
-    """Return a refusal by the name of its class, as it is recorded."""
+    """Return the refusal for a recorded class name."""
     found = getattr(errors, kind, None)
     if isinstance(found, type) and issubclass(found, AnswerRefused):
         return found(message)
@@ -288,7 +288,7 @@ def _refuse_secrets(answer: Answer) -> None:
 
 
 def receipt(call: CallState, answer: Answer) -> JsonObject:
-    """Return what `submit_answer` tells whoever gave an answer that counts, once it is recorded."""
+    """Return the result of `submit_answer` for a recorded answer."""
     told: JsonObject = {"accepted": True, "function_call_id": call.id, "tool": call.name, "action": answer.action}
     if call.approved_by and call.answer is None:
         told |= {"approved_by": [*call.approved_by], "lacking": _lacking(call)}
@@ -298,7 +298,7 @@ def receipt(call: CallState, answer: Answer) -> JsonObject:
 
 
 def standing(call: CallState) -> AlreadyAnswered:
-    """Return what is said to whoever answers a call that has its answer."""
+    """Return the error for an answer to a closed call."""
     if call.answer is None:
         return AlreadyAnswered(f"Call {call.id!r} is closed.")
     by = f" by {call.answered_by!r}" if call.answered_by else ""
@@ -306,10 +306,10 @@ def standing(call: CallState) -> AlreadyAnswered:
 
 
 def check_authority(call: CallState, answer: Answer, who: Verified | None, requesters: Sequence[str]) -> None:
-    """Look whether whoever answers may.
+    """Check that the approver may give this answer.
 
     Raises:
-        NotAllowed: No; the message says who may, as far as the policy names them.
+        NotAllowed: The message names the approvers in the policy.
     """
     policy, name = call.policy, who.subject if who else answer.by
     if answer.action in ("claim", "release", "view") and not name:
@@ -334,10 +334,10 @@ def check_authority(call: CallState, answer: Answer, who: Verified | None, reque
 
 
 def check_claim(call: CallState, answer: Answer, who: Verified | None) -> None:
-    """Look whether somebody else has taken the call on.
+    """Check that nobody else has claimed the call.
 
     Raises:
-        NotAllowed: Somebody has.
+        NotAllowed: Another approver has claimed it.
     """
     name = who.subject if who else answer.by
     if not (call.claimed_by in (None, name) or answer.action in ("view", "release", "waive", "cancel")):

@@ -1,4 +1,7 @@
-"""People are told that a call waits, that nobody has answered yet, and how it ended. It never delays the agent."""
+"""Notifications of approvers: a call waits, nobody has answered yet, it was decided or expired.
+
+They never delay the agent.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,35 +20,35 @@ Occasion = Literal["asked", "reminder", "escalation", "decided", "expired"]
 
 
 class NotifyInput(Position):
-    """Input of the activity that tells people. What there is to tell is read from the log."""
+    """Input of the activity that notifies approvers. It reads the call from the log."""
 
     function_call_id: str
     occasion: Occasion
     number: int = 0
-    """Which it is among all reminders and escalations of the wait, from 1."""
+    """Number of the reminder or escalation in the wait, from 1."""
     channels: tuple[str, ...]
-    """Names, as the workers are configured: addresses and keys never enter a history."""
+    """Names in the workers' configuration; addresses and keys never enter a history."""
     requested_at: float | None = None
-    """When the call began to wait, in seconds since 1970; activities read no times from the log."""
+    """When the call began to wait, in seconds since 1970. Here because the log in activities has no times."""
     deadline: float | None = None
-    """Until when an answer counts; None when it waits no more."""
+    """When the wait ends, in seconds since 1970; None if the call no longer waits."""
 
 
 class NoticeReport(Recorded):
-    """Who was told."""
+    """Result of a notification, by channel."""
 
     delivered: tuple[str, ...] = ()
     """Names of channels."""
     failed: dict[str, str] = Field(default_factory=dict)
-    """Names of channels, and the type of the error of each."""
+    """Names of channels, each with the type of its error."""
     mark: str = ""
-    """Tells the attempts of one notice apart."""
+    """Distinguishes the attempts at one notification."""
 
 
 def address(inbox: str, approval_id: str, token: str | None) -> str:
-    """Return where the inbox shows a call; the token of a link opens it for strangers.
+    """Return the URL of a call in the inbox. A link token opens the page without a login.
 
-    It stands behind the `#`, which browsers send to no server: it is in no log of a proxy.
+    The token follows the `#`, which browsers do not send to servers, so no proxy logs it.
     """
     page = f"{inbox}/approvals/{quote(approval_id, safe='')}"
     return f"{page}#link={token}" if token else page
@@ -53,15 +56,15 @@ def address(inbox: str, approval_id: str, token: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """People are to be told of a call."""
+    """A due notification."""
 
     function_call_id: str
     wait: int
-    """Which of the times that the call waits."""
+    """Ordinal of the wait; a call can wait more than once."""
     occasion: Occasion
     channels: tuple[str, ...]
     number: int = 0
-    """Which reminder or escalation, from 1."""
+    """Number of the reminder or escalation, from 1."""
 
     @property
     def ref(self) -> NotificationRef:
@@ -70,26 +73,26 @@ class Due:
 
 
 def due(call: CallState, occasion: Occasion, usual: tuple[str, ...], notice: Notice | None = None) -> Due | None:
-    """Return whom to tell of a call; None when there is nobody.
+    """Return the notification of a call; None without channels.
 
     Args:
         call: The call.
-        occasion: What there is to tell.
-        usual: Channels that are told when the policy names none.
-        notice: For a reminder or an escalation: which.
+        occasion: The reason for the notification.
+        usual: Channels to notify when the policy names none.
+        notice: The reminder or escalation, if it is one.
     """
     channels = (notice.notify if notice else ()) or (call.policy.notify if call.policy else ()) or usual
     return Due(call.id, call.waits, occasion, channels, call.noticed if notice else 0) if channels else None
 
 
 def worth_sending(found: Sequence[Due]) -> list[Due]:
-    """Return which of several that come at once people should hear of: of each call only the last word.
+    """Return the notifications to send out of several that are due at once: only the latest of each call.
 
-    After a time without workers, reminders may be due that the deadline has overtaken.
+    After a time without workers, reminders can be due for calls whose deadline has passed.
     """
     last = {each.function_call_id: each for each in found}
     begun = {each.function_call_id for each in found if each.occasion == "asked"}
-    # Of what began and ended before anybody could be told of it, nobody need hear.
+    # Nobody needs a notification of a call that began and ended before the first one was sent.
     return [
         each
         for each in last.values()

@@ -18,14 +18,14 @@ ROLE = "role:"
 OPERATOR = "role:waystation-operator"
 MAX_QUORUM = 50
 LONGEST = timedelta(days=36500)
-"""Calendars end some time after that."""
+"""A hundred years; later dates overflow."""
 MAX_NOTICES = 50
 MAX_STANDING = 100
 """Remembered approvals that one invocation, or one session, keeps; one more replaces the oldest."""
 
 
 def _no_flag(value: Any) -> Any:
-    """Refuse `remember=True`, which would be one second."""
+    """Refuse `remember=True`, which would mean one second."""
     if isinstance(value, bool):
         raise ValueError("is no duration; use a timedelta, such as timedelta(hours=1)")
     return value
@@ -33,7 +33,7 @@ def _no_flag(value: Any) -> Any:
 
 Duration = Annotated[timedelta, BeforeValidator(_no_flag), Field(gt=timedelta())]
 Who = Annotated[str, Field(min_length=1, max_length=300)]
-"""A person, by the subject of the identity provider, such as `alice@example.com`; or a role, such as `role:finance`."""
+"""An approver: a subject of the identity provider, such as `alice@example.com`, or a role, such as `role:finance`."""
 Decision = Literal["approve", "reject", "edit", "respond", "progress"]
 
 
@@ -51,21 +51,21 @@ def _person(name: str) -> str:
 
 
 class Verified(Recorded):
-    """Who an identity provider, or a gateway that is trusted, says that somebody is."""
+    """An identity verified by an identity provider or a trusted gateway."""
 
     subject: str
     roles: tuple[str, ...] = ()
-    """Without the prefix `role:`."""
+    """Role names without the prefix `role:`."""
     issuer: str = ""
 
     def is_among(self, named: tuple[str, ...]) -> bool:
-        """Whether people and roles name this person."""
+        """Whether a list of subjects and roles includes this person."""
         return self.subject in named or any(f"{ROLE}{role}" in named for role in self.roles)
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A moment at which a policy has people told that a call still waits."""
+    """A reminder or an escalation in a policy."""
 
     after: timedelta
     escalates: bool = False
@@ -73,12 +73,12 @@ class Notice:
 
 
 class Declared(Recorded):
-    """A recorded type that authors write: an unknown field is a mistake in code, and none in a history."""
+    """A recorded type that authors write. Unknown fields are errors in code, but are ignored in a history."""
 
-    if not TYPE_CHECKING:  # where it would hide the fields
+    if not TYPE_CHECKING:  # for type checkers it would hide the fields
 
         def __init__(self, **fields: Any) -> None:
-            """Refuse unknown fields: a policy whose `aprovers` were ignored would let anybody answer.
+            """Refuse unknown fields. If a misspelt `aprovers` were ignored, anybody could answer.
 
             Raises:
                 TypeError: There is no such field.
@@ -90,53 +90,53 @@ class Declared(Recorded):
                     raise TypeError(f"{type(self).__name__} has no field {name!r}; there are {', '.join(known)}.")
             super().__init__(**fields)
 
-        # What marks pydantic's own: without it, reading a history would come here too.
+        # Pydantic's mark for its own `__init__`; without it, validation of a history would call this one.
         __init__.__pydantic_base_init__ = True
 
 
 class Escalation(Declared):
-    """Further people who are asked when nobody has answered after a while; those before may still answer."""
+    """Further approvers after a time without an answer. Earlier approvers may still answer."""
 
     after: Duration
-    """From the moment the call began to wait."""
+    """Counted from the moment the call began to wait."""
     to: tuple[Who, ...] = Field(min_length=1)
     notify: tuple[str, ...] = ()
-    """Names of channels that are told; those of the policy unless given."""
+    """Channels to notify; empty: those of the policy."""
 
 
 class ApprovalPolicy(Declared):
-    """Who may answer, how many have to, and by when."""
+    """Who must approve a call, how many approvals it needs, and by when."""
 
     approvers: tuple[Who, ...] = ()
-    """People and roles; empty for anybody."""
+    """Subjects and roles; empty: anybody may answer."""
     not_requester: bool = False
-    """Whether the person for whom the agent works is not to answer."""
+    """Whether the requester is excluded from answering."""
     quorum: int = Field(default=1, ge=1, le=MAX_QUORUM)
-    """How many different people have to approve; one who rejects ends it."""
+    """Number of different people who must approve. A single rejection decides."""
     verified: bool | None = None
-    """Whether only answers with a verified identity count. None: when it matters who answers, that is when approvers
-    are named, the requester is excluded, or several have to approve."""
+    """Whether only answers with a verified identity count. None: only if the policy names approvers, excludes the
+    requester, or has a quorum."""
     deadline: Duration | None = None
-    """How long the answer may take; None: that of the tool, or 30 days."""
+    """How long the answer may take. None: the deadline of the tool, or 30 days."""
     reminders: tuple[Duration, ...] = ()
-    """When those who were asked are told again, from the moment the call began to wait."""
+    """Times of the reminders, counted from the moment the call began to wait."""
     escalation: tuple[Escalation, ...] = ()
     on_expiry: Literal["reject", "fail"] = "reject"
-    """What the deadline does: tell the model, or end the invocation."""
+    """At the deadline: `reject` the call and let the model continue, or `fail` the invocation."""
     actions: tuple[Decision, ...] | None = None
-    """Which are allowed; None: all that suit the call."""
+    """Allowed actions. None: all that suit the call."""
     comment: bool = False
     """Whether an answer needs a comment."""
     digest: bool = False
-    """Whether an answer has to carry the digest of what was shown."""
+    """Whether an answer must repeat the digest of the pending call."""
     remember: Duration | None = None
-    """For how long whoever approves may have calls like this one run unasked in the same session; None: not at all."""
+    """How long an approval may cover later identical calls of the session. None: not at all."""
     remember_args: tuple[str, ...] | None = None
-    """Which arguments make such a call alike; None: all of them."""
+    """Arguments that must be equal for a call to count as identical. None: all of them."""
     operators: tuple[Who, ...] = (OPERATOR,)
-    """Who may waive the policy for a call, or cancel the call, where `must_verify`; elsewhere anybody may."""
+    """Who may waive the policy or cancel the call, if `must_verify`; otherwise anybody may."""
     notify: tuple[str, ...] = ()
-    """Names of channels, as workers are configured, that are told when a call waits."""
+    """Channels to notify when a call waits, by their names in the workers' configuration."""
 
     @property
     def must_verify(self) -> bool:
@@ -145,7 +145,7 @@ class ApprovalPolicy(Declared):
         return matters if self.verified is None else self.verified
 
     def notices(self) -> list[Notice]:
-        """Return reminders and escalations in the order of their times."""
+        """Return reminders and escalations, ordered by time."""
         reminders = (Notice(after=after) for after in self.reminders)
         escalations = (Notice(after=each.after, escalates=True, notify=each.notify) for each in self._levels())
         return sorted((*reminders, *escalations), key=lambda notice: (notice.after, notice.escalates))
@@ -154,12 +154,12 @@ class ApprovalPolicy(Declared):
         return sorted(self.escalation, key=lambda each: each.after)
 
     def asked(self, level: int) -> tuple[str, ...]:
-        """Return who may answer once that many escalations have taken place; empty for anybody."""
+        """Return the approvers after `level` escalations; empty: anybody may answer."""
         further = tuple(who for each in self._levels()[:level] for who in each.to)
         return self.approvers + further if self.approvers else ()
 
     def mistakes(self) -> Iterator[str]:
-        """Yield what an author cannot have meant; histories may hold it all the same."""
+        """Yield mistakes of the author. Not part of validation, because recorded policies may contain them."""
         named = (*self.approvers, *(who for level in self._levels() for who in level.to))
         if ROLE in (*named, *self.operators):
             yield f"names {ROLE!r}, a role without a name, which nobody has; say which, such as 'role:finance'."
@@ -179,7 +179,7 @@ class ApprovalPolicy(Declared):
             )
 
     def satisfies(self, other: "ApprovalPolicy") -> bool:
-        """Whether people of whom this policy takes an approval are such, and so many, as the other one wants."""
+        """Whether every approval under this policy would also satisfy the other policy."""
         asked = self.asked(len(self.escalation))
         return (
             (not other.approvers or (bool(asked) and set(asked) <= set(other.approvers)))
@@ -229,14 +229,14 @@ class ApprovalPolicy(Declared):
 
 
 class StandingApproval(Recorded):
-    """That calls like one which was approved run unasked for a while."""
+    """A remembered approval: it covers later identical calls for a time."""
 
     agent: str
     tool: str
     args: JsonObject
-    """Which arguments have to be the same."""
+    """The arguments that must be equal."""
     bound_to: str
-    """Digest of the tool's parameters and of the policy; a call under another one is asked about again."""
+    """Digest of the tool's parameters and of the policy. If either changes, the approval no longer applies."""
     by: str
     until: float
     """Seconds since 1970."""
@@ -270,7 +270,7 @@ def covering(
 def call_digest(
     agent: str, tool: str, args: JsonObject, *, declared: str | None = None, policy: ApprovalPolicy | None = None
 ) -> str:
-    """Return the digest of exactly what an approver approves: a call, the tool's parameters, and the policy."""
+    """Return the digest of what an approver approves: the call, the tool's parameters and the policy."""
     bound: JsonObject = {"agent": agent, "tool": tool, "args": args}
     if declared is not None:
         bound |= {"schema": declared, "policy": policy.record() if policy else None}
