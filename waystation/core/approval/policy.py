@@ -1,7 +1,6 @@
-"""Who may answer a call that waits for a person, and what happens while nobody does.
+"""Approval policies: who must approve a call, how many approvals it needs, and what happens without an answer.
 
-A policy is recorded with the call, so a changed one holds for calls made afterwards. Nothing is ever approved because
-time passed: nobody's silence is an agreement.
+A policy is recorded with its call, so a changed policy applies to later calls only. Time alone never approves a call.
 """
 
 import unicodedata

@@ -22,7 +22,7 @@ CHARS_PER_TOKEN = 4
 """ADK's estimate."""
 
 IsOpen: TypeAlias = Callable[[Event, str], bool]
-"""Whether a call that an event makes, given by its id, may yet get a further response."""
+"""Whether a call of an event, given by its id, can still get a further response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,34 +34,34 @@ class Summary:
     last: int
     kept: frozenset[str]
     begun: int
-    """Where the events of the invocation begin in which it was made. Of others it had seen no more than what came
-    before; what they said while it went on may stand further behind, within the range."""
+    """Index of the first event of the invocation that made the summary. Events of other invocations after this index
+    are not covered, even within the range: the summarizer had not seen them."""
 
     @property
     def content(self) -> JsonObject:
-        """What is shown in place of the events."""
+        """The content that replaces the events."""
         compaction = self.event.actions.compaction
         return compaction.compacted_content if compaction else {}
 
     def covers(self, index: int, event: Event) -> bool:
-        """Whether it stands for an event."""
+        """Whether the summary replaces an event."""
         known = index < self.begun or event.invocation_id == self.event.invocation_id
         within = self.first <= index <= self.last and event.id not in self.kept
         return within and known and sees(self.event.branch, event.branch)
 
 
 def standing(events: Sequence[Event], branch: str | None) -> list[Summary]:
-    """Return the summaries that a branch is shown, in the order of what they stand for.
+    """Return the summaries for a branch, ordered by range.
 
-    One whose range lies within another's is left out; of two with the same range, the newer one stands. Ranges that
-    only overlap, as in ADK's sliding windows, all stay.
+    A summary whose range lies within another's is left out; of two with the same range, the newer one is kept. Ranges
+    that only overlap, as in ADK's sliding windows, all stay.
     """
     made = [event for event in events if event.covered and sees(branch, event.branch)]
     if not made:
         return []
     index = {event.id: number for number, event in enumerate(events) if event.id}
     begun = {event.invocation_id: number for number, event in reversed(list(enumerate(events)))}
-    # A range whose events are no longer at hand lies before all that is.
+    # The events of an older range may be gone; it then precedes all events.
     found = [
         Summary(event, index.get(c.first, 0), index.get(c.last, -1), frozenset(c.kept), begun[event.invocation_id])
         for event in made
@@ -79,7 +79,7 @@ def _stands_for(other: Summary, summary: Summary, newer: bool) -> bool:
 
 
 def hidden(events: Sequence[Event], summaries: Sequence[Summary]) -> set[int]:
-    """Return the indices of the events that summaries stand for."""
+    """Return the indices of the events that the summaries replace."""
     return {
         number
         for summary in summaries
@@ -90,18 +90,18 @@ def hidden(events: Sequence[Event], summaries: Sequence[Summary]) -> set[int]:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What a summarizer is given, and which events its summary will stand for."""
+    """The input of a summarizer, and the events that its summary will replace."""
 
     trigger: Trigger
     events: tuple[Event, ...]
-    """Those of the range, oldest first, also those that stay visible: a summary that does not know the task would be a
-    poor one. Before them, as events, the summaries that the new one replaces."""
+    """The events of the range, oldest first, including those that stay visible, because a summary needs the task.
+    Earlier summaries that the new one replaces precede them as events."""
     covered: Covered
     start_timestamp: float
     end_timestamp: float
 
     def compaction(self, **found: object) -> Compaction:
-        """Return what became of it."""
+        """Return the recorded attempt: with `content`, `usage` and `model`, or with `failure`."""
         return Compaction.model_validate(
             {
                 "trigger": self.trigger,
@@ -115,18 +115,18 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Conversed:
-    """The conversation as one agent at work sees it."""
+    """The conversation as one agent run sees it."""
 
     events: Sequence[Event]
     agent: str
     branch: str | None
     invocation_id: str
-    """The invocation that goes on; every other one is over or waits."""
+    """The current invocation; every other one is over or waits."""
     is_open: IsOpen
 
     @classmethod
     def of(cls, conversation: Conversation | Log, work: AgentRun) -> "Conversed":
-        """Return what the agent of `work` sees of a conversation."""
+        """Return the conversation for the agent run `work`."""
         conversation = Conversation(conversation) if isinstance(conversation, Log) else conversation
         events = conversation.events
         told = {
@@ -138,20 +138,20 @@ class Conversed:
         def is_open(event: Event, call_id: str) -> bool:
             key = event.invocation_id, call_id
             call = conversation.call(key)
-            # A call may be closed by a response that is not among the events yet.
+            # The response that closed a call may not be an event yet.
             return call is not None and not (call.closed and told.get(key) == call.response)
 
         return cls(events, work.agent, work.branch, conversation.log.invocation_id, is_open)
 
     def visible(self, index: int) -> bool:
-        """Whether the agent sees an event at all, summarised or not. Summaries are none of these."""
+        """Whether the agent sees an event, summarized or not. Summaries themselves do not count."""
         event = self.events[index]
         return event.covered is None and sees(self.branch, event.branch)
 
     def tokens(self, contents: Callable[[], Sequence[JsonObject]]) -> int:
-        """Return how large the next prompt will be: what the provider counted last, and an estimate of what came since.
+        """Return the size of the next prompt: the provider's latest count, plus an estimate of the newer events.
 
-        `contents` returns that prompt, all of which is estimated when nothing was counted since the last summary.
+        `contents` returns the prompt; all of it is estimated if the provider counted nothing since the last summary.
         """
         for index in range(len(self.events) - 1, -1, -1):
             event = self.events[index]
@@ -169,7 +169,7 @@ class Conversed:
         return any("compaction_failed" in (event.custom_metadata or {}) for event in newest)
 
     def over_threshold(self, retention: int) -> Range | None:
-        """Return what to summarise so that the newest `retention` events remain; None when there is nothing."""
+        """Return the range to summarize so that the newest `retention` events remain; None if it is empty."""
         summaries = standing(self.events, self.branch)
         gone = hidden(self.events, summaries)
         candidates = [i for i in range(len(self.events)) if i not in gone and self.visible(i)]
@@ -187,8 +187,10 @@ class Conversed:
         return self._range("token_threshold", replaced, covered, first, last)
 
     def due_window(self, interval: int, overlap: int) -> Range | None:
-        """Return what to summarise once `interval` invocations were over since the last summary, each summary
-        beginning `overlap` invocations before those that are new."""
+        """Return the range to summarize after `interval` invocations since the last summary; None if none is due.
+
+        Each range begins `overlap` invocations before the new ones.
+        """
         done: dict[str, list[int]] = {}
         for i, event in enumerate(self.events):
             if self.visible(i) and event.invocation_id != self.invocation_id:
@@ -245,7 +247,7 @@ class Conversed:
         return len(self.events)
 
     def _staying(self, all: Sequence[int], older: set[int]) -> set[int]:
-        """Return which of `older` stay visible: the newest message, open calls, and what belongs to what stays."""
+        """Return the events of `older` that stay visible: the newest message, open calls, and their responses."""
         groups: dict[CallKey, list[int]] = {}
         belongs: dict[int, list[CallKey]] = {}
         answered: set[CallKey] = set()
@@ -254,7 +256,7 @@ class Conversed:
             event = self.events[i]
             calls, responses = _ids(event.function_calls()), _ids(event.function_responses())
             answered.update((event.invocation_id, id) for id in responses)
-            # A request to confirm belongs to the call that it is about.
+            # A request for a confirmation belongs to its call.
             for key in {(event.invocation_id, ids.requesting_call(id)): None for id in (*calls, *responses)}:
                 groups.setdefault(key, []).append(i)
                 belongs.setdefault(i, []).append(key)
@@ -283,7 +285,7 @@ def _is_message(event: Event) -> bool:
 
 
 def estimate(contents: Iterable[JsonObject | None]) -> int:
-    """Return about how many tokens contents are. Source: `_estimate_prompt_token_count` of ADK 2.13."""
+    """Estimate the tokens of contents. Source: `_estimate_prompt_token_count` of ADK 2.13."""
     return sum(_chars(content) for content in contents if content) // CHARS_PER_TOKEN
 
 

@@ -1,6 +1,6 @@
-"""What was said before an invocation, and in it: the events that its agents' models are shown.
+"""The conversation of an invocation: the events of its session so far, followed by its own.
 
-Ids of calls are counted in each invocation, so a call is found by its invocation and its id.
+Function call ids are unique within one invocation only, so a call is identified by invocation and id.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,11 +17,15 @@ from waystation.core.payload import JsonObject
 from waystation.core.wire import InvocationInput, Report
 
 CallKey: TypeAlias = tuple[str, str]
-"""Id of an invocation, and of a call in it."""
+"""Invocation id and function call id."""
 
 
 class Transcript:
-    """The events of a session, and where among them each invocation began."""
+    """The events of a session, and the index at which each invocation began.
+
+    The session's history records when each invocation started and which reports were applied by then. Workflows,
+    activities and readers build the same transcript from it.
+    """
 
     def __init__(self, session: str) -> None:
         self.session = session
@@ -30,9 +34,9 @@ class Transcript:
         self.logs: dict[str, Log] = {}
         """By invocation."""
         self.marks: dict[int, int] = {}
-        """How many events there were before each invocation."""
+        """Number of events before each invocation."""
         self.items: list[JsonObject] = []
-        """Of what it is made, as it is kept; see `restore`."""
+        """The recorded form of the transcript; see `restore`."""
         self._told: dict[str, Report] = {}
 
     def calls_of(self, invocation_id: str) -> Mapping[str, CallState]:
@@ -41,7 +45,7 @@ class Transcript:
         return log.state.calls if log else {}
 
     def restore(self, items: Iterable[JsonObject]) -> None:
-        """Take what an earlier transcript was made of."""
+        """Append the items of an earlier transcript."""
         for item in items:
             if "input" in item:
                 self._begin(item["n"], item["time"], InvocationInput.model_validate(item["input"]))
@@ -50,25 +54,25 @@ class Transcript:
             self.items.append(item)
 
     def start(self, number: int, time: float, given: InvocationInput) -> None:
-        """An invocation was started; what was reported before comes before its message."""
+        """Append the start of an invocation, after the reports that preceded it."""
         if number in self.marks:
             return
         for ref in given.session.reports if given.session else ():
             self.apply(ref)
-        # Its state is the session's and its link says where this is read.
+        # The session holds the state, and the link only says where to read this transcript.
         kept = given.model_copy(update={"state": {}, "session": None})
         self._begin(number, time, kept)
         self.items.append({"n": number, "time": time, "input": kept.model_dump(mode="json", exclude_defaults=True)})
 
     def tell(self, number: int, report: Report) -> str | None:
-        """Remember a report until it is applied; return its reference, None when it has nothing in it."""
+        """Remember a report until it is applied; return its reference, or None if it has no entries."""
         if report.entries is None:
             return None
         self._told[ref := ids.report(number, report.since)] = report
         return ref
 
     def apply(self, ref: str) -> None:
-        """Add what a report says."""
+        """Append the entries of a report."""
         report = self._told.pop(ref, None)
         if report is None or report.entries is None:
             return
@@ -77,7 +81,7 @@ class Transcript:
         self.items.append({"n": number, "since": since, "entries": list(report.entries)})
 
     def flush(self) -> None:
-        """Apply what was reported since the last invocation began. For readers of what is known so far."""
+        """Apply the reports received since the last invocation began, for readers of an unfinished session."""
         for ref in list(self._told):
             number, since = ids.reported(ref)
             log = self.logs.get(ids.session_invocation(self.session, number))
@@ -104,7 +108,7 @@ NO_TRANSCRIPT = Transcript("")
 
 
 class Conversation:
-    """The first `count` of earlier events, and then those of the invocation that goes on."""
+    """The first `count` events of a transcript, followed by the events of the current invocation."""
 
     def __init__(self, log: Log, earlier: Transcript = NO_TRANSCRIPT, count: int = 0) -> None:
         self.log = log
@@ -116,7 +120,7 @@ class Conversation:
         return [*self.earlier.events[: self.count], *self.log.state.events] if self.count else self.log.state.events
 
     def call(self, key: CallKey) -> CallState | None:
-        """Return a call, of whichever invocation."""
+        """Return a call of any invocation."""
         invocation_id, call_id = key
         if invocation_id == self.log.invocation_id:
             return self.log.state.calls.get(call_id)

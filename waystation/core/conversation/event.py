@@ -1,7 +1,7 @@
-"""Events: what an invocation did, in ADK's shape.
+"""Events of an invocation in ADK's form.
 
-Field names and JSON form (camelCase) are ADK's; see adk-semantics 7 and 13.1. Content is the plain JSON that genai
-defines, so unknown part fields such as thought signatures pass through untouched.
+Field names and JSON form (camelCase) are ADK's; see adk-semantics 7 and 13.1. Content is genai's plain JSON, so unknown
+part fields such as thought signatures pass through unchanged.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from waystation.core.payload import JsonObject, Recorded
 
 
 class ToolConfirmation(Recorded):
-    """What a person is asked before a tool runs, and, once answered, what they said."""
+    """The question to an approver before a tool runs, and the answer."""
 
     hint: str = ""
     confirmed: bool = False
@@ -26,11 +26,11 @@ class ToolConfirmation(Recorded):
 _ADK_JSON = ConfigDict(
     frozen=True, extra="ignore", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True
 )
-"""Recorded under Python's names; shown to readers under ADK's."""
+"""Recorded under Python names; `to_json` uses ADK's names."""
 
 
 class EventCompaction(Recorded):
-    """A summary that stands for older events in prompts."""
+    """A summary that replaces older events in prompts."""
 
     model_config: ClassVar[ConfigDict] = _ADK_JSON
 
@@ -42,28 +42,28 @@ class EventCompaction(Recorded):
     @field_validator("compacted_content", mode="before")
     @classmethod
     def _as_json(cls, content: Any) -> Any:
-        # Summarizers written for ADK give genai's own type, which core does not import.
+        # Summarizers written for ADK return genai's type, which core does not import.
         dump = getattr(content, "model_dump", None)
         return dump(mode="json", by_alias=True, exclude_none=True) if dump else content
 
 
 class Covered(Recorded):
-    """Which events a summary stands for. By id, because many events share one moment."""
+    """The events that a summary replaces. By id, because many events have the same timestamp."""
 
     model_config: ClassVar[ConfigDict] = _ADK_JSON
 
     first: str
-    """Id of the first event of the range; the summary is shown in its place."""
+    """Id of the first event of the range; the summary takes its place."""
     last: str
-    """Id of the last one. Events between them on branches that the summary's own does not see are not covered."""
+    """Id of the last event. Events on branches that the summary's branch does not see are not covered."""
     kept: tuple[str, ...] = ()
-    """Ids of events in between that stay visible: those of open calls, and the user's newest message."""
+    """Ids of events within the range that stay visible: open calls and the user's newest message."""
     count: int = 0
-    """How many events it stands for."""
+    """Number of events that the summary replaces."""
 
 
 class EventActions(Recorded):
-    """What a call changed besides answering the model."""
+    """Changes made by a call besides its response."""
 
     model_config: ClassVar[ConfigDict] = _ADK_JSON
 
@@ -77,7 +77,7 @@ class EventActions(Recorded):
     escalate: bool | None = None
     requested_tool_confirmations: dict[str, ToolConfirmation] = Field(default_factory=dict)
     requested_auth_configs: dict[str, JsonObject] = Field(default_factory=dict)
-    """By function-call id: what to authorise, without any secret."""
+    """By function call id: the auth configs to authorize, without secrets."""
     render_ui_widgets: tuple[JsonObject, ...] = ()
     compaction: EventCompaction | None = None
 
@@ -86,17 +86,17 @@ NO_ACTIONS = EventActions()
 
 
 class Event(Recorded):
-    """One thing that happened, as readers see it."""
+    """One event, as readers see it."""
 
     model_config: ClassVar[ConfigDict] = _ADK_JSON
 
     id: str = ""
-    """Empty only in what a summarizer returns."""
+    """Empty only in the event that a summarizer returns."""
     invocation_id: str
     author: str
-    """`user`, or the name of the agent."""
+    """`user` or the name of the agent."""
     branch: str | None = None
-    """Path of the parallel agents that the author runs under; agents on other branches do not see the event."""
+    """Path of the parallel agents above the author; agents on other branches do not see the event."""
     timestamp: float = 0.0
     """Seconds since 1970, by the workflow's clock."""
     content: JsonObject | None = None
@@ -112,16 +112,16 @@ class Event(Recorded):
     partial: bool | None = None
     custom_metadata: JsonObject | None = None
     covered: Covered | None = None
-    """Which events a summary stands for; not in ADK, whose readers ignore it."""
+    """The events that a summary replaces. Not in ADK, whose readers ignore it."""
 
     @staticmethod
     def new_id() -> str:
-        """Return no id: a summarizer written for ADK calls this, and the engine mints the ids."""
+        """Return an empty id. Summarizers written for ADK call this; the engine generates the ids."""
         return ""
 
     @property
     def index(self) -> int | None:
-        """Its place among the events of its invocation, from 0; None for partial text, which has none."""
+        """Index of the event in its invocation, from 0; None for partial text."""
         number = self.id.rpartition("/e")[2]
         return int(number) - 1 if not self.partial and number.isdecimal() else None
 
@@ -129,7 +129,7 @@ class Event(Recorded):
         """Return ADK's JSON form of the event."""
         shown = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         for asked in shown.get("actions", {}).get("requestedToolConfirmations", {}).values():
-            asked.setdefault("confirmed", False)  # which clients of ADK look for
+            asked.setdefault("confirmed", False)  # ADK's clients require it
         return shown
 
     def function_calls(self) -> list[JsonObject]:
@@ -141,7 +141,7 @@ class Event(Recorded):
         return parts_of(self.content, "functionResponse")
 
     def is_final_response(self) -> bool:
-        """Whether nothing is expected to follow this event. Source: adk-semantics 13.2."""
+        """Whether the event ends the agent's turn. Source: adk-semantics 13.2."""
         if self.actions.skip_summarization or self.long_running_tool_ids:
             return True
         return not (self.function_calls() or self.function_responses() or self.partial)
@@ -151,20 +151,20 @@ Trigger = Literal["token_threshold", "sliding_window"]
 
 
 class Compaction(Recorded):
-    """What became of an attempt to summarise older events before a model was asked."""
+    """An attempt to summarize older events before a model call."""
 
     trigger: Trigger
     covered: Covered
     start_timestamp: float
     end_timestamp: float
     content: JsonObject | None = None
-    """The summary, a genai Content as JSON; None when there is none, and `failure` says why."""
+    """The summary, a genai Content as JSON; None if the attempt failed, with the reason in `failure`."""
     failure: str | None = None
     usage: Usage | None = None
     model: str | None = None
 
     def actions(self) -> EventActions | None:
-        """Return the actions of the event that has the summary."""
+        """Return the actions of the summary's event; None if there is no summary."""
         if self.content is None:
             return None
         return EventActions(
@@ -174,7 +174,7 @@ class Compaction(Recorded):
         )
 
     def fields(self) -> dict[str, Any]:
-        """Return what else the event says."""
+        """Return the other fields of the summary's event."""
         return {
             "covered": self.covered,
             "usage_metadata": self.usage.model_dump(exclude_defaults=True) if self.usage else None,
@@ -182,18 +182,18 @@ class Compaction(Recorded):
         }
 
     def event(self, invocation_id: str, branch: str | None) -> Event | None:
-        """Return the event as it will be, for the prompt that is made before it is recorded."""
+        """Return the summary's event for the prompt that is built before the event is recorded."""
         if (actions := self.actions()) is None:
             return None
         return Event(invocation_id=invocation_id, author="user", branch=branch, actions=actions, **self.fields())
 
     def failed(self) -> JsonObject | None:
-        """Return what the model's event tells of a summary that could not be made."""
+        """Return the custom metadata of the model's event after a failed attempt."""
         return {"compaction_failed": {"trigger": self.trigger, "reason": self.failure}} if self.failure else None
 
 
 def parts_of(content: JsonObject | None, kind: str) -> list[JsonObject]:
-    """Return what the parts of `content` hold under `kind` (`functionCall`, `functionResponse`), in order."""
+    """Return the values of the parts that have the key `kind` (`functionCall`, `functionResponse`), in order."""
     return [part[kind] for part in (content or {}).get("parts") or () if part.get(kind)]
 
 
@@ -209,10 +209,9 @@ def text_of(content: JsonObject | None) -> str:
 
 
 def merge_actions(batch: Sequence[EventActions]) -> EventActions:
-    """Merge the actions of one batch of calls, given in call order.
+    """Merge the actions of one batch of calls in call order, not completion order.
 
-    Later calls win over earlier ones, whichever finished last; dictionaries merge recursively. Source: ADK 2.13, see
-    adk-semantics 7.1.
+    Later calls win over earlier ones; dictionaries merge recursively. Source: ADK 2.13, see adk-semantics 7.1.
     """
     batch = [actions for actions in batch if actions is not NO_ACTIONS]
     if len(batch) < 2:
@@ -258,7 +257,7 @@ def _deep_merge(target: JsonObject, delta: JsonObject) -> None:
 
 
 def sees(branch: str | None, event_branch: str | None) -> bool:
-    """Whether an event is seen on a branch: it is where it happened, or further up. Without a branch all is seen."""
+    """Whether a branch sees an event: the event's branch is the same or a parent. Without a branch, all are seen."""
     return not branch or not event_branch or f"{branch}.".startswith(f"{event_branch}.")
 
 
@@ -277,14 +276,14 @@ def message_problem(message: str | JsonObject) -> str | None:
 
 
 def user_content(message: str | JsonObject) -> JsonObject:
-    """Return the message of an invocation as a genai Content in camelCase JSON."""
+    """Return a user's message as a genai Content in camelCase JSON."""
     if isinstance(message, str):
         return {"role": "user", "parts": [{"text": message}]}
     return {"role": message.get("role") or "user", "parts": [camel_part(part) for part in message["parts"]]}
 
 
 def camel_part(part: JsonObject) -> JsonObject:
-    """Return a genai Part with camelCase keys; genai itself reads both forms."""
+    """Return a genai Part with camelCase keys; genai accepts both forms."""
 
     def camel(name: str) -> str:
         head, *tail = name.split("_")

@@ -1,7 +1,7 @@
-"""Text of model calls that still run: what a worker tells of it, and how a reader puts it together.
+"""Unfinished text of model calls: how workers publish it and how readers assemble it.
 
-Nothing here is recorded. A worker tells the newest text in the heartbeats of its activity, bounded, with the place
-where it begins; so a reader who looks often sees all of it, and one who comes late the end of it.
+Nothing here is recorded. A worker publishes a window of the newest text, with its offset, in the heartbeats of its
+activity. A reader that polls often sees all of the text; a late reader sees the end of it.
 """
 
 import re
@@ -12,27 +12,26 @@ from waystation.core.conversation.event import Event
 from waystation.core.payload import JsonObject, Recorded
 
 MAX_WINDOW_CHARS = 4_096
-"""How much of the text each heartbeat holds. At ten looks a second a model would have to say 40,000 characters a
-second to leave a gap."""
+"""Size of the window. At ten polls a second, a gap needs a model that writes 40,000 characters a second."""
 PARTIAL = "partial_text"
-"""Under what the custom metadata of partial events says where their text belongs."""
+"""Key in the custom metadata of partial events for the position of their text."""
 
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class PartialText(Recorded):
-    """What a worker tells of a model call that still runs: the details of its heartbeats."""
+    """The heartbeat details of a running model call."""
 
     agent: str
     number: int
     attempt: int
     mark: str = ""
-    """Tells attempts apart, also those that an operator's reset of the activity numbers alike."""
+    """Distinguishes attempts, even if an operator reset the activity and their numbers repeat."""
     offset: int
-    """Where `text` begins in all that the model has said, in characters."""
+    """Position of `text` in the reply so far, in characters."""
     text: str
     length: int
-    """How many characters the model has said."""
+    """Characters of the reply so far."""
 
 
 class TextWindow:
@@ -51,17 +50,17 @@ class TextWindow:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """New text of a model call, or the news that what was shown of it is void or complete."""
+    """New text of a model call, or the notice that its earlier pieces are void or complete."""
 
     number: int
     attempt: int
     offset: int
-    """Where it begins in all that the model has said; more than the end of the piece before where some was missed."""
+    """Position in the reply, in characters. If text was missed, it is beyond the end of the previous piece."""
     text: str = ""
     void: bool = False
-    """Nothing that was shown of this call counts: the attempt failed, and another may begin anew."""
+    """Discard the earlier pieces of this call: the attempt failed, and another one may begin."""
     complete: bool = False
-    """The recorded event that follows at once has the whole text."""
+    """The recorded event with the whole text follows at once."""
 
     def event(self, *, invocation_id: str, author: str, branch: str | None, timestamp: float) -> Event:
         """Return the piece as a partial event."""
@@ -80,23 +79,23 @@ class Piece:
 
 
 class PartialTexts:
-    """What one reader has been shown of the model calls that run; yields each piece of text once."""
+    """The text that one reader has received; yields each piece once."""
 
     def __init__(self) -> None:
         self._shown: dict[int, PartialText] = {}
 
     @property
     def shown(self) -> tuple[int, ...]:
-        """Numbers of the calls of which some text was shown."""
+        """Numbers of the model calls whose text was yielded."""
         return tuple(self._shown)
 
     def look(self, number: int, attempt: int, told: PartialText | None) -> Iterator[Piece]:
-        """Yield what is new.
+        """Yield the new text.
 
         Args:
-            number: Of the model call.
-            attempt: The one that runs, or is about to.
-            told: What a worker told last, be it of this attempt or, as long as that is silent, of an earlier one.
+            number: Number of the model call.
+            attempt: The running or next attempt.
+            told: The latest heartbeat, possibly of an earlier attempt.
         """
         if told is not None and (told.number, told.attempt) != (number, attempt):
             told = None
@@ -111,6 +110,6 @@ class PartialTexts:
             yield Piece(number, attempt, start, told.text[start - told.offset :])
 
     def close(self, number: int, *, replied: bool = False) -> Iterator[Piece]:
-        """Yield the last piece of a call whose text was shown: complete when its reply is recorded, otherwise void."""
+        """Yield the last piece of a call whose text was yielded: complete if its reply is recorded, otherwise void."""
         if shown := self._shown.pop(number, None):
             yield Piece(number, shown.attempt, shown.length, void=not replied, complete=replied)

@@ -1,4 +1,4 @@
-"""The conversation as a model is shown it.
+"""Build the contents of a model request from the conversation.
 
 Sources: adk-semantics 13.3 for the order, 3.7 for what follows an answer, 0.4 for ids, 9.1 for other agents' turns.
 """
@@ -26,7 +26,7 @@ PREAMBLE = (
 
 
 def quoted_content(event: Event) -> JsonObject | None:
-    """Return what an agent did as a content of the user; None when nothing of it is to be told."""
+    """Return an event of another agent as a quoted user content; None if it has nothing to quote."""
     parts = [said for part in (event.content or {}).get("parts") or () for said in _quoted(event.author, part)]
     return {"role": "user", "parts": [{"text": PREAMBLE}, *parts]} if parts else None
 
@@ -57,26 +57,26 @@ def _elided(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """What a model is shown of one event."""
+    """The parts of one event that a model receives."""
 
     content: JsonObject
     calls: tuple[CallKey, ...] = ()
-    """The function calls in it, in order."""
+    """Its function calls, in order."""
     responses: tuple[tuple[CallKey, JsonObject], ...] = ()
-    """Parts that respond to calls, each with the call, in order."""
+    """Its function responses, each with its call, in order."""
     attached: tuple[JsonObject, ...] = ()
-    """The parts beside responses."""
+    """Its other parts."""
     summary: bool = False
-    """Whether it stands for older events."""
+    """Whether it is a summary of older events."""
     begins_turn: bool = False
-    """Whether an agent that is shown only the current turn is shown this and what follows."""
+    """Whether the current turn can begin here, for agents that receive only the current turn."""
 
 
 OPEN: JsonObject = {"status": "pending"}
-"""Providers refuse a call without a response, and a model that does not see its call makes it again."""
+"""Response to a call that still waits: providers refuse calls without a response."""
 
 _shown: WeakKeyDictionary[Log | Transcript, dict[str, list[_Shown | None]]] = WeakKeyDictionary()
-"""What was made of events so far, by agent: they never change, and every step asks for all of them."""
+"""Cache by agent: events never change, and every step needs all of them."""
 
 
 def contents(
@@ -89,11 +89,11 @@ def contents(
 ) -> list[JsonObject]:
     """Return the contents of the next request to the model of `agent`, oldest first.
 
-    Every function call is followed at once by the latest response to each of its calls, and an answer from outside ends
-    the request together with its call. Calls that were made meanwhile are never left out, unlike in ADK, because a
-    model that does not see its call makes it again. What other agents did is quoted; what happens on other branches is
-    not seen. With `current_turn_only` the request begins with the latest word of the user or of another agent.
-    Otherwise summaries stand for the events that they cover; `summary` is the event of one that is not in the log yet.
+    The latest response to each function call follows the call at once. An answer from outside ends the request,
+    together with its call. Unlike in ADK, calls made in the meantime are never left out, because a model that does not
+    see its call makes it again. Events of other agents are quoted; events on other branches are left out. With
+    `current_turn_only` the request begins with the latest message of the user or of another agent. Otherwise summaries
+    replace the events that they cover; `summary` is the event of a summary that is not in the log yet.
     """
     if isinstance(conversation, Log):
         conversation = Conversation(conversation)
@@ -129,7 +129,7 @@ def contents(
 
 
 def _known(conversation: Conversation, agent: str) -> list[_Shown | None]:
-    """Return what the model of an agent is shown of each event."""
+    """Return the parts of each event that the agent's model receives."""
     earlier, log = conversation.earlier, conversation.log
     own = _shown.setdefault(log, {}).setdefault(agent, [])
     own.extend(_show(log.state.calls, event, agent) for event in log.state.events[len(own) :])
@@ -144,11 +144,11 @@ def _known(conversation: Conversation, agent: str) -> list[_Shown | None]:
 
 
 def _show(known: Mapping[str, CallState], event: Event, agent: str) -> _Shown | None:
-    """Return what the model of an agent is shown of an event; None for nothing. `known` are the invocation's calls."""
+    """Return the parts of an event that the agent's model receives, or None; `known` are the invocation's calls."""
     parts = (event.content or {}).get("parts") or []
     calls = tuple(call["id"] for call in event.function_calls())
     answered = [response["id"] for response in event.function_responses()]
-    # By id: a model that makes up a request to confirm is shown it, and that there is no such tool.
+    # By id, not by name: a model that invents such a request must see that there is no such tool.
     named = (*calls, *answered)
     if all(map(_is_invisible, parts)) or (named and all(ids.requesting_call(id) != id for id in named)):
         return None
@@ -169,14 +169,14 @@ def _show(known: Mapping[str, CallState], event: Event, agent: str) -> _Shown | 
 
 
 def _is_invisible(part: JsonObject) -> bool:
-    """Whether a part says nothing to a model: a mere thought, or nothing at all. Signed thoughts are state."""
+    """Whether a part has no content for a model: a thought, or empty text. Signed thoughts are state and stay."""
     if part.get("thought"):
         return not any(key in part for key in ("functionCall", "functionResponse", "thoughtSignature"))
     return part.get("text") == "" and len(part) == 1
 
 
 def _is_foreign(known: Mapping[str, CallState], event: Event, agent: str) -> bool:
-    """Whether an event is another agent's: said by it, or a response to a call of its own."""
+    """Whether an event belongs to another agent: as its author, or as a response to its call."""
     if event.author not in (agent, "user"):
         return True
     answered = (known.get(response["id"]) for response in event.function_responses())
@@ -184,14 +184,14 @@ def _is_foreign(known: Mapping[str, CallState], event: Event, agent: str) -> boo
 
 
 def _is_transfer(event: Event) -> bool:
-    """Whether an event only hands the conversation over; the word that an agent then answers came before it."""
+    """Whether an event only transfers to another agent, which answers the message before it."""
     return bool(event.actions.transfer_to_agent) or any(
         call.get("name") == "transfer_to_agent" for call in event.function_calls()
     )
 
 
 def _start_of_turn(shown: Sequence[_Shown]) -> int:
-    """Return where the current turn begins; a call belongs to it if only its response does."""
+    """Return the index where the current turn begins; a call whose response is in the turn belongs to it."""
     unmatched: set[CallKey] = set()
     known = {key for item in shown for key in item.calls}
     for index in range(len(shown) - 1, -1, -1):
@@ -204,9 +204,10 @@ def _start_of_turn(shown: Sequence[_Shown]) -> int:
 
 
 def _answer_last(shown: Sequence[_Shown]) -> Sequence[_Shown]:
-    """Have the request end with the call that the newest event answers, so that the model speaks to the answer.
+    """End the request with the call that the newest event answers, so that the model replies to the answer.
 
-    Only talk came in between: it is left out. Other calls did: all stays, and the answered call moves behind it.
+    Text in between is left out. If there are other calls in between, everything stays, and the answered call moves to
+    the end.
     """
     answered = {key for key, _ in shown[-1].responses} if shown else set()
     between_calls = False
@@ -218,14 +219,14 @@ def _answer_last(shown: Sequence[_Shown]) -> Sequence[_Shown]:
 
 
 def _still_open(conversation: Conversation, key: CallKey) -> JsonObject:
-    """Return a response to a call that waits in silence: of an agent that is handed back to, or of another message."""
+    """Return the response to a call that has none yet, of this or an earlier invocation."""
     call = conversation.call(key)
     assert call is not None
     return _own_id({call.id: call}, {"functionResponse": {"id": call.id, "name": call.name, "response": OPEN}})
 
 
 def _own_id(known: Mapping[str, CallState], part: JsonObject) -> JsonObject:
-    """Return the part with the model's own id of the call in place of the engine's, or with none."""
+    """Return the part with the model's own call id, or none, instead of the engine's id."""
     for kind in ("functionCall", "functionResponse"):
         if kind in part:
             body = {key: value for key, value in part[kind].items() if key != "id"}
