@@ -1,4 +1,4 @@
-"""What an invocation uses, and how much it may use."""
+"""Budgets: the limits of an invocation, its usage, and grants beyond the limits."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
@@ -15,20 +15,20 @@ Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0)]
 OTHERS = "*"
-"""In a table of prices: every model that no other row names."""
+"""Row of a price table for every model without a row of its own."""
 
 
 class Price(Recorded):
-    """What a model costs, per million tokens, in whatever currency `max_cost` is in."""
+    """Price of a model per million tokens, in the currency of `max_cost`."""
 
     prompt: Rate
     output: Rate
-    """Thoughts are output."""
+    """Includes thoughts."""
     cached: Rate | None = None
-    """For prompt tokens that the provider had cached; the price of others unless given."""
+    """For cached prompt tokens; by default the price of other prompt tokens."""
 
     def of(self, usage: "Usage") -> float:
-        """Return what such tokens cost."""
+        """Return the cost of this usage."""
         cached = min(usage.cached_tokens, usage.prompt_tokens)
         reread = self.prompt if self.cached is None else self.cached
         written = usage.output_tokens + usage.thoughts_tokens
@@ -36,20 +36,20 @@ class Price(Recorded):
 
 
 class Budget(Recorded):
-    """How much an invocation may use, with all agents that it calls and all attempts."""
+    """Limits of an invocation, including the agents that it calls and all attempts."""
 
     max_llm_calls: int = MAX_MODEL_CALLS
-    """Attempts at model calls. With 0 or less no model is called at all."""
+    """Attempts at model calls. With 0 or less no model is called."""
     max_total_tokens: Annotated[int, Field(gt=0)] | None = None
     max_tool_calls: Count | None = None
     max_wall_s: Amount | None = None
-    """Seconds in which something was under way, rather than a person waited for."""
+    """Seconds during which a model or tool was at work; waits for approvers do not count."""
     max_cost: Amount | None = None
     """In the currency of `prices`."""
     prices: dict[str, Price] = Field(default_factory=dict)
-    """By the name of the model, the beginning of its name, or `*`; the longest that fits counts."""
+    """By model name, prefix of a model name, or `*`; the longest match applies."""
     on_exhausted: Policy | None = None
-    """None: `max_llm_calls` stops the invocation, as in ADK; the other limits have it wrap up."""
+    """None: `max_llm_calls` stops the invocation, as in ADK; at the other limits it wraps up."""
 
     @field_validator("prices")
     @classmethod
@@ -65,27 +65,27 @@ class Budget(Recorded):
         return self
 
     def policy(self, limit: str) -> Policy:
-        """Return what happens when a limit is reached."""
+        """Return the policy at a limit."""
         return self.on_exhausted or ("stop" if limit == "max_llm_calls" else "wrap_up")
 
     def price(self, names: Collection[str]) -> Price | None:
-        """Return the price of a model that goes by any of these names; the longest row that fits counts."""
+        """Return the price of a model with any of these names; the longest matching row applies."""
         fitting = [row for row in self.prices if any(name.startswith(row) for name in names)]
         return self.prices.get(max(fitting, key=len) if fitting else OTHERS)
 
     def raised(self, by: "Grant") -> "Budget":
-        """Return the budget with what a person has granted besides."""
+        """Return the budget with a grant added."""
         if by is NOTHING or by == NOTHING:
             return self
         return self.model_copy(update={limit: value + getattr(by, limit) for limit, value in self.limits().items()})
 
     def limits(self) -> dict[str, int | float]:
-        """Return the limits that there are, by their names."""
+        """Return the limits that are set, by name."""
         return {limit: value for limit in MEASURES if (value := getattr(self, limit)) is not None}
 
 
 class Usage(Recorded):
-    """Tokens, as the provider counts them."""
+    """Token counts of the provider."""
 
     prompt_tokens: int = 0
     output_tokens: int = 0
@@ -100,7 +100,7 @@ class Usage(Recorded):
 
     @property
     def total(self) -> int:
-        """All tokens, also where the provider gives no sum."""
+        """All tokens, even if the provider reports no total."""
         return self.total_tokens or self.prompt_tokens + self.output_tokens + self.thoughts_tokens
 
 
@@ -108,18 +108,18 @@ NO_USAGE = Usage()
 
 
 class Spent(Recorded):
-    """What an invocation has used, with all agents that it called and all attempts."""
+    """Usage of an invocation, including the agents that it called and all attempts."""
 
     model_calls: int = 0
     """Attempts included."""
     total_tokens: int = 0
     tool_calls: int = 0
-    """Each counts once, however often it was attempted; those of agents count as well as what they called."""
+    """Each call counts once, whatever the attempts. A call of an agent counts, and so do the calls of that agent."""
     working_s: float = 0.0
-    """Seconds in which something was under way."""
+    """Seconds during which a model or tool was at work."""
     cost: float = 0.0
     unpriced: tuple[str, ...] = ()
-    """Models that were called and have no price."""
+    """Called models without a price."""
 
     def __add__(self, other: "Spent") -> "Spent":
         if other is NOTHING_SPENT:
@@ -143,11 +143,11 @@ MEASURES = {
     "max_wall_s": ("working_s", "seconds of work"),
     "max_cost": ("cost", "of cost"),
 }
-"""By limit: the field of `Spent` that it bounds, and what that counts."""
+"""By limit: the field of `Spent` that it bounds, and the unit."""
 
 
 class Grant(Recorded):
-    """What a person allows beyond the budget: amounts to be added to its limits."""
+    """Amounts that an approver adds to the limits of a budget."""
 
     max_llm_calls: Count = 0
     max_total_tokens: Count = 0
@@ -163,14 +163,14 @@ NOTHING = Grant()
 
 
 class Used(Recorded):
-    """What an invocation used until it failed: the detail of the error with which it does."""
+    """Usage of a failed invocation, recorded as the detail of its error."""
 
     spent: Spent = NOTHING_SPENT
     granted: Grant = NOTHING
 
 
 def used_in(details: Sequence[Any]) -> Used | None:
-    """Return what a called agent used, given the details of the error with which it failed; None when it is unknown."""
+    """Return the usage in the error details of a failed called agent; None if it is unknown."""
     try:
         return Used.model_validate(details[0])
     except (IndexError, ValidationError):
@@ -178,10 +178,10 @@ def used_in(details: Sequence[Any]) -> Used | None:
 
 
 def granted(response: Mapping[str, object] | None, budget: Budget, exhausted: Iterable[str]) -> Grant:
-    """Return what an approval grants: what it says, else the original amounts of the exhausted limits once more.
+    """Return the grant in an approval's response, or by default the original amounts of the exhausted limits again.
 
     Raises:
-        ValueError: It says what is no grant; the text says what is wrong.
+        ValueError: The response is not a valid grant.
     """
     given: JsonObject = dict(response) if response else {limit: budget.limits()[limit] for limit in exhausted}
     if unknown := sorted(given.keys() - Grant.model_fields.keys()):

@@ -1,12 +1,12 @@
-"""Names that the engine mints.
+"""Ids that the engine generates.
 
-Ids derive from the invocation and a counter, so a replay, a retry and a reset mint the same ones.
+They derive from the invocation id and a counter, so a replay, a retry and a reset generate the same ids.
 """
 
 from urllib.parse import quote
 
 MAX_SESSION_ID_CHARS = 900
-"""The server refuses workflow ids over 1,000; those of a session's invocations, and of agents they call, add to it."""
+"""The server's limit is 1,000. Ids of invocations and called agents append to the session's id."""
 _NOT_FOUND = "not-in-store-"
 _FORK = "~"
 _BUDGET = "budget-"
@@ -14,20 +14,20 @@ _ARCHIVE = "archive-"
 
 
 def not_found(number: int) -> str:
-    """Return the mark in a history by which a run says that it did not find its `number`th signal in the store."""
+    """Return the patch marker for a signal whose content was not in the store; signals count from 1."""
     return f"{_NOT_FOUND}{number}"
 
 
 def signal_not_found(mark: str) -> int | None:
-    """Return the number of the signal of which such a mark says so; None when the mark says something else."""
+    """Return the signal number in such a marker; None for other markers."""
     number = mark.removeprefix(_NOT_FOUND)
     return int(number) if number != mark and number.isdecimal() else None
 
 
 def function_call(number: int, turn: int = 0) -> str:
-    """Return the id of the `number`th function call that the agent at work `turn` makes.
+    """Return the id of the `number`th function call of agent run `turn`.
 
-    Agents work side by side, so they cannot share a counter.
+    Agents run in parallel, so they cannot share a counter.
     """
     return f"fc-{turn}-{number}" if turn else f"fc-{number}"
 
@@ -43,60 +43,60 @@ def is_archive(activity_id: str) -> bool:
 
 
 def child_watch(function_call_id: str, stopping: bool) -> str:
-    """Return the id of the activity that waits for a called agent; another one once it was cancelled."""
+    """Return the id of the activity that polls a called agent; a different one after its cancellation."""
     return f"{function_call_id}.stopping" if stopping else function_call_id
 
 
 def confirmation(function_call_id: str) -> str:
-    """Return the id of the request to confirm a call, as it appears in events."""
+    """Return the id of a confirmation request, as it appears in events."""
     return f"{function_call_id}-confirmation"
 
 
 def credential(function_call_id: str) -> str:
-    """Return the id of the request for a credential that a call needs, as it appears in events."""
+    """Return the id of a credential request, as it appears in events."""
     return f"{function_call_id}-credential"
 
 
 def budget(number: int) -> str:
-    """Return the id under which a person is asked for more budget for the `number`th time. No model mints it."""
+    """Return the id of the `number`th request for more budget. Models cannot generate it."""
     return f"{_BUDGET}{number}"
 
 
 def is_budget(function_call_id: str) -> bool:
-    """Whether such an id, or that of the request in events, is meant."""
+    """Whether an id belongs to a request for more budget."""
     return function_call_id.startswith(_BUDGET)
 
 
 def requesting_call(function_call_id: str) -> str:
-    """Return the id of the call that such a request is about; any other id is returned unchanged."""
+    """Return the id of the call that a request is about; other ids are returned unchanged."""
     return function_call_id.removesuffix("-confirmation").removesuffix("-credential")
 
 
 def child_invocation(invocation_id: str, function_call_id: str) -> str:
-    """Return the workflow id of the invocation that a call of an agent starts."""
+    """Return the workflow id of a called agent's invocation."""
     return f"{invocation_id}/{function_call_id}"
 
 
 def fork(invocation_id: str, number: int) -> str:
-    """Return the workflow id of a fork of an invocation, unless another one is chosen."""
+    """Return the default workflow id of the `number`th fork of an invocation."""
     return f"{invocation_id}{_FORK}{number}"
 
 
 def is_fork(invocation_id: str, other: str) -> bool:
-    """Whether another invocation has the id of a fork of an invocation; forks of forks have not."""
+    """Whether `other` has the id of a direct fork of the invocation."""
     return other.startswith(invocation_id + _FORK) and other[len(invocation_id + _FORK) :].isdecimal()
 
 
 def approval(invocation_id: str, function_call_id: str) -> str:
-    """Return what names a call that waits for a person in the whole namespace."""
+    """Return the approval id of a call: unique in the namespace."""
     return f"{invocation_id}/{function_call_id}"
 
 
 def approved_call(approval_id: str) -> tuple[str, str]:
-    """Return the ids of the invocation and of the call that such a name stands for.
+    """Return the invocation id and function call id in an approval id.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not an approval id.
     """
     invocation_id, _, function_call_id = approval_id.rpartition("/")
     if not (invocation_id and function_call_id):
@@ -105,7 +105,7 @@ def approved_call(approval_id: str) -> tuple[str, str]:
 
 
 def idempotency_key(invocation_id: str, function_call_id: str) -> str:
-    """Return the key under which a tool's side effect counts once: the same over attempts, replays and resets."""
+    """Return the key that makes a tool's side effect count once: equal for attempts, replays and resets."""
     return f"{invocation_id}/{function_call_id}"
 
 
@@ -115,10 +115,10 @@ def event(invocation_id: str, number: int) -> str:
 
 
 def session(app: str, user_id: str, session_id: str) -> str:
-    """Return the workflow id of a session; no name can reach into another's.
+    """Return the workflow id of a session. Names are quoted, so different sessions never share an id.
 
     Raises:
-        ValueError: The id would be longer than a workflow id may be.
+        ValueError: A name is empty, or the id would be too long.
     """
     names = [quote(name, safe="") for name in (app, user_id, session_id)]
     made = "/".join(("session", *names))
@@ -138,11 +138,11 @@ def session_invocation(session: str, number: int) -> str:
 
 
 def report(number: int, since: int) -> str:
-    """Return the reference of what invocation `number` of a session reports from its entry `since` on."""
+    """Return the reference of a report of invocation `number` that begins at its entry `since`."""
     return f"{number}@{since}"
 
 
 def reported(ref: str) -> tuple[int, int]:
-    """Return number and first entry of such a reference."""
+    """Return invocation number and first entry of a report reference."""
     number, _, since = ref.partition("@")
     return int(number), int(since)

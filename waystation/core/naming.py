@@ -1,4 +1,4 @@
-"""How errors name what was given, and what to give instead."""
+"""Error messages for invalid fields: name, value, and what to give instead."""
 
 import difflib
 import reprlib
@@ -39,10 +39,10 @@ def a(value: object) -> str:
 
 
 def mistakes(error: ValidationError, known: Iterable[str] = ()) -> str:
-    """Return what was given wrong, by name, with its value and what to give instead.
+    """Return a message for a validation error: each wrong field, its value, and what to give instead.
 
-    `known` is what the fields are called, to say which one may have been meant. Of a type whose errors hide what was
-    given, as those with credentials do, it is only said what kind of value it was.
+    `known` are the names of valid fields, for suggestions. If the type hides its input in errors, as credentials do,
+    the message names only the type of the value.
     """
     shown = reprlib.repr if "input_value=" in str(error) else a
     groups: dict[str, list[Mapping[str, Any]]] = {}
@@ -52,7 +52,7 @@ def mistakes(error: ValidationError, known: Iterable[str] = ()) -> str:
 
 
 def _told(group: Sequence[Mapping[str, Any]], known: Iterable[str], shown: Callable[[object], str]) -> Iterator[str]:
-    """Yield what is wrong with one field. Of a union each branch complains: the deepest have got the furthest."""
+    """Yield the messages for one field. Every branch of a union reports errors; the deepest ones matched best."""
     depth = max(len(problem["loc"]) for problem in group)
     places: dict[str, list[Mapping[str, Any]]] = {}
     for problem in group:
@@ -78,6 +78,6 @@ def _told(group: Sequence[Mapping[str, Any]], known: Iterable[str], shown: Calla
 
 
 def _path(location: Sequence[int | str]) -> list[str]:
-    """Return a location without what pydantic calls the branches of a union."""
+    """Return a location without pydantic's names for branches of a union."""
     first, *rest = map(str, location or ("",))
     return [first, *(step for step in rest if step not in _BRANCHES and "[" not in step and not step[:1].isupper())]

@@ -1,7 +1,7 @@
-"""JSON as it may be recorded: what survives encoding, decoding and every Temporal limit.
+"""JSON that can be recorded: it survives encoding, decoding and Temporal's limits.
 
-A value that encodes but does not decode (nesting over 200, integers of 5,000 digits, lone surrogates) sticks the
-workflow that receives it, so values are made plain and checked where they are born, in the activity.
+A value that encodes but does not decode (nesting over 200, integers of 5,000 digits, lone surrogates) blocks the
+workflow that receives it. Activities therefore convert and check values before they return them.
 """
 
 import dataclasses
@@ -23,20 +23,20 @@ from waystation.core.errors import NotJson
 from waystation.core.secrets import Secret
 
 JsonObject: TypeAlias = dict[str, Any]
-"""A decoded JSON object. The values are JSON values; spelling that out recursively only costs readers and mypy."""
+"""A decoded JSON object. The values are JSON values; a recursive type would not be worth its cost."""
 
 MAX_DEPTH = 64
-"""Decoders give up at 200 levels; the wrappers around a value need some of them."""
+"""Decoders fail at 200 levels, and the wrappers around a value need some of them."""
 MAX_INTEGER = 2**63 - 1
-"""Beyond 64 bits other languages, and above 4,300 digits Python itself, do not read the number back."""
+"""Other languages cannot read integers beyond 64 bits, and Python none over 4,300 digits."""
 MAX_VALUES = 500_000
 """A value with more parts than this exceeds MAX_VALUE_BYTES anyway."""
 MAX_VALUE_BYTES = 1_000_000
-"""The server fails, and then repeats, an activity whose result is over 2 MB; this leaves room for its companions."""
+"""The server fails and retries an activity whose result is over 2 MB; this leaves room for other fields."""
 
 
 class Recorded(BaseModel):
-    """A type that is written into histories: frozen, and deaf to fields that a newer version added.
+    """Base of types that are written into histories: frozen, and ignoring fields of newer versions.
 
     Recorded types only ever gain optional fields. No default may read a clock or randomness.
     """
@@ -44,7 +44,7 @@ class Recorded(BaseModel):
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
 
     def encode(self) -> bytes:
-        """Return the compact JSON in which this is recorded; defaults are left out."""
+        """Return the recorded form: compact JSON without defaults."""
         return self.__pydantic_serializer__.to_json(self, exclude_defaults=True)
 
 
@@ -66,11 +66,11 @@ def decode(data: bytes | str) -> Any:
 
 
 def decode_foreign(data: bytes) -> Any:
-    """Parse JSON that anybody may have sent: besides `decode`, nothing that could not be recorded again.
+    """Parse JSON from an untrusted sender, and refuse values that could not be recorded again.
 
     Raises:
         ValueError: The data is not JSON.
-        NotJson: It is, but is too deep, or has numbers out of range.
+        NotJson: The JSON is too deep, or has numbers out of range.
     """
     return plain(decode(data))
 
@@ -91,7 +91,7 @@ def repeated_key(data: bytes) -> str | None:
 
 
 def faults(error: ValidationError) -> str:
-    """Return which fields are wrong and why, without their values."""
+    """Return the wrong fields with the reasons, without their values."""
     problems = error.errors(include_url=False, include_input=False, include_context=False)
     return "; ".join(f"{'.'.join(map(str, p['loc'])) or 'value'}: {p['msg']}" for p in problems[:5])
 
@@ -99,14 +99,14 @@ def faults(error: ValidationError) -> str:
 def parse(
     kind: type[RecordedType], data: bytes, refused: Callable[[str], Exception], *, what: str, send: str
 ) -> RecordedType:
-    """Read what anybody may have sent. The error that `refused` makes of a message repeats no content.
+    """Parse JSON from an untrusted sender. Error messages repeat no content.
 
     Args:
-        kind: What it is to be.
-        data: Its JSON.
-        refused: Makes the error that is raised when it is something else.
-        what: What it is, as the message begins.
-        send: What to send instead of what is no JSON.
+        kind: The expected type.
+        data: The JSON.
+        refused: Makes the error from its message.
+        what: Subject of the error message.
+        send: Description of the expected object, for data that is not JSON.
     """
     try:
         return kind.model_validate(decode_foreign(data))
@@ -120,12 +120,12 @@ def parse(
 
 
 def digest(value: object) -> str:
-    """Return a digest that is equal for equal JSON values, whatever the order of their keys."""
+    """Return a digest of a JSON value that does not depend on the order of keys."""
     return hashlib.sha256(to_json(_sorted(value))).hexdigest()[:32]
 
 
 def _sorted(value: Any) -> Any:
-    # What is in no container is not asked about in a call of its own: there is most of it.
+    # Most items are not containers; checking them here saves a call for each.
     if isinstance(value, dict):
         return {key: _sorted(item) if isinstance(item, dict | list) else item for key, item in sorted(value.items())}
     if isinstance(value, list):
@@ -134,19 +134,19 @@ def _sorted(value: Any) -> Any:
 
 
 def plain(value: object) -> Any:
-    """Return `value` as plain JSON, or refuse it.
+    """Convert a value to plain JSON, or refuse it.
 
-    Models, dataclasses, enums, dates, decimals, UUIDs, paths, tuples and sets become what pydantic writes for them
-    (sets are sorted, so that the same set is recorded the same way). The result shares nothing mutable with `value`.
+    Models, dataclasses, enums, dates, decimals, UUIDs, paths, tuples and sets are converted as pydantic does; sets are
+    sorted, so that equal sets are recorded alike. The result shares nothing mutable with `value`.
 
     Raises:
-        NotJson: Some part has no faithful JSON form; the error says which and why.
+        NotJson: A part has no faithful JSON form; the error names the part and the reason.
     """
     return _Plain().of(value, "", 0)
 
 
 class _Plain:
-    """One walk over a value; counts, because a small value can be written large without end."""
+    """One conversion. Counts the values, because a small object with shared parts can expand without limit."""
 
     def __init__(self) -> None:
         self._left = MAX_VALUES
@@ -156,7 +156,7 @@ class _Plain:
         self._left -= 1
         if self._left < 0:
             raise NotJson(path, f"part of more than {MAX_VALUES} values", "shorten it or save it as an artifact")
-        # Exact types first: nearly every value is one of these, and a subclass may lie about what it is.
+        # Exact types first: nearly all values have one of these, and a subclass could misbehave.
         kind = type(value)
         if value is None or kind is bool:
             return value
@@ -253,7 +253,7 @@ def _text(value: str, path: str) -> str:
 
 
 def copy_json(value: Any) -> Any:
-    """Return a copy of a JSON value that shares nothing mutable with it; several times faster than `deepcopy`."""
+    """Return a deep copy of a JSON value, several times faster than `deepcopy`."""
     match value:
         case dict():
             return {key: copy_json(item) for key, item in value.items()}

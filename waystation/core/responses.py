@@ -60,7 +60,7 @@ def response_part(call: CallState, response: JsonObject, media: Sequence[JsonObj
 
 
 def rejected(answer: Answer) -> JsonObject:
-    """Return the response to a call whose confirmation was refused."""
+    """Return the response to a rejected call."""
     return {"error": REJECTED, **_comment(answer)}
 
 
@@ -80,7 +80,7 @@ def _comment(answer: Answer) -> JsonObject:
 
 
 def expired(call: CallState) -> JsonObject:
-    """Return the response to a call that nobody answered in time. It never reads as an approval."""
+    """Return the response to a call whose deadline passed. It must never read as an approval."""
     return {
         "status": "expired",
         "error": f"Nobody answered the call of `{call.name}` before its deadline; it is not approved.",
@@ -99,7 +99,7 @@ def over_budget(call: CallState, reason: str) -> JsonObject:
 
 
 def lost(call: CallState, failure: Failure) -> ToolOutcome:
-    """Return the outcome of a call whose activity or child gave no report."""
+    """Return the outcome of a call whose activity or called agent failed, timed out or was cancelled."""
     error_type, text = failure.error_type or "Error", failure.message or f"The call of `{call.name}` failed."
     match failure.kind:
         case "heartbeat" | "start_to_close" | "schedule_to_close":
@@ -119,7 +119,7 @@ def lost(call: CallState, failure: Failure) -> ToolOutcome:
 
 
 def of_child(call: CallState, result: InvocationResult) -> ToolOutcome:
-    """Return the outcome of a call of an agent. Sources: adk-semantics 4.3 and 4.5."""
+    """Return the outcome of a called agent. Sources: adk-semantics 4.3 and 4.5."""
     text = "\n".join(texts_of(result.content)) if result.content else result.text
     if not text and result.status == "stopped":
         text = result.reason or ""
@@ -138,5 +138,5 @@ def of_child(call: CallState, result: InvocationResult) -> ToolOutcome:
 
 
 def inherited_state(state: Mapping[str, object]) -> JsonObject:
-    """Return the state with which a called agent starts. Source: adk-semantics 4.2."""
+    """Return the initial state of a called agent. Source: adk-semantics 4.2."""
     return {key: value for key, value in state.items() if not key.startswith(("temp:", "_adk"))}

@@ -1,7 +1,7 @@
-"""State that outlives a conversation: what `user:` and `app:` keys are, and the fold of what was written to them.
+"""`user:` and `app:` state, which outlives a session: keys, writes, and the state that the writes add up to.
 
-A scope is one user's state in one app, or an app's. It is a workflow, and its state is the fold of the signals in its
-history: workflow, activities and clients fold alike, so whatever was signalled is visible at once, without a worker.
+A scope holds the state of one user in one app, or of one app. It is a workflow, and its state is the fold of the
+signals in its history. Workflow, activities and clients fold alike, so a write is visible at once, without a worker.
 """
 
 import hashlib
@@ -24,18 +24,18 @@ APP = "app:"
 PREFIXES = (USER, APP)
 
 MAX_SCOPE_BYTES = 500_000
-"""Both scopes of an invocation are recorded in one reply, which has to leave room for what the model says."""
+"""One model reply records both scopes of an invocation and must leave room for the content."""
 MAX_ID_BYTES = 1_000
-"""The server's limit for the id of a workflow."""
+"""The server's limit for workflow ids."""
 MAX_HEARD = 2_000
-"""Runs of invocations of which a scope knows how far it heard them; the one heard longest ago is forgotten first."""
+"""Runs of invocations for which a scope stores the last event applied; the oldest are forgotten first."""
 MAX_REFUSED = 100
-"""Refused deltas that a scope can name."""
+"""Refused deltas that a scope lists."""
 MAX_EVENT_NUMBER = 10**9
 
 
 def is_scoped(key: str) -> bool:
-    """Whether a state key belongs to a user or an app, and so to no session."""
+    """Whether a state key belongs to a user or an app instead of a session."""
     return key.startswith(PREFIXES)
 
 
@@ -58,7 +58,7 @@ def app_scope(app: str) -> str:
 
 
 def prefix_of(scope_id: str) -> str:
-    """Return the prefix of the keys that a scope holds; empty for an id that is no scope's."""
+    """Return the prefix of a scope's keys; empty if the id is not a scope's."""
     kind = scope_id.partition("/")[0] + ":"
     return kind if kind in PREFIXES else ""
 
@@ -72,18 +72,18 @@ def _scope_id(kind: str, *names: str) -> str:
 
 
 class ScopeDelta(Recorded):
-    """What one event wrote to a scope: one argument of the signal `apply`."""
+    """The writes of one event to a scope: one argument of the signal `apply`."""
 
     id: str
-    """`<invocation id>/e<number of the event>`; one id counts once in a run."""
+    """`<invocation id>/e<number of the event>`. In a run, each id counts once."""
     run: str = ""
-    """Which run of the invocation says so. One that was reset makes events anew, under the numbers of those before."""
+    """Run of the invocation. After a reset, new events repeat the numbers of the discarded ones."""
     set: JsonObject = Field(default_factory=dict)
     removed: tuple[str, ...] = ()
 
 
 class RefusedDelta(Recorded):
-    """A delta that a scope did not take."""
+    """A delta that a scope refused."""
 
     id: str = ""
     run: str = ""
@@ -95,22 +95,22 @@ class ScopeSnapshot(Recorded):
 
     state: JsonObject = Field(default_factory=dict)
     heard: tuple[tuple[str, int], ...] = ()
-    """Up to which event each run of an invocation was heard, the one heard longest ago first; runs by a digest."""
+    """Last event applied for each run of an invocation, by digest, oldest first."""
     refused: tuple[RefusedDelta, ...] = ()
     refusals: int = 0
 
 
 class ScopeDelivery(Position):
-    """Input of the activity that tells scopes what events wrote to them: which events, never what they say."""
+    """Input of the activity that delivers writes to scopes: numbers of events, never their content."""
 
     after: int
-    """Number of the last event that was delivered before; -1 when nothing was."""
+    """Number of the last event delivered before; -1 if none."""
     last: int
-    """Number of the last event to deliver; 0 stands for the state that the invocation was started with."""
+    """Number of the last event to deliver; 0 is the state at the start of the invocation."""
 
 
 class ScopeReport(Recorded):
-    """Result of that activity."""
+    """Result of the delivery."""
 
     refused: tuple[RefusedDelta, ...] = ()
 
@@ -119,20 +119,20 @@ Heard = Literal["applied", "duplicate", "refused"]
 
 
 class ScopeFold:
-    """The state of one scope, as deltas add up to it."""
+    """The state of one scope: the fold of its deltas."""
 
     def __init__(self, prefix: str, snapshot: ScopeSnapshot | None = None) -> None:
         given = snapshot or ScopeSnapshot()
         self.prefix = prefix
         self.state: JsonObject = given.state
-        """Replaced, never changed in place, so that a reader may keep it."""
+        """Replaced, never modified, so readers may keep a reference."""
         self.refused = list(given.refused)
         self.refusals = given.refusals
-        """How many deltas, or what came instead of them, were refused."""
+        """Number of refused deltas and invalid signals."""
         self._heard = dict(given.heard)
 
     def snapshot(self) -> ScopeSnapshot:
-        """Return what a further fold starts from."""
+        """Return the state from which another fold can continue."""
         return ScopeSnapshot(
             state=self.state,
             heard=tuple(self._heard.items()),
@@ -141,11 +141,11 @@ class ScopeFold:
         )
 
     def heard(self, invocation_id: str, run: str) -> int:
-        """Return up to which event a run of an invocation was heard; -1 when it never was, or long ago."""
+        """Return the number of the last event applied for a run of an invocation; -1 if unknown or forgotten."""
         return self._heard.get(_digest(invocation_id, run), -1)
 
     def apply(self, signal: str, arguments: Iterable[bytes]) -> list[Heard]:
-        """Apply a signal, whatever it is; each of its arguments is one delta."""
+        """Apply any signal. Each argument is one delta."""
         if signal != APPLY_SIGNAL:
             return [self._refuse("", "", f"Signal {signal[:100]!r} is not known; send `{APPLY_SIGNAL}`.")]
         return [self._apply(data) for data in arguments]
@@ -191,12 +191,12 @@ class ScopeFold:
 
 
 def writes_scopes(actions: EventActions | None) -> bool:
-    """Whether a delta has anything for a scope."""
+    """Whether actions write to a scope."""
     return actions is not None and any(map(is_scoped, (*actions.state_delta, *actions.removed_keys)))
 
 
 def split(delta_id: str, run: str, state_delta: JsonObject, removed: Sequence[str]) -> Iterator[tuple[str, ScopeDelta]]:
-    """Yield the parts of a state delta that belong to scopes, each with the scope's prefix."""
+    """Yield the parts of a state delta that belong to scopes, each with its prefix."""
     for prefix in PREFIXES:
         written = {key: value for key, value in state_delta.items() if key.startswith(prefix)}
         dropped = tuple(key for key in removed if key.startswith(prefix))
@@ -205,6 +205,6 @@ def split(delta_id: str, run: str, state_delta: JsonObject, removed: Sequence[st
 
 
 def _digest(invocation_id: str, run: str) -> str:
-    """Return what stands for a run of an invocation, of one size however long its id is."""
+    """Return a digest for a run of an invocation, so that long ids take no more space."""
     name = f"{invocation_id}\n{run}" if run else invocation_id
     return hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:20]

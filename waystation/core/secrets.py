@@ -1,6 +1,6 @@
-"""What counts as a secret, so that none enters a history.
+"""Detect and mask secrets, so that none enters a history.
 
-Histories cannot be edited: a secret that is in one stays readable to whoever may read the namespace.
+Histories cannot be edited: a recorded secret stays readable for everybody with access to the namespace.
 """
 
 import re
@@ -9,9 +9,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 HIDDEN = "<secret>"
-"""What stands for a secret in texts."""
+"""Replaces a secret in texts."""
 MIN_MASKED_CHARS = 6
-"""A shorter text is not looked for: it would be found in innocent ones."""
+"""Shorter secrets are not masked, because they would match ordinary text."""
 
 SECRET_KEYS = frozenset(
     {
@@ -46,11 +46,11 @@ SECRET_KEYS = frozenset(
         "xapikey",
     }
 )
-"""Names of JSON fields that hold secrets, in lower case and without `_` and `-`: ADK's credential fields, and such as
-people use instead."""
+"""Names of JSON fields that hold secrets, in lower case without `_` and `-`: ADK's credential fields and common
+alternatives."""
 
 _SECRET_TEXTS = re.compile(
-    r"[?&#](?:code|access_token|id_token|refresh_token)=[^&#\s]"  # where a login ends
+    r"[?&#](?:code|access_token|id_token|refresh_token)=[^&#\s]"  # redirect URLs of logins
     r"|^(?:Bearer|Basic)\s+\S{6,}$"
     r"|\beyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*"  # a signed token
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
@@ -58,9 +58,9 @@ _SECRET_TEXTS = re.compile(
 
 
 class Secret(str):
-    """A part of a credential: text like any other to whoever uses it, but not shown where values are shown.
+    """Part of a credential: an ordinary string with a masked `repr`.
 
-    `plain` refuses it, so a tool cannot return it or write it to state. What is built from it is ordinary text.
+    `plain` refuses it, so a tool cannot return it or write it to state. Strings built from it are not protected.
     """
 
     __slots__ = ()
@@ -70,7 +70,7 @@ class Secret(str):
 
 
 def named_secret(name: str) -> bool:
-    """Whether a field of this name holds a secret, in any spelling."""
+    """Whether a field of this name holds a secret; case, `_` and `-` do not matter."""
     return re.sub(r"[_-]", "", name).lower() in SECRET_KEYS
 
 
@@ -80,9 +80,9 @@ def looks_secret(text: str) -> bool:
 
 
 def secret_keys(response: Any) -> list[str]:
-    """Return the paths in a JSON value under which it holds what looks like a secret, such as `oauth2.accessToken`.
+    """Return the paths in a JSON value that look like secrets, such as `oauth2.accessToken`.
 
-    By the name of the field, when it holds a text or a number, or by the form of the text.
+    A path counts by the name of its field, if the value is a text or a number, or by the form of its text.
     """
     return list(_secret_paths(response, "", named=False))
 
@@ -102,7 +102,7 @@ def _secret_paths(value: Any, path: str, *, named: bool) -> Iterable[str]:
 
 
 def masked(value: Any, secrets: Iterable[str]) -> Any:
-    """Return a JSON value in whose texts none of `secrets` can be read, nor in its keys."""
+    """Return a JSON value with all `secrets` masked in texts and keys."""
     wanted = sorted({text for text in secrets if len(text) >= MIN_MASKED_CHARS}, key=len, reverse=True)
     if not wanted:
         return value
@@ -124,7 +124,7 @@ def _masked(value: Any, pattern: re.Pattern[str]) -> Any:
 
 
 def trusted(url: str) -> bool:
-    """Whether what goes to, or comes from, an address is seen by its owner only: over TLS, or on this very machine."""
+    """Whether traffic to a URL is private: over TLS, or on this machine."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""

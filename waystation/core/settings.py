@@ -1,6 +1,6 @@
-"""Settings of a worker: where it stores data, and the timeouts and limits of what it runs.
+"""Settings of a worker: its stores, and the timeouts and limits of workflows and activities.
 
-One frozen value, passed from the program to whatever needs it.
+One frozen value, passed explicitly, so that tests can pass another one.
 """
 
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ class ActivityOptions:
     schedule_to_close: timedelta | None = None
     """Limit of all attempts together."""
     heartbeat: timedelta | None = None
-    """A worker that is silent for this long counts as lost."""
+    """A worker without a heartbeat for this long counts as lost."""
     retries: Retries = field(default_factory=Retries)
 
 
@@ -40,14 +40,14 @@ class ToolOptions:
     """Timeouts and retries of tool calls that do not set their own."""
 
     timeout: timedelta = timedelta(minutes=10)
-    """The activity itself enforces it: Temporal repeats an activity that timed out, and its side effect with it."""
+    """Enforced inside the activity: if Temporal timed the activity out, it would repeat the side effect."""
     grace: timedelta = timedelta(seconds=30)
-    """Added to the server's timeout for each try, pauses included, so that it fires only when the worker is lost."""
+    """Added to the server's timeout for each try, so that it fires only when the worker is lost."""
     heartbeat: timedelta = timedelta(seconds=30)
     lost_worker_attempts: int = 3
-    """How often a repeatable call is repeated after its worker was lost; the tool may be what kills workers."""
+    """Attempts at a repeatable call after its worker was lost. Limited, because the tool may crash the worker."""
     schedule_to_start: timedelta = timedelta(days=7)
-    """How long a call may wait for a worker of its task queue."""
+    """Limit of the wait for a worker of the task queue."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ class WorkflowSettings:
     )
     review: ActivityOptions = ActivityOptions(
         start_to_close=_MINUTE,
-        # An identity provider that is away may come back.
+        # An identity provider may be down for some minutes.
         schedule_to_close=timedelta(minutes=15),
         heartbeat=timedelta(seconds=15),
         retries=Retries(maximum_interval=_MINUTE),
@@ -97,38 +97,38 @@ class WorkflowSettings:
     )
     collect: ActivityOptions = ActivityOptions(
         start_to_close=_MINUTE,
-        # No message starts while the activity's worker may be lost.
+        # The session starts no message until it knows whether the worker is lost.
         heartbeat=timedelta(seconds=10),
         retries=Retries(maximum_interval=_MINUTE, maximum_attempts=20),
     )
-    """An invocation is read for about ten minutes; then its message stays, without what followed."""
+    """Retried for about ten minutes. After that the transcript has the message, but not the events after it."""
     archive_session: ActivityOptions = ActivityOptions(
         start_to_close=_MINUTE, heartbeat=timedelta(seconds=10), retries=Retries(maximum_attempts=3)
     )
-    """No message starts meanwhile; a transcript that cannot be stored stays in this run's history."""
+    """The session starts no message during this; a transcript that cannot be stored stays in this run's history."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ActivitySettings:
-    """Limits inside the activities, on what authors wrote."""
+    """Limits inside activities for callbacks and toolsets of authors."""
 
     callback_timeout: timedelta = timedelta(minutes=2)
-    """Of one callback, and of one summary of older events."""
+    """Limit of one callback, and of one summary of older events."""
     toolset_timeout: timedelta = timedelta(minutes=1)
-    """Of listing the tools of one toolset."""
+    """Limit of listing the tools of one toolset."""
     toolset_retry: timedelta = timedelta(seconds=8)
-    """How long a call of a tool whose toolset fails is held for the toolset to come back."""
+    """How long a tool call waits for its failing toolset to recover."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stores:
-    """Where a worker stores what does not belong into histories."""
+    """Stores for data that is kept outside histories."""
 
     payloads: str | Path | None = None
     """Large payloads and archived logs: a folder, or a URL such as `s3://bucket/prefix`. Clients need the same one.
     None: the variable WAYSTATION_STORE, or `.waystation/payloads`."""
     offload_over: int = 256 * 1024
-    """Payloads of this many bytes and more go there."""
+    """Payloads of at least this many bytes are offloaded."""
     artifacts: str | Path = Path(".waystation", "artifacts")
     """A folder, or a URL."""
     memory: Path = Path(".waystation", "memory.db")
@@ -138,14 +138,14 @@ class Stores:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Everything that can be set about a worker, except what it serves."""
+    """All settings of a worker except the agents that it serves."""
 
     stores: Stores = Stores()
     workflow: WorkflowSettings = WorkflowSettings()
     activity: ActivitySettings = ActivitySettings()
     concurrent_activities: int = 100
-    """How many model and tool calls run at a time. As many threads, because each sync tool occupies one."""
+    """Limit of concurrent activities, and the number of threads, because each sync tool occupies one."""
     drain: timedelta = timedelta(seconds=30)
     """How long running tools may continue after SIGTERM."""
     allow_overrides: bool = False
-    """Whether forks may bring an instruction and a model; for development."""
+    """Whether forks may replace instruction and model; for development."""

@@ -1,4 +1,4 @@
-"""Short lines for people: how a call, a wait and an invocation read in the Web UI."""
+"""One-line summaries of calls and waits for the Web UI."""
 
 import re
 from collections.abc import Iterable
@@ -8,19 +8,19 @@ from waystation.core.payload import JsonObject
 
 MAX_LINE = 120
 MAX_TEXT = 40
-"""Characters of one argument."""
+"""Limit for one argument, in characters."""
 SECRET_NAMES = re.compile(r"pass(word|wd|phrase)?$|secret|token|api_?key|credential|authorization", re.IGNORECASE)
-"""Arguments of such names are not shown; a summary is stored in plain text beside the history."""
+"""Arguments with such names are masked, because a summary is stored in plain text."""
 
 
 def call(name: str, args: JsonObject) -> str:
-    """Return a call in one short line, such as `pay(amount=200, to="dana")`, without secret values."""
+    """Return a call in one line, such as `pay(amount=200, to="dana")`, without secret values."""
     shown = ", ".join(f"{key}={'…' if SECRET_NAMES.search(key) else _value(value)}" for key, value in args.items())
     return clip(f"{name}({shown})")
 
 
 def shortened(value: object) -> bool:
-    """Whether such a line shows less than the whole of an argument."""
+    """Whether a summary shortens an argument."""
     return len(value) > MAX_TEXT if isinstance(value, str) else isinstance(value, dict | list) and bool(value)
 
 
@@ -31,7 +31,7 @@ def clip(text: str, length: int = MAX_LINE) -> str:
 
 
 def waiting(pending: Iterable[PendingCall]) -> str:
-    """Return the Markdown that the Web UI shows for what waits."""
+    """Return the pending calls as Markdown for the Web UI."""
     lines = [f"- `{p.function_call_id}` **{p.tool}**: {call(p.tool, p.args).replace('`', '')}" for p in pending]
     return "Waits for a person:\n\n" + "\n".join(lines) if lines else "Running."
 
