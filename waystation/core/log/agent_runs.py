@@ -1,7 +1,7 @@
-"""Begin the agents of a tree and note when they are done.
+"""Reducers for agent runs: begin the agents of a tree, and mark them over.
 
-Composite agents run as ADK's do (adk-semantics 9.2), except that an agent that waits for a person is not done: the
-next one of a sequence begins when the answer has arrived.
+Composite agents run as in ADK (adk-semantics 9.2), with one exception: an agent that waits for an approver is not over,
+so the next agent of a sequence begins only after the answer.
 """
 
 from waystation.core.activity_io import AgentShape, Phase
@@ -9,10 +9,10 @@ from waystation.core.log.invocation_state import AgentRun, InvocationState
 
 
 def begin_run(state: InvocationState, shape: AgentShape, parent: AgentRun | None, branch: str | None) -> AgentRun:
-    """Begin an agent."""
+    """Begin an agent run."""
     runs = state.runs
     run = AgentRun(runs.begun, shape, parent.index if parent else None, branch, entered_at=state.event_count)
-    # Nobody has told yet what the root is; it is entered by an activity in any case.
+    # The shape of the root is unknown until an activity has entered it.
     run.entered = parent is not None and shape.kind != "llm" and not shape.before
     runs.by_index[run.index] = run
     runs.active.append(run.index)
@@ -24,12 +24,12 @@ def begin_run(state: InvocationState, shape: AgentShape, parent: AgentRun | None
 
 
 def is_busy(state: InvocationState, run: AgentRun) -> bool:
-    """Whether an activity is in flight for the agent, or a call of its latest reply is carried out."""
+    """Whether a model activity of the run is in flight, or a call of its latest reply runs."""
     return run.in_flight is not None or any(call.performing for call in state.batch(run))
 
 
 def next_phase(state: InvocationState, run: AgentRun) -> Phase | None:
-    """Return what the next activity for the agent would do; None while there is none to schedule."""
+    """Return the phase of the run's next model activity; None if none is due."""
     if run.over or is_busy(state, run):
         return None
     if not run.entered:
@@ -51,7 +51,7 @@ def drop_over(state: InvocationState) -> None:
 
 
 def grow(state: InvocationState) -> None:
-    """Begin what is due and end what is done, until nothing changes."""
+    """Begin due agents and end finished ones until nothing changes."""
     changed = True
     while changed:
         changed = False
@@ -72,7 +72,7 @@ def _responded(state: InvocationState, run: AgentRun) -> bool:
 
 
 def _exhausted(state: InvocationState, run: AgentRun) -> bool:
-    """Whether nothing is left to do for an agent that is not busy."""
+    """Whether a run that is not busy has nothing left to do."""
     if not all(map(state.runs.is_over, run.children)):
         return False
     if run.spoken_for:
@@ -84,7 +84,7 @@ def _exhausted(state: InvocationState, run: AgentRun) -> bool:
 
 
 def _begin_children(state: InvocationState, run: AgentRun) -> bool:
-    """Begin the next children of a composite agent, or note that there is none; return whether anything changed."""
+    """Begin the next children of a composite agent, or mark it finished; return whether anything changed."""
     shape = run.shape
     if shape.kind == "parallel":
         for child in shape.children:
@@ -105,9 +105,9 @@ def _begin_children(state: InvocationState, run: AgentRun) -> bool:
 
 
 def _begin_round(state: InvocationState, run: AgentRun) -> bool:
-    """Begin a round of a sequence or loop; False when there is none to begin."""
+    """Begin a round of a sequence or loop; return False if no round is left."""
     limit = run.shape.max_iterations if run.shape.kind == "loop" else 1
-    # A round in which no model could say anything would be followed by others like it for ever.
+    # A round without any LLM agent would repeat forever.
     idle = bool(run.rounds) and run.begun_before_round == state.runs.llm_begun
     if not run.shape.children or idle or (limit is not None and run.rounds >= limit):
         return False

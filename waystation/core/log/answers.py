@@ -1,6 +1,6 @@
-"""Apply answers to pending calls, missed deadlines, and the question for more budget.
+"""Reducers for answers, passed deadlines, and requests for more budget.
 
-Whether an answer counts has been decided before, see `approval`.
+Whether an answer counts was decided before; see `approval.decision`.
 """
 
 from waystation.core import ids, responses
@@ -68,7 +68,7 @@ def apply_answer(
 
 
 def apply_deadline(state: InvocationState, now: float, call: CallState) -> None:
-    """Refuse a call that nobody answered in time."""
+    """Refuse a call whose deadline passed."""
     call.expired = True
     notify(state, call, "expired")
     if ids.is_budget(call.id):
@@ -85,13 +85,13 @@ def apply_deadline(state: InvocationState, now: float, call: CallState) -> None:
 
 
 def notify(state: InvocationState, call: CallState, occasion: Occasion, notice: Notice | None = None) -> None:
-    """Add a notification, unless nobody was notified of the present wait."""
+    """Add a notification, if approvers were notified of the current wait."""
     if call.told == call.waits and (notification := due(call, occasion, state.approvals.channels, notice)):
         state.approvals.due.append(notification)
 
 
 def notify_of_waits(state: InvocationState) -> None:
-    """Add notifications of calls that have begun to wait."""
+    """Add notifications of calls that began to wait."""
     for call in state.open_calls():
         if call.waiting and call.told < call.waits:
             call.told = call.waits
@@ -114,7 +114,7 @@ def _remember(state: InvocationState, now: float, call: CallState, approver: str
 
 
 def _note(state: InvocationState, now: float, call: CallState, answer: Answer, approver: Verified | None) -> None:
-    """Emit what an approver did that no response of the call shows."""
+    """Emit an event for an action of an approver that changes no response."""
     name = approver.subject if approver else answer.by
     note: JsonObject = {"function_call_id": call.id, "action": answer.action, "by": name}
     if approver:
@@ -138,7 +138,7 @@ def _answer_request(state: InvocationState, now: float, call: CallState, answer:
     call.gate = "passed"
     if call.outcome is None:
         return
-    # One login is enough for all calls that wait for the same credential.
+    # One login serves all calls that wait for the same credential.
     key = credential_key(call)
     waiting = [other for other in state.open_calls() if other is not call and other.gate == "waiting"]
     for again in (call, *(other for other in waiting if key and credential_key(other) == key)):
@@ -149,11 +149,11 @@ def _answer_request(state: InvocationState, now: float, call: CallState, answer:
             run.batch.append(again.id)
 
 
-# Asking for more budget.
+# Requests for more budget.
 
 
 def ask_for_budget(state: InvocationState, now: float) -> None:
-    """Ask a person for more when something cannot continue without."""
+    """Request more budget if a call or an agent cannot continue without it."""
     use = state.budget_use
     if state.input is None or state.input.budget.on_exhausted != "ask":
         return
@@ -168,9 +168,9 @@ def ask_for_budget(state: InvocationState, now: float) -> None:
 
 
 def asked_call(state: InvocationState, now: float, function_call_id: str) -> CallState:
-    """Return the call that an answer or a deadline is about.
+    """Return the call of an answer or a deadline.
 
-    Readers without the workflow's times learn only from the answer that the invocation asked for more time.
+    Readers without the workflow's times learn of a request for more wall time only from its answer.
     """
     if ids.is_budget(function_call_id) and function_call_id not in state.calls:
         limit = "max_wall_s"
@@ -179,7 +179,7 @@ def asked_call(state: InvocationState, now: float, function_call_id: str) -> Cal
 
 
 def close_ask(state: InvocationState) -> None:
-    """Close the question for more budget, if one is open."""
+    """Close an open request for more budget."""
     call = state.calls[state.budget_use.ask] if state.budget_use.ask else None
     if call and call.waiting:
         call.gate, call.closed = "refused", True
@@ -210,7 +210,7 @@ def _answer_ask(state: InvocationState, now: float, call: CallState, answer: Ans
     call.gate, call.closed = "passed", True
     try:
         grant = granted(answer.response, state.budget, call.args["limits"])
-    except (ValueError, KeyError):  # it was checked; a log must be readable all the same
+    except (ValueError, KeyError):  # checked before, but any log must stay readable
         grant = NOTHING
     state.budget_use.granted += grant
     state.budget_use.turned_away = False

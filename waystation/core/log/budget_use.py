@@ -1,7 +1,7 @@
-"""Count what an invocation uses, with the agents that it calls, and decide what an exhausted budget allows.
+"""Reducers for the budget: count usage, including called agents, and decide what an exhausted budget allows.
 
-Each reply, call and result counts once, when it is recorded. Only wall time depends on when entries were applied;
-nothing that a model sees follows from it.
+Each reply, call and result counts once, when it is recorded. Only wall time depends on the times of entries, and no
+prompt depends on wall time.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from waystation.core.log.agent_runs import next_phase
 from waystation.core.log.invocation_state import AgentRun, InvocationState, Share
 
 MIN_WALL_S = 0.001
-"""Wall time of an agent that is called when none is left: it makes one call and wraps up."""
+"""Wall time of an agent that is called when no time is left: enough for one call that wraps up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +24,12 @@ class Verdict:
     """Whether an agent's model may be called."""
 
     kind: Literal["go", "hold", "wrap_up", "stop"]
-    """`hold`: not now, or, when nothing else is in flight, not at all."""
+    """`hold`: not now; if nothing else is in flight, never."""
     reason: str | None = None
 
 
 def verdict(state: InvocationState, run: AgentRun, phase: Phase | None) -> Verdict:
-    """Return whether an agent that is due an activity in `phase` may have it; only models are bounded."""
+    """Return whether the next activity of an agent run may be scheduled. Only model calls are limited."""
     if phase == "leave" or run.shape.kind != "llm":
         return Verdict("go")
     found = exhausted(state)
@@ -50,7 +50,7 @@ def verdict(state: InvocationState, run: AgentRun, phase: Phase | None) -> Verdi
 
 
 def is_working(state: InvocationState) -> bool:
-    """Whether a model or a tool is at work, or about to be."""
+    """Whether a model or tool is at work or about to be."""
     for run in state.runs.at_work():
         if run.in_flight is not None or any(call.performing and not call.held for call in state.batch(run)):
             return True
@@ -60,7 +60,7 @@ def is_working(state: InvocationState) -> bool:
 
 
 def model_calls(state: InvocationState) -> int:
-    """Return how many model calls count against the budget, those in flight included."""
+    """Return the number of model calls that count against the budget, including those in flight."""
     asked = map(state.runs.__getitem__, state.runs.asked.values())
     in_flight = sum(run.shape.kind == "llm" and run.phase_in_flight != "leave" for run in asked)
     return state.budget_use.spent.model_calls + in_flight
@@ -70,15 +70,15 @@ def model_calls(state: InvocationState) -> int:
 
 
 def policy_of(state: InvocationState, limit: str) -> Policy:
-    """Return what happens when a limit is reached."""
+    """Return the policy at a limit; `ask` becomes `wrap_up` if asking cannot help."""
     policy, use = state.budget.policy(limit), state.budget_use
     unknown = limit == "max_cost" and use.spent.unpriced
-    # More money would not tell what a model costs.
+    # A grant does not help if the price of a model is unknown.
     return "wrap_up" if policy == "ask" and (use.denied or unknown) else policy
 
 
 def exhausted(state: InvocationState, *, reserved: bool = False) -> dict[str, str]:
-    """Return the limits that are reached, each with its reason; `reserved` includes what called agents may use."""
+    """Return the exhausted limits with their reasons; `reserved` also counts the shares of called agents."""
     limits, use, found = state.budget.limits(), state.budget_use, dict[str, str]()
     for limit, value in limits.items():
         if limit == "max_tool_calls":
@@ -96,12 +96,12 @@ def exhausted(state: InvocationState, *, reserved: bool = False) -> dict[str, st
 
 
 def held_calls(state: InvocationState) -> list[CallState]:
-    """Return the calls that are held while a person is asked for more."""
+    """Return the calls that wait for a grant."""
     return [call for run in state.runs.at_work() for call in state.batch(run) if call.held and call.outcome is None]
 
 
 def reason_of(limit: str, value: float) -> str:
-    """Return why a limit stops an agent."""
+    """Return the reason text for an exhausted limit."""
     return f"{limit}: the limit of {int(value) if value == int(value) else value} {MEASURES[limit][1]} is used up"
 
 
@@ -114,7 +114,7 @@ def _used(state: InvocationState, limit: str, *, reserved: bool) -> float:
 
 
 def _as_in_adk(state: InvocationState, limit: str) -> bool:
-    """Whether a limit stops only its own invocation, as ADK's does."""
+    """Whether a limit applies to its own invocation only, as in ADK."""
     return limit == "max_llm_calls" and state.budget.on_exhausted is None
 
 
@@ -122,7 +122,7 @@ def _as_in_adk(state: InvocationState, limit: str) -> bool:
 
 
 def tick(state: InvocationState, now: float) -> None:
-    """Count the time up to `now` if something was in flight."""
+    """Add the working time up to `now`."""
     use = state.budget_use
     if use.working_since is not None:
         use.working_s += max(now - use.working_since, 0.0)
@@ -130,12 +130,12 @@ def tick(state: InvocationState, now: float) -> None:
 
 
 def rest(state: InvocationState, now: float) -> None:
-    """Note since when something is in flight; called agents count their own time."""
+    """Start or stop the clock of working time; called agents count their own time."""
     state.budget_use.working_since = now if any(_takes_time(state, run) for run in state.runs.at_work()) else None
 
 
 def _takes_time(state: InvocationState, run: AgentRun) -> bool:
-    # A call that performs does not wait at its gate.
+    # Calls that wait for an approval are not performing.
     shares = state.budget_use.shares
     return run.in_flight is not None or any(
         call.performing and not call.held and call.id not in shares for call in state.batch(run)
@@ -143,7 +143,7 @@ def _takes_time(state: InvocationState, run: AgentRun) -> bool:
 
 
 def count_reply(state: InvocationState, run: AgentRun, phase: Phase | None, reply: ModelReply) -> None:
-    """Count what a model used."""
+    """Count the usage of a model reply."""
     use, outcome = state.budget_use, state.outcome
     called = run.asks_model(phase, reply) and not run.over
     if run.wrapping:
@@ -158,7 +158,7 @@ def count_reply(state: InvocationState, run: AgentRun, phase: Phase | None, repl
 
 
 def _tokens(state: InvocationState, usage: Usage | None, *names: str | None) -> Spent:
-    """Return what tokens of a model with these names add."""
+    """Return the tokens and cost of a usage; `names` are the model's names."""
     total = usage.total if usage else 0
     if not (usage and total):
         return NOTHING_SPENT
@@ -171,18 +171,18 @@ def _tokens(state: InvocationState, usage: Usage | None, *names: str | None) -> 
 
 
 def count_child(state: InvocationState, function_call_id: str, spent: Spent, granted: Grant) -> None:
-    """Count what a called agent used."""
+    """Count the usage of a called agent."""
     use = state.budget_use
     share = use.shares.pop(function_call_id, None)
     use.spent += spent.model_copy(update={"working_s": 0.0})
     if share:
-        # It may have worked beside others, whose time is counted already.
+        # Time during which others worked in parallel is counted already.
         use.working_s += max(spent.working_s - (use.working_s - share.working_s), 0.0)
     use.granted += granted
 
 
 def count_lost(state: InvocationState, function_call_id: str, used: Used | None) -> None:
-    """Count what a called agent used before it was lost: its whole share when nobody knows."""
+    """Count the usage of a lost called agent: its whole share if the usage is unknown."""
     if used:
         count_child(state, function_call_id, used.spent, used.granted)
     elif share := state.budget_use.shares.pop(function_call_id, None):
@@ -198,13 +198,13 @@ def count_lost(state: InvocationState, function_call_id: str, used: Used | None)
 
 
 def admit(state: InvocationState, run: AgentRun, called: Sequence[CallState]) -> None:
-    """Refuse the calls for which the budget has no room, or hold them while a person is asked; count the others."""
+    """Count the calls that fit into the budget; refuse the others, or hold them until a person has answered."""
     use = state.budget_use
     if run.wrapping:
         for call in called:
             turn_away(call, "the agent was told to wrap up")
         return
-    # Agents last: they share what is left.
+    # Agents last: they share the rest of the budget.
     agents = [call for call in called if call.call.kind == "agent"]
     peers = (each for each in state.runs.at_work() if each is not run and each.shape.kind == "llm")
     claimants = len(agents) + sum(not each.children for each in peers)
@@ -233,7 +233,7 @@ def turn_away(call: CallState, reason: str) -> None:
 
 
 def _no_room(state: InvocationState, call: CallState) -> tuple[str, str, bool] | None:
-    """Return the limit that has no room for a call, its reason, and whether no called agent can make room."""
+    """Return the limit that a call exceeds, the reason, and whether the excess is final. Reserved shares may return."""
     tools = state.budget.limits().get("max_tool_calls")
     if tools is not None and _used(state, "max_tool_calls", reserved=True) >= tools:
         for_good = _used(state, "max_tool_calls", reserved=False) >= tools
@@ -246,7 +246,7 @@ def _no_room(state: InvocationState, call: CallState) -> tuple[str, str, bool] |
 
 
 def _reserve(state: InvocationState, call: CallState, claimants: int) -> None:
-    """Reserve, for a called agent, its share of what is left."""
+    """Reserve the share of a called agent."""
     budget, use, share = state.budget, state.budget_use, dict[str, float | int]()
     for limit, value in budget.limits().items():
         if limit == "max_wall_s":

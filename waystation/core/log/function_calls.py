@@ -1,4 +1,4 @@
-"""Apply the results of function calls: performed, refused, closed, merged into events.
+"""Reducers for function calls: apply outcomes, refuse and close calls, merge responses into events.
 
 Source: adk-semantics 7.1; one event for each batch, parts and actions in call order.
 """
@@ -20,7 +20,7 @@ from waystation.core.payload import JsonObject
 def apply_outcome(
     state: InvocationState, now: float, call: CallState | None, outcome: ToolOutcome | None, run_number: int = 0
 ) -> None:
-    """Apply the outcome of a call's run; None, and outcomes of earlier runs, are ignored."""
+    """Apply the outcome of a call's run. Ignores None and outcomes of earlier runs."""
     if call is None or outcome is None or call.outcome is not None or call.run != run_number:
         return
     call.outcome = outcome
@@ -41,7 +41,7 @@ def apply_outcome(
     elif call.call.kind == "long_running" and not outcome.final:
         call.wait(now)
         if not call.closed and outcome.response is not None:
-            # Progress that came before the function had returned is newer than what it returned.
+            # Progress sent before the function returned is newer than its return value.
             call.response = outcome.response if call.response is None else call.response
             call.responded = True
     elif not call.closed:
@@ -50,7 +50,7 @@ def apply_outcome(
 
 
 def refuse(state: InvocationState, call: CallState, response: JsonObject) -> None:
-    """Close a call that a person did not let through; one that has already run keeps its outcome."""
+    """Close a call that was not approved. A call that has already run keeps its outcome."""
     if call.gate == "waiting":
         call.gate = "refused"
     run = state.runs[call.turn]
@@ -65,7 +65,7 @@ def refuse(state: InvocationState, call: CallState, response: JsonObject) -> Non
 
 
 def settle(state: InvocationState, now: float, run: AgentRun) -> None:
-    """Once nothing is carried out, merge new outcomes into one event, then emit held responses."""
+    """If no call of the run is at work, merge new outcomes into one event, then emit held responses."""
     if is_busy(state, run):
         return
     _flush(state, now, run)
@@ -80,7 +80,7 @@ def settle(state: InvocationState, now: float, run: AgentRun) -> None:
 
 
 def say(state: InvocationState, now: float, run: AgentRun, said: Said | None) -> None:
-    """Emit what callbacks around an agent said or changed."""
+    """Emit the result of callbacks around an agent."""
     if said and (said.content or said.actions):
         state.session.apply(said.actions)
         emit_for(state, now, run, said.content, said.actions)
@@ -94,14 +94,14 @@ def emit_for(
     actions: EventActions | None,
     **fields: Any,
 ) -> None:
-    """Emit an event of an agent; when it escalates, end the loops around it and its siblings in a parallel agent."""
+    """Emit an event of an agent. If it escalates, end its loops, and its siblings in a parallel agent."""
     emit(state, now, run, content, actions, **fields)
     if actions and actions.escalate:
         _escalate(state, now, run)
 
 
 def request(state: InvocationState, now: float, run: AgentRun, calls: list[CallState]) -> None:
-    """Ask for confirmations in one event, and for credentials, each of them once, in one more."""
+    """Emit one event with the credential requests, each credential once, and one with the confirmation requests."""
     for asked in ("credential", "confirmation"):
         distinct = {credential_key(call) or call.id: call for call in reversed(calls) if call.asked == asked}
         if asking := list(reversed(distinct.values())):
@@ -114,7 +114,7 @@ def request(state: InvocationState, now: float, run: AgentRun, calls: list[CallS
 
 
 def seal(state: InvocationState, now: float, run: AgentRun) -> None:
-    """Close whatever is open in an agent run; nobody will answer it."""
+    """Close all open calls of an agent run that ends."""
     for call_id in dict.fromkeys((*run.batch, *run.open)):
         call = state.calls[call_id]
         if not call.closed:
@@ -126,7 +126,7 @@ def seal(state: InvocationState, now: float, run: AgentRun) -> None:
 
 
 def credential_key(call: CallState) -> str | None:
-    """Return the key of the credential that a call needs; None for a call that needs none."""
+    """Return the key of the credential that a call requests; None if it requests none."""
     match call.asks:
         case Confirmation(payload={"credentialKey": str(key)}) if call.asked == "credential":
             return key
@@ -146,7 +146,7 @@ def _escalate(state: InvocationState, now: float, run: AgentRun) -> None:
 
 
 def _stop(state: InvocationState, now: float, run: AgentRun) -> None:
-    """End an agent run and all runs below it, with whatever is open in them."""
+    """End an agent run and all runs below it, and close their calls."""
     for each in subtree(state, run):
         if each.over:
             continue
@@ -154,7 +154,7 @@ def _stop(state: InvocationState, now: float, run: AgentRun) -> None:
             state.runs.unwanted.add(str(ModelReplyRef(each.in_flight)))
         performing = (call for call in state.batch(each) if call.performing)
         state.runs.unwanted.update(str(CallRef(call.id, call.run)) for call in performing)
-        each.over = True  # before it is sealed: what its calls still bring about ends with it
+        each.over = True  # before its calls are closed, so that closing them starts nothing new
         seal(state, now, each)
     drop_over(state)
 
@@ -166,7 +166,7 @@ def _flush(state: InvocationState, now: float, run: AgentRun) -> None:
     parts: list[JsonObject] = []
     for call, outcome in fresh:
         call.flushed = True
-        # An answer that came before the function had returned stands; the interim response is outdated.
+        # An answer before the function returned takes precedence; the interim response is outdated.
         if outcome.response is not None and not (call.answer and call.gate == "none"):
             parts.append(responses.response_part(call, outcome.response, outcome.parts))
             parts.extend(outcome.beside)
@@ -179,7 +179,7 @@ def _flush(state: InvocationState, now: float, run: AgentRun) -> None:
         emit_for(state, now, run, {"role": "user", "parts": parts} if parts else None, actions)
     request(state, now, run, [call for call in asking if call not in first])
     if actions.transfer_to_agent and not run.over:
-        # The agent that takes over sees the batch; an answer to an earlier call goes to the agent that made that.
+        # The target agent sees the batch; held answers belong to the agent that made the calls.
         run.unread = bool(run.held)
         begin_run(state, _target(actions.transfer_to_agent, [outcome for _, outcome in fresh]), run, run.branch)
     elif any(call.responded for call, _ in fresh):
@@ -187,7 +187,7 @@ def _flush(state: InvocationState, now: float, run: AgentRun) -> None:
 
 
 def _asked(call_id: str, outcome: ToolOutcome) -> tuple[Asked, Confirmation] | None:
-    """Return what a tool asked for from inside, if it did."""
+    """Return the request that a running tool made, if any."""
     actions = outcome.actions or NO_ACTIONS
     if config := actions.requested_auth_configs.get(call_id):
         return "credential", Confirmation(payload=config)
@@ -197,6 +197,6 @@ def _asked(call_id: str, outcome: ToolOutcome) -> tuple[Asked, Confirmation] | N
 
 
 def _target(name: str, outcomes: Sequence[ToolOutcome]) -> AgentShape:
-    """Return the shape of the agent that one of the calls transferred to."""
+    """Return the shape of the transfer target."""
     shapes = (outcome.transfer for outcome in reversed(outcomes))
     return next((shape for shape in shapes if shape and shape.name == name), AgentShape(name=name))

@@ -1,7 +1,7 @@
-"""Everything that decisions about an invocation depend on, as plain data.
+"""The state of an invocation as plain data.
 
 Only the reducers change it: `agent_runs`, `budget_use`, `function_calls`, `model_replies`, `answers` and `log`. It
-refers to agent runs by index and to calls by id, so a snapshot is its dump.
+refers to agent runs by index and to calls by id, so a snapshot is simply its dump.
 """
 
 from collections.abc import Iterable
@@ -24,15 +24,15 @@ from waystation.core.wire import InvocationInput, InvocationResult
 NOBODY = "waystation"
 """Author of the events of an invocation that no agent could begin."""
 TEMPORARY = "temp:"
-"""Keys with this prefix live for one invocation, pauses included, and never leave it."""
+"""Prefix of state keys that live for one invocation only."""
 
 
 @dataclass(slots=True)
 class AgentRun:
-    """One agent at work inside an invocation.
+    """One run of an agent inside an invocation.
 
-    Runs form a tree: the children of a workflow agent are the agents that it runs, those of an LLM agent the agents it
-    transferred to. An agent that runs twice, in a loop, has two runs.
+    Runs form a tree. The children of a workflow agent are the agents that it runs; the children of an LLM agent are the
+    agents that it transferred to. An agent that runs twice in a loop has two runs.
     """
 
     index: int
@@ -41,42 +41,42 @@ class AgentRun:
     parent: int | None = None
     branch: str | None = None
     entered_at: int = 0
-    """Number of events when it began."""
+    """Number of events when the run began."""
     children: list[int] = field(default_factory=list)
     entered: bool = False
-    """Its shape is known and its `before_agent` callbacks have run."""
+    """The shape is known, and the `before_agent` callbacks have run."""
     started: int = 0
-    """How many of the shape's children were begun; in a loop, in the current round."""
+    """Number of children begun; in a loop, in the current round."""
     rounds: int = 0
-    """How many rounds of a loop were begun."""
+    """Number of rounds of a loop begun."""
     begun_before_round: int = 0
-    """How many LLM agents had begun in the invocation when the current round did."""
+    """Number of LLM agents that had begun in the invocation when the current round began."""
     escalated: bool = False
     finished: bool = False
-    """It begins no further child."""
+    """No further child will begin."""
     spoken_for: bool = False
-    """`before_agent` callbacks answered for it, so it has nothing to do."""
+    """A `before_agent` callback answered for the agent, so it has nothing to do."""
     left: bool = False
-    """Its `after_agent` callbacks have run."""
+    """The `after_agent` callbacks have run."""
     over: bool = False
     calls_made: int = 0
     batch: list[str] = field(default_factory=list)
-    """Ids of the calls of the latest reply, and of earlier calls that run again."""
+    """Function call ids of the latest reply, and of earlier calls that run again."""
     open: list[str] = field(default_factory=list)
-    """Ids of the calls that wait for a person or may still be answered by one."""
+    """Function call ids of calls that wait for an answer or can still get one."""
     held: list[tuple[str, list[JsonObject]]] = field(default_factory=list)
-    """Responses (author, parts) that arrived while the model or a tool was busy; they follow in order."""
+    """Author and parts of responses that arrived during a model or tool call; emitted in order after it."""
     closing: Said | None = None
-    """What it says once its calls have responses; then it is done."""
+    """Final content, emitted once all calls have responses."""
     in_flight: int | None = None
-    """Number of the activity in flight for it: a model call, or callbacks around it."""
+    """Number of the model activity in flight."""
     phase_in_flight: Phase | None = None
     wrapping: bool = False
-    """Its model is being asked to wrap up."""
+    """The model activity in flight asks the model to wrap up."""
     wrapped: bool = False
-    """It has been asked to."""
+    """The model was asked to wrap up."""
     unread: bool = False
-    """Something arrived that its model has not seen."""
+    """Something arrived that the model has not received."""
 
     @property
     def agent(self) -> str:
@@ -84,9 +84,9 @@ class AgentRun:
         return self.shape.name
 
     def asks_model(self, phase: Phase | None, reply: ModelReply | None) -> bool:
-        """Whether an activity in `phase` asks a model, rather than running callbacks or entering a workflow agent.
+        """Whether an activity in `phase` calls a model; otherwise it runs callbacks or enters a workflow agent.
 
-        `reply` is its result; None while it is in flight, or when it was lost.
+        `reply` is its result; None while it is in flight or if it was lost.
         """
         shape = (reply.shape if reply else None) or self.shape
         return shape.kind == "llm" and phase != "leave" and not (reply and reply.skipped)
@@ -97,19 +97,19 @@ class AgentRuns:
     """The agent runs of an invocation."""
 
     by_index: dict[int, AgentRun] = field(default_factory=dict)
-    """A snapshot keeps those that are not over."""
+    """Snapshots drop the runs that are over."""
     active: list[int] = field(default_factory=list)
-    """Those that are not over, in the order in which they began."""
+    """Indices of the runs that are not over, in the order in which they began."""
     begun: int = 0
     llm_begun: int = 0
     spoken_for: int = 0
-    """How often callbacks answered for an agent, so that its model was not called."""
+    """Number of times that a callback answered for an LLM agent."""
     next_turn: str | None = None
     """The agent that the user's next message goes to."""
     asked: dict[int, int] = field(default_factory=dict)
-    """For each model activity in flight, by number: the agent run."""
+    """Index of the agent run for each model activity in flight, by number."""
     unwanted: set[str] = field(default_factory=set)
-    """Ids of activities whose results no agent waits for any more."""
+    """Activity ids whose results are no longer needed."""
 
     def __getitem__(self, index: int) -> AgentRun:
         return self.by_index[index]
@@ -125,14 +125,14 @@ class AgentRuns:
 
 @dataclass(slots=True)
 class SessionState:
-    """The state that tools read and write, and which of it was stored elsewhere."""
+    """The state that tools read and write, and its delivery to scopes."""
 
     values: JsonObject = field(default_factory=dict)
-    """`temp:` keys included. Replaced, never modified: running tools hold earlier values."""
+    """Includes `temp:` keys. Replaced, never modified: running tools hold earlier values."""
     changed: dict[str, None] = field(default_factory=dict)
     """Keys set or removed since the start."""
     scope_writes: list[int] = field(default_factory=list)
-    """Numbers of the events that wrote to `user:` or `app:` state; event 0 is the start."""
+    """Numbers of the events with writes to `user:` or `app:` state; event 0 is the start."""
     scopes_flushed: int = -1
     """Number of the last event whose writes were delivered to `user:` and `app:` state."""
 
@@ -146,11 +146,11 @@ class SessionState:
         self.changed.update(dict.fromkeys((*actions.state_delta, *actions.removed_keys)))
 
     def underlay(self, stored: JsonObject) -> None:
-        """Put stored state below what the invocation was started with; it is not a change."""
+        """Add stored state that the invocation's own values override; it does not count as a change."""
         self.values = {**stored, **self.values}
 
     def since_start(self) -> tuple[JsonObject, tuple[str, ...]]:
-        """Return the values set and the keys removed, `temp:` keys left out."""
+        """Return the values set and the keys removed since the start, without `temp:` keys."""
         lasting = [key for key in self.changed if not key.startswith(TEMPORARY)]
         return (
             {key: self.values[key] for key in lasting if key in self.values},
@@ -169,7 +169,7 @@ class ApprovalState:
     channels: tuple[str, ...] = ()
     """Channels that are notified when a policy names none."""
     due: list[Due] = field(default_factory=list)
-    """Notifications that nobody has scheduled yet."""
+    """Notifications that are not scheduled yet."""
 
 
 class Share(NamedTuple):
@@ -182,26 +182,26 @@ class Share(NamedTuple):
 
 @dataclass(slots=True)
 class BudgetState:
-    """What the invocation has used, and what was done about it."""
+    """Usage of the budget, and requests for more."""
 
     timed: bool = True
-    """Entries carry the workflow's times. Only wall time depends on them; nothing a model sees does."""
+    """Whether entries have the workflow's times. Only wall time depends on them, and no prompt does."""
     granted: Grant = NOTHING
-    """What people allowed beyond the budget."""
+    """Amounts granted beyond the budget."""
     asks: int = 0
-    """How often a person was asked for more."""
+    """Number of requests for more budget."""
     ask: str | None = None
-    """Id of the latest such question."""
+    """Function call id of the latest request."""
     denied: bool = False
-    """A person refused more, or did not answer."""
+    """The latest request was rejected or expired."""
     turned_away: bool = False
-    """A call was refused because there were too many."""
+    """A tool call was refused because of `max_tool_calls`."""
     wrapped_up: str | None = None
     """Why agents were asked to wrap up."""
     spent: Spent = NOTHING_SPENT
-    """Without working time."""
+    """Excludes working time."""
     shares: dict[str, Share] = field(default_factory=dict)
-    """For each called agent at work, by function call id."""
+    """Share of each called agent at work, by function call id."""
     working_s: float = 0.0
     working_since: float | None = None
 
@@ -214,18 +214,18 @@ class OutcomeState:
     output: JsonObject | None = None
     """The latest structured answer."""
     last_said: Event | None = None
-    """The latest event in which an agent says something or fails."""
+    """The latest event with content or an error of an agent."""
     artifact_delta: dict[str, int] = field(default_factory=dict)
     failure: Failure | None = None
     concluded: bool = False
-    """The invocation ends although agents are at work."""
+    """A plugin ended the invocation while agents were at work."""
     cancelled: bool = False
     ended: EndStatus | None = None
 
 
 @dataclass(slots=True)
 class InvocationState:
-    """The fold of an invocation's log."""
+    """The state that results from all entries of the log."""
 
     invocation_id: str = ""
     input: InvocationInput | None = None
@@ -236,13 +236,13 @@ class InvocationState:
     budget_use: BudgetState = field(default_factory=BudgetState)
     outcome: OutcomeState = field(default_factory=OutcomeState)
     events: list[Event] = field(default_factory=list)
-    """Those since `events_before`."""
+    """The events from index `events_before` on."""
     events_before: int = 0
-    """How many events precede them; none, unless the state was restored from a snapshot."""
+    """Number of earlier events; 0 unless the state was restored from a snapshot."""
     steps: int = 0
-    """How many model activities were scheduled."""
+    """Number of scheduled model activities."""
     ignored: int = 0
-    """How many answers were ignored."""
+    """Number of ignored answers."""
 
     @property
     def agent(self) -> str:
@@ -251,52 +251,52 @@ class InvocationState:
 
     @property
     def root(self) -> str:
-        """Name of the root agent in whose tree the agents at work are found."""
+        """Name of the root agent."""
         return (self.input.root or self.input.agent) if self.input else ""
 
     @property
     def over(self) -> bool:
-        """Whether every agent is done."""
+        """Whether all agent runs are over."""
         return bool(self.runs.begun) and self.runs.is_over(0)
 
     @property
     def event_count(self) -> int:
-        """How many events there are."""
+        """Number of events, including earlier ones."""
         return self.events_before + len(self.events)
 
     @property
     def budget(self) -> Budget:
-        """What the invocation may use, with what people granted."""
+        """The budget including grants."""
         return (self.input.budget if self.input else Budget()).raised(self.budget_use.granted)
 
     @property
     def used(self) -> Used:
-        """What the invocation has used and was granted."""
+        """Usage and grants, including working time."""
         spent = self.budget_use.spent.model_copy(update={"working_s": round(self.budget_use.working_s, 6)})
         return Used(spent=spent, granted=self.budget_use.granted)
 
     @property
     def models_at_work(self) -> dict[int, AgentRun]:
-        """The agent runs whose models are at work, by number of the model call; stopped agents left out."""
+        """Agent runs with a model activity in flight, by its number; stopped agents excluded."""
         found = {number: self.runs[index] for number, index in self.runs.asked.items()}
         return {number: run for number, run in found.items() if not (run.over or self.outcome.ended)}
 
     def batch(self, run: AgentRun) -> list[CallState]:
-        """Return the calls of an agent's latest reply, and earlier ones that run again."""
+        """Return the calls of a run's latest reply, and earlier calls that run again."""
         return [self.calls[call_id] for call_id in run.batch]
 
     def open_calls(self) -> list[CallState]:
-        """Return the calls that wait for a person or may still be answered by one, in the order of the agents."""
+        """Return the calls that wait for an answer or can still get one, in the order of agent runs."""
         found = [self.calls[call_id] for run in self.runs.at_work() for call_id in run.open]
         ask = self.calls[self.budget_use.ask] if self.budget_use.ask else None
         return [*found, ask] if ask and ask.waiting else found
 
     def waiting(self) -> list[CallState]:
-        """Return the calls that wait for a person, in the order in which they were made."""
+        """Return the calls that wait for an answer, in the order of agent runs."""
         return [call for call in self.open_calls() if call.waiting]
 
     def pending(self) -> list[PendingCall]:
-        """Return the calls that wait for a person, as approvers see them."""
+        """Return the pending calls as approvers see them."""
         if self.input is None:
             return []
         started = self.input
@@ -306,21 +306,21 @@ class InvocationState:
         ]
 
     def performing(self) -> list[CallState]:
-        """Return the calls that have to be, or are being, carried out."""
+        """Return the calls that run or are due to run."""
         idle = (run for run in self.runs.at_work() if run.in_flight is None)
         return [call for run in idle for call in self.batch(run) if call.performing and not call.held]
 
     def next_deadline(self) -> float | None:
-        """Return when, at the earliest, time changes a pending call, in seconds since 1970."""
+        """Return the time of the next reminder, escalation or deadline, in seconds since 1970."""
         return min((call.due for call in self.open_calls() if call.due is not None), default=None)
 
     def standing_of(self, origins: Iterable[str]) -> list[StandingApproval]:
-        """Return the remembered approvals of these origins."""
+        """Return the remembered approvals with these origins."""
         named = set(origins)
         return [approval for approval in self.approvals.standing if approval.origin in named]
 
     def result(self, reason: str | None = None) -> InvocationResult:
-        """Return the result for the caller; `reason` when the invocation stopped early."""
+        """Return the result; `reason` is why the invocation stopped early, if it did."""
         outcome, last, use = self.outcome, self.outcome.last_said, self.used
         error = last.error_message or last.error_code if last and last.error_code else None
         reason = reason or self.budget_use.wrapped_up or error
@@ -343,21 +343,21 @@ class InvocationState:
         )
 
     def unflushed(self) -> int | None:
-        """Return the number of the last event with writes to `user:` or `app:` state that were not delivered.
+        """Return the number of the last event with undelivered writes to `user:` or `app:` state.
 
-        None when there is none, and for a called agent, which returns its state to its caller.
+        None if all are delivered, and for a called agent, which returns its state to its caller.
         """
         writes = self.session.scope_writes
         due = bool(writes) and writes[-1] > self.session.scopes_flushed
         return writes[-1] if due and self.input and self.input.origin is None else None
 
     def holds_scopes_back(self) -> bool:
-        """Whether a call wrote to `user:` or `app:` state and waits for the other calls of its batch."""
+        """Whether a finished call with writes to `user:` or `app:` state waits for the rest of its batch."""
         calls = (call for run in self.runs.at_work() for call in self.batch(run) if not call.flushed)
         return any(writes_scopes(call.outcome.actions) for call in calls if call.outcome)
 
     def scope_deltas(self, run_id: str, after: int, last: int) -> list[tuple[str, ScopeDelta]]:
-        """Return the writes to scopes of the events after number `after`, up to `last`, with the prefix of the scope.
+        """Return the writes to scopes of events `after` + 1 to `last`, each with the prefix of its scope.
 
         `run_id` is the workflow run that delivers them.
         """
@@ -381,7 +381,7 @@ def emit(
     author: str | None = None,
     **fields: Any,
 ) -> None:
-    """Append an event, by the run's agent unless another author is given."""
+    """Append an event. Its author is `author`, the run's agent, or `user`."""
     actions = actions or NO_ACTIONS
     event = Event(
         id=ids.event(state.invocation_id, state.event_count + 1),
@@ -395,7 +395,7 @@ def emit(
     )
     state.events.append(event)
     state.outcome.artifact_delta.update(actions.artifact_delta)
-    # A question for more budget is not something an agent says.
+    # A request for more budget is not a reply of an agent.
     asks_for_more = any(map(ids.is_budget, event.long_running_tool_ids or ()))
     if event.author != "user" and (event.content or event.error_code) and not asks_for_more:
         state.outcome.last_said = event

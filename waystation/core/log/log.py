@@ -1,7 +1,7 @@
-"""The log of one invocation: entries in the order in which the workflow applied them, and the state they add up to.
+"""The log of one invocation: its entries in the order in which the workflow applied them, and the resulting state.
 
-The workflow, the activities and every reader outside build the same log from the same history. The state is a function
-of the entries; nothing is ever taken back, so a reader may follow a log from any index.
+The workflow, the activities and every reader build the same log from the same history. The state is a function of the
+entries. Entries are only appended, so a reader may follow a log from any index.
 """
 
 from collections.abc import Iterable
@@ -58,20 +58,20 @@ from waystation.core.wire import InvocationInput
 
 NOT_SUBMITTED = AnswerIgnored("InvalidAnswer", "What was reviewed is no answer to a call of this invocation.")
 MAX_IGNORED_EVENTS = 100
-"""Further ignored answers are counted but get no event of their own, so that a flood stays cheap."""
+"""Further ignored answers are counted but emit no event, so that a flood stays cheap."""
 
 
 class Log:
-    """Entries, and the state they add up to."""
+    """Entries and the state that results from them."""
 
     def __init__(self, invocation_id: str, *, timed: bool = True) -> None:
-        """`timed` says whether entries come with the workflow's times."""
+        """`timed` is false for readers whose entries lack the workflow's times."""
         self.state = InvocationState(invocation_id)
         self.state.budget_use.timed = timed
         self.entries: list[Entry] = []
-        """Those since `entries_before`."""
+        """The entries from index `entries_before` on."""
         self.entries_before = 0
-        """How many entries precede them; none, unless the log was restored from a snapshot."""
+        """Number of earlier entries; 0 unless the log was restored from a snapshot."""
 
     @property
     def invocation_id(self) -> str:
@@ -80,11 +80,11 @@ class Log:
 
     @property
     def length(self) -> int:
-        """How many entries there are."""
+        """Number of entries, including earlier ones."""
         return self.entries_before + len(self.entries)
 
     def since(self, start: int) -> list[Entry]:
-        """Return the entries from index `start` on, which must not lie before those that the log still has."""
+        """Return the entries from index `start` on; `start` must be at least `entries_before`."""
         assert start >= self.entries_before
         return self.entries[start - self.entries_before :]
 
@@ -93,9 +93,10 @@ class Log:
         return tuple(str(entry.ref) for entry in self.since(start))
 
     def advance(self, now: float) -> None:
-        """Apply every reminder and every deadline that is not after `now`.
+        """Apply all reminders and deadlines up to `now`.
 
-        Called before anything else is applied: a late answer is delivered before the timer that already fired.
+        Called before any other entry is applied, because a workflow task delivers a late answer before the timer that
+        fired earlier.
         """
         state = self.state
         while due := [(call.due, call.id) for call in state.open_calls() if call.due is not None and call.due <= now]:
@@ -111,7 +112,7 @@ class Log:
         self.append(ref, now, body)
 
     def extend(self, entries: Iterable[Entry]) -> Self:
-        """Append entries of another log of the invocation, or of one that it takes over; return the log."""
+        """Append entries of another log; return this log."""
         for entry in entries:
             self.append(entry.ref, entry.time, entry.body)
         return self
@@ -252,7 +253,7 @@ def _join(state: InvocationState, now: float, body: MessageJoined) -> None:
     if run is None:
         emit(state, now, None, {"role": "user", "parts": parts})
         return
-    # After what the agent is saying or doing now, which does not take the message into account.
+    # After the reply or calls in progress, which do not know the message.
     run.held.append(("user", parts))
     run.unread = True
     settle(state, now, run)

@@ -1,4 +1,4 @@
-"""Apply model calls and their replies."""
+"""Reducers for model calls and their replies."""
 
 from waystation.core.activity_io import Call, ModelReply, ToolOutcome
 from waystation.core.call import CallState
@@ -12,7 +12,7 @@ from waystation.core.payload import JsonObject
 
 
 def apply_model_call(state: InvocationState, called: ModelCalled) -> None:
-    """Note that a model activity was scheduled."""
+    """Apply the scheduling of a model activity."""
     state.steps = max(state.steps, called.number)
     run = state.runs[called.turn]
     run.phase_in_flight = next_phase(state, run) or "turn"
@@ -30,7 +30,7 @@ def apply_model_loss(state: InvocationState, lost: ModelLost) -> None:
 
 
 def apply_reply(state: InvocationState, now: float, number: int, reply: ModelReply) -> None:
-    """Apply a model's reply: count it, emit its events and take up its calls."""
+    """Apply a model's reply: count its usage, emit its events and open its calls."""
     if (index := state.runs.asked.pop(number, None)) is None:
         return
     run, runs, outcome = state.runs[index], state.runs, state.outcome

@@ -1,6 +1,6 @@
 """Decide what an invocation does next.
 
-Pure: the same log gives the same step, on any machine and in any year. Replay depends on it.
+Pure: the same log always yields the same step. Replay depends on it.
 """
 
 from dataclasses import dataclass
@@ -15,52 +15,52 @@ from waystation.core.log.log import Log
 
 @dataclass(frozen=True, slots=True)
 class CallModel:
-    """Tell an agent's model what is new and take its reply, or have the agent's callbacks run."""
+    """Schedule a model activity: call an agent's model, or run its callbacks."""
 
     turn: int
-    """Which of the agents at work."""
+    """Index of the agent run."""
     phase: Phase
     wrap_up: str | None = None
-    """Why the agent has to answer now, without calling anything."""
+    """Why the agent must answer now without calling tools."""
 
 
 @dataclass(frozen=True, slots=True)
 class Perform:
-    """Carry out these calls, all at once; those already under way stay under way."""
+    """Run these calls in parallel; calls in flight continue."""
 
     calls: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to do until something arrives: a reply, an answer, a deadline."""
+    """Wait for a result, an answer or a deadline."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The invocation is over and has a result."""
+    """End the invocation with a result."""
 
     reason: str | None = None
-    """Why it stopped before the agent was done."""
+    """Why the invocation stops before its agents are over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The invocation cannot go on."""
+    """Fail the invocation."""
 
     failure: Failure
 
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """The invocation was cancelled."""
+    """End the cancelled invocation."""
 
 
 Step: TypeAlias = CallModel | Perform | Wait | Finish | Fail | Cancel
 
 
 def next_step(log: Log) -> Step:
-    """Return what the workflow has to do, given everything that happened."""
+    """Return the next step."""
     state, outcome = log.state, log.state.outcome
     if outcome.cancelled:
         return Cancel()
@@ -81,7 +81,7 @@ def next_step(log: Log) -> Step:
                     continue
                 case Verdict(_, wrap_up):
                     limit = state.budget.max_llm_calls
-                    # A loop whose agents never come to call their models would otherwise have no end.
+                    # Ends loops in which callbacks always answer for the agents.
                     if state.runs.spoken_for >= limit and phase != "leave" and run.shape.kind == "llm":
                         return Finish(f"max_llm_calls: callbacks spoke for agents {limit} times, which is the limit")
                     return CallModel(run.index, phase, wrap_up)
