@@ -1,7 +1,7 @@
-"""The activities of the engine, one row each: what they take and return, and which log entry follows.
+"""The activities of the engine, one row each: input, result, and the log entry for the result.
 
-Workflows schedule by these rows, workers serve them, and readers turn results into the same entries as workflows do.
-Nothing here raises on what a history holds: an unreadable result counts as a loss.
+Workflows schedule by these rows, workers serve them, and readers make the same entries from results as workflows do. An
+unreadable result in a history is not an error: it counts as a lost activity.
 """
 
 from collections.abc import Callable
@@ -49,18 +49,18 @@ R = TypeVar("R", bound=Recorded)
 
 @dataclass(frozen=True, kw_only=True)
 class ResultKind:
-    """How a result becomes a log entry."""
+    """Makes a log entry from a result."""
 
     result: type[Recorded]
     what: str
-    """Names the result in the error when it cannot be read."""
+    """Name of the result in the error for an unreadable one."""
     entry: Callable[[Any, Any], Body]
-    """Makes the entry from reference and result; raises ValueError when the result contradicts itself."""
+    """Makes the entry from reference and result; raises ValueError for an inconsistent result."""
     lost: Callable[[Any, Failure], Body]
-    """Makes the entry when there is no result."""
+    """Makes the entry for a failed activity."""
 
     def to_entry(self, ref: EntryRef, result: bytes | Failure) -> Body:
-        """Return the entry for a result, or for the failure that there is instead."""
+        """Return the entry for a result or a failure."""
         if isinstance(result, Failure):
             return self.lost(ref, result)
         try:
@@ -74,24 +74,24 @@ class ResultKind:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineActivity(Generic[R]):
-    """One activity of the engine. Timeouts and retries are the field of `WorkflowSettings` with the same key."""
+    """One activity of the engine."""
 
     name: str
     """The activity type; it never changes."""
     input: type[Recorded]
     result: type[R]
     settings: str
-    """Field of `WorkflowSettings`."""
+    """Field of `WorkflowSettings` with its timeouts and retries."""
     description: str
-    """For people, with fields of the input in braces."""
+    """For readers, with fields of the input in braces."""
     abandoned: bool = False
-    """A cancelled workflow does not cancel it."""
+    """The activity continues when the workflow is cancelled."""
 
     def parse(self, data: bytes) -> R:
-        """Return a result.
+        """Parse a result.
 
         Raises:
-            ValueError: It cannot be read.
+            ValueError: The result cannot be read.
         """
         return self.result.model_validate(decode(data))
 
@@ -170,7 +170,7 @@ _KINDS: dict[type[Any], ResultKind] = {
         lost=lambda ref, failure: ForkRefused(failure),
     ),
 }
-"""By the type of the reference that names the result."""
+"""By type of the reference that names the result."""
 
 MODEL = EngineActivity(
     name="call_model",
@@ -200,7 +200,7 @@ VERIFY = EngineActivity(
     result=Review,
     settings="review",
 )
-# Approvers should learn of the end of an invocation, too.
+# Approvers are notified of the end of an invocation, too.
 NOTIFY = EngineActivity(
     name="notify",
     description="tell people: {occasion} {function_call_id}",
@@ -247,10 +247,10 @@ ENGINE_ACTIVITIES: dict[str, EngineActivity[Any]] = {
 
 
 def kind_of(ref: EntryRef) -> ResultKind:
-    """Return the kind of the result that a reference names; for a call, that of a tool.
+    """Return the kind of result that a reference names; for a call, the kind of a tool's.
 
     Raises:
-        ValueError: It names no result.
+        ValueError: The reference does not name a result.
     """
     kind = None if ref in (START, CANCEL, END) else _KINDS.get(type(ref))
     if kind is None:
@@ -259,9 +259,9 @@ def kind_of(ref: EntryRef) -> ResultKind:
 
 
 def with_attempt(ref: EntryRef, body: Body) -> EntryRef:
-    """Return the reference of a result with the attempt that made it.
+    """Return the reference of a result with its attempt.
 
-    A process that made another attempt's result must not take its own for it.
+    A worker process caches its own results and must not confuse them with those of another attempt.
     """
     match ref, body:
         case ModelReplyRef(), ModelReplied():

@@ -1,4 +1,4 @@
-"""References to log entries: they name where in the history an entry originated.
+"""References to log entries. A reference names the origin of an entry in the history.
 
 Commands list the references of the entries that were applied before them, never content. A reference without its
 attempt is the id of the activity whose result it names.
@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class LifecycleRef:
-    """The input, a request to cancel, the end, or what a fork takes over."""
+    """The input, a cancellation, the end, or the result of taking over a fork's source."""
 
     name: Literal["start", "cancel", "end", "fork"]
 
@@ -41,7 +41,7 @@ class ModelReplyRef:
 
     number: int
     attempt: str = ""
-    """Tells the attempts of an activity apart, here and below."""
+    """Distinguishes the attempts at an activity, here and below."""
 
     def __str__(self) -> str:
         return _join(f"m{self.number}", self.attempt)
@@ -53,7 +53,7 @@ class CallRef:
 
     function_call_id: str
     run: int = 0
-    """How often the call had returned before."""
+    """How often the call returned before."""
     attempt: str = ""
 
     def __str__(self) -> str:
@@ -67,7 +67,7 @@ class MessageRef:
     channel: Literal["s", "u"]
     number: int
     verdict: Literal["", "!", "?"] = ""
-    """`!`: ignored, so that readers need not judge again; `?`: to be verified first."""
+    """`!`: the message was ignored; `?`: its answer must be verified first."""
 
     def __str__(self) -> str:
         return f"{self.channel}{self.number}{self.verdict}"
@@ -177,7 +177,7 @@ def parse_ref(text: str) -> EntryRef:
 
 
 def without_verdict(ref: EntryRef) -> EntryRef:
-    """Return the reference by which a source is known before its answer was judged."""
+    """Return the reference as it was before the answer was decided."""
     match ref:
         case MessageRef(verdict="!" | "?"):
             return replace(ref, verdict="")
@@ -203,5 +203,5 @@ def _join(activity_id: str, attempt: str) -> str:
 
 
 def call_id_of(activity_id: str) -> str:
-    """Return the id of the function call that an activity carries out."""
+    """Return the function call id in a tool activity's id."""
     return activity_id.partition(".")[0].partition("~")[0]

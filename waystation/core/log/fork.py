@@ -1,7 +1,7 @@
-"""What an invocation takes over of another one: the entries up to an event, made its own.
+"""Forks: the entries of a source invocation up to an event become the beginning of another invocation.
 
-Nothing that is taken over happens again, and nothing in it lets anything happen: what people decided on calls that had
-not run by then, and what they allowed to run unasked, was decided for the other invocation. Those calls wait again.
+Nothing that is taken over runs again. Approvals of calls that had not run by then, and remembered approvals, were given
+for the source; in the fork those calls wait again.
 """
 
 from collections.abc import Iterable, Iterator
@@ -35,31 +35,31 @@ from waystation.core.payload import JsonObject, Recorded
 from waystation.core.wire import Fork, InvocationInput
 
 GIVEN = "given"
-"""Marks results that a fork was started with."""
+"""Attempt mark of results that were given with the fork."""
 SAME = ("agent", "app", "user_id", "session_id")
-"""What a fork has in common with its source, so that nobody reads another's conversation by it."""
+"""Fields that a fork shares with its source, so that nobody can read another user's conversation."""
 
 
 class TakenOver(Recorded):
-    """What the activity reports that reads the source."""
+    """Result of the activity that reads the source."""
 
     input: JsonObject
-    """With which the invocation goes on: an `InvocationInput`."""
+    """The `InvocationInput` with which the fork continues."""
     snapshot: Snapshot
     segments: tuple[SegmentRef, ...] = ()
     tail: tuple[JsonObject, ...] = ()
-    """The entries, when they are small; else they are in the segment."""
+    """The entries, if small; otherwise they are in the segment."""
     signals: int = 0
-    """How many signals the entries are numbered up to."""
+    """Number of the last signal in the entries."""
     updates: int = 0
     search_attributes: bool = False
 
 
 def until(log: Log, event: int) -> Log:
-    """Return a whole log as it was right after an event.
+    """Return a log as it was right after event number `event`.
 
     Raises:
-        InvalidInput: There is no such event.
+        InvalidInput: The log has no such event.
     """
     earlier = Log(log.invocation_id)
     for entry in log.entries:
@@ -72,12 +72,12 @@ def until(log: Log, event: int) -> Log:
 
 
 def taken(source: Log, fork: Fork, given: InvocationInput, now: float) -> list[Entry]:
-    """Return the entries of an invocation that was started as a fork with `given`.
+    """Return the first entries of a fork that was started with the input `given`.
 
-    Their times are moved, so that the last of them is now: what waits has as much time left as it had then.
+    Their times are shifted so that the last entry is now: pending calls keep the time that they had left.
 
     Raises:
-        InvalidInput: It cannot be forked so.
+        InvalidInput: The source cannot be forked this way.
     """
     if source.state.input is None:
         raise InvalidInput(f"{source.invocation_id!r} never began; there is nothing to take over.")
@@ -95,9 +95,9 @@ def taken(source: Log, fork: Fork, given: InvocationInput, now: float) -> list[E
     log = Log("").extend(entries)
     entries += [_result(log, now, call_id, response) for call_id, response in fork.results.items()]
     if (last := log.state.unflushed()) is not None:
-        # The source tells them, or has told them.
+        # The source delivers these writes.
         entries.append(Entry(ScopeFlushRef(last), now, ScopesTold(last)))
-    # The results are entries from here on.
+    # The given results are entries now.
     lineage = fork.model_copy(
         update={
             "home": source.state.input.family or fork.invocation_id,
@@ -110,7 +110,7 @@ def taken(source: Log, fork: Fork, given: InvocationInput, now: float) -> list[E
 
 
 def begun(source: Log, given: InvocationInput, now: float) -> Log:
-    """Return the log with which a fork begins that is started with `given`.
+    """Return the log at the beginning of a fork that is started with the input `given`.
 
     Raises:
         InvalidInput: As for `taken`.
@@ -137,9 +137,9 @@ def _result(log: Log, now: float, call_id: str, response: JsonObject) -> Entry:
 
 
 def _kept(log: Log) -> Iterator[Entry]:
-    """Yield the entries that count for another invocation, too."""
+    """Yield the entries that the fork takes over."""
     lasting = list(_without_end(log))
-    # Judged without the end, which closes whatever is open by then.
+    # Decided without the end, which closes all open calls.
     undecided = set(without_result(Log(log.invocation_id).extend(lasting)))
     reviewed = {entry.body.ref for entry in lasting if isinstance(entry.body, AnswerReviewed)}
     submitted: set[str] = set()
@@ -163,15 +163,15 @@ def _kept(log: Log) -> Iterator[Entry]:
 
 
 def without_result(log: Log) -> Iterator[str]:
-    """Yield the ids of calls that have no result, and wait or run."""
+    """Yield the ids of calls without a result that wait or run."""
     for call in log.state.calls.values():
-        # What people were asked for more of the budget with is no call that runs.
+        # A request for more budget never runs.
         if call.waiting or (call.performing and not ids.is_budget(call.id)):
             yield call.id
 
 
 def _without_end(log: Log) -> Iterator[Entry]:
-    """Yield the entries without those that end, or fail, an invocation; what failed is tried again."""
+    """Yield the entries without those that end or fail the invocation; the fork retries what failed."""
     replied = {entry.body.number for entry in log.entries if isinstance(entry.body, ModelReplied)}
     for entry in log.entries:
         match entry.body:
@@ -193,7 +193,7 @@ def _fails(log: Log, call_id: str) -> bool:
 
 
 def _unasked_no_more(reply: ModelReply, undecided: set[str]) -> ModelReply:
-    """Return a reply whose calls do not run under approvals that were given for calls of another invocation."""
+    """Return a reply whose undecided calls are no longer covered by remembered approvals of the source."""
     if not any(call.standing and call.id in undecided for call in reply.calls):
         return reply
     calls = (c.model_copy(update={"standing": None}) if c.id in undecided else c for c in reply.calls)
@@ -201,7 +201,7 @@ def _unasked_no_more(reply: ModelReply, undecided: set[str]) -> ModelReply:
 
 
 def counted(entries: Iterable[Entry]) -> tuple[int, int]:
-    """Return up to which numbers the signals and the updates in some entries are counted."""
+    """Return the numbers of the last signal and the last update in the entries."""
     numbers = {"s": 0, "u": 0}
     for entry in entries:
         if isinstance(entry.ref, MessageRef):

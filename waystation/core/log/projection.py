@@ -1,11 +1,11 @@
 """Rebuild an invocation's log from its history.
 
-One projection serves the prompt builder, live streams, readers of closed and exported histories, and the debugger. What
-it builds equals what the workflow holds; tests compare the two for every kept history.
+One projection serves the prompt builder, live streams, readers of closed and exported histories, and the debugger. Its
+log equals the workflow's; tests compare the two for every recorded history of the corpus.
 
-A workflow does not apply what arrives in the order of the history: within one workflow task it is given signals and
-updates before results. Every command says explicitly which entries were applied before it (`Position`); only for what
-came after the last command is that rule applied here.
+A workflow does not apply messages and results in the order of the history: within one workflow task it receives signals
+and updates before results. Every command names the entries that were applied before it (`Position`). The projection
+applies the rule itself only after the last command.
 """
 
 from collections.abc import Callable, Iterable
@@ -70,12 +70,12 @@ from waystation.core.wire import MESSAGE_SIGNAL, InvocationInput
 
 Message: TypeAlias = Signalled | UpdateAccepted | NotFound
 Source: TypeAlias = Callable[[Log, float], tuple[EntryRef, Body] | None]
-"""Makes an entry, with its reference, when it is applied by rule; None only lets deadlines pass."""
+"""Makes an entry and its reference when it is applied by rule. None: only deadlines are applied."""
 
 
 @dataclass(slots=True)
 class _Task:
-    """One workflow task: when it ran, what it was given, which commands it issued."""
+    """One workflow task: its time, its input, and its commands."""
 
     time: float
     messages: list[Source]
@@ -86,7 +86,7 @@ class _Task:
 
 
 class Sources:
-    """Entries by reference, as far as a history, or this process, has provided them."""
+    """Entries by reference that a history, or this process, has provided and that are not applied yet."""
 
     def __init__(self) -> None:
         self._bodies: dict[EntryRef, Body] = {}
@@ -94,11 +94,11 @@ class Sources:
         self._counts = {"s": 0, "u": 0}
 
     def continue_from(self, carried: Carried) -> None:
-        """Count on from where an earlier run ended."""
+        """Continue the counts of signals and updates of an earlier run."""
         self._counts = {"s": carried.signals, "u": carried.updates}
 
     def learn(self, fact: Fact) -> EntryRef | None:
-        """Remember what `fact` is the source of; return its reference."""
+        """Remember the entry of a fact; return its reference, or None if it makes no entry."""
         match fact:
             case Started() if not fact.carried():
                 return self.put(START, decision.begin_entry(fact.payloads, child=fact.child))
@@ -127,7 +127,7 @@ class Sources:
         return ref
 
     def take(self, ref: EntryRef) -> Body | None:
-        """Return the entry of a reference that a command names; it is not needed again."""
+        """Remove and return the entry that a command names; None if its source is missing."""
         if body := self._bodies.pop(ref, None):
             return body
         match ref:
@@ -149,7 +149,7 @@ class Sources:
                 return None
 
     def decide(self, ref: EntryRef, log: Log, now: float) -> tuple[EntryRef, Body]:
-        """Return the entry for a message of which no command has told yet whether it counted."""
+        """Return the entry for a message that no command has named yet."""
         assert isinstance(ref, MessageRef)
         body: Body
         match fact := self._messages.pop(ref):
@@ -167,7 +167,7 @@ class Sources:
 
 
 def catch_up(log: Log, position: Position, sources: Sources, now: float) -> bool:
-    """Append the entries up to `position`, exactly as the workflow said it applied them; False when a source lacks."""
+    """Append the entries that `position` names, in its order; return False if the source of one is missing."""
     known = log.length - position.at
     if known < 0:
         return False
@@ -180,23 +180,23 @@ def catch_up(log: Log, position: Position, sources: Sources, now: float) -> bool
 
 
 class Projection:
-    """Builds a log from facts, as they come, also beyond the last command."""
+    """Builds a log from facts as they arrive, even after the last command."""
 
     def __init__(self, invocation_id: str, log: Log | None = None) -> None:
-        """`log` holds what earlier runs did, when the facts are those of a run that continues them."""
+        """`log` holds the entries of earlier runs, if the facts belong to a run that continues them."""
         self.log = log or Log(invocation_id)
         self.sources = Sources()
-        """What is not applied yet."""
+        """Entries that are not applied yet."""
         self._applied: set[EntryRef] = set()
         self._messages: list[Source] = []
         self._results: list[Source] = []
         self._task: _Task | None = None
 
     def feed(self, facts: Iterable[Fact]) -> None:
-        """Take further facts, in the order of the history.
+        """Add facts in the order of the history.
 
         Raises:
-            ForeignHistory: They are not Waystation's, or some are missing.
+            ForeignHistory: The history is not Waystation's, or it is truncated.
         """
         for fact in facts:
             if not isinstance(fact, Scheduled | UpdateAccepted | NotFound | Abandoned | Closed):
@@ -226,7 +226,7 @@ class Projection:
                     self._results.append(self._entry(ref))
 
     def _continue(self, started: InvocationInput, carried: Carried) -> None:
-        """Go on with the log of the run before, or, when that was not read, with what is left of it."""
+        """Continue the log of the previous run, or its snapshot if that run was not read."""
         self.sources.continue_from(carried)
         if not self.log.length or (carried.forked and self.log.length != carried.snapshot.entries):
             self.log = carried.snapshot.restored(self.log.invocation_id, started)
@@ -237,7 +237,7 @@ class Projection:
             )
 
     def flush(self) -> None:
-        """Apply what the last workflow task did. Call it where the known part of the history ends."""
+        """Apply the last workflow task. Call this at the end of the known history."""
         task, self._task = self._task, None
         if task is None:
             return
@@ -260,10 +260,10 @@ class Projection:
         return self._task
 
     def _follow(self, scheduled: Scheduled, now: float) -> None:
-        """Apply what a command says was applied before it."""
-        # Those applied by rule may stand in another order, or not be named at all. A worker that replays while it takes
-        # an update is given results of earlier, empty workflow tasks after the update, and what the update brings about
-        # is scheduled in between; on the next replay, and so here, they come before it.
+        """Apply the entries that a command names."""
+        # Entries applied by rule may be named in another order or not at all. A worker that replays during an update
+        # receives results of earlier, empty workflow tasks after the update, and the update's commands are scheduled in
+        # between. On the next replay, and so here, those results precede the update.
         for ref in refs_of(position_of(scheduled)):
             if without_verdict(ref) in self._applied:
                 continue
@@ -308,7 +308,7 @@ class Projection:
 
 
 def _worded(body: Body, log: Log, now: float) -> Body:
-    """Return the entry of a refused answer with the reason; a command says only that it was refused."""
+    """Return a refused answer's entry with the reason, which the command does not name."""
     if isinstance(body, AnswerReviewed) and body.refused:
         judged = decision.judge(log, body.ref, body.review, now)
         return judged if judged.refused else body
@@ -316,7 +316,7 @@ def _worded(body: Body, log: Log, now: float) -> Body:
 
 
 def position_of(scheduled: Scheduled) -> Position:
-    """Return what a command says was applied before it.
+    """Return the position in a command's input.
 
     Raises:
         ForeignHistory: The command is not Waystation's.
@@ -328,7 +328,7 @@ def position_of(scheduled: Scheduled) -> Position:
 
 
 def refs_of(position: Position) -> list[EntryRef]:
-    """Return the references that a position names.
+    """Parse the references in a position.
 
     Raises:
         ForeignHistory: One of them is not a reference.
@@ -340,10 +340,10 @@ def refs_of(position: Position) -> list[EntryRef]:
 
 
 def result_entry(fact: Returned | Lost) -> tuple[EntryRef, Body]:
-    """Return the entry for the result of an activity or a child, with its reference but for the attempt.
+    """Return the entry for the result of an activity or a called agent, and its reference without the attempt.
 
     Raises:
-        ForeignHistory: It is the result of something that Waystation does not schedule.
+        ForeignHistory: Waystation does not schedule such an activity.
     """
     try:
         ref = parse_ref(fact.ref)
@@ -358,7 +358,7 @@ def result_entry(fact: Returned | Lost) -> tuple[EntryRef, Body]:
 
 
 def _model_call(scheduled: Scheduled) -> ModelCalled:
-    """Return which model call a command schedules."""
+    """Return the entry for the model call that a command schedules."""
     params, ref = decode(scheduled.data), parse_ref(scheduled.ref)
     turn = params.get("turn", 0)
     if not (isinstance(turn, int) and isinstance(ref, ModelReplyRef)):

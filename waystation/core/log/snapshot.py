@@ -1,8 +1,8 @@
-"""What one run of an invocation hands to the run that continues it.
+"""The state that a run of an invocation passes to the next run.
 
-A history has bounds, an invocation has none: before its history grows too long a run ends and another one, with the
-same workflow id, goes on. What the workflow needs is carried as a snapshot. The log before the cut is carried by
-reference, in segments that an activity has put into the store; only its last stretch, when small, as it stands.
+Histories are limited, invocations are not: before its history grows too long, a run continues as new under the same
+workflow id. It passes its state as a snapshot. It passes its log as references to segments in the store; only the last
+entries, if they are small, are passed inline.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -45,20 +45,20 @@ _KINDS: dict[str, type[Any]] = {
     "cancel_requested": bodies.CancelRequested,
     "ended": bodies.Ended,
 }
-"""Names under which bodies are recorded; they never change."""
+"""Recorded names of the entry types; they never change."""
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 _ADAPTERS: dict[str, TypeAdapter[Body]] = {name: TypeAdapter(kind) for name, kind in _KINDS.items()}
 
 
 class SegmentRef(Recorded):
-    """Where a stretch of a log is kept outside history."""
+    """A stored segment of a log."""
 
     digest: str
-    """Of the bytes; also their address in the store."""
+    """Digest of the bytes, and their address in the store."""
     size: int
     """In bytes."""
     entries: int
-    """How many entries it holds."""
+    """Number of entries."""
 
 
 def entries_to_json(entries: Iterable[Entry]) -> list[JsonObject]:
@@ -75,10 +75,10 @@ def entries_to_json(entries: Iterable[Entry]) -> list[JsonObject]:
 
 
 def entries_from_json(objects: Sequence[JsonObject]) -> list[Entry]:
-    """Return the entries in such objects.
+    """Parse entries from JSON objects.
 
     Raises:
-        ForeignHistory: They are not entries of a log, or of a newer version's.
+        ForeignHistory: The objects are damaged or of a newer version.
     """
     try:
         return [
@@ -90,15 +90,15 @@ def entries_from_json(objects: Sequence[JsonObject]) -> list[Entry]:
 
 
 def pack_entries(entries: Iterable[Entry]) -> bytes:
-    """Return entries as bytes."""
+    """Return entries as JSON bytes."""
     return encode(entries_to_json(entries))
 
 
 def unpack_entries(data: bytes) -> list[Entry]:
-    """Return the entries in such bytes.
+    """Parse entries from JSON bytes.
 
     Raises:
-        ForeignHistory: As for `from_json`.
+        ForeignHistory: The data is damaged or of a newer version.
     """
     try:
         objects = decode(data)
@@ -111,16 +111,16 @@ _STATE: TypeAdapter[InvocationState] = TypeAdapter(InvocationState)
 
 
 class Snapshot(Recorded):
-    """The state at a moment at which no activity is in flight, without entries and events."""
+    """The state of an invocation without activities in flight; entries and events are left out."""
 
     entries: int
-    """How many there were."""
+    """Length of the log."""
     invocation: JsonObject
-    """An `InvocationState`."""
+    """The dump of an `InvocationState`."""
 
     @classmethod
     def of(cls, log: Log) -> "Snapshot":
-        """Return the snapshot of a log; no activity may be in flight."""
+        """Return the snapshot of a log. No activity may be in flight."""
         state = log.state
         assert not any(run.in_flight for run in state.runs.at_work()), "a model call is in flight"
         pruned = replace(
@@ -137,7 +137,7 @@ class Snapshot(Recorded):
         return cls(entries=log.length, invocation=dump)
 
     def restored(self, invocation_id: str, started: InvocationInput) -> Log:
-        """Return a log that continues from here."""
+        """Return a log that continues from this snapshot."""
         log = Log(invocation_id)
         log.state = replace(_STATE.validate_python(self.invocation), invocation_id=invocation_id, input=started)
         log.entries_before = self.entries
@@ -145,7 +145,7 @@ class Snapshot(Recorded):
 
 
 def _needed_calls(state: InvocationState) -> dict[str, CallState]:
-    """Return the open calls, those of the latest replies, and what is left of those that were ever pending."""
+    """Return the open calls, the calls of the latest replies, and the reduced form of calls that were ever pending."""
     needed = {call_id for run in state.runs.at_work() for call_id in (*run.batch, *run.open)}
     needed.update(call.id for call in state.open_calls())
     return {
@@ -156,7 +156,7 @@ def _needed_calls(state: InvocationState) -> dict[str, CallState]:
 
 
 def _without_content(call: CallState) -> CallState:
-    """Return a call without content that is part of events already and is not needed again."""
+    """Return a call without content that its events already contain."""
     if not call.flushed:
         return call
     asked = call.outcome or ToolOutcome(function_call_id=call.id)
@@ -169,7 +169,7 @@ def _without_content(call: CallState) -> CallState:
 
 
 def _closed(call: CallState) -> CallState:
-    """Return as much of a closed call as decides on further answers to it."""
+    """Return the reduced form of a closed call: enough to decide on further answers."""
     schema: JsonObject | None = None if call.call.response_schema is None else {}
     policy, declared = call.policy, call.declared
     return CallState(
@@ -185,43 +185,43 @@ def _closed(call: CallState) -> CallState:
 
 
 def _bare(call: CallState) -> Answer | None:
-    """Return who gave which answer, without what it said."""
+    """Return the action and the author of the answer, without its content."""
     if call.answer is None:
         return None
     return Answer(function_call_id=call.id, action=call.answer.action, by=call.answered_by)
 
 
 MAX_KEPT_MESSAGE = 4_096
-"""A message up to this size, in bytes, stands in the input of each run, where people look for it."""
+"""A message up to this size, in bytes, is repeated in the input of each run, where people look for it."""
 
 Fetch = Callable[[str], Awaitable[bytes]]
-"""Returns the bytes of a digest, as `Blobs.get` does."""
+"""Returns the stored bytes for a digest, as `Blobs.get` does."""
 
 
 class Carried(Recorded):
-    """What a run has from the run that it continues."""
+    """The state that a run receives from the previous run."""
 
     run_id: str
-    """Of that run."""
+    """Id of the previous run."""
     snapshot: Snapshot
     signals: int = 0
-    """How many had arrived in the invocation."""
+    """Number of signals so far."""
     updates: int = 0
     segments: tuple[SegmentRef, ...] = ()
-    """All that came before, oldest first, but for the last stretch."""
+    """Stored segments of the log, oldest first."""
     tail: tuple[JsonObject, ...] = ()
-    """The entries of that stretch."""
+    """The entries after the segments."""
     children: dict[str, str] = Field(default_factory=dict)
-    """Called agents that are still at work: ids of the calls, and of the children's first runs."""
+    """Called agents still at work: function call id and id of the child's first run."""
     search_attributes: bool = False
     """Whether Waystation's search attributes are registered."""
     posted: tuple[JsonObject, ...] = ()
-    """What the memo says is pending."""
+    """The pending calls in the memo."""
     forked: bool = False
-    """Whether the entries were another invocation's: the run before has only read them."""
+    """Whether the entries belong to the source of a fork, which the previous run only read."""
 
     def input(self, before: InvocationInput) -> bytes:
-        """Return the input of the run that continues."""
+        """Return the input of the next run."""
         update: JsonObject = {"state": {}, "carried": self.model_dump(mode="json", exclude_defaults=True)}
         if len(encode(before.message)) > MAX_KEPT_MESSAGE:
             update["message"] = ""
@@ -229,33 +229,33 @@ class Carried(Recorded):
 
 
 class ArchiveInput(Position):
-    """Input of the activity that puts entries into the store."""
+    """Input of the activity that stores entries."""
 
     since: int
-    """The first entry that is not in a segment yet."""
+    """Index of the first entry that is not in a segment."""
     inline: int = 0
-    """Up to this size, in bytes, they are left to be carried as they stand."""
+    """Entries up to this size, in bytes, are not stored but passed inline."""
 
 
 class Archived(Recorded):
-    """What that activity reports."""
+    """Result of that activity."""
 
     upto: int
-    """How many entries there are up to and with the last one archived."""
+    """Number of entries up to and including the last archived one."""
     segment: SegmentRef | None = None
-    """None: they are few enough to be carried as they stand."""
+    """None: the entries are small enough to be passed inline."""
 
 
 class ChildInput(Position):
-    """Input of the activity that asks what became of a called agent which an earlier run started."""
+    """Input of the activity that polls a called agent of an earlier run."""
 
     workflow_id: str
     run_id: str
-    """Of the child's first run."""
+    """Id of the child's first run."""
 
 
 class ChildOutcome(Recorded):
-    """What became of it."""
+    """Result or failure of a called agent."""
 
     result: JsonObject | None = None
     """An `InvocationResult`."""
@@ -263,12 +263,12 @@ class ChildOutcome(Recorded):
 
 
 def carried_in(payloads: Sequence[bytes]) -> tuple[InvocationInput, Carried] | None:
-    """Return what the input of a run carries, and the input without it; None when the run begins the invocation.
+    """Return the input of a run and the carried state in it; None if the run begins the invocation.
 
-    Only for a run that the server says continues another: anybody may send such a field.
+    Call this only if the server reports that the run continues another, because anybody can send the field.
 
     Raises:
-        ForeignHistory: It cannot be read.
+        ForeignHistory: The carried state cannot be read.
     """
     try:
         given = InvocationInput.model_validate(decode(payloads[0]))
@@ -280,11 +280,11 @@ def carried_in(payloads: Sequence[bytes]) -> tuple[InvocationInput, Carried] | N
 
 
 async def extend_log(log: Log, carried: Carried, fetch: Fetch) -> None:
-    """Append to a log of earlier entries those that it lacks up to the cut. Segments that are known are not read.
+    """Append the missing entries up to the carried snapshot. Segments that the log contains are not read.
 
     Raises:
-        ForeignHistory: The pieces do not fit together, or the log is further on than the cut.
-        StoreFailed: A segment is not to be had.
+        ForeignHistory: The segments do not fit together, or the log is longer than the snapshot's.
+        StoreFailed: A segment is not available.
     """
     at, end = 0, carried.snapshot.entries
     if log.length > end:
