@@ -1,8 +1,8 @@
-"""When a run of an invocation continues as new, and what the next run starts with; how a fork begins.
+"""Continue an invocation as new before its history grows too long; begin a fork.
 
-A run that grows long has its log archived by an activity, in parallel to everything else. Once that is done, the run
-continues as new at the first moment at which no activity is in flight; people and called agents may be waited for. Only
-when it grows much longer is nothing new begun until then. A store that fails costs nothing but a later attempt.
+When a run grows long, an activity archives its log in parallel to everything else. After that, the run continues as new
+as soon as no activity is in flight; pending calls and called agents do not delay it. If the run grows much longer, it
+schedules nothing new until then. If the store fails, archiving is tried again later.
 """
 
 import asyncio
@@ -44,18 +44,18 @@ EVENTS = 1_500
 BYTES = 2_000_000
 SIGNALS = 2_000
 UPDATES = 1_000
-"""After so much a run is archived and continues as new. The server ends a run with 51,200 events or 50 MB, and takes no
-more than 10,000 signals or 2,000 updates."""
+"""Limits of a run; beyond one of them it is archived and continues as new. The server's limits: 51,200 events, 50 MB,
+10,000 signals and 2,000 updates."""
 PRESSING = 1.5
-"""Times so much, and nothing new is begun before that."""
+"""Multiple of a limit at which the run schedules nothing new before it continues as new."""
 AGAIN = 0.25
-"""Times so much, and what was not possible is tried again."""
+"""Growth, as a share of the limits, after which a failed attempt is repeated."""
 INLINE = 64_000
-"""Up to this size, in bytes, the log of a run is carried inline, so that a short one needs no store."""
+"""A log up to this size, in bytes, is carried inline, so that short runs need no store."""
 MAX_TAIL = 256_000
-"""And what came after the rest was archived."""
+"""Limit of the entries after the archived ones, in bytes."""
 MAX_CARRIED = 1_500_000
-"""The server takes inputs of 2 MB; larger ones would stick the workflow."""
+"""Limit of the next run's input. Inputs over the server's limit of 2 MB would block the workflow."""
 
 
 class ContinueAsNew:
@@ -70,16 +70,16 @@ class ContinueAsNew:
         self._archives = 0
         self._archiving: asyncio.Task[None] | None = None
         self._upto: int | None = None
-        """Up to where the log was archived, or found small enough, for the run that is due."""
+        """Length of the log that is archived, or small enough to be carried; None if nothing was archived yet."""
         self._not_before = 0.0
 
     def due(self, step: Step, messages: tuple[int, int], *, complete: bool) -> bool:
-        """Continue as new when the run has grown long enough; return whether nothing new may be begun before that.
+        """Continue as new if the run is long enough; return whether nothing new may be scheduled before that.
 
         Args:
-            step: What the invocation would do next.
-            messages: How many signals and updates have arrived.
-            complete: Results have arrived, which come last in a workflow task: everything that it brings is there.
+            step: The next step of the invocation.
+            messages: Number of signals and of updates so far.
+            complete: Whether results have arrived; they come last in a workflow task, so its input is complete.
         """
         state = self._writer.log.state
         if not isinstance(step, CallModel | Perform | Wait) or state.input is None:
@@ -93,12 +93,12 @@ class ContinueAsNew:
         if complete and self._scheduler.only_children():
             self._continue(state.input, messages, urgency)
             return False
-        # A called agent that would not outlive the run may take for ever.
+        # A called agent that cannot outlive the run may never end.
         waits = any(call.call.kind == "agent" and not call.call.detached for call in state.performing())
         return urgency >= PRESSING and not waits
 
     def _urgency(self, started: InvocationInput, signals: int, updates: int) -> float:
-        """Return how much of its share of history the run has used up; 0 while it need not continue as new."""
+        """Return the largest used share of the limits; 0 while the run need not continue as new."""
         info = workflow.info()
         used = max(
             info.get_current_history_length() / (started.cut_after or EVENTS),
@@ -114,7 +114,7 @@ class ContinueAsNew:
         return sum(each.entries for each in self._segments)
 
     async def _archive(self, position: Position, urgency: float) -> None:
-        """Put the log into the store; when that fails, it is tried again later."""
+        """Archive the log; after a failure it is tried again later."""
         self._archives += 1
         params = ArchiveInput(at=position.at, new=position.new, since=self._since, inline=INLINE)
         with self._writer.guard():
@@ -143,10 +143,10 @@ class ContinueAsNew:
         workflow.logger.warning("invocation.not_continued: %s", reason)
 
     def _continue(self, started: InvocationInput, messages: tuple[int, int], urgency: float) -> None:
-        """End this run and begin the next one; return only when that is not possible now."""
+        """Continue as new; return only if that is not possible now."""
         tail = self._tail()
         if len(encode(tail)) > MAX_TAIL:
-            self._upto = None  # too much came since; it is archived, too
+            self._upto = None  # too many entries since then; archive them, too
             return
         carried = Carried(
             run_id=workflow.info().run_id,
@@ -168,16 +168,16 @@ class ContinueAsNew:
         workflow.continue_as_new(raw(data), memo=self._visibility.memo(started))
 
     def _tail(self) -> list[JsonObject]:
-        """Return the entries after the last segment; those of earlier runs, if any, were carried inline."""
+        """Return the entries after the last segment, including those that earlier runs carried inline."""
         log, since = self._writer.log, self._since
         own = entries_to_json(log.since(max(since, log.entries_before)))
         return [*self._carried.tail, *own] if self._carried and since < log.entries_before else own
 
 
 async def take_over(writer: LogWriter) -> ForkRefused:
-    """Continue a fork as new with what it takes over of its source; return only when that cannot be had.
+    """Continue a fork as new with the entries of its source; return only if they cannot be taken over.
 
-    The log holds only what strangers have sent in the meantime; as much of it as is shown is taken along.
+    The log holds only ignored messages that arrived in the meantime; those that emit events are carried along.
     """
     try:
         taken = TAKE_OVER.parse(

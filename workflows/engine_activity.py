@@ -1,4 +1,4 @@
-"""Schedule an activity of the engine: one call form over the table in `core.engine_activities`."""
+"""Schedule the activities of the engine from the table in `core.log.engine_activities`."""
 
 from typing import Any
 
@@ -21,12 +21,12 @@ from waystation.core import (
 from waystation.workflows.ports import failure_of, raw, result_of
 
 SETTINGS = "waystation.settings"
-"""The external function under which the worker's workflow runner passes its settings."""
+"""Name of the external function that returns the worker's settings."""
 _DEFAULTS = WorkflowSettings()
 
 
 def settings() -> WorkflowSettings:
-    """Return the worker's settings; the defaults where the runner passes none, as when a history is replayed."""
+    """Return the worker's settings, or the defaults if the worker passes none."""
     passed = workflow.extern_functions().get(SETTINGS)
     return passed() if passed else _DEFAULTS
 
@@ -49,10 +49,10 @@ async def execute_engine_activity(
     activity_id: str | None = None,
     options: ActivityOptions | None = None,
 ) -> bytes:
-    """Return the activity's result as JSON; `options` replace those of the settings.
+    """Return the activity's result as JSON; `options` override the settings.
 
     Raises:
-        ActivityError: It failed for good, was lost, or was cancelled.
+        ActivityError: The activity failed, timed out or was cancelled.
     """
     options = options or getattr(settings(), activity.settings)
     result = await workflow.execute_activity(
@@ -78,7 +78,7 @@ async def execute_engine_activity(
 
 
 async def entry_of(activity: EngineActivity[Any], ref: EntryRef, params: Recorded, *, summary: str) -> Body:
-    """Return the log entry for the activity's result, or for its loss."""
+    """Return the log entry for the activity's result or failure."""
     try:
         result: bytes | Failure = await execute_engine_activity(activity, params, activity_id=str(ref), summary=summary)
     except ActivityError as error:

@@ -1,4 +1,4 @@
-"""Messages on their way in, and refusals on their way out."""
+"""Handle the signals and updates of an invocation, and refuse invalid ones."""
 
 import asyncio
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class Inbox:
         self.signals, self.updates = (carried.signals, carried.updates) if carried else (0, 0)
 
     def take_signal(self, name: str, values: Sequence[RawValue]) -> None:
-        """Record any signal. What is not a good answer is recorded as ignored."""
+        """Record any signal. Signals that do not count are recorded as ignored."""
         with self._writer.guard():
             self.signals += 1
             log = self._writer.log
@@ -70,7 +70,7 @@ class Inbox:
                 return decision.receipt(call, answer)
             submitted = AnswerSubmitted(call.id, answer)
             self._writer.record(decision.judged_ref(message, submitted), submitted)
-        # Shielded, since the answer is verified whether or not anybody still waits for the result.
+        # Shielded: verification continues even if nobody waits for the result any more.
         judged = await asyncio.shield(self._scheduler.verify(message))
         if isinstance(judged, AnswerReviewed) and judged.refused:
             raise typed(decision.refusal(judged.refused.reason, judged.refused.message))
@@ -80,7 +80,7 @@ class Inbox:
         """Refuse an update whose answer does not count.
 
         Raises:
-            ApplicationError: Its type says why.
+            ApplicationError: Its type names the reason.
         """
         try:
             answer = parse_answer(sent_data(params, InvalidAnswer))
@@ -90,21 +90,21 @@ class Inbox:
 
 
 def typed(error: AnswerRefused | SessionRefused | InvalidInput) -> ApplicationError:
-    """Return a refusal as the error with which an update fails."""
+    """Return the error with which an update fails."""
     return ApplicationError(str(error), type=type(error).__name__, non_retryable=True)
 
 
 async def next_workflow_task() -> None:
-    """Wait for the next workflow task, in which everything is known that came with this one.
+    """Wait for the next workflow task, so that everything that arrived with this one is applied.
 
-    A worker with the workflow in memory knew of a turn's end before the message. One without may receive both at once,
-    the message first; and a replay may receive them one after the other again.
+    A worker that has the workflow in memory learns of an invocation's end before the next message. A worker without it
+    may receive both in one task, the message first, and a replay may receive them separately again.
     """
     await workflow.sleep(NEXT_TASK_S, summary="settles")
 
 
 def sent_data(params: RawValue, refusal: type[Refusal]) -> bytes:
-    """Return the JSON in the argument of an update; raise `refusal` when no store here holds it."""
+    """Return the JSON in an update's argument; raise `refusal` if it is not in this worker's store."""
     if is_elsewhere(params):
         raise refusal(NOT_FOUND.message)
     return data_of(params.payload)

@@ -1,6 +1,6 @@
 """The workflow that is one agent invocation.
 
-It keeps a log, asks the core what to do next, and has it done. Handlers only append to the log; the loop reads it.
+It keeps a log, asks the core for the next step, and schedules it. Handlers only append to the log; the loop reads it.
 """
 
 import asyncio
@@ -65,22 +65,22 @@ from waystation.workflows.scheduler import LogWriter, Scheduler
 from waystation.workflows.visibility import Visibility
 
 CANCEL_GRACE_S = 30.0
-"""How long a cancelled invocation waits for its running tools to say how they ended."""
+"""How long a cancelled invocation waits for the results of its running tools."""
 TURNS_TO_DELIVER = 8
-"""Turns of the event loop from an activity's result to its entry, with room to spare."""
+"""Turns of the event loop from an activity's result to its entry, rounded up."""
 
 
 class DeadlineTimer:
-    """One timer at a time. A timer that is no longer needed is left to fire: cancelling it costs events, too."""
+    """One timer at a time. A timer that is no longer needed still fires, because cancelling it costs events, too."""
 
     def __init__(self, fire: Callable[[], None]) -> None:
         self._fire = fire
         self._task: asyncio.Task[None] | None = None
         self.until: float | None = None
-        """When the timer fires, in seconds since 1970; None when none runs."""
+        """When the timer fires, in seconds since 1970; None if none runs."""
 
     def arm(self, moment: float | None) -> None:
-        """Fire no later than at `moment`."""
+        """Make sure that a timer fires at `moment` or earlier."""
         if moment is None or (self.until is not None and self.until <= moment):
             return
 
@@ -95,18 +95,18 @@ class DeadlineTimer:
 
 
 class SessionReporter:
-    """Reports to the session of an invocation, if it has one, what the session cannot see. Signals carry no content."""
+    """Reports the progress of an invocation to its session, if it has one. Signals carry no content."""
 
     def __init__(self) -> None:
         self._since = 1
-        """How many entries the session knows or was told to collect. The first it made itself."""
+        """Number of entries that the session has or was asked to collect. It knows the first one from the start."""
         self._state: JsonObject | None = None
         self._parked = workflow.info().continued_run_id is not None
-        """Whether the session's run that started it may have gone on without it."""
+        """Whether the session may no longer be the parent."""
         self._nudge: asyncio.Task[None] | None = None
 
     def waiting(self, log: Log) -> None:
-        """Tell the session once the invocation only waits for a person: the next message may begin."""
+        """Signal the session once the invocation only waits for approvers, so that the next message may begin."""
         link = _link(log)
         if link is None or is_working(log.state) or log.length <= self._since or not log.state.waiting():
             return
@@ -115,11 +115,11 @@ class SessionReporter:
         self._nudge = asyncio.create_task(_tell(link, PARKED_SIGNAL, {"invocation": link.number, "at": self._since}))
 
     def report(self, log: Log, *, search_attributes: bool) -> Report | None:
-        """Return what the session does not know yet."""
+        """Return the report since the last one."""
         link = _link(log)
         if link is None or log.state.input is None:
             return None
-        if self._since < log.entries_before:  # of an earlier run, which the session has read
+        if self._since < log.entries_before:  # entries of an earlier run, which the session reads from its history
             return Report(since=self._since, search_attributes=search_attributes)
         new = log.since(self._since)
         entries = entries_to_json(new)
@@ -137,13 +137,13 @@ class SessionReporter:
         )
 
     async def ended(self, log: Log) -> None:
-        """Tell the session that the invocation is over, in case it has lost sight of it."""
+        """Signal the end to a session that may no longer be the parent."""
         if (link := _link(log)) and self._parked:
             await _tell(link, CHILD_ENDED_SIGNAL, {"invocation": link.number})
 
 
 def _link(log: Log) -> SessionLink | None:
-    # A fork only reads in the conversation of its source; it is none of the session's invocations.
+    # A fork only reads its source's session and does not belong to it.
     started = log.state.input
     return started.session if started and not started.fork else None
 
@@ -162,13 +162,13 @@ def _tell(link: SessionLink, name: str, given: JsonObject) -> Coroutine[Any, Any
 class AgentInvocation:
     """One invocation of an agent. Input, result, signal, update and queries: see the wire contract."""
 
-    # With the input, because a run that continues another one may be sent answers before `run` begins.
+    # With the input, because a continued run may receive answers before `run` begins.
     @workflow.init
     def __init__(self, params: RawValue) -> None:
         info = workflow.info()
         carried: Carried | None = None
         self._log = Log(info.workflow_id)
-        # What is elsewhere fails in `run`; raised here it would leave tasks behind that nobody ends.
+        # Input that is not in this store fails in `run`; an error here would leave tasks running.
         if info.continued_run_id and not is_elsewhere(params) and (given := carried_in([data_of(params.payload)])):
             started, carried = given
             self._log = carried.snapshot.restored(info.workflow_id, started)
@@ -181,7 +181,7 @@ class AgentInvocation:
         self._session = SessionReporter()
         self._timer = DeadlineTimer(self._writer.advance)
         self._complete = False
-        """Results have arrived in this workflow task, so everything that it brings is there."""
+        """Whether results have arrived in this workflow task; they come last, so its input is complete."""
         self._stopped_for_flush = False
 
     @workflow.run
@@ -199,7 +199,7 @@ class AgentInvocation:
             return await self._loop()
         except (ApplicationError, ResultElsewhere):
             raise
-        except Exception as error:  # noqa: BLE001  # whatever it is, an invocation fails rather than sticks
+        except Exception as error:  # noqa: BLE001  # an invocation fails rather than blocks
             workflow.logger.exception("invocation.faulted")
             raise ApplicationError(
                 f"Internal Waystation error: {type(error).__name__}.", type="EngineFault", non_retryable=True
@@ -264,9 +264,9 @@ class AgentInvocation:
     # Ends.
 
     async def _flush_scopes(self) -> bool:
-        """Deliver all writes to `user:` and `app:` state; return whether that took any time."""
+        """Deliver all writes to `user:` and `app:` state; return whether that waited."""
         waited = False
-        # The writes of a call are delivered with those of its batch, whose other calls would not end by themselves.
+        # Writes of a call are delivered with its batch, and other calls of the batch may never end.
         if self._scheduler.in_flight and not self._stopped_for_flush and self._log.state.holds_scopes_back():
             waited = self._stopped_for_flush = True
             await workflow.wait(self._scheduler.stop(), timeout=CANCEL_GRACE_S)
@@ -297,7 +297,7 @@ class AgentInvocation:
 
     async def _cancel(self) -> None:
         self._writer.record(CANCEL, CancelRequested())
-        # A result that arrived in the same workflow task would be lost by cancelling the task that awaits it.
+        # Cancelling a task would lose its result if that arrived in the same workflow task.
         for _ in range(TURNS_TO_DELIVER):
             await asyncio.sleep(0)
         if running := self._scheduler.stop():
@@ -306,7 +306,7 @@ class AgentInvocation:
         await self._end("cancelled")
 
     async def _end(self, status: EndStatus) -> None:
-        """Close whatever is open, publish that, and report the end to the session."""
+        """Record the end, publish it, and signal it to the session."""
         self._writer.record(END, Ended(status))
         self._visibility.publish(self._log.state)
         await self._session.ended(self._log)
@@ -315,12 +315,12 @@ class AgentInvocation:
 
     @workflow.signal(dynamic=True)
     def signalled(self, name: str, values: Sequence[RawValue]) -> None:
-        """Take any signal. What is not a good answer is recorded as ignored."""
+        """Handle any signal. Signals that do not count are recorded as ignored."""
         self._inbox.take_signal(name, values)
 
     @workflow.update(name=ANSWER_UPDATE, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def submit_answer(self, params: RawValue = NO_ARGUMENT) -> JsonObject:
-        """Take an answer, and tell the caller that it counted."""
+        """Record an answer; return the receipt."""
         return await self._inbox.take_answer(params)
 
     @submit_answer.validator
@@ -329,18 +329,18 @@ class AgentInvocation:
 
     @workflow.query
     def pending(self) -> list[JsonObject]:
-        """Return the calls that wait for a person."""
+        """Return the pending calls."""
         return [call.model_dump(mode="json") for call in self._log.state.pending()]
 
     @workflow.query
     def events(self, start: int = 0) -> list[JsonObject]:
-        """Return the events from index `start` on, as many as fit into one answer.
+        """Return the events from index `start` on, as many as fit into one result.
 
-        Those of earlier runs are not here; the number in the first id says where it begins.
+        Events of earlier runs are missing; the number in the first id tells where the result begins.
         """
         return paged(self._log.state.events, start - self._log.state.events_before)
 
     @workflow.query
     def state(self) -> JsonObject:
-        """Return the state, `temp:` keys included."""
+        """Return the state including `temp:` keys."""
         return self._log.state.session.values

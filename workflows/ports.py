@@ -1,7 +1,7 @@
-"""What enters and leaves a workflow, as bytes.
+"""Conversions between Temporal payloads and the bytes and entries of the core.
 
-Payloads cross undecoded. A typed parameter that does not decode sticks the workflow or drops the message without a
-trace; here the core parses, and whatever it cannot parse becomes a recorded entry or a typed failure.
+Workflows receive payloads undecoded. A typed parameter that does not decode would block the workflow or drop the
+message silently. The core parses instead, and invalid data becomes a recorded entry or a typed failure.
 """
 
 from collections.abc import Awaitable, Sequence
@@ -23,7 +23,7 @@ from waystation.core import Body, Carried, EntryRef, Event, Failure, FailureKind
 _JSON = {"encoding": b"json/plain"}
 _READABLE = (b"json/plain", b"json/protobuf")
 _UNREADABLE = b"waystation/unreadable"
-"""What `waystation.storage.driver` makes of references that lead nowhere."""
+"""Encoding that `waystation.storage.driver` gives to references that are not in the store."""
 
 _REMEDY = "give it the one that the others use (--store)."
 
@@ -31,7 +31,7 @@ MAX_FAILURE_CHARS = 4_096
 MAX_QUERY_BYTES = 1_500_000
 
 HAND_OVER = "waystation.hand_over"
-"""Name of the function, if any, by which the process keeps for its activities what a workflow was given."""
+"""Name of the external function that caches entries for the activities of this process."""
 
 TIMEOUT_KINDS: dict[TimeoutType, FailureKind] = {
     TimeoutType.START_TO_CLOSE: "start_to_close",
@@ -42,14 +42,14 @@ TIMEOUT_KINDS: dict[TimeoutType, FailureKind] = {
 
 
 class ResultElsewhere(Exception):
-    """Fails the workflow task, not the workflow: some worker had it once, so it is a store that is wrong.
+    """A payload is not in this worker's store. Fails the workflow task, not the workflow.
 
-    The server repeats the task until a worker with the right store takes it.
+    The server retries the task until a worker with the right store takes it.
     """
 
 
 def data_of(payload: Payload) -> bytes:
-    """Return the JSON in a payload; an encoding that is not JSON reads as broken JSON."""
+    """Return the JSON in a payload; empty bytes, which do not parse, for other encodings."""
     return payload.data if payload.metadata.get("encoding") in _READABLE else b""
 
 
@@ -57,7 +57,7 @@ def result_of(payload: Payload) -> bytes:
     """Return the JSON of a result.
 
     Raises:
-        ResultElsewhere: It was offloaded, and this worker's store does not hold it.
+        ResultElsewhere: The result is not in this worker's store.
     """
     if payload.metadata.get("encoding") == _UNREADABLE:
         raise ResultElsewhere(f"What another worker recorded is not in this worker's store; {_REMEDY}")
@@ -70,7 +70,7 @@ def all_data(values: Sequence[RawValue]) -> list[bytes]:
 
 
 def is_elsewhere(value: RawValue) -> bool:
-    """Whether an argument was offloaded, and this worker's store does not hold it."""
+    """Whether an argument was offloaded and is not in this worker's store."""
     return value.payload.metadata.get("encoding") == _UNREADABLE
 
 
@@ -78,20 +78,20 @@ def input_data(given: RawValue) -> bytes:
     """Return the JSON of a run's input.
 
     Raises:
-        ResultElsewhere: An earlier run or the parent left it in a store, and this worker's does not hold it.
+        ResultElsewhere: An earlier run or the parent offloaded it, and it is not in this worker's store.
     """
     info = workflow.info()
     return result_of(given.payload) if info.continued_run_id or info.parent else data_of(given.payload)
 
 
 def signal_data(values: Sequence[RawValue], number: int) -> list[bytes] | None:
-    """Return the JSON in the arguments of a run's `number`th signal; None when they are in no store.
+    """Return the JSON in the arguments of a run's `number`th signal; None if they are not in the store.
 
-    Which worker takes a signal, and what its store holds by then, is not in the history, and anybody can send a
-    reference that leads nowhere. So that it was not found is marked there, and holds for all who replay it.
+    Anybody can send a reference that does not exist, and the history does not show whether the worker found it. A patch
+    marker therefore records that the arguments were not found, and every replay follows it.
 
     Raises:
-        ResultElsewhere: Whoever took it found it, and this worker does not.
+        ResultElsewhere: The first worker found the arguments, and this worker does not.
     """
     lacking = any(is_elsewhere(value) for value in values)
     if workflow.unsafe.is_replaying():
@@ -106,16 +106,16 @@ def signal_data(values: Sequence[RawValue], number: int) -> list[bytes] | None:
 
 
 def raw(data: bytes) -> RawValue:
-    """Return JSON as a payload that any Temporal client reads."""
+    """Return JSON as a payload that any Temporal client can read."""
     return RawValue(Payload(metadata=_JSON, data=data))
 
 
 NO_ARGUMENT = raw(b"null")
-"""What stands for an argument that was not given, so that it is our refusal that the sender reads."""
+"""Default for a missing argument, so that the sender receives our refusal instead of a decoding error."""
 
 
 def paged(events: Sequence[Event], start: int) -> list[JsonObject]:
-    """Return the events from index `start` on, as many as fit into one answer."""
+    """Return the events from index `start` on, as many as fit into one query result."""
     page: list[JsonObject] = []
     size = 0
     for event in events[max(start, 0) :]:
@@ -127,10 +127,10 @@ def paged(events: Sequence[Event], start: int) -> list[JsonObject]:
 
 
 def hand_over(ref: EntryRef, body: Body | Carried, size: int) -> None:
-    """Let activities of this process know an entry that came from outside, so that they need not read it back.
+    """Cache an entry for the activities of this process, so that they need not read it from the history.
 
-    Nothing comes back from there, so no workflow depends on it. Only for entries that are the same in every attempt
-    at the workflow task: an update whose workflow task is lost may come again as another one's second.
+    Workflows never read the cache. Only for entries that are the same in every attempt at the workflow task; an update
+    whose task is lost may arrive again with another number.
     """
     keep = workflow.extern_functions().get(HAND_OVER)
     if keep and not workflow.unsafe.is_replaying():
@@ -139,7 +139,7 @@ def hand_over(ref: EntryRef, body: Body | Carried, size: int) -> None:
 
 
 def failure_of(error: ActivityError | ChildWorkflowError) -> Failure:
-    """Return why an activity or a child gave no result."""
+    """Return why an activity or a child workflow failed."""
     cause = error.cause
     match cause:
         case TimeoutError():

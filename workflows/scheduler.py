@@ -1,6 +1,6 @@
-"""What an invocation has in flight: models, tools, called agents, verifications, notifications, flushes of state.
+"""Schedule the work of an invocation: model calls, tools, called agents, verifications, notifications, state flushes.
 
-Each gives exactly one log entry.
+Each of them makes exactly one log entry.
 """
 
 import asyncio
@@ -70,20 +70,20 @@ from waystation.workflows.ports import failure_of, now, raw, result_of
 from waystation.workflows.visibility import Visibility, at_start
 
 MAX_INLINE_ARGS = 4_096
-"""Arguments up to this size, in bytes, are repeated in the activity's input, where people look for them; and so is what
-an approver added. The activity reads what is larger from the log."""
+"""Arguments and confirmations up to this size, in bytes, are repeated in the activity's input, where people look for
+them. The activity reads larger ones from the log."""
 LAST_NOTIFICATIONS_LIMIT = timedelta(seconds=3)
-"""How long an end waits for people to be notified of what caused it."""
+"""How long an ending invocation waits for its last notifications."""
 InFlight: TypeAlias = "asyncio.Task[Body | None]"
 
 
 class LogWriter:
-    """Records entries by the workflow's clock, and counts which of them commands have named."""
+    """Appends entries with the workflow's time, and tracks which of them commands have named."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
         self.fault: Exception | None = None
-        """What failed outside the main loop, which raises it."""
+        """Exception from outside the main loop, which raises it."""
         self._named = log.length
 
     def record(self, ref: EntryRef, body: Body) -> None:
@@ -96,13 +96,13 @@ class LogWriter:
             self.log.advance(now())
 
     def position(self) -> Position:
-        """Return the entries that no command has named yet; the next command must name them."""
+        """Return the position of the log. The next command must name it, so call this once for each command."""
         start, self._named = self._named, self.log.length
         return Position(at=start, new=self.log.refs(start))
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Hand an exception to the main loop, which fails the invocation; elsewhere it would stick or be lost."""
+        """Pass exceptions to the main loop, which fails the invocation; elsewhere they would block it or be lost."""
         try:
             yield
         except Exception as error:  # noqa: BLE001  # the main loop raises it again
@@ -113,17 +113,17 @@ class Scheduler:
     """Schedules activities and child workflows, and records their results."""
 
     def __init__(self, writer: LogWriter, visibility: Visibility, carried_children: dict[str, str]) -> None:
-        """`carried_children` are called agents of earlier runs: ids of the calls, and of the agents' first runs."""
+        """`carried_children` are called agents of earlier runs: function call id and id of the first run."""
         self._writer, self._visibility, self._carried = writer, visibility, carried_children
         self.in_flight: dict[EntryRef, InFlight] = {}
         self.background: dict[EntryRef, InFlight] = {}
-        """Notifications and flushes, which neither an end nor a cancellation stops."""
+        """Notifications and flushes in flight; the end and cancellation do not stop them."""
         self.children: dict[str, str] = {}
-        """Called agents at work that outlive this run: ids of the calls, and of their first runs."""
+        """Called agents at work that outlive this run: function call id and id of the first run."""
         self.arrivals = 0
-        """Results so far; they arrive after the messages of a workflow task."""
+        """Number of results; in a workflow task they arrive after messages."""
         self.stopped: set[EntryRef] = set()
-        """What was cancelled in flight because its agent was stopped."""
+        """Work cancelled in flight because its agent was stopped."""
         self._notified_at = -1
 
     def call_model(self, step: CallModel) -> None:
@@ -148,7 +148,7 @@ class Scheduler:
         self._begin(ref, entry_of(MODEL, ref, params, summary=f"{agent}, {about}"))
 
     def perform(self, calls: Sequence[str]) -> None:
-        """Carry out calls; those in flight stay in flight."""
+        """Run calls that are not in flight yet."""
         for call_id in calls:
             call = self._writer.log.state.calls[call_id]
             if (ref := CallRef(call_id, call.run)) not in self.in_flight:
@@ -160,7 +160,7 @@ class Scheduler:
         return self._begin(ref, _verify(self._writer.log, ref, self._writer.position()))
 
     def notify(self) -> None:
-        """Send the notifications that are due."""
+        """Send due notifications."""
         approvals, calls = self._writer.log.state.approvals, self._writer.log.state.calls
         for due in worth_sending(approvals.due):
             position, call = self._writer.position(), calls[due.function_call_id]
@@ -180,9 +180,9 @@ class Scheduler:
         approvals.due.clear()
 
     async def wait_for_notifications(self) -> bool:
-        """Wait for notifications that began in this very workflow task; return whether that took any time.
+        """Wait for notifications scheduled in this workflow task; return whether there were any.
 
-        The server drops activities that begin together with the end of their workflow.
+        The server drops activities that are scheduled together with the end of their workflow.
         """
         if workflow.info().get_current_history_length() != self._notified_at:
             return False
@@ -210,14 +210,14 @@ class Scheduler:
         await workflow.wait_condition(lambda: not self._in_background(ScopeFlushRef))
 
     def stop(self, activity_ids: Collection[str] | None = None) -> list[InFlight]:
-        """Cancel what is in flight: everything, or what is named."""
+        """Cancel the work in flight: all of it, or these activity ids; return the cancelled tasks."""
         running = [task for ref, task in self.in_flight.items() if activity_ids is None or str(ref) in activity_ids]
         for task in running:
             task.cancel()
         return running
 
     def stop_unwanted(self) -> None:
-        """Cancel what is in flight for agents that were stopped."""
+        """Cancel the work in flight of stopped agents."""
         unwanted = self._writer.log.state.runs.unwanted
         for ref, task in self.in_flight.items():
             if str(ref) in unwanted and ref not in self.stopped:
@@ -253,7 +253,7 @@ class Scheduler:
 
     def _perform(self, call: CallState, ref: CallRef) -> Coroutine[Any, Any, Body]:
         log = self._writer.log
-        # Only an activity's input says how far the log had grown: taking a position for a child would leave a gap.
+        # Child workflows name no position: taking one here would leave a gap.
         if call.call.kind == "agent" and not call.run:
             if run_id := self._carried.get(call.id):
                 self.children[call.id] = run_id
@@ -287,7 +287,7 @@ async def _call_tool(log: Log, call: CallState, ref: CallRef, position: Position
     options = settings().tool
     once = plan.effect == "once"
     attempts = 1 if once else 1 + plan.retries + options.lost_worker_attempts
-    tries = 1 + plan.retries if once else 1  # a call that is never repeated is retried within its one attempt
+    tries = 1 + plan.retries if once else 1  # retries of a `once` call happen inside its single attempt
     timeout = timedelta(seconds=plan.timeout_s) if plan.timeout_s else options.timeout
     heartbeat = timedelta(seconds=plan.heartbeat_timeout_s) if plan.heartbeat_timeout_s else options.heartbeat
     try:
@@ -339,9 +339,8 @@ async def _call_agent(
             id=ids.child_invocation(log.invocation_id, call.id),
             result_type=RawValue,
             cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
-            # Not terminated: the child seals its own open calls and tells its running tools.
-            # The server closes the children of a run that continues as new, too; one that may live to see that has
-            # to be left alone, and is told by the workflow.
+            # Not terminated, so that the child can close its open calls and stop its tools. The server applies this
+            # policy on continue-as-new, too; detached children are abandoned, and the workflow cancels them itself.
             parent_close_policy=ParentClosePolicy.ABANDON if call.call.detached else ParentClosePolicy.REQUEST_CANCEL,
             static_summary=summary.call(call.name, call.args),
             search_attributes=at_start(child) if findable else None,
@@ -357,9 +356,9 @@ async def _call_agent(
 
 
 async def _follow_agent(log: Log, call: CallState, run_id: str, position: Position) -> Body:
-    """Wait for an agent that an earlier run of this invocation called.
+    """Wait for an agent that an earlier run called.
 
-    The server tells only the run that started a child of its end, so an activity polls it.
+    The server reports the end of a child only to the run that started it, so an activity polls the child.
     """
     child_id = ids.child_invocation(log.invocation_id, call.id)
 
@@ -368,7 +367,7 @@ async def _follow_agent(log: Log, call: CallState, run_id: str, position: Positi
             CHILD,
             ChildInput(at=position.at, new=position.new, workflow_id=child_id, run_id=run_id),
             options=settings().stopped_child_outcome if stopping else None,
-            # The server may still hold the first one, which is cancelled, when the other one is scheduled.
+            # A different id, because the cancelled first activity may still exist on the server.
             activity_id=ids.child_watch(call.id, stopping),
             summary=f"waits for {call.name}",
         )
@@ -379,10 +378,10 @@ async def _follow_agent(log: Log, call: CallState, run_id: str, position: Positi
     except ActivityError as error:
         if not isinstance(error.cause, CancelledError):
             return CHILD_OUTCOME.to_entry(ref, failure_of(error))
-    with suppress(ApplicationError):  # it is over already
+    with suppress(ApplicationError):  # it has ended already
         await workflow.get_external_workflow_handle(child_id).cancel()
     try:
-        # It names no entries: what is cancelled before it was scheduled leaves no trace in the history.
+        # Names no entries: if it is cancelled before it is scheduled, the history has no trace of it.
         return CHILD_OUTCOME.to_entry(ref, await outcome(Position(at=log.length, new=()), stopping=True))
     except ActivityError as error:
         return CHILD_OUTCOME.to_entry(ref, failure_of(error))

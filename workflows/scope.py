@@ -1,7 +1,7 @@
-"""The workflow that is a scope: one user's state in one app, or an app's.
+"""The workflow that is a scope: the state of one user in one app, or of one app.
 
-It has nothing to do but to continue as new before its history grows long: the state is the fold of the signals in the
-history, so whoever wants it reads that.
+It only continues as new before its history grows long. The state is the fold of the signals in the history, so readers
+read the history.
 """
 
 from collections.abc import Sequence
@@ -13,22 +13,22 @@ from waystation.core import SCOPE_WORKFLOW, JsonObject, ScopeFold, ScopeSnapshot
 from waystation.workflows.ports import NO_ARGUMENT, all_data, data_of, raw
 
 MAX_SIGNALS = 200
-"""A cold reader reads so many at once: 800 events, 8 ms."""
+"""Signals in one run. A reader without a cache reads them at once: 800 history events, 8 ms."""
 MAX_BYTES = 4_000_000
-"""Of signals, in one run."""
+"""Size of the signals in one run."""
 
 
-# Whoever starts one with several arguments gets a failed workflow, not one that sticks.
+# With several arguments, the workflow fails instead of blocking.
 @workflow.defn(name=SCOPE_WORKFLOW, sandboxed=False, failure_exception_types=[TypeError])
 class AgentScope:
-    """State that outlives a conversation. Signal and query: see the wire contract."""
+    """State that outlives a session. Signal and query: see the wire contract."""
 
-    # It crosses undecoded, since what does not decode would stick the workflow.
+    # Undecoded, because an argument that does not decode would block the workflow.
     @workflow.init
     def __init__(self, given: RawValue = NO_ARGUMENT) -> None:
         prefix = prefix_of(workflow.info().workflow_id)
-        # What a stranger starts a scope with is no state. What a scope carried over is, and a version that cannot read
-        # it must not go on without: the workflow task fails until one comes that can.
+        # Only a continued run has state in its input; anybody can start the first one. If this version cannot read the
+        # state, the workflow task fails until a worker can.
         carried = workflow.info().continued_run_id is not None
         snapshot = ScopeSnapshot.model_validate(decode(data_of(given.payload))) if carried else None
         self._fold = ScopeFold(prefix, snapshot)
@@ -37,7 +37,7 @@ class AgentScope:
 
     @workflow.run
     async def run(self, given: RawValue = NO_ARGUMENT) -> None:
-        """Take signals until it is time to continue as new."""
+        """Wait for signals, then continue as new."""
         await workflow.wait_condition(
             lambda: (
                 self._signals >= MAX_SIGNALS
@@ -49,7 +49,7 @@ class AgentScope:
 
     @workflow.signal(dynamic=True)
     def signalled(self, name: str, values: Sequence[RawValue]) -> None:
-        """Take any signal. What is no delta is counted as refused."""
+        """Apply any signal. Invalid deltas count as refused."""
         data = all_data(values)
         self._signals += 1
         self._bytes += sum(map(len, data))
@@ -62,5 +62,5 @@ class AgentScope:
 
     @workflow.query
     def refused(self) -> list[JsonObject]:
-        """Return what was refused of late, and why."""
+        """Return the latest refused deltas with the reasons."""
         return [refused.model_dump() for refused in self._fold.refused]

@@ -1,7 +1,7 @@
-"""The workflow that is one session: it takes messages, starts an invocation for each, and keeps what they said.
+"""The workflow that is one session: it receives messages, starts an invocation for each, and records their reports.
 
-Its history is the transcript: the input of each invocation it starts, and the report that each gives. What it decides
-stands in `waystation.core.session`.
+Its history is the transcript: the input of each invocation that it starts, and the reports of the invocations. Its
+decisions are made in `waystation.core.session`.
 """
 
 import asyncio
@@ -37,10 +37,10 @@ from waystation.workflows.session_invocations import SessionInvocations
 from waystation.workflows.visibility import SessionVisibility
 
 MAX_SIGNALS = 4_000
-"""After so many signals and updates, counted or not, the session continues in a new run, too."""
+"""Number of signals and updates, valid or not, after which the session continues as new."""
 
 
-# As for AgentInvocation: NondeterminismError stays retryable.
+# As for AgentInvocation, NondeterminismError stays retryable.
 @workflow.defn(
     name=SESSION_WORKFLOW, sandboxed=False, failure_exception_types=[RuntimeError, TypeError, ValueError, LookupError]
 )
@@ -52,9 +52,9 @@ class AgentSession:
         self._messages = 0
         self._signals = 0
         self._early: list[tuple[str, Sequence[bytes] | None]] = []
-        """Signals that came before the input was read."""
+        """Signals that arrived before the input was parsed."""
         self._fault: Exception | None = None
-        """What an early signal failed with."""
+        """Exception from an early signal."""
         self._cut_from = 0
         self._visibility = SessionVisibility()
 
@@ -69,7 +69,7 @@ class AgentSession:
 
     @workflow.run
     async def run(self, params: RawValue) -> RawValue:
-        """Take messages until the session is closed and nothing is open."""
+        """Handle messages until the session is closed and no invocation is open."""
         info = workflow.info()
         try:
             data, continues = input_data(params), info.continued_run_id is not None
@@ -80,7 +80,7 @@ class AgentSession:
         invocations.fault = self._fault
         for name, early in self._early:
             self._take(name, early)
-        for turn in log.open:  # it may have ended between the runs
+        for turn in log.open:  # may have ended between the runs
             invocations.read(turn.n)
         try:
             return await self._loop(log, invocations)
@@ -94,7 +94,7 @@ class AgentSession:
     async def _loop(self, log: SessionLog, invocations: SessionInvocations) -> RawValue:
         while True:
             if not self._cut_due():
-                # One that waited may have ended in the workflow task that brought the message, which comes first.
+                # A waiting invocation may have ended in the same workflow task, after the message.
                 if log.due and log.status == "waiting":
                     await next_workflow_task()
                     await invocations.readings_done()
@@ -102,7 +102,7 @@ class AgentSession:
             self._visibility.publish(log)
             if log.over and invocations.at_rest and workflow.all_handlers_finished():
                 return raw(encode({"status": "closed", "invocations": log.started}))
-            # Between two messages, so that no invocation is at work: one that waits tells when it is over.
+            # Only while no invocation is at work; a waiting one signals its end to the next run.
             invocations.changed = False
             if self._cut_due() and log.current is None and invocations.only_following:
                 await self._continue_as_new(log, invocations)
@@ -112,7 +112,7 @@ class AgentSession:
                 raise invocations.fault
 
     def _cut_due(self) -> bool:
-        """Whether the session should continue in a new run."""
+        """Whether the session should continue as new."""
         started = self._invocations.started
         return started >= self._cut_from and (
             started >= self._log.given.cut_after
@@ -124,11 +124,11 @@ class AgentSession:
         reports = tuple(log.reports)
         kept = await invocations.archive(reports)
         if kept is None:
-            # Tried again then; the history may grow in the meantime.
+            # Try again later; the history can grow in the meantime.
             self._cut_from = invocations.started + log.given.cut_after
             return
         await workflow.wait_condition(workflow.all_handlers_finished)
-        if tuple(log.reports) != reports or not invocations.only_following:  # the archive lacks something already
+        if tuple(log.reports) != reports or not invocations.only_following:  # the archive is outdated
             invocations.changed = True
             return
         workflow.continue_as_new(raw(log.following(kept).encode()))
@@ -137,7 +137,7 @@ class AgentSession:
 
     @workflow.signal(dynamic=True)
     def signalled(self, name: str, values: Sequence[RawValue]) -> None:
-        """Take any signal. What does not count is noted as refused."""
+        """Handle any signal. Signals that do not count are recorded as refused."""
         self._signals += 1
         try:
             data = signal_data(values, self._signals)
@@ -175,7 +175,7 @@ class AgentSession:
             self._invocations.fault = error
 
     def _nudged(self, name: str, data: bytes) -> None:
-        """An invocation says that it waits or is over. Anybody may have said so: its own history decides."""
+        """Read an invocation that signals a wait or its end. Anybody can send the signal; its own history decides."""
         number, at = parse_nudge(data)
         turn = self._log.turns.get(number)
         if turn is None or turn.status not in OPEN_STATUSES:
@@ -194,14 +194,14 @@ class AgentSession:
     def _close(self) -> None:
         if not self._log.closing:
             self._log.closing = True
-            for turn in self._log.open:  # one that was terminated would not tell
+            for turn in self._log.open:  # a terminated one sends no signal
                 if not self._invocations.follows(turn.n):
                     self._invocations.read(turn.n)
         self._invocations.changed = True
 
     @workflow.update(name=SEND, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def send(self, params: RawValue = NO_ARGUMENT) -> JsonObject:
-        """Take a message, and tell at once which invocation it goes to."""
+        """Accept a message; return its invocation at once."""
         if self._begun is None:
             await workflow.wait_condition(lambda: self._begun is not None)
         message = parse_message(result_of(params.payload))
@@ -209,7 +209,7 @@ class AgentSession:
             await next_workflow_task()
             self._invocations.changed = True
         try:
-            self._log.check(message)  # of an update that came with the start, nothing was checked yet
+            self._log.check(message)  # an update that came with the start was not checked yet
         except (SessionRefused, InvalidInput) as error:
             raise typed(error) from None
         self._messages += 1
@@ -226,14 +226,14 @@ class AgentSession:
 
     @workflow.update(name=CLOSE, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def close(self) -> JsonObject:
-        """Take no further message; the session ends when its invocations have."""
+        """Accept no further message; the session ends when its invocations have ended."""
         await workflow.wait_condition(lambda: self._begun is not None)
         self._close()
         return {"status": "closed", "open": len(self._log.open) + len(self._log.queue)}
 
     @workflow.query
     def events(self, start: int = 0) -> JsonObject:
-        """Return events of the transcript from index `start` on, as far as this run has them and one answer holds."""
+        """Return events of this run's transcript from index `start` on, as many as fit into one result."""
         transcript = Transcript(self._log.id)
         transcript.restore(self._log.given.items)
         for number, time, item in self._invocations.transcript:
@@ -253,7 +253,7 @@ class AgentSession:
 
     @workflow.query
     def invocations(self) -> JsonObject:
-        """Return the invocations: all that are open or queued, and the latest of those that are over."""
+        """Return all open and queued invocations and the latest finished ones."""
         log = self._log
         return {
             "started": log.started,

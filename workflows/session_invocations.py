@@ -1,4 +1,4 @@
-"""The invocations of a session: started, followed to their ends, sent further messages, and read where needed."""
+"""Start the invocations of a session, follow them to their end, send them messages, and read their histories."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -39,26 +39,26 @@ R = TypeVar("R", bound=Recorded)
 
 
 class SessionInvocations:
-    """Starts and follows invocations, and applies to the session's log what they did."""
+    """Starts and follows invocations, and applies their reports to the session's log."""
 
     def __init__(self, log: SessionLog) -> None:
         self.log = log
         self.changed = False
-        """Whether something happened that the main loop has not looked at."""
+        """Whether something changed since the main loop last looked."""
         self.fault: Exception | None = None
-        """What failed outside the main loop, which raises it."""
+        """Exception from outside the main loop, which raises it."""
         self.started = 0
-        """How many invocations this run has started."""
+        """Number of invocations that this run started."""
         self.transcript: list[tuple[int, float, InvocationInput | Report]] = []
         """This run's part of the transcript: number of the invocation, time, and its input or a report applied."""
         self._handles: dict[int, ChildWorkflowHandle[Any, Any]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._sent: set[tuple[int, int]] = set()
-        """Messages sent to invocations at work: numbers of invocation and message."""
+        """Joined messages that were sent: numbers of invocation and message."""
         self._locks: dict[int, asyncio.Lock] = {}
-        """Each invocation is read by one reading at a time."""
+        """Serializes the readings of each invocation."""
         self._asked: dict[tuple[int, bool], int] = {}
-        """Readings that signals asked for and have not begun: up to where; by invocation, and whether to its end."""
+        """Readings that signals requested and that have not begun: the entry, by invocation and whether to its end."""
 
     @property
     def at_rest(self) -> bool:
@@ -67,7 +67,7 @@ class SessionInvocations:
 
     @property
     def only_following(self) -> bool:
-        """Whether nothing is in flight but waiting for invocations to end."""
+        """Whether only waits for the ends of invocations are in flight."""
         return len(self._tasks) <= len(self._handles)
 
     def start(self) -> None:
@@ -84,9 +84,9 @@ class SessionInvocations:
         self._begin(self._follow(number, started))
 
     def read(self, number: int, at: int | None = None, *, asked: bool = False) -> None:
-        """Read an invocation's own history: up to where it waits, or to its end.
+        """Read an invocation's own history, up to the entry `at` or to its end.
 
-        `asked` says that a signal asks for it; anybody can send a thousand of those, so readings that have not begun
+        `asked` is true if a signal requested it. Anybody can send many such signals, so readings that have not begun
         are merged.
         """
         key = number, at is None
@@ -102,18 +102,18 @@ class SessionInvocations:
         return number in self._handles
 
     def send_joined(self) -> None:
-        """Send messages to the invocation at work. Those that do not arrive start others when it is over."""
+        """Send joined messages to the invocation at work. Undelivered ones start invocations of their own later."""
         if self.log.current is not None:
             self._send_joined(self.log.current)
 
     async def readings_done(self) -> None:
-        """Wait for the readings in flight; those that signals ask for in the meantime queue behind."""
+        """Wait for the readings in flight, but not for later ones."""
         for lock in [lock for lock in self._locks.values() if lock.locked()]:
             async with lock:
                 pass
 
     async def cancel(self) -> None:
-        """Cancel the open invocations, and wait a while for them to say how they ended."""
+        """Cancel the open invocations, and wait a limited time for their ends."""
         for turn in self.log.open:
             if turn.n not in self._handles:
                 invocation = workflow.get_external_workflow_handle(self.log.invocation_id(turn.n))
@@ -124,7 +124,7 @@ class SessionInvocations:
             await workflow.wait(list(self._tasks), timeout=CANCEL_GRACE_S)
 
     async def archive(self, reports: tuple[str, ...]) -> KeptTranscript | None:
-        """Return the transcript for the next run; None when it cannot be stored."""
+        """Return the transcript for the next run; None if it cannot be stored."""
         return await _call(ARCHIVE_SESSION, SessionArchiveInput(reports=reports), "archive")
 
     def _begin(self, step: Coroutine[Any, Any, None]) -> None:
@@ -151,7 +151,7 @@ class SessionInvocations:
                 raw(started.encode()),
                 id=self.log.invocation_id(number),
                 result_type=RawValue,
-                # No policy that asks to cancel: continuing as new counts as closing. The session cancels them itself.
+                # The server applies this policy on continue-as-new, too, so the session cancels invocations itself.
                 parent_close_policy=ParentClosePolicy.ABANDON,
                 static_summary=summary.clip(f"{started.agent}: {text}"),
                 search_attributes=at_start(started) if self.log.attributes else None,
@@ -178,9 +178,9 @@ class SessionInvocations:
         self.transcript.append((number, now(), report))
 
     async def _read(self, number: int, at: int | None, status: TurnStatus | None = None) -> None:
-        """Read an invocation's own history, and apply what the session does not know of it.
+        """Read an invocation's own history, and apply its new entries.
 
-        `at` is where it says that it waits; `status` how it is known to have ended, for when it cannot be read.
+        `at` is the entry at which it reported a wait; `status` is its known end, in case it cannot be read.
         """
         async with self._lock(number):
             at = max(self._asked.pop((number, at is None), 0), at or 0) or None
@@ -210,7 +210,7 @@ class SessionInvocations:
 
 
 async def _call(activity: EngineActivity[R], params: Recorded, about: str) -> R | None:
-    """Return the activity's result; None when it failed for good."""
+    """Return the activity's result; None if it failed."""
     try:
         data = await execute_engine_activity(activity, params, summary=about)
     except ActivityError as error:

@@ -1,4 +1,4 @@
-"""What can be seen of a running invocation or session without a worker: search attributes, memo, Web UI details."""
+"""Visibility of invocations and sessions without a worker: search attributes, memo, and details in the Web UI."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -35,16 +35,16 @@ PENDING = SearchAttributeKey.for_keyword_list(SEARCH_PENDING)
 
 
 def at_start(started: InvocationInput) -> TypedSearchAttributes:
-    """Return the search attributes with which a called agent, or the invocation of a session, is started."""
+    """Return the search attributes for the start of a child invocation."""
     return TypedSearchAttributes(_pairs(found_at_start(started)))
 
 
 class Visibility:
-    """Publishes what changed about an invocation, and only that: each change is an event or two of history."""
+    """Publishes the pending calls and the status of an invocation, only when they change, to save history events."""
 
     def __init__(self, carried: Carried | None = None) -> None:
         self.registered = workflow.info().typed_search_attributes.get(AGENT) is not None
-        """Whether the search attributes exist; an upsert of others would stick the workflow for ever."""
+        """Whether the search attributes are registered; upserting unregistered ones blocks the workflow."""
         self._identified = self.registered
         self.published: tuple[JsonObject, ...] = ()
         """The pending calls in the memo."""
@@ -52,7 +52,7 @@ class Visibility:
             self.registered, self.published = carried.search_attributes, carried.posted
 
     def memo(self, started: InvocationInput) -> JsonObject:
-        """Return the memo as it is, for the run that continues this one."""
+        """Return the current memo for the next run."""
         lineage = {MEMO_FORK: started.fork.memo()} if started.fork else {}
         return {MEMO_PENDING: list(self.published) or None, **lineage}
 
@@ -61,8 +61,8 @@ class Visibility:
         pending = state.pending()[:MAX_MEMO_CALLS]
         before, self.published = self.published, tuple(map(_for_memo, pending))
         if self.published != before:
-            # Once the attribute says that nothing waits, wiping the memo too would only cost an event, and a tenth of
-            # the time from an approval to its result.
+            # With search attributes, an empty memo adds no information, and the upsert would cost a history event and
+            # a tenth of the time from an approval to its result.
             if self.published or not self.registered:
                 workflow.upsert_memo({MEMO_PENDING: list(self.published) or None})
             workflow.set_current_details(summary.waiting(pending))
@@ -118,7 +118,7 @@ def _ids(published: tuple[JsonObject, ...]) -> list[str]:
 
 
 def _for_memo(call: PendingCall) -> JsonObject:
-    """Return a pending call for the memo, large parts replaced by their size."""
+    """Return a pending call for the memo, with large values replaced by their size."""
     fields = call.model_dump(mode="json", exclude_none=True)
     for name in ("args", "interim", "payload", "response_schema"):
         size = len(encode(fields.get(name)))
