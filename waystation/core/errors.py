@@ -1,54 +1,54 @@
-"""Every error Waystation raises, drawn once.
+"""All errors that Waystation raises.
 
     WaystationError
-    ├── AuthoringError            someone wrote an agent or a tool wrongly; found before anything runs
+    ├── AuthoringError            an agent or a tool is declared wrongly; found before anything runs
     │   ├── InvalidAgent
     │   ├── NoAgents
     │   ├── InvalidTool
     │   ├── ToolNameTaken
     │   └── AgentNameTaken
-    ├── InvocationError           an invocation fails with it; the class's name is the ApplicationError's type
+    ├── InvocationError           an invocation failed; the class name is the ApplicationError's type
     │   ├── UnknownAgent
     │   ├── InvalidInput
     │   ├── ModelFailed
     │   ├── ModelUnavailable
     │   └── EngineFault
-    ├── AnswerRefused             an answer did not count; the class's name is the update failure's type
+    ├── AnswerRefused             an answer did not count; the class name is the update failure's type
     │   ├── UnknownCall
     │   ├── AlreadyAnswered
     │   ├── Expired
     │   ├── NotAllowed
     │   ├── DigestMismatch
     │   └── InvalidAnswer
-    ├── SessionRefused            a session did not take a message; the class's name is the update failure's type
+    ├── SessionRefused            a session refused a message; the class name is the update failure's type
     │   ├── SessionBusy
     │   ├── QueueFull
     │   ├── SessionClosed
-    │   ├── SessionExists         found by the client
-    │   └── UnknownSession        found by the client
-    ├── AnswerUnconfirmed         nobody knows yet whether an answer counts
-    │   └── MessageUnconfirmed    … or whether a session took a message
-    ├── AuthorizationFailed       a login gave no credential, or its token cannot be renewed
+    │   ├── SessionExists         raised by the client
+    │   └── UnknownSession        raised by the client
+    ├── AnswerUnconfirmed         no worker has confirmed an answer yet
+    │   └── MessageUnconfirmed    … or a message to a session
+    ├── AuthorizationFailed       a login failed, or its token cannot be renewed
     ├── CredentialStoreError      the credential store cannot be read or written
     ├── InvalidConfiguration      a configuration file cannot be used
-    ├── IdentityUnavailable       who somebody is cannot be found out now; worth another attempt
-    ├── ModelError                raised by model adapters, read by the model activity
+    ├── IdentityUnavailable       the identity provider is not available; try again
+    ├── ModelError                raised by model adapters, handled by the model activity
     │   ├── ModelRefused          final
-    │   └── ModelOverloaded       worth another attempt
+    │   └── ModelOverloaded       retried
     ├── NotJson                   a value cannot be recorded
     │   ├── StateRefused          … in state (tools.state)
     │   └── TooLarge              … because of its size (tools.outcome)
-    ├── InputValidationError      a value handed in has a form that cannot be taken; ADK's name
+    ├── InputValidationError      an argument is invalid; ADK's name
     ├── NotAwaited                a coroutine of the context was used without `await` (tools.awaited)
-    ├── StoreFailed               artifacts, memories or large payloads are not reached
-    ├── ScopeNameTooLong          the names of an app and a user do not fit into the id of their state
-    ├── ScopesNotRead             code read a `user:` or `app:` key of which nobody knew that it would
-    ├── ForeignHistory            a history is not one of ours, or cannot be read
-    ├── NoSuchEvent               an invocation has no event of that number, or the recording does not go back to it
-    ├── NoPrompt                  at some moment no model was asked, nor would one have been
-    └── NotReplayable             recorded and present code disagree
+    ├── StoreFailed               artifacts, memories or large payloads are not available
+    ├── ScopeNameTooLong          app and user id are too long for the id of their state
+    ├── ScopesNotRead             `user:` or `app:` state was read but not loaded for the invocation
+    ├── ForeignHistory            a history is not Waystation's, or cannot be read
+    ├── NoSuchEvent               a recording has no event of that number
+    ├── NoPrompt                  no model was called, or would be called next, at that point
+    └── NotReplayable             the current code does not reproduce a history
 
-Messages of InvocationError end up in histories and logs: they are short and carry no content of the conversation.
+Messages of InvocationError are recorded and logged: they are short and repeat no content of the conversation.
 """
 
 from collections.abc import Iterable
@@ -59,11 +59,11 @@ class WaystationError(Exception):
 
 
 class AuthoringError(WaystationError):
-    """An agent or a tool is declared wrongly; the message says where and how to mend it."""
+    """An agent or a tool is declared wrongly; the message names the place and the remedy."""
 
 
 class InvalidAgent(AuthoringError):
-    """An agent's declaration cannot be carried out."""
+    """An agent's declaration is invalid."""
 
     def __init__(self, agent: str, problem: str) -> None:
         self.agent, self.problem = agent, problem
@@ -103,11 +103,11 @@ class AgentNameTaken(AuthoringError):
 
 
 class InvocationError(WaystationError):
-    """An invocation cannot go on."""
+    """An invocation failed."""
 
 
 class UnknownAgent(InvocationError):
-    """No agent of that name is served by the worker that looked for it."""
+    """The worker serves no agent of that name."""
 
     def __init__(self, agent: str, known: Iterable[str]) -> None:
         self.agent, self.known = agent, tuple(sorted(known))
@@ -115,11 +115,11 @@ class UnknownAgent(InvocationError):
 
 
 class InvalidInput(InvocationError):
-    """The input with which an invocation was started cannot be used."""
+    """The input of an invocation, a session or a message is invalid."""
 
 
 class ModelFailed(InvocationError):
-    """The model refused the request for good; another attempt would get the same answer."""
+    """The model rejected the request; another attempt would get the same result."""
 
 
 class ModelUnavailable(InvocationError):
@@ -127,19 +127,19 @@ class ModelUnavailable(InvocationError):
 
 
 class EngineFault(InvocationError):
-    """A fault of Waystation itself. The invocation fails instead of being stuck."""
+    """An internal error of Waystation. The invocation fails instead of blocking."""
 
 
 class AnswerRefused(WaystationError):
-    """An answer does not count. Nothing changed."""
+    """An answer was refused. Nothing changed."""
 
 
 class UnknownCall(AnswerRefused):
-    """No call of that id waits or ever waited in this invocation."""
+    """The invocation has no pending call of that id and never had one."""
 
 
 class AlreadyAnswered(AnswerRefused):
-    """The call has its answer; the first one recorded stands."""
+    """The call was answered before; the first recorded answer counts."""
 
 
 class Expired(AnswerRefused):
@@ -147,11 +147,11 @@ class Expired(AnswerRefused):
 
 
 class NotAllowed(AnswerRefused):
-    """Who answered may not answer this call."""
+    """The sender is not allowed to give this answer."""
 
 
 class DigestMismatch(AnswerRefused):
-    """The answer was given for other arguments than the call has."""
+    """The answer was given for other arguments than the call's."""
 
 
 class InvalidAnswer(AnswerRefused):
@@ -159,11 +159,11 @@ class InvalidAnswer(AnswerRefused):
 
 
 class SessionRefused(WaystationError):
-    """A session did not take what it was sent. Nothing changed."""
+    """A session refused a message. Nothing changed."""
 
 
 class SessionBusy(SessionRefused):
-    """The session works on another message, and this one was not to wait."""
+    """The session is busy with another message, and this one asked not to queue."""
 
 
 class QueueFull(SessionRefused):
@@ -171,55 +171,55 @@ class QueueFull(SessionRefused):
 
 
 class SessionClosed(SessionRefused):
-    """The session takes no further message."""
+    """The session is closed."""
 
 
 class SessionExists(SessionRefused):
-    """A session that was to be created is there already."""
+    """A session with this id exists already."""
 
 
 class UnknownSession(SessionRefused):
-    """There is no such session."""
+    """No session has this id."""
 
 
 class AnswerUnconfirmed(WaystationError):
-    """No worker took the answer in time. It is not lost: it may be applied when one does."""
+    """No worker confirmed the answer in time. It may still be applied later."""
 
     def __init__(self, invocation: str, function_call_id: str) -> None:
         self.invocation, self.function_call_id = invocation, function_call_id
         super().__init__(
             f"No worker confirmed the answer to call {function_call_id!r} of {invocation!r}. It may still be applied: "
-            "look at what waits before you answer again."
+            "list the pending calls before you answer again."
         )
 
 
 class MessageUnconfirmed(AnswerUnconfirmed):
-    """No worker took what a session was sent in time. It may have been lost, or be taken when one does."""
+    """No worker confirmed the message in time. It may be lost, or still be accepted later."""
 
     def __init__(self, session: str) -> None:
         self.session = session
         WaystationError.__init__(
             self,
-            f"No worker confirmed in time what the session {session!r} was sent. Start one, and send it again: with "
-            "the same `message_id` it counts once.",
+            f"No worker confirmed the message to session {session!r} in time. Start a worker and send the message "
+            "again: with the same `message_id` it counts once.",
         )
 
 
 class AuthorizationFailed(WaystationError):
-    """A login gave no credential, or a token cannot be renewed. The message holds no secret, nor a provider's text."""
+    """A login failed, or a token cannot be renewed. The message contains no secret and no text of the provider."""
 
     def __init__(self, message: str, *, revoked: bool = False) -> None:
         self.revoked = revoked
-        """Whether only a new login helps."""
+        """Whether a new login is required."""
         super().__init__(message)
 
 
 class CredentialStoreError(WaystationError):
-    """The credential store cannot be read or written; the message says what to change."""
+    """The credential store cannot be read or written; the message names the remedy."""
 
 
 class InvalidConfiguration(WaystationError):
-    """A configuration file cannot be used. The message holds nothing secret."""
+    """A configuration file is invalid. The message contains no secrets."""
 
     def __init__(self, file: object, key: str, problem: str) -> None:
         self.file, self.key, self.problem = str(file), key, problem
@@ -227,15 +227,15 @@ class InvalidConfiguration(WaystationError):
 
 
 class IdentityUnavailable(WaystationError):
-    """An identity provider cannot be asked now who somebody is; another attempt may succeed."""
+    """The identity provider is not available; another attempt may succeed."""
 
 
 class ModelError(WaystationError):
-    """A model did not give a reply."""
+    """A model call failed."""
 
 
 class ModelRefused(ModelError):
-    """The model's service rejected the request; the same request would be rejected again."""
+    """The model service rejected the request; it would reject the same request again."""
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         self.status = status
@@ -243,7 +243,7 @@ class ModelRefused(ModelError):
 
 
 class ModelOverloaded(ModelError):
-    """The model's service is overloaded, broken or out of reach; another attempt may succeed."""
+    """The model service is overloaded, failing or unreachable; another attempt may succeed."""
 
     def __init__(self, message: str, *, status: int | None = None, retry_after_s: float | None = None) -> None:
         self.status, self.retry_after_s = status, retry_after_s
@@ -251,7 +251,7 @@ class ModelOverloaded(ModelError):
 
 
 class NotJson(WaystationError):
-    """A value has no faithful JSON form."""
+    """A value cannot be represented as JSON without loss."""
 
     def __init__(self, path: str, found: str, remedy: str) -> None:
         self.path, self.found, self.remedy = path, found, remedy
@@ -259,11 +259,11 @@ class NotJson(WaystationError):
 
 
 class InputValidationError(WaystationError, ValueError):
-    """A value handed in has a form that cannot be taken."""
+    """An argument is invalid."""
 
 
 class StoreFailed(WaystationError):
-    """The place where artifacts, memories or large payloads are kept did not do what was asked of it."""
+    """A store of artifacts, memories or large payloads failed."""
 
     def __init__(self, place: str, problem: str) -> None:
         self.place, self.problem = place, problem
@@ -271,18 +271,18 @@ class StoreFailed(WaystationError):
 
 
 class ScopeNameTooLong(WaystationError):
-    """The names of an app and a user do not fit into the id under which their state is kept."""
+    """App name and user id are too long for the workflow id of their state."""
 
     def __init__(self, scope_id: str, limit: int) -> None:
         self.size, self.limit = len(scope_id), limit
         super().__init__(
-            f"The state `{scope_id[:60]}…` cannot be kept: app and user, percent-quoted, make an id of {self.size} "
-            f"bytes, and at most {limit} are allowed; use shorter names."
+            f"The id `{scope_id[:60]}…` of this state, made of the percent-quoted app and user, has {self.size} bytes; "
+            f"at most {limit} are allowed. Use shorter names."
         )
 
 
 class ScopesNotRead(WaystationError):
-    """Code read a `user:` or `app:` key, but nothing in its source had told that it would, so none were read."""
+    """Code read a `user:` or `app:` key, but the invocation had not loaded such state."""
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -297,16 +297,16 @@ class ForeignHistory(WaystationError):
 
 
 class NoSuchEvent(WaystationError):
-    """A recording does not hold an event; they are numbered from 1, and 0 is before the first."""
+    """A recording has no event of this number. Events count from 1; 0 is the state before the first."""
 
     def __init__(self, source: str, number: int, first: int, last: int) -> None:
         self.number, self.first, self.last = number, first, last
-        super().__init__(f"{source!r} has no event {number}: what is recorded there goes from {first} to {last}.")
+        super().__init__(f"{source!r} has no event {number}. The recording has events {first} to {last}.")
 
 
 class NoPrompt(WaystationError):
-    """At a moment of a recording no model was asked, nor would one have been next."""
+    """At this point of a recording, no model was called or would be called next."""
 
 
 class NotReplayable(WaystationError):
-    """The present code would not do what a history recorded."""
+    """The current code does not reproduce a history."""
