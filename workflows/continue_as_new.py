@@ -111,7 +111,7 @@ class ContinueAsNew:
 
     @property
     def _since(self) -> int:
-        return sum(each.entries for each in self._segments)
+        return sum(segment.entries for segment in self._segments)
 
     async def _archive(self, position: Position, urgency: float) -> None:
         """Archive the log; after a failure it is tried again later."""

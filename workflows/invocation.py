@@ -148,10 +148,10 @@ def _link(log: Log) -> SessionLink | None:
     return started.session if started and not started.fork else None
 
 
-def _tell(link: SessionLink, name: str, given: JsonObject) -> Coroutine[Any, Any, None]:
+def _tell(link: SessionLink, name: str, content: JsonObject) -> Coroutine[Any, Any, None]:
     # To the latest run of the session.
     session = workflow.get_external_workflow_handle(link.id)
-    return unless_closed(session.signal(name, raw(encode(given))), "session.gone")
+    return unless_closed(session.signal(name, raw(encode(content))), "session.gone")
 
 
 # Not Exception: that would include NondeterminismError, which has to stay retryable so that a rollback heals it.
@@ -169,8 +169,8 @@ class AgentInvocation:
         carried: Carried | None = None
         self._log = Log(info.workflow_id)
         # Input that is not in this store fails in `run`; an error here would leave tasks running.
-        if info.continued_run_id and not is_elsewhere(params) and (given := carried_in([data_of(params.payload)])):
-            started, carried = given
+        if info.continued_run_id and not is_elsewhere(params) and (previous := carried_in([data_of(params.payload)])):
+            started, carried = previous
             self._log = carried.snapshot.restored(info.workflow_id, started)
         self._carried = carried
         self._writer = LogWriter(self._log)

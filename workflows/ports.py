@@ -74,14 +74,14 @@ def is_elsewhere(value: RawValue) -> bool:
     return value.payload.metadata.get("encoding") == _UNREADABLE
 
 
-def input_data(given: RawValue) -> bytes:
+def input_data(params: RawValue) -> bytes:
     """Return the JSON of a run's input.
 
     Raises:
         ResultElsewhere: An earlier run or the parent offloaded it, and it is not in this worker's store.
     """
     info = workflow.info()
-    return result_of(given.payload) if info.continued_run_id or info.parent else data_of(given.payload)
+    return result_of(params.payload) if info.continued_run_id or info.parent else data_of(params.payload)
 
 
 def signal_data(values: Sequence[RawValue], number: int) -> list[bytes] | None:
@@ -132,10 +132,10 @@ def hand_over(ref: EntryRef, body: Body | Carried, size: int) -> None:
     Workflows never read the cache. Only for entries that are the same in every attempt at the workflow task; an update
     whose task is lost may arrive again with another number.
     """
-    keep = workflow.extern_functions().get(HAND_OVER)
-    if keep and not workflow.unsafe.is_replaying():
+    cache = workflow.extern_functions().get(HAND_OVER)
+    if cache and not workflow.unsafe.is_replaying():
         info = workflow.info()
-        keep(info.workflow_id, info.run_id, ref, body, size)
+        cache(info.workflow_id, info.run_id, ref, body, size)
 
 
 def failure_of(error: ActivityError | ChildWorkflowError) -> Failure:

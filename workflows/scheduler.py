@@ -392,10 +392,10 @@ async def _verify(log: Log, ref: VerificationRef, position: Position) -> Body:
     answer = log.state.approvals.submitted[message]
     call_id = ids.requesting_call(answer.function_call_id)
     params = ReviewInput(ref=message, call=call_id, root=log.state.root, at=position.at, new=position.new)
-    found = await entry_of(VERIFY, ref, params, summary=f"looks into: {answer.action} {call_id}")
-    assert isinstance(found, AnswerReviewed)
+    result = await entry_of(VERIFY, ref, params, summary=f"looks into: {answer.action} {call_id}")
+    assert isinstance(result, AnswerReviewed)
     log.advance(now())
-    return decision.judge(log, message, found.review, now())
+    return decision.judge(log, message, result.review, now())
 
 
 def _in_force(log: Log) -> tuple[StandingApproval, ...]:

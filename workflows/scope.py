@@ -25,18 +25,18 @@ class AgentScope:
 
     # Undecoded, because an argument that does not decode would block the workflow.
     @workflow.init
-    def __init__(self, given: RawValue = NO_ARGUMENT) -> None:
+    def __init__(self, params: RawValue = NO_ARGUMENT) -> None:
         prefix = prefix_of(workflow.info().workflow_id)
         # Only a continued run has state in its input; anybody can start the first one. If this version cannot read the
         # state, the workflow task fails until a worker can.
         carried = workflow.info().continued_run_id is not None
-        snapshot = ScopeSnapshot.model_validate(decode(data_of(given.payload))) if carried else None
+        snapshot = ScopeSnapshot.model_validate(decode(data_of(params.payload))) if carried else None
         self._fold = ScopeFold(prefix, snapshot)
         self._signals = 0
         self._bytes = 0
 
     @workflow.run
-    async def run(self, given: RawValue = NO_ARGUMENT) -> None:
+    async def run(self, params: RawValue = NO_ARGUMENT) -> None:
         """Wait for signals, then continue as new."""
         await workflow.wait_condition(
             lambda: (

@@ -122,8 +122,8 @@ class AgentSession:
 
     async def _continue_as_new(self, log: SessionLog, invocations: SessionInvocations) -> None:
         reports = tuple(log.reports)
-        kept = await invocations.archive(reports)
-        if kept is None:
+        transcript = await invocations.archive(reports)
+        if transcript is None:
             # Try again later; the history can grow in the meantime.
             self._cut_from = invocations.started + log.given.cut_after
             return
@@ -131,7 +131,7 @@ class AgentSession:
         if tuple(log.reports) != reports or not invocations.only_following:  # the archive is outdated
             invocations.changed = True
             return
-        workflow.continue_as_new(raw(log.following(kept).encode()))
+        workflow.continue_as_new(raw(log.following(transcript).encode()))
 
     # Messages from outside.
 
@@ -157,16 +157,16 @@ class AgentSession:
         try:
             if data is None:
                 raise InvalidInput(NOT_FOUND.message)
-            one = data[0] if len(data) == 1 else b""
+            argument = data[0] if len(data) == 1 else b""
             match name:
                 case "send":
-                    message = parse_message(one)
+                    message = parse_message(argument)
                     self._log.check(message)
                     self._accept(message)
                 case "close":
                     self._close()
                 case "parked" | "child_ended":
-                    self._nudged(name, one)
+                    self._nudged(name, argument)
                 case _:
                     raise InvalidInput(f"No signal is named {name[:100]!r}; messages go to {SEND!r}.")
         except (SessionRefused, InvalidInput) as error:

@@ -187,13 +187,15 @@ class SessionInvocations:
             turn = self.log.turns.get(number)
             if turn is None or turn.status not in OPEN_STATUSES or (at is not None and at <= turn.known):
                 return
-            found = await _call(COLLECT, CollectInput(number=number, since=turn.known, at=at), f"invocation {number}")
-            if found and found.report and self.log.takes(number, found.report):
-                self._apply(number, found.report, found.at)
-            if found and found.status == "waiting":
+            collected = await _call(
+                COLLECT, CollectInput(number=number, since=turn.known, at=at), f"invocation {number}"
+            )
+            if collected and collected.report and self.log.takes(number, collected.report):
+                self._apply(number, collected.report, collected.at)
+            if collected and collected.status == "waiting":
                 self.log.park(number)
-            elif found and found.status != "running":
-                self.log.end(number, found.status, found.next_agent)
+            elif collected and collected.status != "running":
+                self.log.end(number, collected.status, collected.next_agent)
             elif status:
                 self.log.end(number, status)
 

@@ -183,11 +183,11 @@ def granted(response: Mapping[str, object] | None, budget: Budget, exhausted: It
     Raises:
         ValueError: The response is not a valid grant.
     """
-    given: JsonObject = dict(response) if response else {limit: budget.limits()[limit] for limit in exhausted}
-    if unknown := sorted(given.keys() - Grant.model_fields.keys()):
+    amounts: JsonObject = dict(response) if response else {limit: budget.limits()[limit] for limit in exhausted}
+    if unknown := sorted(amounts.keys() - Grant.model_fields.keys()):
         raise ValueError(f"{', '.join(map(repr, unknown))}: no such limit; there are {', '.join(Grant.model_fields)}")
     try:
-        grant = Grant.model_validate(given)
+        grant = Grant.model_validate(amounts)
     except ValidationError as error:
         raise ValueError(faults(error)) from None
     if grant == NOTHING:

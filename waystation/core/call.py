@@ -127,8 +127,8 @@ class CallState:
         """Digest of what an approver approves: arguments, tool parameters and policy."""
         if self.known_digest is not None:
             return self.known_digest
-        shown = self.args if self.shown is None else self.shown
-        return call_digest(self.agent, self.name, shown, declared=self.declared, policy=self.policy)
+        args = self.args if self.shown is None else self.shown
+        return call_digest(self.agent, self.name, args, declared=self.declared, policy=self.policy)
 
     @property
     def policy(self) -> ApprovalPolicy | None:

@@ -44,14 +44,16 @@ def mistakes(error: ValidationError, known: Iterable[str] = ()) -> str:
     `known` are the names of valid fields, for suggestions. If the type hides its input in errors, as credentials do,
     the message names only the type of the value.
     """
-    shown = reprlib.repr if "input_value=" in str(error) else a
+    format_value = reprlib.repr if "input_value=" in str(error) else a
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for problem in error.errors(include_url=False):
         groups.setdefault(str(problem["loc"][0]) if problem["loc"] else "", []).append(problem)
-    return "; ".join(text for group in groups.values() for text in _told(group, known, shown))
+    return "; ".join(text for group in groups.values() for text in _told(group, known, format_value))
 
 
-def _told(group: Sequence[Mapping[str, Any]], known: Iterable[str], shown: Callable[[object], str]) -> Iterator[str]:
+def _told(
+    group: Sequence[Mapping[str, Any]], known: Iterable[str], format_value: Callable[[object], str]
+) -> Iterator[str]:
     """Yield the messages for one field. Every branch of a union reports errors; the deepest ones matched best."""
     depth = max(len(problem["loc"]) for problem in group)
     places: dict[str, list[Mapping[str, Any]]] = {}
@@ -71,10 +73,10 @@ def _told(group: Sequence[Mapping[str, Any]], known: Iterable[str], shown: Calla
             near = difflib.get_close_matches(name, list(known), n=1)
             yield f"there is no field `{name}`{f'; did you mean `{near[0]}`?' if near else ''}"
         elif uses:
-            yield f"{f'`{name}` is' if name else 'it is'} {shown(first['input'])}; use {' or '.join(uses)}"
+            yield f"{f'`{name}` is' if name else 'it is'} {format_value(first['input'])}; use {' or '.join(uses)}"
         else:
             text = first["msg"].removeprefix("Value error, ")
-            yield f"`{name}` is {shown(first['input'])}: {text}" if name else text
+            yield f"`{name}` is {format_value(first['input'])}: {text}" if name else text
 
 
 def _path(location: Sequence[int | str]) -> list[str]:

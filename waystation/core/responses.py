@@ -123,7 +123,7 @@ def of_child(call: CallState, result: InvocationResult) -> ToolOutcome:
     text = "\n".join(texts_of(result.content)) if result.content else result.text
     if not text and result.status == "stopped":
         text = result.reason or ""
-    shown = json.dumps(result.output, ensure_ascii=False) if result.output is not None else text
+    visible = json.dumps(result.output, ensure_ascii=False) if result.output is not None else text
     return ToolOutcome(
         function_call_id=call.id,
         response=result.output if result.output is not None else {"result": text},
@@ -133,7 +133,7 @@ def of_child(call: CallState, result: InvocationResult) -> ToolOutcome:
             artifact_delta=result.artifact_delta,
             skip_summarization=True if call.call.skip_summarization else None,
         ),
-        beside=({"text": shown},) if call.call.skip_summarization and shown else (),
+        beside=({"text": visible},) if call.call.skip_summarization and visible else (),
     )
 
 

@@ -122,14 +122,14 @@ class ScopeFold:
     """The state of one scope: the fold of its deltas."""
 
     def __init__(self, prefix: str, snapshot: ScopeSnapshot | None = None) -> None:
-        given = snapshot or ScopeSnapshot()
+        initial = snapshot or ScopeSnapshot()
         self.prefix = prefix
-        self.state: JsonObject = given.state
+        self.state: JsonObject = initial.state
         """Replaced, never modified, so readers may keep a reference."""
-        self.refused = list(given.refused)
-        self.refusals = given.refusals
+        self.refused = list(initial.refused)
+        self.refusals = initial.refusals
         """Number of refused deltas and invalid signals."""
-        self._heard = dict(given.heard)
+        self._heard = dict(initial.heard)
 
     def snapshot(self) -> ScopeSnapshot:
         """Return the state from which another fold can continue."""

@@ -103,10 +103,10 @@ def _secret_paths(value: Any, path: str, *, named: bool) -> Iterable[str]:
 
 def masked(value: Any, secrets: Iterable[str]) -> Any:
     """Return a JSON value with all `secrets` masked in texts and keys."""
-    wanted = sorted({text for text in secrets if len(text) >= MIN_MASKED_CHARS}, key=len, reverse=True)
-    if not wanted:
+    maskable = sorted({text for text in secrets if len(text) >= MIN_MASKED_CHARS}, key=len, reverse=True)
+    if not maskable:
         return value
-    return _masked(value, re.compile("|".join(map(re.escape, wanted))))
+    return _masked(value, re.compile("|".join(map(re.escape, maskable))))
 
 
 def _masked(value: Any, pattern: re.Pattern[str]) -> Any:

@@ -143,21 +143,21 @@ def parse_session(data: bytes, workflow_id: str, *, continues: bool) -> SessionI
         InvalidInput: The input is invalid, or the workflow has the id of another session.
     """
     what = f"The input of {SESSION_WORKFLOW}"
-    given = parse(SessionInput, data, InvalidInput, what=what, send="with `agent` and `session_id`")
+    session_input = parse(SessionInput, data, InvalidInput, what=what, send="with `agent` and `session_id`")
     try:
-        expected = ids.session(given.app, given.user_id, given.session_id)
+        expected = ids.session(session_input.app, session_input.user_id, session_input.session_id)
     except ValueError as error:
         raise InvalidInput(f"{what} cannot be used: {str(error)[:300]}") from None
     if workflow_id != expected:
         raise InvalidInput(f"The session of this app, user and name has the workflow id {expected[:200]!r}.")
-    if len(encode(given.state)) > MAX_STATE_BYTES:
+    if len(encode(session_input.state)) > MAX_STATE_BYTES:
         raise InvalidInput(f"The state of a session may have {MAX_STATE_BYTES} bytes; this one has more.")
-    return given if continues else as_started(given)
+    return session_input if continues else as_started(session_input)
 
 
-def as_started(given: SessionInput) -> SessionInput:
+def as_started(session_input: SessionInput) -> SessionInput:
     """Return the input of a first run: without the fields that only an earlier run may set, but anybody can send."""
-    return given.model_copy(update={"carried": None, "segments": (), "items": ()})
+    return session_input.model_copy(update={"carried": None, "segments": (), "items": ()})
 
 
 def check_message_size(data: bytes) -> None:
@@ -180,10 +180,10 @@ def parse_message(data: bytes) -> SessionMessage:
         InvalidInput: It is not a valid message.
     """
     check_message_size(data)
-    given = parse(SessionMessage, data, InvalidInput, what="The message", send="with `message`")
-    if problem := message_problem(given.message):
+    message = parse(SessionMessage, data, InvalidInput, what="The message", send="with `message`")
+    if problem := message_problem(message.message):
         raise InvalidInput(f"The message is invalid: {problem}")
-    return given
+    return message
 
 
 def parse_nudge(data: bytes) -> tuple[int, int | None]:
@@ -193,8 +193,8 @@ def parse_nudge(data: bytes) -> tuple[int, int | None]:
         InvalidInput: It is not such a signal.
     """
     try:
-        given = decode(data)
-        number, at = given["invocation"], given.get("at")
+        nudge = decode(data)
+        number, at = nudge["invocation"], nudge.get("at")
     except (ValueError, TypeError, KeyError, AttributeError):
         number = at = None
     if not isinstance(number, int) or not (at is None or isinstance(at, int)):
@@ -213,19 +213,19 @@ MAX_REFUSED = 20
 class SessionLog:
     """The state of a session and its decisions."""
 
-    def __init__(self, workflow_id: str, given: SessionInput) -> None:
-        kept = given.carried or KeptSession(state=given.state)
+    def __init__(self, workflow_id: str, session_input: SessionInput) -> None:
+        carried = session_input.carried or KeptSession(state=session_input.state)
         self.id = workflow_id
-        self.given = given
-        self.state: JsonObject = dict(kept.state)
-        self.next_agent = kept.next_agent
-        self.turns = {turn.n: turn for turn in kept.turns}
-        self.queue = list(kept.queue)
-        self.message_ids = dict(kept.message_ids)
-        self.started, self.numbered, self.refused = kept.started, kept.numbered, kept.refused
-        self.closing = kept.closing
-        self.attributes = kept.attributes
-        self.standing = kept.standing
+        self.given = session_input
+        self.state: JsonObject = dict(carried.state)
+        self.next_agent = carried.next_agent
+        self.turns = {turn.n: turn for turn in carried.turns}
+        self.queue = list(carried.queue)
+        self.message_ids = dict(carried.message_ids)
+        self.started, self.numbered, self.refused = carried.started, carried.numbered, carried.refused
+        self.closing = carried.closing
+        self.attributes = carried.attributes
+        self.standing = carried.standing
         self.refusals: list[JsonObject] = []
         self.reports: list[str] = []
         """References of the reports applied since the latest invocation began."""
@@ -273,41 +273,41 @@ class SessionLog:
         """The invocations at work or waiting for an approver."""
         return [turn for turn in self.turns.values() if turn.status in OPEN_STATUSES]
 
-    def check(self, given: SessionMessage) -> None:
+    def check(self, message: SessionMessage) -> None:
         """Refuse a message that the session cannot accept.
 
         Raises:
             SessionRefused: The class names the reason.
             InvalidInput: The session's state would grow too large.
         """
-        if given.message_id is not None and given.message_id in self.message_ids:
+        if message.message_id is not None and message.message_id in self.message_ids:
             return
         if self.closing:
             raise SessionClosed("The session is closed; it takes no further message.")
-        if given.when_busy == "reject" and self.busy:
+        if message.when_busy == "reject" and self.busy:
             raise SessionBusy("The session works on another message; send again later, or let this one queue.")
         # Unconfirmed joined messages count, too: all of these are carried over.
         waiting = [*self.queue, *(joined for turn in self.turns.values() for joined in turn.unconfirmed)]
-        if len(waiting) >= MAX_QUEUED or _size(waiting) + _size([(0, given)]) > MAX_QUEUED_BYTES:
+        if len(waiting) >= MAX_QUEUED or _size(waiting) + _size([(0, message)]) > MAX_QUEUED_BYTES:
             raise QueueFull(f"{len(waiting)} messages wait already; send again when the session has caught up.")
-        if len(encode({**self.state, **given.state})) > MAX_STATE_BYTES:
+        if len(encode({**self.state, **message.state})) > MAX_STATE_BYTES:
             raise InvalidInput(f"The state of the session would have more than {MAX_STATE_BYTES} bytes.")
 
-    def accept(self, given: SessionMessage) -> JsonObject:
+    def accept(self, message: SessionMessage) -> JsonObject:
         """Accept a checked message; return the receipt."""
-        known = self.message_ids.get(given.message_id) if given.message_id is not None else None
+        known = self.message_ids.get(message.message_id) if message.message_id is not None else None
         if known is not None:
             status = self.turns[known].status if known in self.turns else "completed"
             return {"invocation_id": self.invocation_id(known), "status": status, "duplicate": True}
-        if given.when_busy == "join" and self.current is not None and not self.queue:
+        if message.when_busy == "join" and self.current is not None and not self.queue:
             turn = self.turns[self.current]
             number = turn.joined + 1
-            self._set(turn, joined=number, unconfirmed=(*turn.unconfirmed, (number, given)))
-            self._remember(given, turn.n)
+            self._set(turn, joined=number, unconfirmed=(*turn.unconfirmed, (number, message)))
+            self._remember(message, turn.n)
             return {"invocation_id": self.invocation_id(turn.n), "status": "joined"}
         at_once = not self.busy
-        number = self._enqueue(given)
-        self._remember(given, number)
+        number = self._enqueue(message)
+        self._remember(message, number)
         return {"invocation_id": self.invocation_id(number), "status": "started" if at_once else "queued"}
 
     def refuse(self, error: SessionRefused | InvalidInput) -> None:
@@ -316,16 +316,16 @@ class SessionLog:
         refusal = {"reason": type(error).__name__, "message": str(error)[:300]}
         self.refusals = [*self.refusals, refusal][-MAX_REFUSED:]
 
-    def _enqueue(self, given: SessionMessage, *, first: bool = False) -> int:
+    def _enqueue(self, message: SessionMessage, *, first: bool = False) -> int:
         self.numbered += 1
-        said = given.message if isinstance(given.message, str) else "…"
-        self.turns[self.numbered] = Turn(n=self.numbered, status="queued", message=summary.clip(said))
-        self.queue.insert(0 if first else len(self.queue), (self.numbered, given))
+        text = message.message if isinstance(message.message, str) else "…"
+        self.turns[self.numbered] = Turn(n=self.numbered, status="queued", message=summary.clip(text))
+        self.queue.insert(0 if first else len(self.queue), (self.numbered, message))
         return self.numbered
 
-    def _remember(self, given: SessionMessage, number: int) -> None:
-        if given.message_id is not None:
-            self.message_ids[given.message_id] = number
+    def _remember(self, message: SessionMessage, number: int) -> None:
+        if message.message_id is not None:
+            self.message_ids[message.message_id] = number
             while len(self.message_ids) > MAX_MESSAGE_IDS:
                 del self.message_ids[next(iter(self.message_ids))]
 
@@ -339,27 +339,27 @@ class SessionLog:
         """Begin the next invocation, if one is due; return its number and input."""
         if not self.due:
             return None
-        number, said = self.queue.pop(0)
-        state = {**self.state, **said.state}
+        number, message = self.queue.pop(0)
+        state = {**self.state, **message.state}
         self.state = lasting(state)
-        given = InvocationInput(
+        started = InvocationInput(
             agent=self.next_agent or self.given.agent,
             root=self.given.agent if self.next_agent else None,
-            message=said.message,
+            message=message.message,
             state=state,
             user_id=self.given.user_id,
             session_id=self.given.session_id,
             app=self.given.app,
-            budget=said.budget,
-            metadata=said.metadata,
-            streaming=said.streaming,
+            budget=message.budget,
+            metadata=message.metadata,
+            streaming=message.streaming,
             standing=self.standing,
             session=SessionLink(id=self.id, run_id=run_id, number=number, reports=tuple(self.reports)),
         )
         self.reports = []
         self.started += 1
         self._set(self.turns[number], status="running")
-        return number, given
+        return number, started
 
     def takes(self, number: int, report: Report | None) -> bool:
         """Whether a report begins exactly after the entries that the session has received."""
@@ -389,10 +389,10 @@ class SessionLog:
             return
         if next_agent:
             self.next_agent = next_agent if next_agent != self.given.agent else None
-        for _, said in reversed(turn.unconfirmed):
-            self._remember(said, self._enqueue(said, first=True))
+        for _, message in reversed(turn.unconfirmed):
+            self._remember(message, self._enqueue(message, first=True))
         self._set(turn, status=status, unconfirmed=())
-        closed = [n for n, each in self.turns.items() if each.status not in (*OPEN_STATUSES, "queued")]
+        closed = [n for n, other in self.turns.items() if other.status not in (*OPEN_STATUSES, "queued")]
         for old in closed[:-MAX_SHOWN_TURNS]:
             del self.turns[old]
 
@@ -413,4 +413,4 @@ class SessionLog:
 
 
 def _size(queue: list[tuple[int, SessionMessage]]) -> int:
-    return sum(len(said.encode()) for _, said in queue)
+    return sum(len(message.encode()) for _, message in queue)

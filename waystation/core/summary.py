@@ -15,8 +15,8 @@ SECRET_NAMES = re.compile(r"pass(word|wd|phrase)?$|secret|token|api_?key|credent
 
 def call(name: str, args: JsonObject) -> str:
     """Return a call in one line, such as `pay(amount=200, to="dana")`, without secret values."""
-    shown = ", ".join(f"{key}={'…' if SECRET_NAMES.search(key) else _value(value)}" for key, value in args.items())
-    return clip(f"{name}({shown})")
+    parts = ", ".join(f"{key}={'…' if SECRET_NAMES.search(key) else _value(value)}" for key, value in args.items())
+    return clip(f"{name}({parts})")
 
 
 def shortened(value: object) -> bool:

@@ -263,9 +263,9 @@ def _check_action(call: CallState, answer: Answer) -> None:
 
 def refusal(kind: str, message: str) -> AnswerRefused:
     """Return the refusal for a recorded class name."""
-    found = getattr(errors, kind, None)
-    if isinstance(found, type) and issubclass(found, AnswerRefused):
-        return found(message)
+    refusal_class = getattr(errors, kind, None)
+    if isinstance(refusal_class, type) and issubclass(refusal_class, AnswerRefused):
+        return refusal_class(message)
     return InvalidAnswer(message)
 
 
@@ -279,9 +279,9 @@ def _lacking(call: CallState) -> int:
 
 
 def _refuse_secrets(answer: Answer) -> None:
-    if found := secret_keys({"response": answer.response, "comment": answer.comment}):
+    if paths := secret_keys({"response": answer.response, "comment": answer.comment}):
         raise InvalidAnswer(
-            f"The answer holds what looks like a secret: {', '.join(found)}. Answers are kept in the history; put the "
+            f"The answer holds what looks like a secret: {', '.join(paths)}. Answers are kept in the history; put the "
             "credential into the credential store (`waystation authorize`), and then approve. A secret that was sent "
             "as a signal is in the history now: revoke it."
         )
@@ -289,12 +289,12 @@ def _refuse_secrets(answer: Answer) -> None:
 
 def receipt(call: CallState, answer: Answer) -> JsonObject:
     """Return the result of `submit_answer` for a recorded answer."""
-    told: JsonObject = {"accepted": True, "function_call_id": call.id, "tool": call.name, "action": answer.action}
+    result: JsonObject = {"accepted": True, "function_call_id": call.id, "tool": call.name, "action": answer.action}
     if call.approved_by and call.answer is None:
-        told |= {"approved_by": [*call.approved_by], "lacking": _lacking(call)}
+        result |= {"approved_by": [*call.approved_by], "lacking": _lacking(call)}
     if answer.action == "edit" and call.declared is not None:
-        told["digest"] = call.approved_digest or call.digest
-    return told
+        result["digest"] = call.approved_digest or call.digest
+    return result
 
 
 def standing(call: CallState) -> AlreadyAnswered:
@@ -324,9 +324,9 @@ def check_authority(call: CallState, answer: Answer, who: Verified | None, reque
         return
     if answer.action == "view":
         return
-    asked = policy.asked(call.level)
-    if asked and not (who.is_among(asked) if who else name in asked):
-        raise NotAllowed(f"{name!r} may not answer call {call.id!r}; {_listed(asked)} may.")
+    approvers = policy.asked(call.level)
+    if approvers and not (who.is_among(approvers) if who else name in approvers):
+        raise NotAllowed(f"{name!r} may not answer call {call.id!r}; {_listed(approvers)} may.")
     if policy.not_requester and is_among_people(name, requesters):
         raise NotAllowed(f"{name!r} asked for call {call.id!r}; somebody else has to answer it.")
     if policy.quorum > 1 and not name:

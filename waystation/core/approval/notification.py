@@ -85,16 +85,16 @@ def due(call: CallState, occasion: Occasion, usual: tuple[str, ...], notice: Not
     return Due(call.id, call.waits, occasion, channels, call.noticed if notice else 0) if channels else None
 
 
-def worth_sending(found: Sequence[Due]) -> list[Due]:
+def worth_sending(due_now: Sequence[Due]) -> list[Due]:
     """Return the notifications to send out of several that are due at once: only the latest of each call.
 
     After a time without workers, reminders can be due for calls whose deadline has passed.
     """
-    last = {each.function_call_id: each for each in found}
-    begun = {each.function_call_id for each in found if each.occasion == "asked"}
+    last = {notification.function_call_id: notification for notification in due_now}
+    begun = {notification.function_call_id for notification in due_now if notification.occasion == "asked"}
     # Nobody needs a notification of a call that began and ended before the first one was sent.
     return [
-        each
-        for each in last.values()
-        if not (each.function_call_id in begun and each.occasion in ("decided", "expired"))
+        notification
+        for notification in last.values()
+        if not (notification.function_call_id in begun and notification.occasion in ("decided", "expired"))
     ]

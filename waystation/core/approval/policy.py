@@ -37,9 +37,9 @@ Decision = Literal["approve", "reject", "edit", "respond", "progress"]
 
 
 def is_among_people(name: str | None, people: Iterable[str | None]) -> bool:
-    """Whether a name is that of one of these people, in whatever spelling; for exclusion and counting.
+    """Whether a name is one of these people in any spelling, for exclusions and quorums.
 
-    What a policy grants is compared exactly: an alias must not gain a right, and must not shed a restriction.
+    Rights are compared exactly instead: another spelling must neither gain a right nor escape a restriction.
     """
     return bool(name) and _person(name or "") in {_person(person) for person in people if person}
 
@@ -146,27 +146,29 @@ class ApprovalPolicy(Declared):
     def notices(self) -> list[Notice]:
         """Return reminders and escalations, ordered by time."""
         reminders = (Notice(after=after) for after in self.reminders)
-        escalations = (Notice(after=each.after, escalates=True, notify=each.notify) for each in self._levels())
+        escalations = (
+            Notice(after=escalation.after, escalates=True, notify=escalation.notify) for escalation in self._levels()
+        )
         return sorted((*reminders, *escalations), key=lambda notice: (notice.after, notice.escalates))
 
     def _levels(self) -> list[Escalation]:
-        return sorted(self.escalation, key=lambda each: each.after)
+        return sorted(self.escalation, key=lambda escalation: escalation.after)
 
     def asked(self, level: int) -> tuple[str, ...]:
         """Return the approvers after `level` escalations; empty: anybody may answer."""
-        further = tuple(who for each in self._levels()[:level] for who in each.to)
+        further = tuple(who for escalation in self._levels()[:level] for who in escalation.to)
         return self.approvers + further if self.approvers else ()
 
     def mistakes(self) -> Iterator[str]:
         """Yield mistakes of the author. Not part of validation, because recorded policies may contain them."""
-        named = (*self.approvers, *(who for level in self._levels() for who in level.to))
-        if ROLE in (*named, *self.operators):
+        approvers = (*self.approvers, *(who for level in self._levels() for who in level.to))
+        if ROLE in (*approvers, *self.operators):
             yield f"names {ROLE!r}, a role without a name, which nobody has; say which, such as 'role:finance'."
-        late = max((each for each in (self.deadline, self.remember) if each), default=timedelta())
-        if late > LONGEST:
-            yield f"has a duration of {late.days} days; at most {LONGEST.days}, a hundred years, can be reckoned with."
-        people = {who for who in named if not who.startswith(ROLE)}
-        if self.approvers and len(people) == len(set(named)) < self.quorum:
+        longest = max(self.deadline or timedelta(), self.remember or timedelta())
+        if longest > LONGEST:
+            yield f"has a duration of {longest.days} days; at most {LONGEST.days} days (a hundred years) are allowed."
+        people = {who for who in approvers if not who.startswith(ROLE)}
+        if self.approvers and len(people) == len(set(approvers)) < self.quorum:
             yield (
                 f"wants {self.quorum} people (`quorum`), but names only {', '.join(sorted(people))}, so that no call "
                 "could ever be approved; name more, or a role."
@@ -179,9 +181,9 @@ class ApprovalPolicy(Declared):
 
     def satisfies(self, other: "ApprovalPolicy") -> bool:
         """Whether every approval under this policy would also satisfy the other policy."""
-        asked = self.asked(len(self.escalation))
+        approvers = self.asked(len(self.escalation))
         return (
-            (not other.approvers or (bool(asked) and set(asked) <= set(other.approvers)))
+            (not other.approvers or (bool(approvers) and set(approvers) <= set(other.approvers)))
             and self.quorum >= other.quorum
             and self.must_verify >= other.must_verify
             and self.not_requester >= other.not_requester
@@ -221,7 +223,11 @@ class ApprovalPolicy(Declared):
         if len(self.reminders) + len(self.escalation) > MAX_NOTICES:
             raise ValueError(f"there may be {MAX_NOTICES} reminders and escalations together")
         if self.deadline:
-            late = [at for at in (*self.reminders, *(each.after for each in self.escalation)) if at >= self.deadline]
+            late = [
+                at
+                for at in (*self.reminders, *(escalation.after for escalation in self.escalation))
+                if at >= self.deadline
+            ]
             if late:
                 raise ValueError(f"a reminder or escalation after {late[0]} comes no earlier than the deadline")
         return self
@@ -260,9 +266,9 @@ def covering(
     policy: ApprovalPolicy,
 ) -> StandingApproval | None:
     """Return the remembered approval that covers a call: same tool, parameters, policy and arguments."""
-    # Digests, because Python takes 1, 1.0 and True for the same.
-    wanted = (agent, tool, policy.bound_to(declared), digest(policy.alike(args)))
-    found = (each for each in standing if (each.agent, each.tool, each.bound_to, digest(each.args)) == wanted)
+    # Digests, because 1, 1.0 and True are equal in Python.
+    expected = (agent, tool, policy.bound_to(declared), digest(policy.alike(args)))
+    found = (known for known in standing if (known.agent, known.tool, known.bound_to, digest(known.args)) == expected)
     return next(found, None) if policy.remember else None
 
 

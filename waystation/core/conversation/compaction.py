@@ -56,19 +56,23 @@ def standing(events: Sequence[Event], branch: str | None) -> list[Summary]:
     A summary whose range lies within another's is left out; of two with the same range, the newer one is kept. Ranges
     that only overlap, as in ADK's sliding windows, all stay.
     """
-    made = [event for event in events if event.covered and sees(branch, event.branch)]
-    if not made:
+    with_summary = [event for event in events if event.covered and sees(branch, event.branch)]
+    if not with_summary:
         return []
     index = {event.id: number for number, event in enumerate(events) if event.id}
     begun = {event.invocation_id: number for number, event in reversed(list(enumerate(events)))}
     # The events of an older range may be gone; it then precedes all events.
-    found = [
+    candidates = [
         Summary(event, index.get(c.first, 0), index.get(c.last, -1), frozenset(c.kept), begun[event.invocation_id])
-        for event in made
+        for event in with_summary
         if (c := event.covered)
     ]
-    kept = [s for n, s in enumerate(found) if not any(_stands_for(o, s, m > n) for m, o in enumerate(found) if m != n)]
-    return sorted(kept, key=lambda summary: (summary.first, summary.last))
+    effective = [
+        s
+        for n, s in enumerate(candidates)
+        if not any(_stands_for(o, s, m > n) for m, o in enumerate(candidates) if m != n)
+    ]
+    return sorted(effective, key=lambda summary: (summary.first, summary.last))
 
 
 def _stands_for(other: Summary, summary: Summary, newer: bool) -> bool:
@@ -100,7 +104,7 @@ class Range:
     start_timestamp: float
     end_timestamp: float
 
-    def compaction(self, **found: object) -> Compaction:
+    def compaction(self, **fields: object) -> Compaction:
         """Return the recorded attempt: with `content`, `usage` and `model`, or with `failure`."""
         return Compaction.model_validate(
             {
@@ -108,7 +112,7 @@ class Range:
                 "covered": self.covered,
                 "start_timestamp": self.start_timestamp,
                 "end_timestamp": self.end_timestamp,
-                **found,
+                **fields,
             }
         )
 
@@ -129,7 +133,7 @@ class Conversed:
         """Return the conversation for the agent run `work`."""
         conversation = Conversation(conversation) if isinstance(conversation, Log) else conversation
         events = conversation.events
-        told = {
+        responses = {
             (event.invocation_id, response.get("id")): response.get("response")
             for event in events
             for response in event.function_responses()
@@ -139,7 +143,7 @@ class Conversed:
             key = event.invocation_id, call_id
             call = conversation.call(key)
             # The response that closed a call may not be an event yet.
-            return call is not None and not (call.closed and told.get(key) == call.response)
+            return call is not None and not (call.closed and responses.get(key) == call.response)
 
         return cls(events, work.agent, work.branch, conversation.log.invocation_id, is_open)
 
@@ -171,12 +175,12 @@ class Conversed:
     def over_threshold(self, retention: int) -> Range | None:
         """Return the range to summarize so that the newest `retention` events remain; None if it is empty."""
         summaries = standing(self.events, self.branch)
-        gone = hidden(self.events, summaries)
-        candidates = [i for i in range(len(self.events)) if i not in gone and self.visible(i)]
+        hidden_events = hidden(self.events, summaries)
+        candidates = [i for i in range(len(self.events)) if i not in hidden_events and self.visible(i)]
         if len(candidates) <= retention:
             return None
-        untold = self._untold()
-        older = {i for i in candidates[: len(candidates) - retention] if i < untold}
+        unseen = self._untold()
+        older = {i for i in candidates[: len(candidates) - retention] if i < unseen}
         covered = older - self._staying(candidates, older)
         if not covered:
             return None
@@ -213,21 +217,21 @@ class Conversed:
 
     def _range(self, trigger: Trigger, replaced: Sequence[Summary], covered: set[int], first: int, last: int) -> Range:
         seeds = [
-            self.events[each.first].model_copy(
-                update={"author": "model", "content": each.content, "long_running_tool_ids": None}
+            self.events[summary.first].model_copy(
+                update={"author": "model", "content": summary.content, "long_running_tool_ids": None}
             )
-            for each in replaced
+            for summary in replaced
         ]
-        before = sum(each.event.covered.count for each in replaced if each.event.covered)
-        gone = hidden(self.events, standing(self.events, self.branch))
-        kept = [i for i in range(first, last + 1) if i not in covered and i not in gone and self.visible(i)]
+        before = sum(summary.event.covered.count for summary in replaced if summary.event.covered)
+        hidden_events = hidden(self.events, standing(self.events, self.branch))
+        visible = [i for i in range(first, last + 1) if i not in covered and i not in hidden_events and self.visible(i)]
         return Range(
             trigger=trigger,
-            events=(*seeds, *(self.events[i] for i in sorted(covered.union(kept)))),
+            events=(*seeds, *(self.events[i] for i in sorted(covered.union(visible)))),
             covered=Covered(
                 first=self.events[first].id,
                 last=self.events[last].id,
-                kept=tuple(self.events[i].id for i in kept),
+                kept=tuple(self.events[i].id for i in visible),
                 count=before + len(covered),
             ),
             start_timestamp=self.events[first].timestamp,
@@ -246,13 +250,13 @@ class Conversed:
                 return index
         return len(self.events)
 
-    def _staying(self, all: Sequence[int], older: set[int]) -> set[int]:
+    def _staying(self, visible: Sequence[int], older: set[int]) -> set[int]:
         """Return the events of `older` that stay visible: the newest message, open calls, and their responses."""
         groups: dict[CallKey, list[int]] = {}
         belongs: dict[int, list[CallKey]] = {}
         answered: set[CallKey] = set()
-        staying = {i for i in all if i not in older}
-        for i in all:
+        staying = {i for i in visible if i not in older}
+        for i in visible:
             event = self.events[i]
             calls, responses = _ids(event.function_calls()), _ids(event.function_responses())
             answered.update((event.invocation_id, id) for id in responses)
@@ -260,7 +264,7 @@ class Conversed:
             for key in {(event.invocation_id, ids.requesting_call(id)): None for id in (*calls, *responses)}:
                 groups.setdefault(key, []).append(i)
                 belongs.setdefault(i, []).append(key)
-        newest = next((i for i in reversed(all) if _is_message(self.events[i])), None)
+        newest = next((i for i in reversed(visible) if _is_message(self.events[i])), None)
         if newest is not None:
             staying.add(newest)
         for i in older:
@@ -276,8 +280,8 @@ class Conversed:
         return staying & older
 
 
-def _ids(named: Sequence[JsonObject]) -> list[str]:
-    return [one.get("id") or "" for one in named]
+def _ids(calls: Sequence[JsonObject]) -> list[str]:
+    return [call.get("id") or "" for call in calls]
 
 
 def _is_message(event: Event) -> bool:
@@ -293,9 +297,9 @@ def _chars(content: JsonObject) -> int:
     chars = 0
     for part in content.get("parts") or ():
         chars += len(part.get("text") or "")
-        for kind, said in (("functionCall", "args"), ("functionResponse", "response")):
-            if found := part.get(kind):
-                chars += len(found.get("name") or "") + (len(encode(found[said])) if found.get(said) else 0)
+        for kind, values in (("functionCall", "args"), ("functionResponse", "response")):
+            if call := part.get(kind):
+                chars += len(call.get("name") or "") + (len(encode(call[values])) if call.get(values) else 0)
     return chars
 
 

@@ -53,16 +53,16 @@ class Transcript:
                 self._extend(item["n"], item["since"], item["entries"])
             self.items.append(item)
 
-    def start(self, number: int, time: float, given: InvocationInput) -> None:
+    def start(self, number: int, time: float, started: InvocationInput) -> None:
         """Append the start of an invocation, after the reports that preceded it."""
         if number in self.marks:
             return
-        for ref in given.session.reports if given.session else ():
+        for ref in started.session.reports if started.session else ():
             self.apply(ref)
         # The session holds the state, and the link only says where to read this transcript.
-        kept = given.model_copy(update={"state": {}, "session": None})
-        self._begin(number, time, kept)
-        self.items.append({"n": number, "time": time, "input": kept.model_dump(mode="json", exclude_defaults=True)})
+        recorded = started.model_copy(update={"state": {}, "session": None})
+        self._begin(number, time, recorded)
+        self.items.append({"n": number, "time": time, "input": recorded.model_dump(mode="json", exclude_defaults=True)})
 
     def tell(self, number: int, report: Report) -> str | None:
         """Remember a report until it is applied; return its reference, or None if it has no entries."""
@@ -88,11 +88,11 @@ class Transcript:
             if log is not None and len(log.entries) == since:
                 self.apply(ref)
 
-    def _begin(self, number: int, time: float, given: InvocationInput) -> None:
+    def _begin(self, number: int, time: float, started: InvocationInput) -> None:
         invocation_id = ids.session_invocation(self.session, number)
         log = self.logs[invocation_id] = Log(invocation_id)
         self.marks[number] = len(self.events)
-        log.append(START, time, Began(given))
+        log.append(START, time, Began(started))
         self.events.extend(log.state.events)
 
     def _extend(self, number: int, since: int, entries: Sequence[JsonObject]) -> None:

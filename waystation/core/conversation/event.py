@@ -127,10 +127,10 @@ class Event(Recorded):
 
     def to_json(self) -> JsonObject:
         """Return ADK's JSON form of the event."""
-        shown = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-        for asked in shown.get("actions", {}).get("requestedToolConfirmations", {}).values():
-            asked.setdefault("confirmed", False)  # ADK's clients require it
-        return shown
+        event = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        for confirmation in event.get("actions", {}).get("requestedToolConfirmations", {}).values():
+            confirmation.setdefault("confirmed", False)  # ADK's clients require it
+        return event
 
     def function_calls(self) -> list[JsonObject]:
         """Return the function calls in the content, in order."""

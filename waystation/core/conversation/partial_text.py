@@ -89,7 +89,7 @@ class PartialTexts:
         """Numbers of the model calls whose text was yielded."""
         return tuple(self._shown)
 
-    def look(self, number: int, attempt: int, told: PartialText | None) -> Iterator[Piece]:
+    def look(self, number: int, attempt: int, heartbeat: PartialText | None) -> Iterator[Piece]:
         """Yield the new text.
 
         Args:
@@ -97,19 +97,22 @@ class PartialTexts:
             attempt: The running or next attempt.
             told: The latest heartbeat, possibly of an earlier attempt.
         """
-        if told is not None and (told.number, told.attempt) != (number, attempt):
-            told = None
-        shown = self._shown.get(number)
-        if shown and (shown.attempt != attempt or (told and (told.mark != shown.mark or told.length < shown.length))):
+        if heartbeat is not None and (heartbeat.number, heartbeat.attempt) != (number, attempt):
+            heartbeat = None
+        yielded = self._shown.get(number)
+        if yielded and (
+            yielded.attempt != attempt
+            or (heartbeat and (heartbeat.mark != yielded.mark or heartbeat.length < yielded.length))
+        ):
             yield from self.close(number)
-            shown = None
-        end = shown.length if shown else 0
-        if told and told.length > end:
-            self._shown[number] = told
-            start = max(end, told.offset)
-            yield Piece(number, attempt, start, told.text[start - told.offset :])
+            yielded = None
+        end = yielded.length if yielded else 0
+        if heartbeat and heartbeat.length > end:
+            self._shown[number] = heartbeat
+            start = max(end, heartbeat.offset)
+            yield Piece(number, attempt, start, heartbeat.text[start - heartbeat.offset :])
 
     def close(self, number: int, *, replied: bool = False) -> Iterator[Piece]:
         """Yield the last piece of a call whose text was yielded: complete if its reply is recorded, otherwise void."""
-        if shown := self._shown.pop(number, None):
-            yield Piece(number, shown.attempt, shown.length, void=not replied, complete=replied)
+        if yielded := self._shown.pop(number, None):
+            yield Piece(number, yielded.attempt, yielded.length, void=not replied, complete=replied)

@@ -27,7 +27,7 @@ PREAMBLE = (
 
 def quoted_content(event: Event) -> JsonObject | None:
     """Return an event of another agent as a quoted user content; None if it has nothing to quote."""
-    parts = [said for part in (event.content or {}).get("parts") or () for said in _quoted(event.author, part)]
+    parts = [quoted for part in (event.content or {}).get("parts") or () for quoted in _quoted(event.author, part)]
     return {"role": "user", "parts": [{"text": PREAMBLE}, *parts]} if parts else None
 
 
@@ -41,8 +41,8 @@ def _quoted(author: str, part: JsonObject) -> Iterator[JsonObject]:
         name = _elided(str(call.get("name")))
         yield {"text": f"[{author}] called tool `{name}` with parameters:\n{_marked(str(args))}"}
     elif response := part.get("functionResponse"):
-        name, said = _elided(str(response.get("name"))), str(response.get("response"))
-        yield {"text": f"[{author}] `{name}` tool returned result:\n{_marked(said)}"}
+        name, result = _elided(str(response.get("name"))), str(response.get("response"))
+        yield {"text": f"[{author}] `{name}` tool returned result:\n{_marked(result)}"}
     elif not {"inlineData", "fileData", "executableCode", "codeExecutionResult"}.isdisjoint(part):
         yield part
 
@@ -100,22 +100,22 @@ def contents(
     agent = agent or conversation.log.state.agent
     known, events = _known(conversation, agent), conversation.events
     summaries = [] if current_turn_only else compaction.standing([*events, *([summary] if summary else ())], branch)
-    gone = compaction.hidden(events, summaries)
-    shown: list[_Shown] = []
+    hidden = compaction.hidden(events, summaries)
+    items: list[_Shown] = []
     for index, (item, event) in enumerate(zip(known, events, strict=True)):
-        shown += [_Shown(each.content, summary=True) for each in summaries if each.first == index]
-        if item and index not in gone and sees(branch, event.branch):
-            shown.append(item)
+        items += [_Shown(active.content, summary=True) for active in summaries if active.first == index]
+        if item and index not in hidden and sees(branch, event.branch):
+            items.append(item)
     if current_turn_only:
-        shown = shown[_start_of_turn(shown) :]
+        items = items[_start_of_turn(items) :]
     responses: dict[CallKey, JsonObject] = {}
     attached: dict[CallKey, tuple[JsonObject, ...]] = {}
-    for item in shown:
+    for item in items:
         if item.responses:
             responses.update(item.responses)
             attached[item.responses[-1][0]] = item.attached
     result: list[JsonObject] = []
-    for item in _answer_last(shown):
+    for item in _answer_last(items):
         if item.responses and not item.calls:
             continue
         result.append(item.content)
@@ -153,15 +153,15 @@ def _show(known: Mapping[str, CallState], event: Event, agent: str) -> _Shown | 
     if all(map(_is_invisible, parts)) or (named and all(ids.requesting_call(id) != id for id in named)):
         return None
     if _is_foreign(known, event, agent):
-        said = quoted_content(event)
-        return _Shown(said, begins_turn=event.author != "user" and not _is_transfer(event)) if said else None
-    own = [_own_id(known, part) for part in parts]
+        quoted = quoted_content(event)
+        return _Shown(quoted, begins_turn=event.author != "user" and not _is_transfer(event)) if quoted else None
+    own_parts = [_own_id(known, part) for part in parts]
     return _Shown(
-        content={"role": "model", "parts": own} if calls else event.content or {},
+        content={"role": "model", "parts": own_parts} if calls else event.content or {},
         calls=tuple((event.invocation_id, id) for id in calls),
         responses=tuple(
             ((event.invocation_id, id), part)
-            for id, part in zip(answered, (part for part in own if part.get("functionResponse")), strict=True)
+            for id, part in zip(answered, (part for part in own_parts if part.get("functionResponse")), strict=True)
         ),
         attached=tuple(part for part in parts if "functionResponse" not in part),
         begins_turn=event.author == "user" and not answered,
@@ -190,12 +190,12 @@ def _is_transfer(event: Event) -> bool:
     )
 
 
-def _start_of_turn(shown: Sequence[_Shown]) -> int:
+def _start_of_turn(items: Sequence[_Shown]) -> int:
     """Return the index where the current turn begins; a call whose response is in the turn belongs to it."""
     unmatched: set[CallKey] = set()
-    known = {key for item in shown for key in item.calls}
-    for index in range(len(shown) - 1, -1, -1):
-        item = shown[index]
+    known = {key for item in items for key in item.calls}
+    for index in range(len(items) - 1, -1, -1):
+        item = items[index]
         unmatched -= set(item.calls)
         unmatched |= {key for key, _ in item.responses if key in known}
         if item.begins_turn and not unmatched:
@@ -203,19 +203,19 @@ def _start_of_turn(shown: Sequence[_Shown]) -> int:
     return 0
 
 
-def _answer_last(shown: Sequence[_Shown]) -> Sequence[_Shown]:
+def _answer_last(items: Sequence[_Shown]) -> Sequence[_Shown]:
     """End the request with the call that the newest event answers, so that the model replies to the answer.
 
     Text in between is left out. If there are other calls in between, everything stays, and the answered call moves to
     the end.
     """
-    answered = {key for key, _ in shown[-1].responses} if shown else set()
+    answered = {key for key, _ in items[-1].responses} if items else set()
     between_calls = False
-    for index in range(len(shown) - 2, -1, -1) if answered else ():
-        if not answered.isdisjoint(shown[index].calls):
-            return [*shown[:index], *(shown[index + 1 :] if between_calls else ()), shown[index]]
-        between_calls = between_calls or bool(shown[index].calls) or shown[index].summary
-    return shown
+    for index in range(len(items) - 2, -1, -1) if answered else ():
+        if not answered.isdisjoint(items[index].calls):
+            return [*items[:index], *(items[index + 1 :] if between_calls else ()), items[index]]
+        between_calls = between_calls or bool(items[index].calls) or items[index].summary
+    return items
 
 
 def _still_open(conversation: Conversation, key: CallKey) -> JsonObject:

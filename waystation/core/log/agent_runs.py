@@ -42,7 +42,7 @@ def next_phase(state: InvocationState, run: AgentRun) -> Phase | None:
 def subtree(state: InvocationState, run: AgentRun) -> list[AgentRun]:
     """Return the runs below a run, children first, and the run itself."""
     below = [state.runs[index] for index in run.children if index in state.runs.by_index]
-    return [*(each for child in below for each in subtree(state, child)), run]
+    return [*(run_below for child in below for run_below in subtree(state, child)), run]
 
 
 def drop_over(state: InvocationState) -> None:

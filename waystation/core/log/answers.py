@@ -159,12 +159,12 @@ def ask_for_budget(state: InvocationState, now: float) -> None:
         return
     if use.ask and state.calls[use.ask].waiting:
         return
-    found = {limit: reason for limit, reason in exhausted(state).items() if policy_of(state, limit) == "ask"}
-    if not found:
+    reasons = {limit: reason for limit, reason in exhausted(state).items() if policy_of(state, limit) == "ask"}
+    if not reasons:
         return
     llm_runs = (run for run in state.runs.at_work() if run.shape.kind == "llm")
     if held_calls(state) or any(next_phase(state, run) in ("enter", "turn") for run in llm_runs):
-        _open_ask(state, now, found)
+        _open_ask(state, now, reasons)
 
 
 def asked_call(state: InvocationState, now: float, function_call_id: str) -> CallState:
@@ -185,10 +185,10 @@ def close_ask(state: InvocationState) -> None:
         call.gate, call.closed = "refused", True
 
 
-def _open_ask(state: InvocationState, now: float, found: dict[str, str]) -> CallState:
-    use, budget, reason = state.budget_use, state.budget.limits(), "; ".join(found.values())
+def _open_ask(state: InvocationState, now: float, reasons: dict[str, str]) -> CallState:
+    use, budget, reason = state.budget_use, state.budget.limits(), "; ".join(reasons.values())
     use.asks += 1
-    args: JsonObject = {"reason": reason, "limits": {limit: budget.get(limit, 0) for limit in found}}
+    args: JsonObject = {"reason": reason, "limits": {limit: budget.get(limit, 0) for limit in reasons}}
     call = CallState(call=Call(id=ids.budget(use.asks)), name="budget", args=args, agent=state.agent)
     hint = f"{reason}. Approve to allow as much again, or what `response` says; if rejected, the agent wraps up."
     call.ask(now, "budget", Confirmation(hint=hint))
@@ -215,10 +215,10 @@ def _answer_ask(state: InvocationState, now: float, call: CallState, answer: Ans
     state.budget_use.granted += grant
     state.budget_use.turned_away = False
     held = held_calls(state)
-    for each in held:
-        each.held = None
+    for waiting_call in held:
+        waiting_call.held = None
     for run in state.runs.at_work():
-        if calls := [each for each in held if each.turn == run.index]:
+        if calls := [waiting_call for waiting_call in held if waiting_call.turn == run.index]:
             admit(state, run, calls)
             settle(state, now, run)
 
@@ -227,6 +227,6 @@ def _deny(state: InvocationState, now: float, call: CallState) -> None:
     held = held_calls(state)
     call.gate, call.closed = "refused", True
     state.budget_use.denied, state.budget_use.turned_away = True, bool(held)
-    for each in held:
-        turn_away(each, each.held or "")
-        settle(state, now, state.runs[each.turn])
+    for waiting_call in held:
+        turn_away(waiting_call, waiting_call.held or "")
+        settle(state, now, state.runs[waiting_call.turn])

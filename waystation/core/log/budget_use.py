@@ -32,16 +32,16 @@ def verdict(state: InvocationState, run: AgentRun, phase: Phase | None) -> Verdi
     """Return whether the next activity of an agent run may be scheduled. Only model calls are limited."""
     if phase == "leave" or run.shape.kind != "llm":
         return Verdict("go")
-    found = exhausted(state)
-    if not found:
+    reasons = exhausted(state)
+    if not reasons:
         return Verdict("hold" if state.budget_use.shares and exhausted(state, reserved=True) else "go")
-    policies = {limit: policy_of(state, limit) for limit in found}
+    policies = {limit: policy_of(state, limit) for limit in reasons}
     for limit, policy in policies.items():
         if policy == "stop":
-            return Verdict("stop", found[limit])
+            return Verdict("stop", reasons[limit])
     if "ask" in policies.values():
         return Verdict("hold")
-    reason = next(iter(found.values()))
+    reason = next(iter(reasons.values()))
     parent = state.runs[run.parent] if run.parent is not None else None
     begins = not run.entered and not (parent and parent.shape.kind == "llm")
     if begins or run.wrapped or any(state.calls[call_id].waiting for call_id in run.open):
@@ -79,7 +79,7 @@ def policy_of(state: InvocationState, limit: str) -> Policy:
 
 def exhausted(state: InvocationState, *, reserved: bool = False) -> dict[str, str]:
     """Return the exhausted limits with their reasons; `reserved` also counts the shares of called agents."""
-    limits, use, found = state.budget.limits(), state.budget_use, dict[str, str]()
+    limits, use, reasons = state.budget.limits(), state.budget_use, dict[str, str]()
     for limit, value in limits.items():
         if limit == "max_tool_calls":
             reached = use.turned_away or any(call.held == reason_of(limit, value) for call in held_calls(state))
@@ -88,11 +88,11 @@ def exhausted(state: InvocationState, *, reserved: bool = False) -> dict[str, st
         else:
             reached = _used(state, limit, reserved=reserved) >= value
         if reached:
-            found[limit] = reason_of(limit, value)
+            reasons[limit] = reason_of(limit, value)
     if "max_cost" in limits and use.spent.unpriced:
         names = ", ".join(map(repr, use.spent.unpriced))
-        found["max_cost"] = f"max_cost: what {names} costs is not known; give it a row in `prices`"
-    return found
+        reasons["max_cost"] = f"max_cost: what {names} costs is not known; give it a row in `prices`"
+    return reasons
 
 
 def held_calls(state: InvocationState) -> list[CallState]:
@@ -206,8 +206,8 @@ def admit(state: InvocationState, run: AgentRun, called: Sequence[CallState]) ->
         return
     # Agents last: they share the rest of the budget.
     agents = [call for call in called if call.call.kind == "agent"]
-    peers = (each for each in state.runs.at_work() if each is not run and each.shape.kind == "llm")
-    claimants = len(agents) + sum(not each.children for each in peers)
+    peers = (other for other in state.runs.at_work() if other is not run and other.shape.kind == "llm")
+    claimants = len(agents) + sum(not other.children for other in peers)
     for call in (*(call for call in called if call.call.kind in ("function", "long_running")), *agents):
         if room := _no_room(state, call):
             limit, reason, for_good = room

@@ -82,14 +82,14 @@ def taken(source: Log, fork: Fork, given: InvocationInput, now: float) -> list[E
     if source.state.input is None:
         raise InvalidInput(f"{source.invocation_id!r} never began; there is nothing to take over.")
     for name in SAME:
-        theirs, asked = getattr(source.state.input, name), getattr(given, name)
-        if theirs != asked:
-            raise InvalidInput(f"The `{name}` of a fork is that of its source; {asked!r} is not.")
+        theirs, wanted = getattr(source.state.input, name), getattr(given, name)
+        if theirs != wanted:
+            raise InvalidInput(f"The `{name}` of a fork is that of its source; {wanted!r} is not.")
     if given.state:
         raise InvalidInput("A fork has the state of its source; leave `state` out.")
-    kept = list(_kept(until(source, fork.event)))
-    shift = now - kept[-1].time
-    entries = [replace(entry, time=entry.time + shift) for entry in kept]
+    source_entries = list(_kept(until(source, fork.event)))
+    shift = now - source_entries[-1].time
+    entries = [replace(entry, time=entry.time + shift) for entry in source_entries]
     started = _input(source.state.input, given)
     entries[0] = replace(entries[0], body=Began(started))
     log = Log("").extend(entries)
@@ -138,12 +138,12 @@ def _result(log: Log, now: float, call_id: str, response: JsonObject) -> Entry:
 
 def _kept(log: Log) -> Iterator[Entry]:
     """Yield the entries that the fork takes over."""
-    lasting = list(_without_end(log))
+    entries = list(_without_end(log))
     # Decided without the end, which closes all open calls.
-    undecided = set(without_result(Log(log.invocation_id).extend(lasting)))
-    reviewed = {entry.body.ref for entry in lasting if isinstance(entry.body, AnswerReviewed)}
+    undecided = set(without_result(Log(log.invocation_id).extend(entries)))
+    reviewed = {entry.body.ref for entry in entries if isinstance(entry.body, AnswerReviewed)}
     submitted: set[str] = set()
-    for entry in lasting:
+    for entry in entries:
         match entry.body:
             case ModelReplied(number, reply):
                 yield replace(entry, body=ModelReplied(number, _unasked_no_more(reply, undecided)))

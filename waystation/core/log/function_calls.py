@@ -74,16 +74,16 @@ def settle(state: InvocationState, now: float, run: AgentRun) -> None:
     run.held.clear()
     run.open = [id for id in run.open if (call := state.calls[id]).answerable or call.waiting]
     if run.closing and all(call.responded for call in state.batch(run)):
-        said, run.closing = run.closing, None
-        say(state, now, run, said)
+        closing, run.closing = run.closing, None
+        say(state, now, run, closing)
         run.unread = False
 
 
-def say(state: InvocationState, now: float, run: AgentRun, said: Said | None) -> None:
+def say(state: InvocationState, now: float, run: AgentRun, result: Said | None) -> None:
     """Emit the result of callbacks around an agent."""
-    if said and (said.content or said.actions):
-        state.session.apply(said.actions)
-        emit_for(state, now, run, said.content, said.actions)
+    if result and (result.content or result.actions):
+        state.session.apply(result.actions)
+        emit_for(state, now, run, result.content, result.actions)
 
 
 def emit_for(
@@ -102,11 +102,11 @@ def emit_for(
 
 def request(state: InvocationState, now: float, run: AgentRun, calls: list[CallState]) -> None:
     """Emit one event with the credential requests, each credential once, and one with the confirmation requests."""
-    for asked in ("credential", "confirmation"):
-        distinct = {credential_key(call) or call.id: call for call in reversed(calls) if call.asked == asked}
+    for kind in ("credential", "confirmation"):
+        distinct = {credential_key(call) or call.id: call for call in reversed(calls) if call.asked == kind}
         if asking := list(reversed(distinct.values())):
             role, parts = (
-                "model" if asked == "confirmation" else "user",
+                "model" if kind == "confirmation" else "user",
                 [responses.request_part(call) for call in asking],
             )
             request_ids = tuple(responses.request_id(call) for call in asking)
@@ -147,15 +147,15 @@ def _escalate(state: InvocationState, now: float, run: AgentRun) -> None:
 
 def _stop(state: InvocationState, now: float, run: AgentRun) -> None:
     """End an agent run and all runs below it, and close their calls."""
-    for each in subtree(state, run):
-        if each.over:
+    for ended in subtree(state, run):
+        if ended.over:
             continue
-        if each.in_flight is not None:
-            state.runs.unwanted.add(str(ModelReplyRef(each.in_flight)))
-        performing = (call for call in state.batch(each) if call.performing)
+        if ended.in_flight is not None:
+            state.runs.unwanted.add(str(ModelReplyRef(ended.in_flight)))
+        performing = (call for call in state.batch(ended) if call.performing)
         state.runs.unwanted.update(str(CallRef(call.id, call.run)) for call in performing)
-        each.over = True  # before its calls are closed, so that closing them starts nothing new
-        seal(state, now, each)
+        ended.over = True  # before its calls are closed, so that closing them starts nothing new
+        seal(state, now, ended)
     drop_over(state)
 
 
@@ -171,13 +171,13 @@ def _flush(state: InvocationState, now: float, run: AgentRun) -> None:
             parts.append(responses.response_part(call, outcome.response, outcome.parts))
             parts.extend(outcome.beside)
     actions = merge_actions([outcome.actions or NO_ACTIONS for _, outcome in fresh])
-    asking = [call for call, _ in fresh if call.gate == "waiting"]
-    first = [call for call in asking if call.asked == "credential" or len(asking) == len(fresh)]
+    requests = [call for call, _ in fresh if call.gate == "waiting"]
+    first = [call for call in requests if call.asked == "credential" or len(requests) == len(fresh)]
     state.session.apply(actions)
     request(state, now, run, first)
     if parts or actions != NO_ACTIONS:
         emit_for(state, now, run, {"role": "user", "parts": parts} if parts else None, actions)
-    request(state, now, run, [call for call in asking if call not in first])
+    request(state, now, run, [call for call in requests if call not in first])
     if actions.transfer_to_agent and not run.over:
         # The target agent sees the batch; held answers belong to the agent that made the calls.
         run.unread = bool(run.held)

@@ -278,8 +278,8 @@ class InvocationState:
     @property
     def models_at_work(self) -> dict[int, AgentRun]:
         """Agent runs with a model activity in flight, by its number; stopped agents excluded."""
-        found = {number: self.runs[index] for number, index in self.runs.asked.items()}
-        return {number: run for number, run in found.items() if not (run.over or self.outcome.ended)}
+        runs = {number: self.runs[index] for number, index in self.runs.asked.items()}
+        return {number: run for number, run in runs.items() if not (run.over or self.outcome.ended)}
 
     def batch(self, run: AgentRun) -> list[CallState]:
         """Return the calls of a run's latest reply, and earlier calls that run again."""
@@ -287,9 +287,9 @@ class InvocationState:
 
     def open_calls(self) -> list[CallState]:
         """Return the calls that wait for an answer or can still get one, in the order of agent runs."""
-        found = [self.calls[call_id] for run in self.runs.at_work() for call_id in run.open]
+        calls = [self.calls[call_id] for run in self.runs.at_work() for call_id in run.open]
         ask = self.calls[self.budget_use.ask] if self.budget_use.ask else None
-        return [*found, ask] if ask and ask.waiting else found
+        return [*calls, ask] if ask and ask.waiting else calls
 
     def waiting(self) -> list[CallState]:
         """Return the calls that wait for an answer, in the order of agent runs."""

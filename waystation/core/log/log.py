@@ -249,7 +249,9 @@ def _note_flush(state: InvocationState, now: float, flushed: ScopesTold) -> None
 def _join(state: InvocationState, now: float, body: MessageJoined) -> None:
     parts = user_content(body.message)["parts"]
     active = reversed(state.runs.at_work())
-    run = next((each for each in active if each.shape.kind == "llm" and not each.spoken_for), None)
+    run = next(
+        (active_run for active_run in active if active_run.shape.kind == "llm" and not active_run.spoken_for), None
+    )
     if run is None:
         emit(state, now, None, {"role": "user", "parts": parts})
         return

@@ -76,8 +76,8 @@ def _take_up(state: InvocationState, now: float, run: AgentRun, number: int, rep
     request(state, now, run, [call for call in called if call.gate == "waiting"])
     for call in called:
         if call.call.standing:
-            under: JsonObject = {"function_call_id": call.id, "action": "standing", "origin": call.call.standing}
-            emit(state, now, None, None, custom_metadata={"approval": under})
+            note: JsonObject = {"function_call_id": call.id, "action": "standing", "origin": call.call.standing}
+            emit(state, now, None, None, custom_metadata={"approval": note})
         if call.call.kind == "answered" and not call.closed:
             call.close(call.call.response or {})
             call.outcome = ToolOutcome(

@@ -82,8 +82,12 @@ def entries_from_json(objects: Sequence[JsonObject]) -> list[Entry]:
     """
     try:
         return [
-            Entry(parse_ref(given["ref"]), given["time"], _ADAPTERS[given["kind"]].validate_python(given["body"]))
-            for given in objects
+            Entry(
+                parse_ref(recorded["ref"]),
+                recorded["time"],
+                _ADAPTERS[recorded["kind"]].validate_python(recorded["body"]),
+            )
+            for recorded in objects
         ]
     except (KeyError, TypeError, ValueError):
         raise ForeignHistory("A kept stretch of a log cannot be read; it is damaged or a newer version's.") from None
@@ -159,8 +163,8 @@ def _without_content(call: CallState) -> CallState:
     """Return a call without content that its events already contain."""
     if not call.flushed:
         return call
-    asked = call.outcome or ToolOutcome(function_call_id=call.id)
-    outcome = ToolOutcome(function_call_id=call.id, approval=asked.approval, declared=asked.declared)
+    outcome_before = call.outcome or ToolOutcome(function_call_id=call.id)
+    outcome = ToolOutcome(function_call_id=call.id, approval=outcome_before.approval, declared=outcome_before.declared)
     changed: dict[str, Any] = {"outcome": outcome, "provisional": None}
     if call.closed:
         changed |= {"known_digest": call.digest, "args": {}, "shown": None, "response": None, "answer": _bare(call)}
@@ -271,10 +275,10 @@ def carried_in(payloads: Sequence[bytes]) -> tuple[InvocationInput, Carried] | N
         ForeignHistory: The carried state cannot be read.
     """
     try:
-        given = InvocationInput.model_validate(decode(payloads[0]))
-        if given.carried is None:
+        started = InvocationInput.model_validate(decode(payloads[0]))
+        if started.carried is None:
             return None
-        return given.model_copy(update={"carried": None}), Carried.model_validate(given.carried)
+        return started.model_copy(update={"carried": None}), Carried.model_validate(started.carried)
     except (IndexError, ValidationError, ValueError):
         raise ForeignHistory("What a run carries over cannot be read; it is damaged or a newer version's.") from None
 
