@@ -277,7 +277,7 @@ class ScopeNameTooLong(WaystationError):
         self.size, self.limit = len(scope_id), limit
         super().__init__(
             f"The id `{scope_id[:60]}…` of this state, made of the percent-quoted app and user, has {self.size} bytes; "
-            f"at most {limit} are allowed. Use shorter names."
+            f"at most {limit} are allowed; use shorter names."
         )
 
 
