@@ -76,7 +76,7 @@ def decode_foreign(data: bytes) -> Any:
 
 
 def repeated_key(data: bytes) -> str | None:
-    """Return a key that an object of JSON has twice, if there is one; readers differ in which of the values counts."""
+    """Return a key that an object in the JSON has twice, or None. JSON readers disagree about which value counts."""
     repeated: list[str] = []
 
     def note(pairs: list[tuple[str, Any]]) -> None:

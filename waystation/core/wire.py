@@ -170,7 +170,7 @@ class InvocationInput(Recorded):
 
     @property
     def requesters(self) -> tuple[str, ...]:
-        """Names of the person for whom it runs: whom `not_requester` excludes."""
+        """Names of the requester, which `not_requester` excludes from answering."""
         return tuple(name for name in (self.requester, self.user_id) if name)
 
 
