@@ -48,10 +48,10 @@ def mistakes(error: ValidationError, known: Iterable[str] = ()) -> str:
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for problem in error.errors(include_url=False):
         groups.setdefault(str(problem["loc"][0]) if problem["loc"] else "", []).append(problem)
-    return "; ".join(text for group in groups.values() for text in _told(group, known, format_value))
+    return "; ".join(text for group in groups.values() for text in _describe_field(group, known, format_value))
 
 
-def _told(
+def _describe_field(
     group: Sequence[Mapping[str, Any]], known: Iterable[str], format_value: Callable[[object], str]
 ) -> Iterator[str]:
     """Yield the messages for one field. Every branch of a union reports errors; the deepest ones matched best."""

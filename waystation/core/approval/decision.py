@@ -148,7 +148,7 @@ def accept(log: Log, answer: Answer, now: float) -> AnswerCounted | AnswerSubmit
     Raises:
         AnswerRefused: As for `check`.
     """
-    call = _known(log, answer)
+    call = _find_call(log, answer)
     if not needs_review(call, answer):
         return AnswerCounted(check(log, answer, now).id, answer)
     if answer.token is None:
@@ -193,7 +193,7 @@ def check(log: Log, answer: Answer, now: float, who: Verified | None = None) -> 
     Raises:
         AnswerRefused: The answer does not count; the class names the reason.
     """
-    call = _known(log, answer)
+    call = _find_call(log, answer)
     _check_digest(call, answer)
     started = log.state.input
     check_authority(call, answer, who, started.requesters if started else ())
@@ -205,7 +205,7 @@ def check(log: Log, answer: Answer, now: float, who: Verified | None = None) -> 
         raise AlreadyAnswered(f"The answer {answer.answer_id!r} was recorded before; it was not applied again.")
     name = who.subject if who else answer.by
     if answer.action == "approve" and is_among_people(name, call.approved_by):
-        more = f"{_lacking(call)} more {'has' if _lacking(call) == 1 else 'have'} to"
+        more = f"{_missing_approvals(call)} more {'has' if _missing_approvals(call) == 1 else 'have'} to"
         raise AlreadyAnswered(f"{name!r} has approved call {call.id!r} before; {more}.")
     _check_action(call, answer)
     check_claim(call, answer, who)
@@ -232,7 +232,7 @@ def allowed(call: CallState) -> frozenset[Action]:
     return actions | AROUND | ({"waive"} if call.gate == "waiting" and call.asked == "confirmation" else set())
 
 
-def _known(log: Log, answer: Answer) -> CallState:
+def _find_call(log: Log, answer: Answer) -> CallState:
     call = log.state.calls.get(ids.requesting_call(answer.function_call_id))
     if call is None or not call.ever_waits:
         raise UnknownCall(
@@ -274,7 +274,7 @@ def _ignored(refused: AnswerRefused, answer: Answer | None) -> AnswerIgnored:
     return AnswerIgnored(type(refused).__name__, str(refused), *named)
 
 
-def _lacking(call: CallState) -> int:
+def _missing_approvals(call: CallState) -> int:
     return call.approvals_needed - len(call.approved_by)
 
 
@@ -291,7 +291,7 @@ def receipt(call: CallState, answer: Answer) -> JsonObject:
     """Return the result of `submit_answer` for a recorded answer."""
     result: JsonObject = {"accepted": True, "function_call_id": call.id, "tool": call.name, "action": answer.action}
     if call.approved_by and call.answer is None:
-        result |= {"approved_by": [*call.approved_by], "lacking": _lacking(call)}
+        result |= {"approved_by": [*call.approved_by], "lacking": _missing_approvals(call)}
     if answer.action == "edit" and call.declared is not None:
         result["digest"] = call.approved_digest or call.digest
     return result
@@ -320,13 +320,13 @@ def check_authority(call: CallState, answer: Answer, who: Verified | None, reque
         raise NotAllowed(f"Call {call.id!r} takes only answers with a verified identity; send a `token`.")
     if answer.action in ("waive", "cancel"):
         if who and policy.must_verify and not who.is_among(policy.operators):
-            raise NotAllowed(f"{name!r} may not {answer.action} call {call.id!r}; {_listed(policy.operators)} may.")
+            raise NotAllowed(f"{name!r} may not {answer.action} call {call.id!r}; {_join_names(policy.operators)} may.")
         return
     if answer.action == "view":
         return
     approvers = policy.asked(call.level)
     if approvers and not (who.is_among(approvers) if who else name in approvers):
-        raise NotAllowed(f"{name!r} may not answer call {call.id!r}; {_listed(approvers)} may.")
+        raise NotAllowed(f"{name!r} may not answer call {call.id!r}; {_join_names(approvers)} may.")
     if policy.not_requester and is_among_people(name, requesters):
         raise NotAllowed(f"{name!r} asked for call {call.id!r}; somebody else has to answer it.")
     if policy.quorum > 1 and not name:
@@ -347,5 +347,5 @@ def check_claim(call: CallState, answer: Answer, who: Verified | None) -> None:
         )
 
 
-def _listed(names: tuple[str, ...]) -> str:
+def _join_names(names: tuple[str, ...]) -> str:
     return ", ".join(names) or "nobody"

@@ -179,9 +179,9 @@ class Conversed:
         candidates = [i for i in range(len(self.events)) if i not in hidden_events and self.visible(i)]
         if len(candidates) <= retention:
             return None
-        unseen = self._untold()
+        unseen = self._first_unseen()
         older = {i for i in candidates[: len(candidates) - retention] if i < unseen}
-        covered = older - self._staying(candidates, older)
+        covered = older - self._still_visible(candidates, older)
         if not covered:
             return None
         latest = max(summaries, key=lambda summary: summary.last, default=None)
@@ -209,7 +209,7 @@ class Conversed:
         last = done[new[-1]][-1]
         everything = [i for i in range(len(self.events)) if self.visible(i)]
         older = {i for i in everything if first <= i <= last and self.events[i].invocation_id != self.invocation_id}
-        covered = older - self._staying(everything, older)
+        covered = older - self._still_visible(everything, older)
         removable = _size(self.events[i].content for i in covered - hidden(self.events, summaries))
         if not covered or removable <= (_size([summaries[-1].content]) if summaries else 0):
             return None
@@ -242,7 +242,7 @@ class Conversed:
         """Whether the agent's model produced an event."""
         return event.author == self.agent and event.branch == self.branch and not event.function_responses()
 
-    def _untold(self) -> int:
+    def _first_unseen(self) -> int:
         """Return the index of the agent's latest reply in this invocation; its model has not seen what follows."""
         for index in range(len(self.events) - 1, -1, -1):
             event = self.events[index]
@@ -250,7 +250,7 @@ class Conversed:
                 return index
         return len(self.events)
 
-    def _staying(self, visible: Sequence[int], older: set[int]) -> set[int]:
+    def _still_visible(self, visible: Sequence[int], older: set[int]) -> set[int]:
         """Return the events of `older` that stay visible: the newest message, open calls, and their responses."""
         groups: dict[CallKey, list[int]] = {}
         belongs: dict[int, list[CallKey]] = {}

@@ -37,7 +37,7 @@ class Transcript:
         """Number of events before each invocation."""
         self.items: list[JsonObject] = []
         """The recorded form of the transcript; see `restore`."""
-        self._told: dict[str, Report] = {}
+        self._reports: dict[str, Report] = {}
 
     def calls_of(self, invocation_id: str) -> Mapping[str, CallState]:
         """Return the calls of one invocation."""
@@ -68,12 +68,12 @@ class Transcript:
         """Remember a report until it is applied; return its reference, or None if it has no entries."""
         if report.entries is None:
             return None
-        self._told[ref := ids.report(number, report.since)] = report
+        self._reports[ref := ids.report(number, report.since)] = report
         return ref
 
     def apply(self, ref: str) -> None:
         """Append the entries of a report."""
-        report = self._told.pop(ref, None)
+        report = self._reports.pop(ref, None)
         if report is None or report.entries is None:
             return
         number, since = ids.reported(ref)
@@ -82,7 +82,7 @@ class Transcript:
 
     def flush(self) -> None:
         """Apply the reports received since the last invocation began, for readers of an unfinished session."""
-        for ref in list(self._told):
+        for ref in list(self._reports):
             number, since = ids.reported(ref)
             log = self.logs.get(ids.session_invocation(self.session, number))
             if log is not None and len(log.entries) == since:

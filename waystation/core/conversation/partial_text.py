@@ -82,12 +82,12 @@ class PartialTexts:
     """The text that one reader has received; yields each piece once."""
 
     def __init__(self) -> None:
-        self._shown: dict[int, PartialText] = {}
+        self._yielded: dict[int, PartialText] = {}
 
     @property
     def shown(self) -> tuple[int, ...]:
         """Numbers of the model calls whose text was yielded."""
-        return tuple(self._shown)
+        return tuple(self._yielded)
 
     def look(self, number: int, attempt: int, heartbeat: PartialText | None) -> Iterator[Piece]:
         """Yield the new text.
@@ -99,7 +99,7 @@ class PartialTexts:
         """
         if heartbeat is not None and (heartbeat.number, heartbeat.attempt) != (number, attempt):
             heartbeat = None
-        yielded = self._shown.get(number)
+        yielded = self._yielded.get(number)
         if yielded and (
             yielded.attempt != attempt
             or (heartbeat and (heartbeat.mark != yielded.mark or heartbeat.length < yielded.length))
@@ -108,11 +108,11 @@ class PartialTexts:
             yielded = None
         end = yielded.length if yielded else 0
         if heartbeat and heartbeat.length > end:
-            self._shown[number] = heartbeat
+            self._yielded[number] = heartbeat
             start = max(end, heartbeat.offset)
             yield Piece(number, attempt, start, heartbeat.text[start - heartbeat.offset :])
 
     def close(self, number: int, *, replied: bool = False) -> Iterator[Piece]:
         """Yield the last piece of a call whose text was yielded: complete if its reply is recorded, otherwise void."""
-        if yielded := self._shown.pop(number, None):
+        if yielded := self._yielded.pop(number, None):
             yield Piece(number, yielded.attempt, yielded.length, void=not replied, complete=replied)

@@ -121,7 +121,7 @@ def contents(
         result.append(item.content)
         parts: list[JsonObject] = []
         for key in item.calls:
-            parts.append(responses.get(key) or _still_open(conversation, key))
+            parts.append(responses.get(key) or _pending_response(conversation, key))
             parts.extend(attached.get(key, ()))
         if parts:
             result.append({"role": "user", "parts": parts})
@@ -218,7 +218,7 @@ def _answer_last(items: Sequence[_Shown]) -> Sequence[_Shown]:
     return items
 
 
-def _still_open(conversation: Conversation, key: CallKey) -> JsonObject:
+def _pending_response(conversation: Conversation, key: CallKey) -> JsonObject:
     """Return the response to a call that has none yet, of this or an earlier invocation."""
     call = conversation.call(key)
     assert call is not None

@@ -87,7 +87,7 @@ def taken(source: Log, fork: Fork, given: InvocationInput, now: float) -> list[E
             raise InvalidInput(f"The `{name}` of a fork is that of its source; {wanted!r} is not.")
     if given.state:
         raise InvalidInput("A fork has the state of its source; leave `state` out.")
-    source_entries = list(_kept(until(source, fork.event)))
+    source_entries = list(_select_entries(until(source, fork.event)))
     shift = now - source_entries[-1].time
     entries = [replace(entry, time=entry.time + shift) for entry in source_entries]
     started = _input(source.state.input, given)
@@ -136,7 +136,7 @@ def _result(log: Log, now: float, call_id: str, response: JsonObject) -> Entry:
     return Entry(CallRef(call_id, run, GIVEN), now, CallReturned(outcome, run))
 
 
-def _kept(log: Log) -> Iterator[Entry]:
+def _select_entries(log: Log) -> Iterator[Entry]:
     """Yield the entries that the fork takes over."""
     entries = list(_without_end(log))
     # Decided without the end, which closes all open calls.
@@ -146,7 +146,7 @@ def _kept(log: Log) -> Iterator[Entry]:
     for entry in entries:
         match entry.body:
             case ModelReplied(number, reply):
-                yield replace(entry, body=ModelReplied(number, _unasked_no_more(reply, undecided)))
+                yield replace(entry, body=ModelReplied(number, _without_remembered(reply, undecided)))
             case AnswerCounted(call_id, answer):
                 if call_id not in undecided or answer.action == "progress":
                     yield replace(entry, body=AnswerCounted(call_id, answer.model_copy(update={"remember": False})))
@@ -179,7 +179,7 @@ def _without_end(log: Log) -> Iterator[Entry]:
                 continue
             case CallReturned(outcome) if outcome.fatal:
                 continue
-            case DeadlinePassed(call_id) if _fails(log, call_id):
+            case DeadlinePassed(call_id) if _fails_invocation(log, call_id):
                 continue
             case ModelLost() | CancelRequested() | Ended() | ForkRefused():
                 continue
@@ -187,12 +187,12 @@ def _without_end(log: Log) -> Iterator[Entry]:
                 yield entry
 
 
-def _fails(log: Log, call_id: str) -> bool:
+def _fails_invocation(log: Log, call_id: str) -> bool:
     call = log.state.calls.get(ids.requesting_call(call_id))
     return bool(call and call.policy and call.policy.on_expiry == "fail")
 
 
-def _unasked_no_more(reply: ModelReply, undecided: set[str]) -> ModelReply:
+def _without_remembered(reply: ModelReply, undecided: set[str]) -> ModelReply:
     """Return a reply whose undecided calls are no longer covered by remembered approvals of the source."""
     if not any(call.standing and call.id in undecided for call in reply.calls):
         return reply

@@ -144,7 +144,7 @@ class Sources:
             case MessageRef() if fact := self._messages.pop(without_verdict(ref), None):
                 if ref.verdict == "!":
                     return AnswerIgnored("ignored", f"An answer was ignored; {type(fact).__name__}.")
-                return _counted(fact, submitted=ref.verdict == "?")
+                return _accept_message(fact, submitted=ref.verdict == "?")
             case _:
                 return None
 
@@ -154,7 +154,7 @@ class Sources:
         body: Body
         match fact := self._messages.pop(ref):
             case UpdateAccepted():
-                body = _counted(fact)
+                body = _accept_message(fact)
                 call = log.state.calls.get(body.function_call_id) if isinstance(body, AnswerCounted) else None
                 if isinstance(body, AnswerCounted) and call and decision.needs_review(call, body.answer):
                     body = AnswerSubmitted(call.id, body.answer)
@@ -270,7 +270,7 @@ class Projection:
             if isinstance(ref, MessageRef) and ref.verdict == "!":
                 _, body = self.sources.decide(without_verdict(ref), self.log, now)
             elif (taken := self.sources.take(ref)) is not None:
-                body = _worded(taken, self.log, now)
+                body = _with_reason(taken, self.log, now)
             else:
                 raise ForeignHistory(
                     f"The history lacks the source of {str(ref)!r}; it is truncated, damaged or a newer version's."
@@ -307,7 +307,7 @@ class Projection:
         return source
 
 
-def _worded(body: Body, log: Log, now: float) -> Body:
+def _with_reason(body: Body, log: Log, now: float) -> Body:
     """Return a refused answer's entry with the reason, which the command does not name."""
     if isinstance(body, AnswerReviewed) and body.refused:
         judged = decision.judge(log, body.ref, body.review, now)
@@ -371,7 +371,7 @@ def _check_content(fact: Signalled) -> None:
         raise StoreFailed("which large payloads are kept", fact.lacking)
 
 
-def _counted(fact: Message, *, submitted: bool = False) -> Body:
+def _accept_message(fact: Message, *, submitted: bool = False) -> Body:
     if isinstance(fact, NotFound):
         raise ForeignHistory(f"The history says that signal {fact.number} counted, and that it was not found.")
     if isinstance(fact, Signalled):

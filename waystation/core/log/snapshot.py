@@ -153,13 +153,13 @@ def _needed_calls(state: InvocationState) -> dict[str, CallState]:
     needed = {call_id for run in state.runs.at_work() for call_id in (*run.batch, *run.open)}
     needed.update(call.id for call in state.open_calls())
     return {
-        call.id: _without_content(call) if call.id in needed else _closed(call)
+        call.id: _strip_content(call) if call.id in needed else _reduce_closed(call)
         for call in state.calls.values()
         if call.id in needed or call.ever_waits
     }
 
 
-def _without_content(call: CallState) -> CallState:
+def _strip_content(call: CallState) -> CallState:
     """Return a call without content that its events already contain."""
     if not call.flushed:
         return call
@@ -167,12 +167,18 @@ def _without_content(call: CallState) -> CallState:
     outcome = ToolOutcome(function_call_id=call.id, approval=outcome_before.approval, declared=outcome_before.declared)
     changed: dict[str, Any] = {"outcome": outcome, "provisional": None}
     if call.closed:
-        changed |= {"known_digest": call.digest, "args": {}, "shown": None, "response": None, "answer": _bare(call)}
+        changed |= {
+            "known_digest": call.digest,
+            "args": {},
+            "shown": None,
+            "response": None,
+            "answer": _strip_answer(call),
+        }
         changed |= {"asks": None, "answer_ids": {}, "viewed_by": {}}
     return replace(call, **changed)
 
 
-def _closed(call: CallState) -> CallState:
+def _reduce_closed(call: CallState) -> CallState:
     """Return the reduced form of a closed call: enough to decide on further answers."""
     schema: JsonObject | None = None if call.call.response_schema is None else {}
     policy, declared = call.policy, call.declared
@@ -181,14 +187,14 @@ def _closed(call: CallState) -> CallState:
         gate="refused",
         asked="confirmation" if call.asked else None,
         closed=True,
-        answer=_bare(call),
+        answer=_strip_answer(call),
         expired=call.expired,
         noticed=call.noticed,
         known_digest=call.digest,
     )
 
 
-def _bare(call: CallState) -> Answer | None:
+def _strip_answer(call: CallState) -> Answer | None:
     """Return the action and the author of the answer, without its content."""
     if call.answer is None:
         return None
