@@ -1,6 +1,6 @@
-"""What an agent can do. ADK's `google.adk.tools`.
+"""Tools for agents. ADK's `google.adk.tools`.
 
-For authors and for activities; workflows never import this. `import *` leaves out what needs an extra.
+Authors and activities import this package; workflows never do. `import *` omits names that need an extra.
 """
 
 from waystation.lazy_exports import lazy_exports

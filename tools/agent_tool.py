@@ -18,9 +18,9 @@ _SCHEMA: JsonObject = {
 
 
 class AgentTool(BaseTool):
-    """An agent that another agent calls like a tool; its answer is the tool's result.
+    """An agent that another agent calls like a tool. Its answer is the tool's result.
 
-    The agent runs as an invocation of its own, so it may itself wait for people, for as long as it takes.
+    The agent runs as an invocation of its own, so its calls may wait for approvers without a time limit.
     """
 
     def __init__(
@@ -34,10 +34,10 @@ class AgentTool(BaseTool):
         """Wrap `agent`.
 
         Args:
-            agent: Of any kind; its name and description become the tool's.
-            skip_summarization: Whether the calling agent's model is not called with the answer.
-            include_plugins: Whether the plugins of the app accompany the agent too.
-            propagate_grounding_metadata: Accepted for ADK's sake; grounding metadata is not recorded.
+            agent: Any agent. Its name and description become the tool's.
+            skip_summarization: Whether to skip the model call that would process the answer.
+            include_plugins: Whether the app's plugins also apply to the agent.
+            propagate_grounding_metadata: Accepted for compatibility with ADK; grounding metadata is not recorded.
         """
         if not isinstance(agent, BaseAgent):
             raise TypeError(f"Expected an agent, got {type(agent).__name__}")
@@ -49,13 +49,13 @@ class AgentTool(BaseTool):
 
     @property
     def input_schema(self) -> type[BaseModel] | None:
-        """What the agent takes: its own schema, or that of the first agent that it runs. Source: adk-semantics 4.1."""
+        """The input schema of the agent, or of the first agent that it runs. Source: adk-semantics 4.1."""
         first = self._llm_agent(0)
         return first.input_schema if first else None
 
     @property
     def has_output_schema(self) -> bool:
-        """Whether the answer is an object: by the agent's own schema, or that of the last agent that it runs."""
+        """Whether the agent, or the last agent that it runs, has an output schema; the answer is then an object."""
         last = self._llm_agent(-1)
         return last is not None and last.output_schema is not None
 
@@ -74,14 +74,14 @@ class AgentTool(BaseTool):
         declared = declaration(self.name, self.description, taken)
         if on_vertex():
             declared["responseJsonSchema"] = {"type": "object" if self.has_output_schema else "string"}
-        # Also when it is empty, as in ADK; functions without a docstring have none.
+        # As in ADK, even an empty description is declared; functions without a docstring have none.
         return {**declared, "description": self.description}
 
     def message_for(self, args: JsonObject) -> str:
-        """Return what the agent is told. Source: adk-semantics 4.2.
+        """Return the message for the agent. Source: adk-semantics 4.2.
 
         Raises:
-            ValueError: The arguments do not fit the agent's input schema; the text is for the model.
+            ValueError: The arguments do not match the agent's input schema; the text is for the model.
         """
         if self.input_schema is not None:
             try:
@@ -96,9 +96,9 @@ class AgentTool(BaseTool):
         return request if isinstance(request, str) else json.dumps(args, sort_keys=True, ensure_ascii=False)
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
-        """Refuse: the workflow starts the agent as a child, and no tool can do that."""
+        """Raise InvalidTool: the workflow starts the agent as a child, which no tool can do."""
         raise InvalidTool(
             self.name,
-            "an AgentTool cannot be run from inside a tool, since its agent is a child of the invocation; "
-            "list it in the `tools` of an agent, so that the model calls it.",
+            "an AgentTool cannot run inside another tool, since its agent is a child of the invocation; "
+            "add it to the `tools` of an agent, so that the model calls it.",
         )

@@ -1,6 +1,6 @@
-"""Whether a person has to agree to a call, and by which policy: the tool's own, an agent's rules, an app's.
+"""Decide whether a call needs approval, and by which policy: the tool's, an agent's rule or an app's rule.
 
-What author code is asked here may raise anything; whatever cannot be decided, a person decides.
+When author code raises, the call needs approval.
 """
 
 from collections.abc import Sequence
@@ -29,58 +29,58 @@ log = structlog.get_logger(__name__)
 
 _TEXTS = frozenset({"title", "description"})
 _OF_SCHEMAS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-"""Keywords whose value is an object of schemas under names, which are nobody's texts whatever they are."""
+"""Keywords whose value maps names to schemas. The names may equal keywords such as `title`."""
 _VALUES = frozenset({"const", "default", "enum", "examples"})
 """Keywords whose value is data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What was found of one call."""
+    """The approval that one call needs."""
 
     confirmation: Confirmation | None = None
-    """What a person is asked before the call; None when nobody is."""
+    """The question for the approver before the call; None when the call needs no confirmation."""
     policy: ApprovalPolicy | None = None
-    """Who may answer, whether the call is confirmed, long-running, or asks from inside."""
+    """The policy for approvers of the call, for all kinds of questions; None when anybody may answer."""
 
 
 async def judged(
     tool: BaseTool, args: JsonObject, context: ToolContext, rules: Sequence[ApprovalRule] = ()
 ) -> Judgement:
-    """Look at a call: the tool's own policy comes first, then the first rule that matches."""
-    confirmation = await _own(tool, args, context)
+    """Return the approval that a call needs: by the tool's own policy, otherwise by the first matching rule."""
+    confirmation = await _own_confirmation(tool, args, context)
     if tool.approval is not None and (confirmation is not None or tool.is_long_running):
         return Judgement(confirmation, tool.approval)
     effect = tool.effect_when(confirmed=confirmation is not None)
-    for rule in rules if _does_something(tool) else ():
-        if rule.names(tool.name) and rule.is_about(effect) and await _holds(rule, tool, args, context):
+    for rule in rules if _is_subject_to_rules(tool) else ():
+        if rule.names(tool.name) and rule.is_about(effect) and await _matches_arguments(rule, tool, args, context):
             if confirmation is None and not tool.is_long_running:
-                confirmation = _usual(tool)
+                confirmation = _default_confirmation(tool)
             return Judgement(confirmation, rule.policy)
     return Judgement(confirmation, tool.approval)
 
 
-def _does_something(tool: BaseTool) -> bool:
-    """Whether a call is more than a step of the agents themselves; what a called agent does is judged there."""
+def _is_subject_to_rules(tool: BaseTool) -> bool:
+    """Whether rules apply to a tool. The calls of a called agent are judged on their own."""
     steps = isinstance(tool, TransferToAgentTool | SetModelResponseTool | AgentTool)
     return not (steps or getattr(tool, "func", None) is exit_loop)
 
 
-async def _own(tool: BaseTool, args: JsonObject, context: ToolContext) -> Confirmation | None:
+async def _own_confirmation(tool: BaseTool, args: JsonObject, context: ToolContext) -> Confirmation | None:
     try:
         found = await tool.confirmation_for(copy_json(args), context)
-        # Made anew, so that whatever cannot be recorded is found here.
+        # Copied, so that values that cannot be recorded raise here.
         return None if found is None else Confirmation(hint=plain(found.hint), payload=plain(found.payload))
     except Exception as error:  # noqa: BLE001  # author's code
         # Only the type: the text may quote arguments.
         log.warning(
             "confirmation_predicate.failed", tool=tool.name, error_type=type(error).__name__, place=place_of(error)
         )
-        return _usual(tool)
+        return _default_confirmation(tool)
 
 
-def _usual(tool: BaseTool) -> Confirmation:
-    """Return what is asked without anything to fill in, with ADK's words when the tool's own are of no use."""
+def _default_confirmation(tool: BaseTool) -> Confirmation:
+    """Return the question without a payload, in ADK's words when the tool's hint is unusable."""
     try:
         return Confirmation(hint=plain(tool.confirmation_hint()))
     except Exception as error:  # noqa: BLE001  # author's code
@@ -88,8 +88,8 @@ def _usual(tool: BaseTool) -> Confirmation:
         return Confirmation(hint=usual_hint(tool.name))
 
 
-async def _holds(rule: ApprovalRule, tool: BaseTool, args: JsonObject, context: ToolContext) -> bool:
-    """Whether what a rule says of arguments holds. Those that the tool would refuse concern nobody: nothing runs."""
+async def _matches_arguments(rule: ApprovalRule, tool: BaseTool, args: JsonObject, context: ToolContext) -> bool:
+    """Whether a rule's conditions on arguments hold. They never hold for arguments that the tool would reject."""
     if rule.when is None and rule.over is None:
         return True
     try:
@@ -108,20 +108,20 @@ async def _holds(rule: ApprovalRule, tool: BaseTool, args: JsonObject, context: 
 
 
 def _is_over(value: Any, limit: float) -> bool:
-    """Whether an argument is above a limit, or nobody knows."""
+    """Whether an argument is above a limit, or cannot be compared."""
     if isinstance(value, bool):
         return True
     try:
-        # Not `>`: what is no number is over.
+        # Not `>`: NaN counts as above.
         return not float(value) <= limit
     except (TypeError, ValueError, OverflowError):
         return True
 
 
 def parameters_digest(tool: BaseTool) -> str:
-    """Return the digest of a tool's parameters, which no change of a description or title changes.
+    """Return a digest of a tool's parameters that ignores descriptions and titles.
 
-    A tool may change, so it is kept only for those of which it is known on what it depends.
+    It is cached only for tools whose declaration depends on known values.
     """
     made_of = declared_by(tool)
     return _digest(tool) if made_of is None else memoize(tool, "_parameters", made_of, lambda: _digest(tool))
@@ -130,23 +130,27 @@ def parameters_digest(tool: BaseTool) -> str:
 def _digest(tool: BaseTool) -> str:
     try:
         declared = declare(tool)
-    except InvalidTool:  # a tool that has run cannot be undone, so nothing is to fail here
+    except InvalidTool:  # the tool may have run already, so this must not fail
         return digest(None)
-    return digest(_bare((declared or {}).get("parametersJsonSchema")))
+    return digest(_strip_texts((declared or {}).get("parametersJsonSchema")))
 
 
-def _bare(schema: Any) -> Any:
-    """Return a schema without its texts."""
+def _strip_texts(schema: Any) -> Any:
+    """Return a schema without titles and descriptions."""
     if isinstance(schema, list):
-        return [_bare(each) for each in schema]
+        return [_strip_texts(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    return {key: _part(key, value) for key, value in schema.items() if not (key in _TEXTS and isinstance(value, str))}
+    return {
+        key: _strip_keyword(key, value)
+        for key, value in schema.items()
+        if not (key in _TEXTS and isinstance(value, str))
+    }
 
 
-def _part(key: str, value: Any) -> Any:
+def _strip_keyword(key: str, value: Any) -> Any:
     if key in _VALUES:
         return value
     if key in _OF_SCHEMAS and isinstance(value, dict):
-        return {name: _bare(each) for name, each in value.items()}
-    return _bare(value)
+        return {name: _strip_texts(item) for name, item in value.items()}
+    return _strip_texts(value)

@@ -1,4 +1,4 @@
-"""A function that needs a credential, and gets it before it runs. Source: adk-semantics 11.2."""
+"""Functions that receive a credential before they run. Source: adk-semantics 11.2."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _PARAMETER = "credential"
 
 
 class AuthenticatedFunctionTool(FunctionTool):
-    """A function that needs a credential: its parameter `credential` receives one, and the model does not see it.
+    """A function whose parameter `credential` receives a credential. The model does not see that parameter.
 
-    The function runs only once the credential is there. A complete one in the configuration is used as it is, tokens
-    are fetched and refreshed, and otherwise the user is asked, while the model reads `response_for_auth_required`.
+    The function runs only with a credential. A complete credential in the configuration is used unchanged; tokens are
+    fetched and refreshed. Otherwise the user is asked, and the model receives `response_for_auth_required`.
     """
 
     def __init__(
@@ -29,25 +29,25 @@ class AuthenticatedFunctionTool(FunctionTool):
         response_for_auth_required: JsonObject | str | None = None,
         **settings: Any,
     ) -> None:
-        """Wrap `func`; `settings` are those of `FunctionTool`.
+        """Wrap `func`; `settings` are the keyword arguments of `FunctionTool`.
 
         Raises:
-            InvalidTool: The configuration can never give a credential, or a setting has a wrong value.
+            InvalidTool: The configuration can never provide a credential, or a setting is invalid.
         """
         super().__init__(func, **settings)
         self._credential = ToolCredential(self.name, auth_config, response_for_auth_required)
 
     @functools.cached_property
     def signature(self) -> Signature:
-        """What the function takes, but for the credential."""
+        """The parameters of the function, without the credential."""
         signature = Signature(self.func, self.name)
         signature.leave_out(_PARAMETER)
         return signature
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
-        """Call the function with the credential, or have the user asked for it.
+        """Call the function with the credential, or ask the user for it.
 
-        Nobody is asked for a call whose arguments do not fit.
+        A call with invalid arguments does not ask the user.
         """
         prepared = self._prepared(args)
         if isinstance(prepared, ArgumentsRefused):

@@ -23,30 +23,30 @@ PENDING = "Pending User Authorization."
 
 
 class ToolCredential:
-    """The credential of one tool, and what the model reads while the user is asked for it."""
+    """The credential of one tool, and the response for the model while the user has not provided it."""
 
     def __init__(self, tool: str, auth_config: auth.AuthConfig | None, response: JsonObject | str | None) -> None:
         """Check the configuration.
 
         Raises:
-            InvalidTool: It can never give a credential.
+            InvalidTool: The configuration can never provide a credential.
         """
         self._response = response or PENDING
         self._manager: auth.CredentialManager | None = None
         if auth_config is None:
             log.warning(
-                "authentication.missing", tool=tool, problem="no auth_config is given; it runs without credential"
+                "authentication.missing", tool=tool, problem="no auth_config; the tool runs without a credential"
             )
             return
         if not isinstance(auth_config, auth.AuthConfig):
-            raise InvalidTool(tool, f"`auth_config` is {a(auth_config)}; give an AuthConfig.")
+            raise InvalidTool(tool, f"`auth_config` is {a(auth_config)}; use an AuthConfig.")
         try:
             self._manager = auth.CredentialManager(auth_config)
         except ValueError as error:
             raise InvalidTool(tool, str(error)) from None
 
     async def use(self, context: ToolContext, run: Callable[[auth.AuthCredential | None], Awaitable[Any]]) -> Any:
-        """Run something with the credential, which is None for a tool without one; or have the user asked for it."""
+        """Call `run` with the credential, None for a tool without one. If it is missing, ask the user instead."""
         credential = None if self._manager is None else await _obtain(self._manager, context)
         return self._response if self._manager and credential is None else await run(credential)
 
@@ -54,7 +54,7 @@ class ToolCredential:
 async def _obtain(
     manager: auth.CredentialManager, context: ToolContext, *, ask: bool = True
 ) -> auth.AuthCredential | None:
-    """Return the credential; without one, None after asking the user for it."""
+    """Return the credential. If it is missing, ask the user (unless `ask` is False) and return None."""
     credential = context.note_credential(await manager.get_auth_credential(context))
     if credential is None and ask:
         await manager.request_credential(context)
@@ -63,7 +63,7 @@ async def _obtain(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Authorization:
-    """What a request carries so that its sender is recognised. Secret: it is neither shown nor logged."""
+    """Credentials that a request carries. Secret: never displayed or logged."""
 
     headers: dict[str, str] = field(default_factory=dict, repr=False)
     query: dict[str, str] = field(default_factory=dict, repr=False)
@@ -76,14 +76,14 @@ NO_AUTHORIZATION = Authorization()
 async def authorized(
     tool: str, scheme: Any, credential: Any, credential_key: str | None, context: ReadonlyContext | None, *, ask: bool
 ) -> Authorization | None:
-    """Return what a request in this context carries, nothing without a scheme; None after asking the user for it.
+    """Return the credentials for a request in this context; empty without a scheme.
 
-    With `ask` the context must be that of a tool call. Without it nobody is asked, and the request carries what is
-    there.
+    With `ask`, the context must be a tool call's: if the credential is missing, ask the user and return None. Without
+    `ask`, the request goes out with the credentials that exist.
 
     Raises:
-        InvalidTool: The scheme or the credential is wrong.
-        AuthorizationFailed: A provider gives no token.
+        InvalidTool: The scheme or the credential is invalid.
+        AuthorizationFailed: A provider returns no token.
     """
     if scheme is None:
         return NO_AUTHORIZATION
@@ -101,7 +101,7 @@ async def provided_headers(provider: Callable[[ReadonlyContext], Any], context: 
 
 
 def authentication_problems(scheme: Any, credential: Any, credential_key: str | None) -> Iterator[str]:
-    """Yield why a configuration can never give a credential."""
+    """Yield the reasons why a configuration can never provide a credential."""
     if scheme is not None:
         try:
             _managed("", scheme, credential, credential_key)
@@ -118,18 +118,18 @@ def _managed(
         return auth.CredentialManager(config), config
     except ValidationError as error:
         path, reason = validation_mistakes(error)[0]
-        raise InvalidTool(tool, f"its authentication is wrong at `{path}`: {reason}.") from None
+        raise InvalidTool(tool, f"its authentication is invalid at `{path}`: {reason}.") from None
     except ValueError as error:
         raise InvalidTool(tool, f"its authentication cannot be used: {error}.") from None
 
 
 def _authorization_of(scheme: auth.AuthScheme, credential: auth.AuthCredential | None) -> Authorization:
-    """Return what requests carry for this credential; nothing when there is none that can be used as it is.
+    """Return the headers, query parameters or cookies for this credential; empty for an unusable one.
 
     An OAuth 2 or OpenID Connect credential is usable once it has an access token.
 
     Raises:
-        InvalidTool: The credential does not suit the scheme.
+        InvalidTool: The credential does not match the scheme.
     """
     if credential is None:
         return NO_AUTHORIZATION
@@ -145,7 +145,10 @@ def _authorization_of(scheme: auth.AuthScheme, credential: auth.AuthCredential |
 def _of_key(scheme: auth.AuthScheme, key: str) -> Authorization:
     name = getattr(scheme, "name", None)
     if not name:
-        raise InvalidTool("authentication", "an API key was given, but its scheme does not say under which `name`.")
+        raise InvalidTool(
+            "authentication",
+            "the scheme of the API key has no `name`; add the name of the header, parameter or cookie.",
+        )
     match getattr(scheme, "in_", None):
         case "header":
             return Authorization(headers={name: key})
@@ -155,7 +158,7 @@ def _of_key(scheme: auth.AuthScheme, key: str) -> Authorization:
             return Authorization(cookies={name: key})
         case place:
             raise InvalidTool(
-                "authentication", f"an API key goes into a header, the query or a cookie, not into {place!r}."
+                "authentication", f"an API key cannot be sent in {place!r}; use `header`, `query` or `cookie`."
             )
 
 
@@ -173,4 +176,4 @@ def _of_http(http: auth.HttpAuth) -> Authorization:
 
 
 def _exposed(secret: str) -> str:
-    return str.__str__(secret)  # a string that hides a secret shows only stars in f-strings
+    return str.__str__(secret)  # f-strings mask a Secret

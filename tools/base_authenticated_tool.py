@@ -1,4 +1,4 @@
-"""The base of tools that need a credential, and get it before they run. Source: adk-semantics 11.2."""
+"""The base class of tools that receive a credential before they run. Source: adk-semantics 11.2."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class BaseAuthenticatedTool(BaseTool):
-    """A tool of your own that needs a credential: do the work in `_run_async_impl`, which is given it."""
+    """Base class for your own tools with a credential: do the work in `_run_async_impl`."""
 
     def __init__(
         self,
@@ -22,17 +22,16 @@ class BaseAuthenticatedTool(BaseTool):
         auth_config: AuthConfig | None = None,
         response_for_auth_required: JsonObject | str | None = None,
     ) -> None:
-        """`response_for_auth_required` is what the model reads while the user is asked.
+        """`response_for_auth_required` is the response for the model while the user has not provided the credential.
 
         Raises:
-            InvalidTool: The configuration can never give a credential.
+            InvalidTool: The configuration can never provide a credential.
         """
         super().__init__(name=name, description=description)
-        self._auth_config = auth_config
         self._credential = ToolCredential(name, auth_config, response_for_auth_required)
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
-        """Do the work with the credential, or have the user asked for it."""
+        """Run `_run_async_impl` with the credential, or ask the user for it."""
 
         async def run(credential: AuthCredential | None) -> Any:
             return await self._run_async_impl(args=args, tool_context=tool_context, credential=credential)
@@ -42,5 +41,5 @@ class BaseAuthenticatedTool(BaseTool):
     async def _run_async_impl(
         self, *, args: JsonObject, tool_context: ToolContext, credential: AuthCredential | None
     ) -> Any:
-        """Do the work; `credential` is None only for a tool without a configuration."""
+        """Run the tool; `credential` is None only for a tool without `auth_config`."""
         raise NotImplementedError(f"{type(self).__name__} has no _run_async_impl; define it.")

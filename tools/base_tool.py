@@ -1,7 +1,7 @@
-"""What every tool is: a name, a description and a declaration, a way to run, and how durably it is carried out.
+"""The base class of all tools: name, description, declaration, settings and `run_async`.
 
-Tools run in activities. Nothing here is ever seen by a workflow: what the workflow has to know about a tool
-is copied into each recorded call.
+Tools run in activities. Workflows never see a tool: the settings that a workflow needs are copied into each recorded
+call.
 """
 
 import sys
@@ -36,68 +36,68 @@ log = structlog.get_logger(__name__)
 
 OnError = Literal["tell", "raise"]
 MAX_RESPONSE_SCHEMA_BYTES = 16_000
-"""The schema is recorded with each call."""
+"""Every recorded call contains the schema."""
 _SETTLES: Mapping[bool, tuple[Decision, ...]] = {
     True: ("approve", "reject", "respond"),
     False: ("approve", "edit"),
 }
-"""What closes a long-running call, and what has any other call run."""
+"""The decisions that close a long-running call (True), or that let any other call run (False)."""
 
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 _SETTLED: set[Callable[..., Any]] = set()
-"""Not a mark on the function: `functools.wraps` would give that to whatever an author puts around it."""
+"""A set, not an attribute of the function: `functools.wraps` would copy an attribute to an author's wrapper."""
 
 
 def settled(declares: _Method) -> _Method:
-    """Mark a `_get_declaration` that says the same for as long as the tool has the same name and description."""
+    """Mark a `_get_declaration` whose result depends only on the tool's name and description, so it can be cached."""
     _SETTLED.add(declares)
     return declares
 
 
 class BaseTool:
-    """A tool of your own: subclass it, declare it with `_get_declaration`, and do the work in `run_async`.
+    """Base class for your own tools: declare the tool in `_get_declaration` and do the work in `run_async`.
 
-    The settings below are attributes: a subclass may set them in its body, in `__init__` or not at all.
+    The settings below are attributes. A subclass may set them in its body or in `__init__`.
     """
 
     name: str
     description: str
     is_long_running: bool = False
-    """Whether the answer may come from outside, after the tool itself has returned."""
+    """Whether the final response may arrive after the tool has returned."""
     custom_metadata: Mapping[str, Any] = MappingProxyType({})
     behavior: Any = None
-    """For live sessions, like `response_scheduling`: kept, and not used."""
+    """For live sessions, like `response_scheduling`. Accepted and not used."""
     response_scheduling: Any = None
 
     timeout: timedelta | None = None
-    """How long one attempt may take; None: the worker's default."""
+    """Limit for one attempt. None: the worker's default."""
     retries: int = 0
-    """How often the tool is run again after it raised. A lost worker is another matter: see `effect`."""
+    """Further attempts after the tool raised. `effect` covers lost workers."""
     heartbeat_timeout: timedelta | None = None
-    """How long the tool may go without `tool_context.heartbeat()` before its worker counts as lost."""
+    """Longest time without `tool_context.heartbeat()`. After it, the worker counts as lost."""
     task_queue: str | None = None
-    """Where the tool runs, when not on the task queue of the agent."""
+    """Task queue of the tool. None: the task queue of the agent."""
     effect: Effect | None = None
-    """What a repetition would do.
+    """Effect of running a call twice.
 
-    `read`: nothing changes. `repeatable`: the tool copes, for instance by its idempotency key. `once`: it
-    must never run twice, so a lost worker leaves the outcome unknown. None: `once` when a person had to
-    confirm the call, else `repeatable`.
+    `read`: the call changes nothing. `repeatable`: the tool tolerates it, for instance with its idempotency key.
+    `once`: the call must never run twice, so the outcome is unknown when its worker is lost. None: `once` for a call
+    that an approver confirmed, otherwise `repeatable`.
     """
     on_error: OnError = "tell"
-    """What an exception does: `tell` the model and go on, or `raise` out of the invocation, as in ADK."""
+    """`tell` reports an exception to the model; `raise` ends the invocation, as in ADK."""
     deadline: timedelta | None = None
-    """How long a person may take to answer or to confirm a call; None: that of `approval`, or else 30 days."""
+    """Time for an approver to answer or confirm a call. None: the deadline of `approval`, or else 30 days."""
     require_confirmation: bool | Callable[..., Any] = False
-    """Whether a person has to agree before a call runs, or a function that decides it from those of the arguments that
-    it takes, as the tool will see them."""
+    """Whether an approver must confirm each call, or a function that decides it. The function receives the arguments
+    that it names, converted to the tool's types."""
     approval: ApprovalPolicy | None = None
-    """Who may answer. With one, every call waits for a person unless `check_require_confirmation` says otherwise; a
-    long-running tool runs, and its answer has to satisfy the policy."""
+    """Policy for approvers. With a policy, every call waits for approval unless `check_require_confirmation` returns
+    False. A long-running tool runs at once, and its answer must satisfy the policy."""
     response_schema: Any = None
-    """For a long-running tool: what the `response` is with which a call is answered, as a pydantic model or a JSON
-    schema of an object."""
+    """For a long-running tool: the form of the answer's `response`, as a pydantic model or the JSON schema of an
+    object."""
 
     def __init__(
         self,
@@ -116,22 +116,22 @@ class BaseTool:
         self.behavior, self.response_scheduling = behavior, response_scheduling
 
     def _get_declaration(self) -> JsonObject | None:
-        """Return `{"name", "description", "parametersJsonSchema"}`, or None to stay unknown to models."""
+        """Return `{"name", "description", "parametersJsonSchema"}`, or None to hide the tool from models."""
         return None
 
     async def process_llm_request(self, *, tool_context: ToolContext, llm_request: Any) -> None:
-        """Change the request of a model call, a `waystation.models.llm_request.LlmRequest`; here: declare the tool."""
+        """Change a model request, a `waystation.models.llm_request.LlmRequest`. The default adds the tool."""
         llm_request.append_tools([self])
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
-        """Do the work and return what the model is told."""
+        """Run the tool and return its result for the model."""
         raise NotImplementedError(f"{type(self).__name__} has no run_async; define it.")
 
     async def check_require_confirmation(self, args: JsonObject, tool_context: ToolContext) -> bool:
-        """Whether a person has to agree before this call runs.
+        """Whether an approver must confirm this call before it runs.
 
-        A function that raises counts as yes. Arguments that the tool would refuse need no confirmation by a function,
-        since such a call is answered without running anything.
+        True when the `require_confirmation` function raises. False when that function exists and the arguments are
+        invalid: the tool then rejects the call without running.
         """
         if not callable(self.require_confirmation):
             return bool(self.require_confirmation) or self.gated
@@ -140,56 +140,56 @@ class BaseTool:
             return False
         try:
             return await call_predicate(self.require_confirmation, seen, tool_context)
-        except Exception as error:  # noqa: BLE001  # author's code; whatever it raises, a person decides
-            # Only the type: the text may quote arguments.
+        except Exception as error:  # noqa: BLE001  # author's code; an approver decides when it fails
+            # Log only the type: the text may quote arguments.
             log.warning(
                 "confirmation_predicate.failed", tool=self.name, error_type=type(error).__name__, place=place_of(error)
             )
             return True
 
     async def confirmation_for(self, args: JsonObject, tool_context: ToolContext) -> Confirmation | None:
-        """Return what a person is asked before this call runs, or None when nobody is."""
-        asks = await self.check_require_confirmation(args, tool_context)
-        return Confirmation(hint=self.confirmation_hint()) if asks else None
+        """Return the question for the approver before this call runs, or None when the call needs no confirmation."""
+        is_required = await self.check_require_confirmation(args, tool_context)
+        return Confirmation(hint=self.confirmation_hint()) if is_required else None
 
     @property
     def gated(self) -> bool:
-        """Whether a person has to agree before any call runs, because of the policy."""
+        """Whether every call needs approval before it runs, because of the policy."""
         return self.approval is not None and not self.is_long_running
 
     def seen(self, args: JsonObject, tool_context: ToolContext) -> Mapping[str, Any] | None:
-        """Return the arguments as predicates see them; None when the tool would refuse them without doing anything."""
+        """Return the arguments for predicates; None when the tool would reject the call without running."""
         return args
 
     def edited(self, args: JsonObject, shown: JsonObject) -> JsonObject:
-        """Return arguments that a person gives instead of those that were shown, as the tool will take them.
+        """Return the arguments that an approver edited, converted for the tool. `shown` has those before the edit.
 
         Raises:
-            ValueError: They do not fit; the text says which and why.
+            ValueError: Arguments are invalid; the text names them and the reasons.
         """
         schema = (declare(self) or {}).get("parametersJsonSchema")
         try:
             wrong = mistakes(schema, args) if schema else []
         except ValueError as error:
-            raise ValueError(f"what `{self.name}` takes cannot be told, as its schema is wrong: {error}") from None
+            raise ValueError(f"the parameter schema of `{self.name}` is invalid: {error}") from None
         if wrong:
             raise ValueError("; ".join(wrong))
         return args
 
     def answer_schema(self) -> JsonObject | None:
-        """Return `response_schema` as JSON schema."""
+        """Return `response_schema` as a JSON schema."""
         return None if self.response_schema is None else json_schema(self.response_schema)
 
     def confirmation_hint(self) -> str:
-        """Return what a person reads who is asked to confirm a call."""
+        """Return the text for the approver who confirms a call."""
         return usual_hint(self.name)
 
     def effect_when(self, *, confirmed: bool) -> Effect:
-        """Return the effect class of a call, given whether a person had to confirm it."""
+        """Return the effect class of a call; `confirmed` for a call that an approver had to confirm."""
         return self.effect or ("once" if confirmed else "repeatable")
 
     def setting_problems(self) -> list[str]:
-        """Return what is wrong with the settings, one sentence each."""
+        """Return the invalid settings, one sentence each."""
         problems = []
         for setting in ("timeout", "heartbeat_timeout", "deadline"):
             value = getattr(self, setting)
@@ -198,15 +198,15 @@ class BaseTool:
             elif value is not None and value <= timedelta():
                 problems.append(f"`{setting}` is {value!r}; use a duration above zero.")
             elif value is not None and value > LONGEST:
-                problems.append(f"`{setting}` is {value.days} days; use at most {LONGEST.days}, a hundred years.")
+                problems.append(f"`{setting}` is {value.days} days; use at most {LONGEST.days} days (100 years).")
         queue: object = self.task_queue
-        asks = self.require_confirmation
+        confirms = self.require_confirmation
         rules = (
             ("retries", type(self.retries) is int and self.retries >= 0, "a whole number of at least 0"),
             ("effect", self.effect in (None, *get_args(Effect)), "'read', 'repeatable' or 'once'"),
             ("on_error", self.on_error in get_args(OnError), "'tell' or 'raise'"),
             ("task_queue", isinstance(queue, str | None) and queue != "", "the name of a task queue"),
-            ("require_confirmation", isinstance(asks, bool) or callable(asks), "True, False or a function"),
+            ("require_confirmation", isinstance(confirms, bool) or callable(confirms), "True, False or a function"),
         )
         problems += [
             f"`{name}` is {getattr(self, name)!r}; use {remedy}." for name, valid, remedy in rules if not valid
@@ -223,29 +223,29 @@ class BaseTool:
         settles = _SETTLES[self.is_long_running]
         if policy.actions is not None and not set(policy.actions) & set(settles):
             yield (
-                f"its `approval` allows {', '.join(map(repr, policy.actions))}, with which no call of it can ever be "
-                f"let through; add one of {', '.join(map(repr, settles))} to `actions`."
+                f"its `approval` allows only {', '.join(map(repr, policy.actions))}, so no call can be approved; "
+                f"add one of {', '.join(map(repr, settles))} to `actions`."
             )
         yield from (f"its `approval` {mistake}" for mistake in policy.mistakes())
         if policy.remember is not None and self.is_long_running:
-            yield "its `approval` has `remember`, but a long-running call is answered each time; leave it out."
+            yield "its `approval` has `remember`, but every long-running call needs its own answer; remove `remember`."
 
     def _response_schema_problems(self) -> Iterator[str]:
         if self.response_schema is None:
             return
         if not self.is_long_running:
-            yield "it has a `response_schema`, but only a long-running tool is answered with a response; leave it out."
+            yield "it has a `response_schema`, which only a long-running tool can have; remove it."
         try:
             schema = self.answer_schema() or {}
-        except Exception as error:  # noqa: BLE001  # whatever a type raises, it is of no use
+        except Exception as error:  # noqa: BLE001  # a type's own schema hook can raise anything
             yield f"its `response_schema` has no JSON schema ({type(error).__name__}); use a pydantic model."
             return
         if problem := schema_problem(schema):
-            yield f"its `response_schema` is no JSON schema: {problem}."
+            yield f"its `response_schema` is not a valid JSON schema: {problem}."
         elif schema.get("type") != "object":
-            yield "its `response_schema` is not of an object, which a response is; use a pydantic model."
+            yield "its `response_schema` does not describe an object; use a pydantic model."
         elif (size := len(encode(schema))) > MAX_RESPONSE_SCHEMA_BYTES:
-            yield f"its `response_schema` is {size} bytes; at most {MAX_RESPONSE_SCHEMA_BYTES} can be recorded."
+            yield f"its `response_schema` has {size} bytes; use at most {MAX_RESPONSE_SCHEMA_BYTES}."
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -254,7 +254,7 @@ class BaseTool:
 def declaration(
     name: str, description: str, schema: JsonObject | None, response: JsonObject | None = None
 ) -> JsonObject:
-    """Return a declaration of its own; what is empty is left out."""
+    """Return a new declaration without empty fields."""
     declared: JsonObject = {"name": name}
     if description:
         declared["description"] = description
@@ -266,22 +266,22 @@ def declaration(
 
 
 def declared_by(tool: BaseTool) -> tuple[str, str, bool] | None:
-    """Return what a declaration depends on; None when only the tool knows."""
+    """Return the values that a declaration depends on; None when they are unknown."""
     function = getattr(tool._get_declaration, "__func__", None)
     return (tool.name, tool.description, on_vertex()) if function in _SETTLED else None
 
 
 def declare(tool: BaseTool) -> JsonObject | None:
-    """Return the declaration of any tool as plain JSON, or None when no model is to know it.
+    """Return the declaration of any tool as plain JSON, or None for a tool that is hidden from models.
 
-    A `_get_declaration` that was written for ADK and returns a genai FunctionDeclaration is understood.
+    Accepts a `_get_declaration` that returns a genai FunctionDeclaration, as tools written for ADK do.
 
     Raises:
         InvalidTool: The tool has no usable declaration.
     """
     if (made_of := declared_by(tool)) is None:
         return _declared(tool)
-    # As bytes, because reading them is the quickest way to a copy: whoever gets a declaration may change it.
+    # Cached as bytes: callers may change a declaration, and decoding is the fastest way to copy it.
     declared: JsonObject | None = decode(memoize(tool, "_declared", made_of, lambda: encode(_declared(tool))))
     return declared
 
@@ -313,7 +313,7 @@ def _declared(tool: BaseTool) -> JsonObject | None:
 
 
 def _from_genai(declared: Any) -> Any:
-    # Looked up, not imported: who returns one of its objects has imported genai already.
+    # Looked up, not imported: a tool that returns a genai object has imported genai already.
     types = sys.modules.get("google.genai.types")
     if types is None or not isinstance(declared, types.FunctionDeclaration):
         return declared

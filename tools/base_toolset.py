@@ -1,7 +1,4 @@
-"""Tools that are given together, and that may differ from one moment to the next.
-
-Source: adk-semantics 10.
-"""
+"""The base class of toolsets, whose tools can depend on the context. Source: adk-semantics 10."""
 
 import abc
 import copy
@@ -19,25 +16,24 @@ _CACHED_INVOCATIONS = 64
 
 @runtime_checkable
 class ToolPredicate(Protocol):
-    """Decides whether a tool is offered in the situation that the context tells."""
+    """Decides whether a toolset offers a tool in a context."""
 
     def __call__(self, tool: BaseTool, readonly_context: ReadonlyContext | None = None) -> bool:
-        """Whether the model may see the tool."""
+        """Whether to offer the tool to the model."""
         ...
 
 
 class BaseToolset(abc.ABC):
-    """A toolset of your own: subclass it and return tools from `get_tools`.
+    """Base class for your own toolsets: return the tools from `get_tools`.
 
-    The tools are asked for at each model call, and again wherever one of them is executed, perhaps in another
-    process: what `get_tools` returns should follow from the context alone. A subclass may leave out
-    `super().__init__()`.
+    `get_tools` runs before each model call and again before each of its tools runs, perhaps in another process. Its
+    result should therefore depend only on the context. A subclass may omit `super().__init__()`.
     """
 
     tool_filter: ToolPredicate | Collection[str] | None = None
     tool_name_prefix: str | None = None
     _use_invocation_cache: bool = False
-    """Whether `get_tools` is asked only once per invocation and process, as in ADK."""
+    """Whether `get_tools` runs only once per invocation and process, as in ADK."""
 
     def __init__(
         self,
@@ -45,33 +41,33 @@ class BaseToolset(abc.ABC):
         tool_filter: ToolPredicate | Collection[str] | None = None,
         tool_name_prefix: str | None = None,
     ) -> None:
-        """Set what is common to all toolsets.
+        """Set the options that all toolsets share.
 
         Args:
-            tool_filter: Names of the tools to offer, without prefix, or a function that decides. It is `get_tools`
-                that applies it, with `_is_tool_selected`.
-            tool_name_prefix: What the names of all tools begin with; an underscore follows it.
+            tool_filter: Names of the tools to offer, without prefix, or a function that decides. `get_tools` applies it
+                with `_is_tool_selected`.
+            tool_name_prefix: Prefix for all tool names, joined with an underscore.
         """
         self.tool_filter = tool_filter
         self.tool_name_prefix = tool_name_prefix
 
     @abc.abstractmethod
     async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[Any]:
-        """Return the tools, under their own names, that are there in this situation; all of them without a context.
+        """Return the tools for a context, under their own names; all tools without a context.
 
-        A toolset that raises here is left out of the model call.
+        If this raises, the model call runs without the toolset.
         """
 
     async def get_tools_with_prefix(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
-        """Return the tools under the names by which the model calls them; the tools themselves are not changed."""
+        """Return copies of the tools under the names that the model uses."""
         invocation = readonly_context.invocation_id if readonly_context is not None else ""
-        # Not made in `__init__`, which a subclass may not call.
+        # Not created in `__init__`, which a subclass may not call.
         cached: OrderedDict[str, list[BaseTool]] = self.__dict__.setdefault("_tools_by_invocation", OrderedDict())
         if self._use_invocation_cache and invocation in cached:
             return list(cached[invocation])
-        given: Any = self.get_tools(readonly_context)
-        # Some write `def get_tools` where ADK has `async def`; what they mean is plain.
-        listed = await given if inspect.isawaitable(given) else given
+        result: Any = self.get_tools(readonly_context)
+        # Also accepts `def get_tools`, where ADK has `async def`.
+        listed = await result if inspect.isawaitable(result) else result
         if not isinstance(listed, Collection) or isinstance(listed, str | Mapping):
             raise InvalidTool(type(self).__name__, f"`get_tools` returned {a(listed)}; return a list of tools.")
         for tool in listed:
@@ -89,10 +85,10 @@ class BaseToolset(abc.ABC):
                 cached.popitem(last=False)
         return list(tools)
 
-    async def close(self) -> None:  # noqa: B027  # most toolsets hold nothing
-        """Release what the toolset holds. Called when its worker stops; it may be used again afterwards."""
+    async def close(self) -> None:  # noqa: B027  # most toolsets hold no resources
+        """Release the toolset's resources. Called when its worker stops; the toolset may be used again afterwards."""
 
-    async def process_llm_request(  # noqa: B027  # few have anything to add
+    async def process_llm_request(  # noqa: B027  # most toolsets change nothing
         self, *, tool_context: ToolContext, llm_request: Any
     ) -> None:
         """Change the request of a model call before its tools do."""
@@ -102,7 +98,7 @@ class BaseToolset(abc.ABC):
         return None
 
     def setting_problems(self) -> list[str]:
-        """Return what is wrong with the settings, one sentence each."""
+        """Return the invalid settings, one sentence each."""
         problems = []
         if not isinstance(self.tool_name_prefix, str | None):
             problems.append(f"`tool_name_prefix` is {self.tool_name_prefix!r}; use a string.")
@@ -112,7 +108,7 @@ class BaseToolset(abc.ABC):
         return problems
 
     def _is_tool_selected(self, tool: BaseTool, readonly_context: ReadonlyContext | None) -> bool:
-        """Whether `tool_filter` lets a tool through; its name is the one without prefix."""
+        """Whether `tool_filter` selects a tool, by its name without prefix."""
         if not self.tool_filter:
             return True
         if isinstance(self.tool_filter, Collection):
@@ -124,14 +120,14 @@ class BaseToolset(abc.ABC):
 
 
 def _renamed(tool: BaseTool, name: str) -> BaseTool:
-    """Return a copy of a tool that is called `name` by models."""
+    """Return a copy of a tool that models call `name`."""
     declare: Callable[[], Any] = tool._get_declaration
 
     def declaration() -> Any:
         declared = declare()
         if declared is None:
             return None
-        # Else a FunctionDeclaration of genai, as tools written for ADK return.
+        # Otherwise a genai FunctionDeclaration, from a tool written for ADK.
         return {**declared, "name": name} if isinstance(declared, dict) else declared.model_copy(update={"name": name})
 
     renamed = copy.copy(tool)

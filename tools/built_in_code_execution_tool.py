@@ -1,10 +1,10 @@
-"""Execution of code that the model writes, in the provider's sandbox."""
+"""Code execution in the provider's sandbox."""
 
 from waystation.tools import NativeTool
 
 
 class BuiltInCodeExecutionTool(NativeTool):
-    """Execution of Python that the model writes, in the provider's sandbox."""
+    """Runs Python code from the model in the provider's sandbox."""
 
     name = "code_execution"
     title = "Gemini code execution tool"

@@ -1,4 +1,4 @@
-"""CrewAI's tools. Nothing here imports crewai: who has one of its tools has imported it."""
+"""CrewAI tools. This module does not import crewai; the wrapped tool brings it."""
 
 from typing import Any
 
@@ -13,19 +13,16 @@ class CrewaiTool(FrameworkTool):
 
         Args:
             tool: A `crewai.tools.BaseTool`.
-            name: How models call it; when empty, the tool's own name in lower case, with `_` for spaces.
-            description: What models are told; when empty, what the tool says about itself.
+            name: Name for models; when empty, the tool's own name in lower case, with `_` for spaces.
+            description: Description for models; when empty, the tool's own.
 
         Raises:
-            ValueError: It is none.
+            ValueError: `tool` is not a CrewAI tool.
         """
         if isinstance(tool, type):
-            raise ValueError(f"{tool.__name__} is a class; wrap an object of it: CrewaiTool({tool.__name__}(…), …).")
-        if not all(hasattr(tool, each) for each in ("run", "name", "description", "args_schema")):
-            raise ValueError(
-                f"CrewaiTool is given {type(tool).__name__!r}, which is no tool of CrewAI; wrap a "
-                "`crewai.tools.BaseTool`."
-            )
+            raise ValueError(f"{tool.__name__} is a class; wrap an instance: CrewaiTool({tool.__name__}(…), …).")
+        if not all(hasattr(tool, attribute) for attribute in ("run", "name", "description", "args_schema")):
+            raise ValueError(f"{type(tool).__name__!r} is not a CrewAI tool; wrap a `crewai.tools.BaseTool`.")
         super().__init__(
             tool.run,
             name=name or tool.name.replace(" ", "_").lower(),

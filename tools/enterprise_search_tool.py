@@ -1,10 +1,10 @@
-"""Web search for enterprises, run by Vertex AI."""
+"""Enterprise web search, run by Vertex AI."""
 
 from waystation.tools import NativeTool
 
 
 class EnterpriseWebSearchTool(NativeTool):
-    """Web search with the promises that enterprises need; on Vertex AI."""
+    """Web search with Google's enterprise terms. Vertex AI only."""
 
     name = "enterprise_web_search"
     title = "Enterprise Web Search tool"

@@ -1,4 +1,4 @@
-"""Leave a loop. Source: adk-semantics 9.2."""
+"""The function that ends a LoopAgent. Source: adk-semantics 9.2."""
 
 from waystation.tools import ToolContext
 

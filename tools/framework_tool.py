@@ -1,4 +1,4 @@
-"""Tools of other frameworks, whose arguments are described by a model or a schema of their own."""
+"""The base class of tools from other frameworks, which bring their own argument schema."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ from waystation.tools import (
 
 
 class FrameworkTool(FunctionTool):
-    """A tool of another framework; `func` is called with the arguments that fit its schema, by name."""
+    """A tool of another framework. `func` is called with the arguments of its schema, by name."""
 
     def __init__(
         self,
@@ -36,11 +36,11 @@ class FrameworkTool(FunctionTool):
         """Wrap `func`.
 
         Args:
-            func: What is called.
-            name: How models call it.
-            description: What models are told about it.
+            func: The function to call.
+            name: Name for models.
+            description: Description for models.
             schema: JSON schema of the arguments.
-            arguments: Model that tells arguments that fit from others; None when only the schema knows.
+            arguments: pydantic model that validates the arguments, None without validation.
         """
         super().__init__(func)
         self.name, self.description = name, description
@@ -53,7 +53,7 @@ class FrameworkTool(FunctionTool):
         return declaration(self.name, self.description, flattened(schema) if on_vertex() else schema)
 
     def refused(self, args: JsonObject) -> ArgumentsRefused | None:
-        """Return the answer to arguments that do not fit, None when they do."""
+        """Return the response to invalid arguments, None for valid ones."""
         missing = [name for name in self._schema.get("required", ()) if name not in args]
         if missing:
             return ArgumentsRefused.missing(self.name, missing)
@@ -66,26 +66,26 @@ class FrameworkTool(FunctionTool):
         return None
 
     def taken(self, args: JsonObject) -> JsonObject:
-        """Return the arguments that the schema knows."""
+        """Return the arguments that the schema contains."""
         known = self._schema.get("properties", {})
         return args if self._schema.get("additionalProperties") else {key: args[key] for key in args if key in known}
 
     def seen(self, args: JsonObject, tool_context: ToolContext) -> Mapping[str, Any] | None:
-        """Return the arguments that the schema knows; None when they would be refused."""
+        """Return the arguments that the schema contains; None when they are invalid."""
         return None if self.refused(args) else self.taken(args)
 
     def edited(self, args: JsonObject, shown: JsonObject) -> JsonObject:
-        """Return arguments that a person gives instead of those that were shown, once they fit the schema.
+        """Return the arguments that an approver edited, validated with the schema.
 
         Raises:
-            ValueError: They do not fit; the text says which and why.
+            ValueError: Arguments are invalid; the text names them and the reasons.
         """
-        fitting = BaseTool.edited(self, args, shown)
-        if refused := self.refused(fitting):
+        valid = BaseTool.edited(self, args, shown)
+        if refused := self.refused(valid):
             raise ValueError("; ".join(refused["error"].splitlines()[1:-1]))
-        return fitting
+        return valid
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
-        """Call the function. Arguments that do not fit are answered, not raised, as `ArgumentsRefused`."""
+        """Call the function. Invalid arguments do not raise; they return `ArgumentsRefused`."""
         args = args or {}
         return self.refused(args) or await invoke(self.func, inspect.signature(self.func).bind(**self.taken(args)))

@@ -25,11 +25,11 @@ from waystation.tools import (
 
 
 class ArgumentsRefused(dict[str, Any]):
-    """The answer to a call whose arguments do not fit: the function was not called. Source: adk-semantics 1.4."""
+    """The response to a call with invalid arguments; the function was not called. Source: adk-semantics 1.4."""
 
     @classmethod
     def missing(cls, tool: str, parameters: Sequence[str]) -> Self:
-        """Say which mandatory parameters are missing, in ADK's words."""
+        """Return the response that names the missing mandatory parameters, in ADK's words."""
         return cls(
             error=f"Invoking `{tool}()` failed as the following mandatory input parameters are not "
             "present:\n" + "\n".join(parameters) + "\nYou could retry calling this tool, but it is IMPORTANT for "
@@ -38,7 +38,7 @@ class ArgumentsRefused(dict[str, Any]):
 
     @classmethod
     def wrong(cls, tool: str, mistakes: Sequence[str]) -> Self:
-        """Say what is wrong with the arguments, in the words of ADK's opt-in validation."""
+        """Return the response that lists the invalid arguments, in the words of ADK's opt-in validation."""
         return cls(
             error=f"Invoking `{tool}()` failed due to argument validation errors:\n"
             + "\n".join(mistakes)
@@ -47,11 +47,11 @@ class ArgumentsRefused(dict[str, Any]):
 
 
 class FunctionTool(BaseTool):
-    """A Python function as a tool: its name, docstring and annotations are what the model sees.
+    """A Python function as a tool. The model sees its name, docstring and annotations.
 
     A parameter annotated `ToolContext`, or else one named `tool_context`, receives the context. Arguments are
-    converted to the annotated types; what cannot be converted is answered to the model. Sync functions run in
-    threads. Of a generator, the one value that it yields is the result.
+    converted to the annotated types; the model receives an error for arguments that cannot be converted. Sync functions
+    run in threads. A generator returns the one value that it yields.
     """
 
     def __init__(
@@ -72,22 +72,22 @@ class FunctionTool(BaseTool):
         """Wrap `func`.
 
         Args:
-            func: Any callable: function, coroutine function, method, partial or callable object.
-            require_confirmation: Whether a person has to agree before a call runs, or a function that decides
-                it from those of the arguments that it takes, as the tool will see them.
-            hint: What the person who confirms reads.
-            timeout: See BaseTool, as for all that follow.
-            retries: How often the function is run again after it raised.
-            heartbeat_timeout: How long it may go without a heartbeat.
-            task_queue: Where it runs, when not on the agent's task queue.
-            effect: What a repetition would do.
-            on_error: Whether an exception is told to the model or ends the invocation.
-            deadline: How long a person may take to confirm.
-            approval: Who has to agree. Every call then waits for that, or those of which the function given as
-                `require_confirmation` says so.
+            func: A function, coroutine function, method, partial or callable object.
+            require_confirmation: Whether an approver must confirm each call, or a function that decides it. The
+                function receives the arguments that it names, converted to the tool's types.
+            hint: Text for the approver.
+            timeout: Limit for one attempt. BaseTool describes this and the following settings.
+            retries: Further attempts after the function raised.
+            heartbeat_timeout: Longest time without a heartbeat.
+            task_queue: Task queue of the function; the agent's by default.
+            effect: Effect of running the function twice.
+            on_error: `tell` reports an exception to the model, `raise` ends the invocation.
+            deadline: Time for the approver to confirm.
+            approval: Policy for approvers. Every call then waits for approval, or only the calls that
+                `require_confirmation` selects.
 
         Raises:
-            InvalidTool: A setting has a value that it cannot have.
+            InvalidTool: A setting has an invalid value.
         """
         if not callable(func):
             raise TypeError(f"Expected a callable object, got {type(func).__name__}")
@@ -103,7 +103,7 @@ class FunctionTool(BaseTool):
 
     @functools.cached_property
     def signature(self) -> Signature:
-        """What the function takes."""
+        """The parameters of the function."""
         return Signature(self.func, self.name)
 
     @settled
@@ -114,21 +114,21 @@ class FunctionTool(BaseTool):
         return declaration(self.name, self.description, flattened(schema), flattened(self.signature.response_schema))
 
     def confirmation_hint(self) -> str:
-        """Return the tool's own hint, or ADK's."""
+        """Return the tool's own hint, or ADK's default."""
         return self.hint or super().confirmation_hint()
 
     def seen(self, args: JsonObject, tool_context: ToolContext) -> Mapping[str, Any] | None:
-        """Return what the function will see: converted arguments, its own defaults, the context."""
+        """Return the values that the function receives: converted arguments, its own defaults, the context."""
         prepared = self._prepared(args)
         return None if isinstance(prepared, ArgumentsRefused) else self.signature.seen(prepared, tool_context)
 
     def edited(self, args: JsonObject, shown: JsonObject) -> JsonObject:
-        """Return arguments that a person gives instead of those that were shown, as the function will take them.
+        """Return the arguments that an approver edited, converted for the function.
 
-        What the model made up and the function never sees is dropped; what a person makes up is a mistake.
+        Unknown arguments from the model are dropped; unknown arguments from the approver are errors.
 
         Raises:
-            ValueError: They do not fit; the text says which and why.
+            ValueError: Arguments are invalid; the text names them and the reasons.
         """
         known, missing = self.signature.annotations, self.signature.missing(args)
         unknown = [name for name in args if name not in known and (name not in shown or shown[name] != args[name])]
@@ -145,20 +145,20 @@ class FunctionTool(BaseTool):
         return taken
 
     def setting_problems(self) -> list[str]:
-        """Return what is wrong with the settings, one sentence each."""
+        """Return the invalid settings, one sentence each."""
         problems = super().setting_problems()
         if not isinstance(self.hint, str | None):
             problems.append(f"`hint` is {self.hint!r}; use text.")
         if isinstance(self.approval, ApprovalPolicy):
             problems += [
-                f"`remember_args` of its `approval` names {name!r}, which is no parameter."
+                f"`remember_args` of its `approval` names {name!r}, which is not a parameter of the tool."
                 for name in self.approval.remember_args or ()
                 if name not in self.signature.annotations
             ]
         return problems
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
-        """Call the function. Arguments that do not fit are answered, not raised, as `ArgumentsRefused`."""
+        """Call the function. Invalid arguments do not raise; they return `ArgumentsRefused`."""
         prepared = self._prepared(args)
         if isinstance(prepared, ArgumentsRefused):
             return prepared

@@ -1,7 +1,7 @@
-"""Functions of authors: what they take, as a model sees it and as Python calls it, and how they are called.
+"""Read the signature of an author's function, describe its parameters to models, and call it.
 
-One pydantic model per function both describes the arguments and coerces them, so that what is declared is
-what is accepted.
+One pydantic model per function both describes and converts the arguments, so the declaration always matches what the
+function accepts.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _CONTEXT_NAME = "tool_context"
 _STREAM_NAME = "input_stream"
 _CONTEXT_ANNOTATION = re.compile(r"(\w+\.)*(ToolContext|Context|CallbackContext)")
 _SHOWN_ERRORS = 10
-"""How many mistakes in one argument a model is told; a list of a thousand wrong items has a thousand."""
+"""Errors reported to the model for one argument. A list of a thousand wrong items has a thousand errors."""
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -44,7 +44,7 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def doc_of(function: Callable[..., Any]) -> str:
-    """Return the whole cleaned docstring of a callable. Source: adk-semantics 1.1."""
+    """Return the full docstring of a callable, without its indentation. Source: adk-semantics 1.1."""
     docs = _docs_of(function)
     return docs[0] if docs else ""
 
@@ -59,7 +59,7 @@ def _docs_of(function: Callable[..., Any]) -> list[str]:
 
 
 def _doc_is_generated(instance: object) -> bool:
-    """Whether the docstring is the signature that a dataclass without one is given."""
+    """Whether the docstring is the signature that Python generates for a dataclass without one."""
     kind = type(instance)
     if not dataclasses.is_dataclass(kind):
         return False
@@ -67,12 +67,12 @@ def _doc_is_generated(instance: object) -> bool:
 
 
 def parameter_descriptions(function: Callable[..., Any]) -> dict[str, str]:
-    """Return what the `Args:` section of a Google-style docstring says about each parameter."""
+    """Return the description of each parameter in the `Args:` section of a Google-style docstring."""
     descriptions: dict[str, str] = {}
-    for doc in reversed(_docs_of(function)):  # `__call__` knows its parameters better than its class does
+    for doc in reversed(_docs_of(function)):  # `__call__` first: it describes its parameters better than its class does
         try:
             parsed = docstring_parser.parse(doc, style=docstring_parser.DocstringStyle.GOOGLE)
-        except docstring_parser.ParseError:  # no Google-style docstring; then there is nothing to learn from it
+        except docstring_parser.ParseError:  # not a Google-style docstring
             continue
         for param in parsed.params:
             if param.args[0] == "param" and param.description:
@@ -83,22 +83,24 @@ def parameter_descriptions(function: Callable[..., Any]) -> dict[str, str]:
 class Signature:
     """The parameters of one function, read once.
 
-    Reading never fails, so that every mistake of a tool can be reported together; `model` raises them.
+    Reading never raises, so all mistakes of a tool can be reported together. `model` raises them.
     """
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         self.function, self.name = function, name
         self.problems: list[str] = []
-        """Why the function cannot be a tool, one sentence each."""
+        """Reasons why the function cannot be a tool, one sentence each."""
         self.context: str | None = None
-        """Name of the parameter that receives the ToolContext."""
+        """Name of the parameter that receives the ToolContext, None without one."""
         self.annotations: dict[str, Any] = {}
-        """Resolved annotation of each parameter that a model fills in, in order; `Any` when there is none."""
+        """Resolved annotation of each parameter that the model fills in, in order; `Any` without an annotation."""
         try:
             self.python = inspect.signature(function)
         except (ValueError, TypeError, NameError) as error:
             self.python = inspect.Signature()
-            self.problems.append(f"its signature cannot be read ({error}); wrap it in a function with parameters.")
+            self.problems.append(
+                f"its signature cannot be read ({error}); wrap it in a function that declares its parameters."
+            )
         self._read_parameters()
 
     def _read_parameters(self) -> None:
@@ -116,7 +118,7 @@ class Signature:
             else:
                 self.annotations[parameter.name] = annotation
         if self.annotations.get("self") is Any and next(iter(self.annotations)) == "self":
-            self.problems.append("it is a method without an instance; create one, and give the method of that.")
+            self.problems.append("it is a method of a class; create an instance and use the method of the instance.")
         if self.context is None and _CONTEXT_NAME in self.annotations:
             self.context = _CONTEXT_NAME
             del self.annotations[_CONTEXT_NAME]
@@ -130,17 +132,17 @@ class Signature:
                 )
 
     def leave_out(self, name: str) -> None:
-        """Take a parameter from those that a model fills in; whoever binds the arguments gives it a value."""
+        """Hide a parameter from the model; the caller adds its value before binding the arguments."""
         annotation = self.annotations.pop(name, None)
-        if isinstance(annotation, str):  # not resolvable, which no longer matters
+        if isinstance(annotation, str):  # it could not be resolved, which no longer matters
             self.problems = [text for text in self.problems if f" of parameter {name!r} " not in text]
 
     @functools.cached_property
     def model(self) -> type[BaseModel]:
-        """The arguments as one pydantic model, its fields numbered and the parameters' names their aliases.
+        """A pydantic model of the arguments. Its fields are numbered; the parameter names are their aliases.
 
         Raises:
-            InvalidTool: The function cannot be a tool; the message names each parameter at fault.
+            InvalidTool: The function cannot be a tool; the message names each invalid parameter.
         """
         if self.problems:
             raise InvalidTool(self.name, " ".join(self.problems))
@@ -151,14 +153,14 @@ class Signature:
 
     @functools.cached_property
     def schema(self) -> JsonObject | None:
-        """The JSON schema of the arguments, None when there are none. Source: adk-semantics 1.2.
+        """The JSON schema of the arguments, None for a function without any. Source: adk-semantics 1.2.
 
         Raises:
-            InvalidTool: A parameter cannot be described to a model; the message names each one at fault.
+            InvalidTool: A parameter cannot be described to a model; the message names each invalid parameter.
         """
         if not self.model.model_fields:
             return None
-        # A model class as a function is described by itself, as in ADK.
+        # As in ADK, a pydantic class that is used as a function has its own schema.
         function: Any = self.function
         own = isinstance(function, type) and issubclass(function, BaseModel)
         try:
@@ -167,7 +169,7 @@ class Signature:
             raise self._blamed(error) from error
 
     def _blamed(self, error: Exception) -> InvalidTool:
-        """Return an error that names each parameter that cannot be described alone either."""
+        """Return an error that names each parameter that cannot be described, even alone."""
         problems = []
         for name, annotation in self.annotations.items():
             try:
@@ -180,7 +182,7 @@ class Signature:
         return InvalidTool(self.name, " ".join(problems) or f"cannot be described to a model ({_reason(error)}).")
 
     def _modelled(self, annotations: Mapping[str, Any]) -> type[BaseModel]:
-        # Numbered, because a parameter may be called `schema`, `_x` or `model_config`, and a field may not.
+        # Numbered, because pydantic forbids field names such as `schema`, `_x` or `model_config`.
         fields = {f"p{i}": self._field(*item) for i, item in enumerate(annotations.items())}
         config = ConfigDict(extra="ignore", protected_namespaces=())
         model: type[BaseModel] = create_model(f"{self.name}Params", __config__=config, **fields)
@@ -192,7 +194,7 @@ class Signature:
 
     def _field(self, name: str, annotation: Any) -> Any:
         default = self.python.parameters[name].default
-        if isinstance(default, FieldInfo):  # `a: int = Field(ge=1)`, as one writes it for FastAPI
+        if isinstance(default, FieldInfo):  # `a: int = Field(ge=1)`, as in FastAPI
             annotation, default = Annotated[annotation, default], EMPTY
         settings: dict[str, Any] = {"alias": name, "validation_alias": name, "serialization_alias": name}
         if default is not EMPTY:
@@ -216,54 +218,54 @@ class Signature:
 
     @property
     def mandatory(self) -> list[str]:
-        """The parameters that have no default."""
+        """The parameters without a default."""
         return [name for name in self.annotations if self.python.parameters[name].default is EMPTY]
 
     def missing(self, args: JsonObject) -> list[str]:
-        """Return the mandatory parameters that `args` lacks, in the order of the signature."""
+        """Return the mandatory parameters that are missing in `args`, in the order of the signature."""
         fields = zip(self.annotations, self.model.model_fields.values(), strict=True)
         return [name for name, field in fields if field.is_required() and name not in args]
 
     def coerced(self, args: JsonObject) -> dict[str, Any]:
-        """Return the arguments as the function wants them: converted, without unknown ones, a deep copy.
+        """Return a deep copy of the known arguments, converted to the annotated types.
 
         Raises:
-            ValidationError: An argument is of another type and cannot be converted.
+            ValidationError: An argument cannot be converted to its type.
         """
-        given = {
+        known = {
             name: args[name]
             for name in self.annotations
-            # A model that means "not given" often says null, and `d: str = None` says that null is welcome.
+            # Models often send null to leave an argument out, and `d: str = None` allows null.
             if name in args and not (args[name] is None and self.python.parameters[name].default is None)
         }
-        # As JSON, since that is what arguments are: strict models then still take dates and enums.
-        parsed = self.model.model_validate_json(to_json(given))
+        # Validated as JSON, so that strict models accept dates and enums.
+        parsed = self.model.model_validate_json(to_json(known))
         values = {name: getattr(parsed, f"p{i}") for i, name in enumerate(self.annotations)}
-        return {name: value for name, value in values.items() if name in given or self._lacks_default(name)}
+        return {name: value for name, value in values.items() if name in known or self._lacks_default(name)}
 
     def canonical(self, args: JsonObject) -> JsonObject:
-        """Return as JSON the arguments as the function will have them; those that have no faithful form as they stand.
+        """Return the converted arguments as JSON; unchanged when a conversion would not round-trip.
 
         Raises:
-            ValidationError: An argument is of another type and cannot be converted.
+            ValidationError: An argument cannot be converted to its type.
         """
         values = self.coerced(args)
-        given = {name: args[name] for name in self.annotations if name in args}
+        known = {name: args[name] for name in self.annotations if name in args}
         try:
-            parsed = self.model.model_validate_json(to_json({name: given[name] for name in values if name in given}))
+            parsed = self.model.model_validate_json(to_json({name: known[name] for name in values if name in known}))
             dumped = parsed.model_dump(mode="json", by_alias=True, warnings=False)
-            written: JsonObject = plain({name: dumped[name] for name in values if name in given})
-            return written if self.coerced(written) == self.coerced(given) else given
+            converted: JsonObject = plain({name: dumped[name] for name in values if name in known})
+            return converted if self.coerced(converted) == self.coerced(known) else known
         except (NotJson, PydanticSerializationError, ValidationError):
-            return given
+            return known
 
     def _lacks_default(self, name: str) -> bool:
-        """Whether Python itself has nothing to pass when the argument is left out, but its Field may."""
+        """Whether Python has no default for a parameter; its pydantic Field may have one."""
         default = self.python.parameters[name].default
         return default is EMPTY or isinstance(default, FieldInfo)
 
     def bound(self, values: Mapping[str, Any], context: ToolContext) -> inspect.BoundArguments:
-        """Return the arguments ready for the call, with the context injected and defaults filled in."""
+        """Return the arguments ready for the call, with the context and the defaults."""
         arguments = dict(values)
         if self.context is not None:
             arguments[self.context] = context
@@ -272,12 +274,12 @@ class Signature:
         return bound
 
     def seen(self, values: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:
-        """Return what the function will see: the arguments, its own defaults, the context."""
+        """Return the values that the function receives: the arguments, its own defaults, the context."""
         arguments = self.bound(values, context).arguments
         return {name: arguments[name] for name in (*self.annotations, self.context) if name in arguments}
 
     def bound_to(self, arguments: Mapping[str, Any], context: ToolContext) -> inspect.BoundArguments:
-        """Return those of another function's arguments that this one takes, ready for the call."""
+        """Bind the arguments of another function to this one; arguments that it does not take are dropped."""
         kinds = {parameter.kind: parameter.name for parameter in self.python.parameters.values()}
         rest = kinds.get(inspect.Parameter.VAR_KEYWORD)
         taken = {name: value for name, value in arguments.items() if name in self.annotations}
@@ -293,7 +295,7 @@ def validation_mistakes(error: ValidationError) -> list[tuple[str, str]]:
 
 
 def argument_mistakes(error: ValidationError, annotations: Mapping[str, Any]) -> list[str]:
-    """Return, one line for each parameter at fault, what is wrong with its argument."""
+    """Return one line for each invalid argument, with the reasons."""
     mistakes: dict[str, list[str]] = {}
     for problem in error.errors(include_url=False, include_input=False, include_context=False):
         name, *path = map(str, problem["loc"] or ("arguments",))
@@ -308,7 +310,7 @@ def argument_mistakes(error: ValidationError, annotations: Mapping[str, Any]) ->
 
 
 class Schema(GenerateJsonSchema):
-    """JSON schema as ADK has pydantic write it, with defaults that have no JSON form left out."""
+    """Generates JSON schemas as ADK does; omits defaults that have no JSON form."""
 
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}
 
@@ -325,7 +327,7 @@ def _schema_of(model: type[BaseModel]) -> JsonObject:
 
 
 def _output_of(annotation: Any) -> Any:
-    """Return the type of the one value that a generator yields besides events; any other type as it is."""
+    """Return the type of the one value that a generator yields besides events; other types unchanged."""
     if typing.get_origin(annotation) not in _GENERATORS:
         return annotation
     yielded = typing.get_args(annotation)[0]
@@ -342,7 +344,7 @@ def _adapter(annotation: Any) -> TypeAdapter[Any]:
 
 
 def namespace_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the names that the annotations of a function may use."""
+    """Return the namespace in which the annotations of a function are evaluated."""
     while isinstance(function, functools.partial):
         function = function.func
     function = inspect.unwrap(function)
@@ -362,7 +364,7 @@ def resolved(annotation: Any, namespace: dict[str, Any]) -> Any:
 
 
 def _is_context(annotation: Any) -> bool:
-    if isinstance(annotation, str):  # not resolvable, which is usual for names imported under TYPE_CHECKING
+    if isinstance(annotation, str):  # unresolved, as names imported under TYPE_CHECKING are
         bare = annotation.replace(" ", "").removesuffix("|None").removeprefix("Optional[").removesuffix("]")
         return _CONTEXT_ANNOTATION.fullmatch(bare) is not None
     origin = typing.get_origin(annotation)
@@ -394,7 +396,7 @@ def _remedy(annotation: Any) -> str:
 
 
 def _add_output(output: Any, yielded: Any) -> Any:
-    """Return a generator's output after one more value: at most one is not None. Source: adk-semantics 1.8.
+    """Return a generator's output after one more value. At most one value is not None. Source: adk-semantics 1.8.
 
     Raises:
         ValueError: There is an output already; the text is ADK's.
@@ -411,12 +413,12 @@ def _add_output(output: Any, yielded: Any) -> Any:
 
 
 async def call_predicate(function: Callable[..., Any], arguments: Mapping[str, Any], context: ToolContext) -> bool:
-    """Call a function that decides something, with those of the arguments that it takes."""
+    """Return the decision of an author's predicate, called with the arguments that it takes."""
     return bool(await invoke(function, Signature(function, name_of(function)).bound_to(arguments, context)))
 
 
 async def invoke(function: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
-    """Call a function of any kind and return its result; sync ones run in a thread, with our contextvars."""
+    """Call a function of any kind and return its result; sync functions run in a thread with our contextvars."""
     if _is(inspect.isasyncgenfunction, function):
         return await _awaited(_last(function(*bound.args, **bound.kwargs)))
     if _is(inspect.iscoroutinefunction, function):
@@ -469,7 +471,7 @@ async def _awaited(result: Awaitable[Any]) -> Any:
 def _contained(error: BaseException) -> RuntimeError:
     """Return an exception to raise instead of one that must not reach the event loop.
 
-    StopIteration out of a thread is never delivered, so its caller would wait for ever; SystemExit would end
-    the whole worker; and CancelledError, when nobody cancelled, would read as if the call had been cancelled.
+    A thread cannot deliver StopIteration, so the caller would wait forever. SystemExit would end the whole worker.
+    CancelledError without a cancellation would look as if the call had been cancelled.
     """
     return RuntimeError(f"{error!r} was raised out of the tool.")

@@ -1,4 +1,4 @@
-"""Ask the user to choose: the function, and the tool made of it. Source: adk-semantics 2.3."""
+"""The function and the tool that let the user choose an option. Source: adk-semantics 2.3."""
 
 from waystation.tools import LongRunningFunctionTool, ToolContext
 

@@ -4,7 +4,7 @@ from waystation.tools import NativeTool
 
 
 class GoogleMapsGroundingTool(NativeTool):
-    """Google Maps; on Vertex AI."""
+    """Grounding with Google Maps. Vertex AI only."""
 
     name = "google_maps"
     title = "Google maps tool"

@@ -1,6 +1,6 @@
-"""JSON schemas: made of what authors give, and checked against values.
+"""JSON schemas: create them from authors' types, validate values, adapt them to Vertex AI.
 
-Nothing is ever fetched: a reference leads into the schema, or nowhere.
+References are never fetched: they must point into the schema itself.
 """
 
 import os
@@ -16,7 +16,7 @@ MAX_MISTAKE_CHARS = 200
 
 
 def json_schema(schema: Any) -> JsonObject:
-    """Return an output schema as JSON schema."""
+    """Return the JSON schema of a type, a genai Schema or a dictionary."""
     if isinstance(schema, dict):
         return dict(plain(schema))
     if not isinstance(schema, type) and hasattr(schema, "json_schema"):  # a genai Schema
@@ -25,7 +25,7 @@ def json_schema(schema: Any) -> JsonObject:
 
 
 def schema_problem(schema: JsonObject) -> str | None:
-    """Return why something is no JSON schema; None when it is one."""
+    """Return the reason why a JSON schema is invalid, None for a valid one."""
     from jsonschema import SchemaError
     from jsonschema.validators import Draft202012Validator, validator_for
 
@@ -34,15 +34,15 @@ def schema_problem(schema: JsonObject) -> str | None:
     except SchemaError as error:
         return _text_of(error)
     except RecursionError:
-        return "it has no end"
+        return "it contains itself without end"
     return None
 
 
 def mistakes(schema: JsonObject, value: Any) -> list[str]:
-    """Return what is wrong with a value, a few of many mistakes, one text each.
+    """Return up to five errors of a value, one text each.
 
     Raises:
-        ValueError: The schema cannot be used; the text says why.
+        ValueError: The schema is invalid; the text names the reason.
     """
     from jsonschema.validators import Draft202012Validator, validator_for
     from referencing import Registry
@@ -50,32 +50,32 @@ def mistakes(schema: JsonObject, value: Any) -> list[str]:
 
     if problem := schema_problem(schema):
         raise ValueError(problem)
-    # With a registry of its own; without one the library would follow references to anywhere.
-    checking = validator_for(schema, default=Draft202012Validator)(schema, registry=Registry())
+    # With an empty registry; by default the library would fetch references.
+    validator = validator_for(schema, default=Draft202012Validator)(schema, registry=Registry())
     try:
-        return [_text_of(error) for error in islice(checking.iter_errors(value), MAX_MISTAKES)]
+        return [_text_of(error) for error in islice(validator.iter_errors(value), MAX_MISTAKES)]
     except Unresolvable as error:
-        raise ValueError(f"it refers to {error.ref!r}, which it does not have") from None
+        raise ValueError(f"it refers to {error.ref!r}, which it does not contain") from None
     except RecursionError:
-        raise ValueError("it has no end") from None
+        raise ValueError("it contains itself without end") from None
 
 
 def _text_of(error: Any) -> str:
     path = ".".join(map(str, error.absolute_path))
     text = f"{path}: {error.message}" if path else str(error.message)
-    # A message begins with the value, and ends with what is wrong with it.
+    # A message begins with the value and ends with the reason.
     half = MAX_MISTAKE_CHARS // 2
     return text if len(text) <= MAX_MISTAKE_CHARS else f"{text[:half]} … {text[-half:]}"
 
 
 def on_vertex() -> bool:
-    """Whether models are reached through Vertex AI, by the environment variables of google-genai."""
+    """Whether google-genai's environment variables select Vertex AI. Source: adk-semantics 1.2, Vertex variant."""
     vertex = os.environ.get("GOOGLE_GENAI_USE_VERTEXAI", "")
     return os.environ.get("GOOGLE_GENAI_USE_ENTERPRISE", vertex).lower() in ("1", "true")
 
 
 def flattened(value: Any) -> Any:
-    """Return a schema with `nullable` in place of a null among the choices, which Vertex AI refuses."""
+    """Return a schema with `nullable` instead of a null choice in `anyOf`, which Vertex AI rejects."""
     if isinstance(value, list):
         return [flattened(item) for item in value]
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""LangChain's tools. They are run by LangChain's own methods, so that its callbacks and error handling work."""
+"""LangChain tools, run by LangChain's own methods, so that its callbacks and error handling work."""
 
 import inspect
 import sys
@@ -19,10 +19,11 @@ class LangchainTool(FunctionTool):
         """Wrap `tool`; `name` and `description` replace its own.
 
         Raises:
-            ValueError: The object has neither `run` nor `_run`, is a class, or takes what nobody gives it here.
+            ValueError: The object is a class, has neither `run` nor `_run`, or needs an argument that only LangChain's
+                caller can inject.
         """
         if isinstance(tool, type):
-            raise ValueError(f"{tool.__name__} is a class; wrap an object of it: LangchainTool({tool.__name__}(…)).")
+            raise ValueError(f"{tool.__name__} is a class; wrap an instance: LangchainTool({tool.__name__}(…)).")
         if not hasattr(tool, "run") and not hasattr(tool, "_run"):
             raise ValueError("Tool must be a Langchain tool, have a 'run' or '_run' method.")
         super().__init__(_function_of(tool))
@@ -36,17 +37,17 @@ class LangchainTool(FunctionTool):
         return super()._get_declaration() if self._foreign is None else self._foreign._get_declaration()
 
     def seen(self, args: JsonObject, tool_context: ToolContext) -> Mapping[str, Any] | None:
-        """Return the arguments as predicates see them."""
+        """Return the arguments for predicates."""
         own = super().seen if self._foreign is None else self._foreign.seen
         return own(args, tool_context)
 
     def edited(self, args: JsonObject, shown: JsonObject) -> JsonObject:
-        """Return arguments that a person gives instead of those that were shown."""
+        """Return the arguments that an approver edited, converted for the tool."""
         own = super().edited if self._foreign is None else self._foreign.edited
         return own(args, shown)
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
-        """Run the tool; one with `return_direct` has the last word, unless its answer is an error."""
+        """Run the tool. With `return_direct`, a successful result ends the turn without another model call."""
         if self._foreign is None:
             result = await super().run_async(args=args, tool_context=tool_context)
         else:
@@ -58,13 +59,13 @@ class LangchainTool(FunctionTool):
 
 
 class _LangchainRun(FrameworkTool):
-    """LangChain's `arun`, which takes all arguments as one dictionary."""
+    """Calls LangChain's `arun`, which takes all arguments as one dictionary."""
 
     takes_id = False
-    """Whether LangChain is to give the tool the id of the call (`InjectedToolCallId`)."""
+    """Whether the tool has an `InjectedToolCallId` parameter for the id of the call."""
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
-        """Run the tool as LangChain's `ainvoke` does, which takes some arguments for a whole call."""
+        """Run the tool as LangChain's `ainvoke` does."""
         if refused := self.refused(args or {}):
             return refused
         from langchain_core.runnables import ensure_config
@@ -74,12 +75,12 @@ class _LangchainRun(FrameworkTool):
             further["tool_call_id"] = tool_context.function_call_id or ""
         bound = inspect.signature(self.func).bind(self.taken(args or {}), **further)
         result = await invoke(self.func, bound)
-        # With an id LangChain makes a message of what the tool returns.
+        # With an id, LangChain wraps the tool's result in a message.
         return getattr(result, "content", result) if self.takes_id else result
 
 
 def _function_of(tool: Any) -> Callable[..., Any]:
-    """Return the function behind a tool, as ADK finds it."""
+    """Return the function of a tool, by ADK's rules."""
     if _is(tool, "StructuredTool"):
         function: Callable[..., Any] = tool.func or tool.coroutine
         return function
@@ -88,11 +89,11 @@ def _function_of(tool: Any) -> Callable[..., Any]:
 
 
 def _foreign(tool: Any, name: str, description: str) -> FrameworkTool | None:
-    """Return how a LangChain tool is run; None for an object that only looks like one."""
+    """Return a tool that runs a LangChain tool; None for any other object."""
     if not _is(tool, "BaseTool"):
         return None
     known = tool.args_schema
-    if known is None and tool.args.keys() == {"tool_input"}:  # a Tool that takes one text
+    if known is None and tool.args.keys() == {"tool_input"}:  # a Tool with one text parameter
         schema = {"type": "object", "properties": tool.args, "required": ["tool_input"]}
     else:
         shown = tool.tool_call_schema
@@ -108,20 +109,20 @@ def _foreign(tool: Any, name: str, description: str) -> FrameworkTool | None:
 
 
 def _takes_id(arguments: type[BaseModel], injected: Collection[str], name: str) -> bool:
-    """Whether one of the arguments that no model gives is the id of the call.
+    """Whether one of the injected arguments is the id of the call.
 
     Raises:
-        ValueError: Another one has to be given.
+        ValueError: Another injected argument is required.
     """
     from langchain_core.tools import InjectedToolCallId
 
-    fields = {each: arguments.model_fields[each] for each in injected}
-    ids = [each for each, field in fields.items() if any(_is_a(one, InjectedToolCallId) for one in field.metadata)]
-    lacking = sorted(each for each, field in fields.items() if field.is_required() and each not in ids)
-    if lacking:
+    fields = {key: arguments.model_fields[key] for key in injected}
+    ids = [key for key, field in fields.items() if any(_is_a(item, InjectedToolCallId) for item in field.metadata)]
+    missing = sorted(key for key, field in fields.items() if field.is_required() and key not in ids)
+    if missing:
         raise ValueError(
-            f"Tool {name!r}: {lacking[0]!r} is left to LangChain's caller to inject, and Waystation injects only the "
-            "id of the call (InjectedToolCallId). Give it a default, or wrap a function that takes a ToolContext."
+            f"Tool {name!r}: LangChain's caller must inject {missing[0]!r}, but Waystation injects only the id of the "
+            "call (InjectedToolCallId). Give the argument a default, or wrap a function that takes a ToolContext."
         )
     return bool(ids)
 
@@ -131,5 +132,5 @@ def _is_a(annotation: object, kind: type) -> bool:
 
 
 def _is(tool: object, kind: str) -> bool:
-    # Looked up, not imported: who has one of its tools has imported LangChain already.
+    # Looked up, not imported: a LangChain tool exists only after LangChain was imported.
     return isinstance(tool, getattr(sys.modules.get("langchain_core.tools"), kind, ()))

@@ -1,4 +1,4 @@
-"""Functions whose answer comes later, from outside."""
+"""Functions whose final response arrives later, from outside the tool."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -14,11 +14,10 @@ NOTE = (
 
 
 class LongRunningFunctionTool(FunctionTool):
-    """A function that starts something: a request to a person, an order, a render.
+    """A function that starts work which ends later: a request to a person, an order, a render.
 
-    The function runs once. When it returns something truthy, the model is told so at once and the call stays
-    open; when it returns something falsy, the call waits in silence. Either way it is closed by an `answer`
-    from outside.
+    The function runs once, and an `answer` from outside closes the call. A truthy return value goes to the model at
+    once, as an interim response; after a falsy one the model receives nothing until the answer.
     """
 
     is_long_running = True
@@ -37,9 +36,10 @@ class LongRunningFunctionTool(FunctionTool):
         approval: ApprovalPolicy | None = None,
         response_schema: Any = None,
     ) -> None:
-        """Wrap `func`; the settings are those of BaseTool.
+        """Wrap `func`. BaseTool describes the settings.
 
-        `deadline` is how long the answer may take, `approval` says who may give it, and `response_schema` what it is.
+        `deadline` limits the wait for the answer, `approval` restricts the approvers, and `response_schema` describes
+        the answer's `response`.
         """
         self.response_schema = response_schema
         super().__init__(

@@ -1,6 +1,6 @@
-"""Tools that the model's provider runs itself: they have no declaration, and nothing of them runs in a worker.
+"""Tools that the model's provider runs: they have no declaration, and no worker runs them.
 
-Each becomes one genai Tool in the request. It is kept as JSON, since genai's types take a second to import.
+Each becomes one genai Tool in the request. It is stored as JSON, since importing genai's types takes a second.
 """
 
 import os
@@ -20,32 +20,32 @@ _GEMINI = re.compile(
 
 
 def is_gemini_model(model: str) -> bool:
-    """Whether a model's name is one of Gemini's; everything is while ADK_DISABLE_GEMINI_MODEL_ID_CHECK is set."""
+    """Whether a name is a Gemini model; always True while ADK_DISABLE_GEMINI_MODEL_ID_CHECK is set."""
     if os.environ.get("ADK_DISABLE_GEMINI_MODEL_ID_CHECK", "").strip().lower() in ("1", "true", "yes", "on"):
         return True
     return _GEMINI.fullmatch(model) is not None
 
 
 class NativeTool(BaseTool):
-    """A tool that a Gemini model's provider runs; subclass it for one that is missing here."""
+    """A tool that Gemini's provider runs. Subclass it for a provider tool without a class."""
 
     title: str = ""
-    """How the tool is called in errors."""
+    """Name of the tool in error messages."""
     tool: JsonObject = {}
     """The genai Tool as JSON, such as `{"googleSearch": {}}`."""
     model: str | None = None
     """The model to call instead of the agent's, or None."""
 
     def __init__(self, *, name: str | None = None, description: str | None = None) -> None:
-        """Take the class's own `name` unless another is given; models are told neither."""
+        """`name` defaults to the class attribute. Models see neither name nor description."""
         name = name or self.name
         super().__init__(name=name, description=description or name)
 
     def native_tool(self, model: str | None, context: ReadonlyContext) -> JsonObject:
-        """Return the genai Tool as JSON, for a request to `model`; None for a model object, which knows best itself.
+        """Return the genai Tool as JSON for a request to `model`; None stands for a model object, which is not checked.
 
         Raises:
-            ValueError: The model is not one of Gemini's; the text is ADK's.
+            ValueError: `model` is not a Gemini model; the text is ADK's.
         """
         if model is not None and not is_gemini_model(model):
             raise ValueError(f"{self.title} is not supported for model {model}")
@@ -55,7 +55,7 @@ class NativeTool(BaseTool):
         return self.tool
 
     async def process_llm_request(self, *, tool_context: ToolContext, llm_request: "LlmRequest") -> None:
-        """Add the tool to a request, as ADK's tools do."""
+        """Add the tool to a request, as in ADK."""
         from google.genai import types
 
         if self.model is not None:
@@ -64,13 +64,13 @@ class NativeTool(BaseTool):
         llm_request.config.tools = [*(llm_request.config.tools or ()), tool]
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
-        """Refuse: the provider runs the tool."""
-        raise RuntimeError(f"`{self.name}` is run by the model's provider, and cannot be called.")
+        """Raise RuntimeError: the provider runs the tool."""
+        raise RuntimeError(f"`{self.name}` cannot be called: the model's provider runs it.")
 
 
 def refuse_bypass(bypass: bool, name: str) -> None:
     if bypass:
         raise ValueError(
-            f"`{name}` cannot bypass the limit that earlier models than Gemini 3 put on other tools beside it; "
-            "give it to an agent of its own, and that agent to yours as an AgentTool."
+            f"`{name}` does not support `bypass_multi_tools_limit`, and models before Gemini 3 do not combine it with "
+            "other tools; move it to a separate agent, and add that agent as an AgentTool."
         )

@@ -1,7 +1,7 @@
-"""From what a tool returned or raised to what is recorded.
+"""Turn the return value or exception of a tool into the outcome to record.
 
-Whatever a tool does, the outcome is one that can be recorded and read back: the server repeats an activity
-whose result it refuses, and a tool must not run twice because of what it said.
+Every outcome can be recorded and read back. The server repeats an activity whose result it rejects, and a tool must not
+run twice because of its result.
 """
 
 import sys
@@ -25,16 +25,16 @@ from waystation.tools import ArgumentsRefused, ToolContext
 
 MAX_ERROR_BYTES = 4096
 MAX_RESULT_BYTES = 32_000_000
-"""Of a result with its media. Over MAX_VALUE_BYTES it is kept beside the history."""
+"""Limit for a result with its media. Results over MAX_VALUE_BYTES are stored outside the history."""
 _MAX_NAME_BYTES = 200
 _CUT = " … (cut)"
 _SHOWN_CAUSES = 5
 _MAX_DEPTH = 1
-"""Parts are found in the returned container and in the containers it holds. Source: adk-semantics 1.5."""
+"""Media parts are searched in the returned container and in the containers inside it. Source: adk-semantics 1.5."""
 
 
 class TooLarge(NotJson):
-    """What a tool returned or wrote is over the limit for one value."""
+    """A value that a tool returned or wrote exceeds the size limit."""
 
     def __init__(self, size: int, limit: int = MAX_VALUE_BYTES) -> None:
         self.size = size
@@ -47,14 +47,14 @@ def outcome_of(
 ) -> ToolOutcome:
     """Return the outcome of a tool that returned `value`. Source: adk-semantics 1.5 and 3.2.
 
-    What cannot be recorded becomes an error response which says that the tool did run.
+    A value that cannot be recorded becomes an error response, which states that the tool did run.
     """
     try:
         answer = _answer(value, long_running)
         _check_size(encode([answer.response, answer.parts]), MAX_RESULT_BYTES)
     except NotJson as error:
         answer = _ran_but("its result cannot be given to you", error)
-    except Exception as error:  # noqa: BLE001  # a value may raise anything when it is looked at
+    except Exception as error:  # noqa: BLE001  # an author's value can raise anything when it is read
         answer = _ran_but("its result cannot be read", error)
     if forgotten := context.not_awaited():
         answer = _ran_but("part of it was not done", forgotten)
@@ -62,15 +62,15 @@ def outcome_of(
 
 
 def failure_of(error: BaseException, *, context: ToolContext, duration_s: float = 0.0) -> ToolOutcome:
-    """Return the outcome of a tool that raised. What it wrote to state before is kept, as in ADK (1.7)."""
-    if isinstance(error, TypeError | AttributeError):  # as when a coroutine is used in place of its result
+    """Return the outcome of a tool that raised. State that it wrote before is kept, as in ADK (adk-semantics 1.7)."""
+    if isinstance(error, TypeError | AttributeError):  # for instance, a coroutine was used instead of its result
         error = context.not_awaited() or error
     return _recordable(_error(describe(error), error_type_of(error)), context, duration_s)
 
 
 def describe(error: BaseException) -> str:
-    """Return the text of an exception as it may be recorded: at most 4 KiB, and never empty."""
-    if isinstance(error, ValidationError):  # whose own text has lines and links in it
+    """Return the text of an exception to record: at most 4 KiB, never empty."""
+    if isinstance(error, ValidationError):  # its own text has several lines and links
         return _cleaned(f"{error.title}: {mistakes(error)}.", MAX_ERROR_BYTES)
     if isinstance(error, BaseExceptionGroup):
         causes = "; ".join(describe(cause) for cause in error.exceptions[:_SHOWN_CAUSES])
@@ -79,16 +79,16 @@ def describe(error: BaseException) -> str:
 
 
 def error_type_of(error: BaseException) -> str:
-    """Return the name of an exception's class as it may be recorded."""
+    """Return the name of an exception's class, in at most 200 bytes."""
     return _cleaned(type(error).__name__, _MAX_NAME_BYTES)
 
 
 def _answer(value: Any, long_running: bool) -> ToolOutcome:
-    """Return what the model is told, before it is known whether it can be recorded."""
+    """Return the response for the model, without a check that it can be recorded."""
     if isinstance(value, ArgumentsRefused):
-        # Final for a long-running tool too: nothing was started that could be answered later.
+        # Final for a long-running tool too: the function was not called.
         return ToolOutcome(function_call_id="", response=plain(dict(value)), error_type="InvalidArguments")
-    if isinstance(value, _genai("FunctionResponse")):  # its name and id are the engine's business
+    if isinstance(value, _genai("FunctionResponse")):  # its name and id are ignored
         waits = long_running and value.will_continue is not False
         rest, media = _without_media(value.response or {})
         response, parts = plain(rest), (*map(_json, value.parts or ()), *media)
@@ -103,7 +103,7 @@ def _answer(value: Any, long_running: bool) -> ToolOutcome:
 
 
 def _recordable(answer: ToolOutcome, context: ToolContext, duration_s: float) -> ToolOutcome:
-    """Return an outcome that decodes from its own encoding, whatever the context's actions are."""
+    """Return an outcome that can be encoded and decoded, even if the context's actions cannot."""
     secrets = tuple(context.secrets_given())
     masks = {"response": masked(answer.response, secrets), "parts": masked(answer.parts, secrets)}
     answer = answer.model_copy(update=masks)
@@ -117,7 +117,7 @@ def _recordable(answer: ToolOutcome, context: ToolContext, duration_s: float) ->
         outcome = answer.model_copy(update=about | {"actions": None if actions == NO_ACTIONS else actions})
         decode(outcome.encode())
         return outcome
-    except Exception as error:  # noqa: BLE001  # what was put into state may raise anything when it is looked at
+    except Exception as error:  # noqa: BLE001  # a value in the state can raise anything when it is read
         if answer.error_type is None:
             answer = _ran_but("nothing that it wrote to state or set as an action was kept", error)
         return answer.model_copy(update=about)
@@ -137,7 +137,7 @@ def _error(text: str, error_type: str) -> ToolOutcome:
 
 
 def not_kept(outcome: ToolOutcome, error: Exception) -> ToolOutcome:
-    """Return what is recorded of an outcome that is too large for the history and cannot be kept beside it."""
+    """Return the outcome to record when a large result cannot be stored outside the history."""
     answer = _ran_but("its result cannot be kept", error)
     return outcome.model_copy(
         update={"response": answer.response, "error_type": answer.error_type, "parts": (), "final": True}
@@ -158,7 +158,7 @@ def _text_of(error: BaseException) -> str:
 
 def _cleaned(text: str, limit: int) -> str:
     """Return `text` without lone surrogates, in at most `limit` bytes of UTF-8."""
-    # Exactly a str, since a subclass may lie about its length; and cut first, since it may be megabytes.
+    # An exact str, since a subclass may override len. Cut before encoding, since the text may have megabytes.
     exact = str.__str__(text)
     data = exact[: limit + 1].encode("utf-8", "replace")
     if len(data) <= limit:
@@ -167,9 +167,9 @@ def _cleaned(text: str, limit: int) -> str:
 
 
 def _without_media(value: Any, depth: int = 0) -> tuple[Any, tuple[JsonObject, ...]]:
-    """Return `value` without the media it holds, and that media as parts of a FunctionResponse.
+    """Return `value` without its media, and the media as parts of a FunctionResponse.
 
-    A container is left as it is when there is no media in it, and left out when there is nothing else.
+    A container without media is unchanged; one with only media is dropped.
     """
     if isinstance(value, _genai("Part")):
         media = _media_of(value)
@@ -189,7 +189,7 @@ def _without_media(value: Any, depth: int = 0) -> tuple[Any, tuple[JsonObject, .
 
 
 def _genai(name: str) -> Any:
-    """Return a class of `google.genai.types`, or no class at all while nobody has imported it, which takes a second."""
+    """Return a class of `google.genai.types`, or () before its first import, which takes a second."""
     return getattr(sys.modules.get("google.genai.types"), name, ())
 
 

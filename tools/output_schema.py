@@ -1,7 +1,7 @@
-"""The shape that an agent's answer has to have: told to the model, and checked.
+"""The output schema of an agent: declared to the model and, for pydantic models, validated.
 
-Source: adk-semantics 9.3. A schema is a pydantic model, a list of one, any other type, or a schema as a dictionary or a
-genai Schema; only for the first two does ADK check values, and so is it here.
+Source: adk-semantics 9.3. A schema is a pydantic model, a list of one, any other type, a dictionary or a genai Schema.
+As in ADK, only the first two are validated.
 """
 
 import inspect
@@ -17,7 +17,7 @@ from waystation.tools import BaseTool, Signature, ToolContext, declaration, sett
 
 SET_MODEL_RESPONSE = "set_model_response"
 OUTPUT_SCHEMA = "OUTPUT_SCHEMA"
-"""Error code of an answer that does not fit."""
+"""Error code of an answer that does not match the schema."""
 
 _FENCE = re.compile(r"```[A-Za-z0-9_]*[ \t]*\n?")
 
@@ -26,7 +26,7 @@ def parsed(schema: Any, text: str) -> Any:
     """Return an answer as plain JSON, without the fields that are None.
 
     Raises:
-        ValueError: It is not JSON, or does not fit; the text repeats nothing of the answer.
+        ValueError: It is not JSON, or does not match the schema; the text quotes no values.
     """
     text = _unfenced(text)
     try:
@@ -40,15 +40,14 @@ def parsed(schema: Any, text: str) -> Any:
 
 
 def explained(error: ValidationError) -> str:
-    """Return what is wrong, one clause for each mistake, without the values."""
+    """Return the first ten errors as one text, without the values."""
     return "; ".join(f"{path or 'value'}: {reason}" for path, reason in validation_mistakes(error)[:10])
 
 
 class SetModelResponseTool(BaseTool):
-    """The call by which a model that has other tools gives its structured answer."""
+    """The tool with which a model that also has other tools returns its structured answer."""
 
     def __init__(self, output_schema: Any) -> None:
-        """Take any output schema."""
         self.output_schema = output_schema
         self._function = _function(output_schema)
         super().__init__(name=SET_MODEL_RESPONSE, description=inspect.cleandoc(self._function.__doc__ or ""))
@@ -58,12 +57,12 @@ class SetModelResponseTool(BaseTool):
         return declaration(self.name, self.description, Signature(self._function, self.name).schema)
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
-        """Return the answer as plain JSON, or what is wrong with it, which the model then mends."""
+        """Return the answer as plain JSON, or an error that the model can correct."""
         if not _checks(self.output_schema):
             return args.get("response")
-        given = args.get("items", []) if _item_of(self.output_schema) else args
+        answer = args.get("items", []) if _item_of(self.output_schema) else args
         try:
-            return _dumped(TypeAdapter(self.output_schema).validate_python(given))
+            return _dumped(TypeAdapter(self.output_schema).validate_python(answer))
         except ValidationError as error:
             return ResponseRefused(
                 error=f"Validation Error found:\n{explained(error)}\nRecall the set_model_response function correctly, "
@@ -72,7 +71,7 @@ class SetModelResponseTool(BaseTool):
 
 
 class ResponseRefused(dict[str, Any]):
-    """The answer to a structured answer that does not fit."""
+    """The response to a structured answer that does not match the schema."""
 
 
 def _function(schema: Any) -> Any:
@@ -111,7 +110,7 @@ def _is_model(schema: Any) -> bool:
 
 
 def _item_of(schema: Any) -> Any:
-    """Return the pydantic model that a schema is a list of, or None."""
+    """Return the item type of a schema that is a list of pydantic models, otherwise None."""
     args = typing.get_args(schema)
     return args[0] if typing.get_origin(schema) is list and args and _is_model(args[0]) else None
 
@@ -127,7 +126,7 @@ def _dumped(value: Any) -> Any:
 
 
 def _unfenced(text: str) -> str:
-    """Return the text without a code fence around it, which models put there all the same."""
+    """Return the text without the code fence that models sometimes add."""
     stripped = text.strip()
     if len(stripped) < 6 or not (stripped.startswith("```") and stripped.endswith("```")):
         return text

@@ -1,4 +1,4 @@
-"""Where author code raised."""
+"""Find the line of author code that raised an exception."""
 
 import sysconfig
 import traceback
@@ -9,20 +9,20 @@ _OTHERS = (
     *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")},
     "<frozen ",
 )
-"""Where code lies that is not the author's: ours, Python's, that of installed packages."""
+"""Path prefixes of code that is not the author's: Waystation, Python, installed packages."""
 
 
 def place_of(error: BaseException) -> str | None:
-    """Return file and line of what the author wrote last on the way to an exception; None when nobody knows.
+    """Return file and line of the innermost author code in a traceback; None without a traceback.
 
-    That is where the mistake is, and not where a library that was called there noticed it.
+    The mistake is there, even if a library that the author called raised the exception.
     """
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return None
     place = next((frame for frame in reversed(frames) if _is_own(frame)), frames[-1])
     cause = error.__cause__ or error.__context__
-    if place is not frames[-1] and cause is not None:  # we, or a library, raised it on behalf of another
+    if place is not frames[-1] and cause is not None:  # raised by Waystation or a library because of another exception
         below = [frame for frame in traceback.extract_tb(cause.__traceback__) if _is_own(frame)]
         place = below[-1] if below else place
     return f"{place.filename}:{place.lineno}"

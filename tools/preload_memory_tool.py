@@ -1,4 +1,4 @@
-"""Put memories that match the user's message into each request."""
+"""Add the memories that match the user's message to each model request."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _PRELOADED = """From earlier conversations with the user, as they may bear on wh
 
 
 class PreloadMemoryTool(BaseTool):
-    """Searches the user's memories for the message that is being answered, before each model call.
+    """Searches the user's memories for the current message before each model call.
 
-    The model does not call it; what is found is in the request, and never in history.
+    The model does not call this tool. The matches are part of the request, never of the history.
     """
 
     def __init__(self) -> None:
         super().__init__(name="preload_memory", description="preload_memory")
 
     async def process_llm_request(self, *, tool_context: ToolContext, llm_request: LlmRequest) -> None:
-        """Put what is found before the user's message. A search that fails is logged, and the model called without."""
+        """Insert the matches before the user's message. A failed search is logged, and the model is called anyway."""
         from google.genai.types import Content, Part
 
         content = tool_context.user_content
@@ -43,12 +43,12 @@ class PreloadMemoryTool(BaseTool):
         if not query:
             return
         try:
-            found = await tool_context.search_memory(query)
-        except Exception as error:  # noqa: BLE001  # a service of the author's raises anything
-            # Neither the query nor the error's text, which may quote it.
+            result = await tool_context.search_memory(query)
+        except Exception as error:  # noqa: BLE001  # an author's service can raise anything
+            # Log neither the query nor the error's text, which may quote it.
             log.warning("memory.not_preloaded", agent=tool_context.agent_name, error_type=type(error).__name__)
             return
-        lines = [line for memory in found.memories for line in _lines_of(memory)]
+        lines = [line for memory in result.memories for line in _lines_of(memory)]
         if lines:
             part = Part.from_text(text=_PRELOADED.format(memories="\n".join(lines)))
             llm_request.contents.insert(_turn_of(llm_request.contents), Content(role="user", parts=[part]))
@@ -63,7 +63,7 @@ def _lines_of(memory: MemoryEntry) -> list[str]:
 
 
 def _turn_of(contents: list[Content]) -> int:
-    """Return where the current turn begins: before the user's last words, or after the last responses of tools."""
+    """Return the index where the current turn begins: before the user's last message, after the last tool responses."""
     for index in range(len(contents) - 1, -1, -1):
         content = contents[index]
         if content.role != "user" or any(part.function_response for part in content.parts or ()):

@@ -8,7 +8,7 @@ REQUEST_INPUT = "adk_request_input"
 
 
 class RequestInputTool(LongRunningFunctionTool):
-    """The tool with which a model asks a person; `request_input` is the one instance that agents need."""
+    """The tool with which a model asks a person for input. Agents use the instance `request_input`."""
 
     def __init__(self) -> None:
         super().__init__(_request_input, effect="read")

@@ -1,4 +1,4 @@
-"""What a worker offers to tools besides their arguments: where artifacts, memories and credentials are kept."""
+"""The services that a worker provides to tools: artifacts, memory, credentials."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Services:
-    """The services of one worker process; None for one that it does not have."""
+    """The services of one worker process; None for a missing one."""
 
     artifacts: BaseArtifactService | None = None
     memory: BaseMemoryService | None = None

@@ -1,4 +1,4 @@
-"""The conversation that a call belongs to, as tools see it."""
+"""The session of a call, as tools see it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from waystation.core import Event, JsonObject, copy_json
 
 
 class Session:
-    """A copy: what is changed here is not recorded; write to `tool_context.state`.
+    """A copy of the session. Changes are not recorded; write to `tool_context.state` instead.
 
-    State and events are copied when they are first read: most tools read neither, and what is given here is the log's.
+    State and events belong to the log, so they are copied on first read. Most tools read neither.
     """
 
     def __init__(
@@ -28,15 +28,15 @@ class Session:
         self._given_state, self._given_events = state, events
 
     def over(self, state: Mapping[str, Any]) -> Session:
-        """Return another copy of the same conversation, with another state."""
+        """Return a copy of the same session with another state."""
         return Session(id=self.id, app_name=self.app_name, user_id=self.user_id, state=state, events=self._given_events)
 
     @cached_property
     def state(self) -> JsonObject:
-        """The state as it was when this was first read."""
+        """The state at the time of the first read."""
         return {key: copy_json(value) for key, value in (self._given_state or {}).items()}
 
     @cached_property
     def events(self) -> Sequence[Event]:
-        """What was said before the call."""
+        """The events before the call."""
         return tuple(event.model_copy(deep=True) for event in self._given_events)

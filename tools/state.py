@@ -1,4 +1,4 @@
-"""The state a tool reads and writes, with a record of what it changed."""
+"""The state that a tool reads and writes, with a record of its changes."""
 
 import threading
 from collections.abc import Iterator, Mapping, MutableMapping
@@ -10,25 +10,24 @@ _REMEDY = "store plain data (strings, numbers, lists, dictionaries), or save it 
 
 
 class StateRefused(NotJson):
-    """A tool wrote something into state that has no JSON form."""
+    """A tool wrote a value without a JSON form to the state."""
 
     def __init__(self, key: str, tool: str, path: str, found: str, remedy: str = _REMEDY) -> None:
         super().__init__(path, found, remedy)
         self.key, self.tool = key, tool
-        # Replaces the text of NotJson, which knows neither the tool nor that this is about state.
+        # Replaces the text of NotJson, which names neither the tool nor the state.
         what = f"Tool {tool!r} cannot store state {path!r}" if tool else f"State {path!r} cannot be stored"
         self.args = (f"{what}: it is {found}, which has no JSON form; {remedy}.",)
 
 
 class State(MutableMapping[str, Any]):
-    """State as a tool sees it: the invocation's state, overlaid with what this call wrote.
+    """State as a tool sees it: the invocation's state plus the writes of this call.
 
-    Prefixes (`user:`, `app:`, `temp:`) are part of a key. A list or dictionary that was read may be changed
-    in place; the change is found when the delta is taken. What other calls of the same batch write is not
-    seen.
+    Prefixes (`user:`, `app:`, `temp:`) are part of a key. A tool may change a list or dictionary that it read in place;
+    `delta` detects the change. Writes of other calls in the same batch are not visible.
 
-    A value that is written is kept as it is when it is plain JSON, and as its JSON form otherwise, so that
-    this tool reads what the next one will.
+    Written values are stored unchanged when they are plain JSON, otherwise in their JSON form. A tool therefore reads
+    the same value as the next tool.
     """
 
     APP_PREFIX: ClassVar[str] = "app:"
@@ -36,17 +35,18 @@ class State(MutableMapping[str, Any]):
     TEMP_PREFIX: ClassVar[str] = "temp:"
 
     def __init__(self, current: Mapping[str, Any] | None = None, *, tool: str = "", scopes_read: bool = True) -> None:
-        """Look at `current`, which is never changed here and must not change while the tool runs.
+        """Overlay `current`, which is never modified and must not change while the tool runs.
 
-        Unless `scopes_read`, `user:` and `app:` keys that are not in it raise `ScopesNotRead`: they may be stored.
+        With `scopes_read=False`, `user:` and `app:` state was not loaded: missing keys with these prefixes raise
+        `ScopesNotRead`.
         """
         self._current = {} if current is None else current
         self._scopes_read = scopes_read
         self._tool = tool
-        self._read: dict[str, tuple[Any, Any]] = {}  # key -> (value of `current`, the copy that was handed out)
+        self._read: dict[str, tuple[Any, Any]] = {}  # key -> (value in `current`, the copy that the tool received)
         self._written: dict[str, Any] = {}
         self._removed: dict[str, None] = {}
-        # A sync tool runs in a thread of its own, may start more, and may still run when its delta is taken.
+        # Sync tools run in threads, may start more threads, and may still run when the delta is read.
         self._lock = threading.RLock()
 
     def __getitem__(self, key: str) -> Any:
@@ -64,7 +64,7 @@ class State(MutableMapping[str, Any]):
     def __setitem__(self, key: str, value: Any) -> None:
         form = self._plain(key, value)
         with self._lock:
-            # The very object, so that `state["items"] = items; items.append(1)` counts, as it does in ADK.
+            # The same object, so that `state["items"] = items; items.append(1)` is recorded, as in ADK.
             self._written[key] = value if form == value else form
             self._removed.pop(key, None)
             self._read.pop(key, None)
@@ -79,7 +79,7 @@ class State(MutableMapping[str, Any]):
                 self._removed[key] = None
 
     def __contains__(self, key: object) -> bool:
-        # Not Mapping's, which would read the value and so copy it.
+        # Overrides Mapping's method, which would copy the value.
         with self._lock:
             if key in self._written or key in self._removed:
                 return key in self._written
@@ -87,7 +87,7 @@ class State(MutableMapping[str, Any]):
             return key in self._current
 
     def _check_read(self, key: object) -> None:
-        """Refuse to say that there is no such key when nobody has looked; a default would hide what is stored."""
+        """Raise for a key whose scope was not loaded: it may be stored, and a default would hide its value."""
         if not self._scopes_read and isinstance(key, str) and is_scoped(key) and key not in self._current:
             raise ScopesNotRead(key)
 
@@ -100,21 +100,21 @@ class State(MutableMapping[str, Any]):
             return len(self._current) - len(self._removed) + len(self._new_keys())
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """Return the value of `key`, after setting it to `default` if there was none."""
+        """Return the value of `key`; set it to `default` first if it is missing."""
         with self._lock:
             if key not in self:
                 self[key] = default
             return self[key]
 
     def to_dict(self) -> JsonObject:
-        """Return an independent copy of the whole state; changing it changes nothing here."""
+        """Return an independent copy of the whole state."""
         with self._lock:
             return {key: copy_json(self._written.get(key, self._current.get(key))) for key in self} | {
                 key: copy_json(copy) for key, (_, copy) in self._read.items()
             }
 
     def has_delta(self) -> bool:
-        """Whether anything was changed, also in place."""
+        """Whether any value was changed, also in place."""
         with self._lock:
             return bool(self._written or self._removed or any(map(self._changed, self._read)))
 
@@ -122,7 +122,7 @@ class State(MutableMapping[str, Any]):
         """Return the written keys with their values, and the keys removed with `del` or `pop`.
 
         Raises:
-            StateRefused: A value was changed in place into something that has no JSON form.
+            StateRefused: A value that was changed in place has no JSON form.
         """
         with self._lock:
             changed = {key: self._read[key][1] for key in self._read if self._changed(key)}
@@ -137,9 +137,9 @@ class State(MutableMapping[str, Any]):
         if not isinstance(copy, dict | list):
             return False
         try:
-            # Encoded, because True == 1 == 1.0 in Python and not in JSON.
+            # Encoded, because True == 1 == 1.0 in Python, but not in JSON.
             return encode(original) != encode(copy)
-        except Exception:  # noqa: BLE001  # what was put there may raise anything; taking the delta says what
+        except Exception:  # noqa: BLE001  # an author's value can raise anything; `delta` reports it
             return True
 
     def _plain(self, key: str, value: Any) -> Any:
@@ -151,7 +151,7 @@ class State(MutableMapping[str, Any]):
             return plain({key: value})[key]
         except NotJson as error:
             raise StateRefused(key, self._tool, error.path or key, error.found) from None
-        except Exception as error:  # a value may raise anything when it is looked at
+        except Exception as error:  # an author's value can raise anything when it is read
             raise StateRefused(
                 key, self._tool, key, f"{a(value)} that cannot be read ({type(error).__name__})"
             ) from error

@@ -1,7 +1,7 @@
-"""What a tool is given besides its arguments.
+"""The context of a tool call or callback: state, actions, artifacts, memory, credentials.
 
-ADK serves tools and callbacks with one class under three names; so is it here. Names, signatures and texts are ADK's;
-see adk-semantics 5.
+As in ADK, tools and callbacks share one class under three names. Names, signatures and texts are ADK's; see
+adk-semantics 5.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class Actions(BaseModel):
-    """The EventActions a tool fills in, under ADK's names. Setting anything else is an error."""
+    """The EventActions of a tool call, under ADK's names. Setting another field raises ValidationError."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", validate_assignment=True)
 
@@ -45,7 +45,7 @@ class Actions(BaseModel):
     transfer_to_agent: str | None = None
     transfer_reason: str | None = None
     escalate: bool | None = None
-    # Factories, since pydantic takes ten times as long to copy a default; every context has actions.
+    # Factories: pydantic takes ten times as long to copy a default.
     artifact_delta: dict[str, int] = Field(default_factory=dict)
     requested_tool_confirmations: dict[str, ToolConfirmation] = Field(default_factory=dict)
     requested_auth_configs: dict[str, JsonObject] = Field(default_factory=dict)
@@ -62,21 +62,21 @@ class Actions(BaseModel):
 
     @property
     def state_delta(self) -> MutableMapping[str, Any]:
-        """What this call wrote into state so far; writing here is writing into state."""
+        """The state that this call has written so far. Writing here writes to the state."""
         return _StateDelta(self._state)
 
     def recorded(self) -> EventActions:
-        """Return the actions as they are recorded.
+        """Return the actions to record.
 
         Raises:
-            NotJson: State was changed in place into something that has no JSON form, or a name has none.
-            ValidationError: A dictionary was filled with something of another type.
+            NotJson: A value that was changed in place, or a key, has no JSON form.
+            ValidationError: A dictionary contains a value of another type.
         """
         delta, removed = self._state.delta()
         actions = {name: value for name, value in self if value is not None and value != {} and value != []}
         if not (actions or delta or removed):
             return NO_ACTIONS
-        # Made plain, since pydantic writes a lone surrogate in a key of dict[str, int] as something else, in silence.
+        # Converted first: pydantic silently changes a lone surrogate in a key of dict[str, int].
         return EventActions(state_delta=delta, removed_keys=removed, **plain(actions))
 
 
@@ -106,7 +106,7 @@ class _StateDelta(MutableMapping[str, Any]):
 
 
 class NotAwaited(WaystationError):
-    """A coroutine method of the context was called without `await`, so it did nothing."""
+    """A coroutine method of the context was called without `await`."""
 
     def __init__(self, *methods: str) -> None:
         self.methods = methods
@@ -118,47 +118,47 @@ class NotAwaited(WaystationError):
 
 
 class _ActionContext(ReadonlyContext):
-    """A context in which author code may do something besides answering."""
+    """A context with actions."""
 
     def __init__(self, *, function_call_id: str | None = None, idempotency_key: str = "", **about: Any) -> None:
-        """`about` is as for `ReadonlyContext`."""
+        """`about` are the arguments of `ReadonlyContext`."""
         super().__init__(**about)
         self.function_call_id: Final = function_call_id
         """Id of the call; None in callbacks around agents and models."""
         self.function_call_event_id: Final = function_call_id
-        """Id that names the call in events; ADK's guide names it."""
+        """The same id, under another name from ADK's guide."""
         self.idempotency_key: Final = idempotency_key
-        """The same for every attempt at this call, replay and reset included; for services that take one."""
+        """Equal for all attempts at this call, also after a reset. Pass it to services that accept idempotency keys."""
         self._acts: Actions | None = None
         self._first = threading.Lock()
         self._coroutines: list[tuple[str, Coroutine[Any, Any, Any]]] = []
-        """Calls of the context's coroutine methods, with the methods' names."""
+        """Names and coroutines of the context's methods that were called."""
 
     @property
     def actions(self) -> Actions:
-        """What the call does besides answering."""
-        # Made when it is first asked for, in whatever thread: most calls only answer.
+        """What the call does besides returning a result."""
+        # Created on first use, in any thread: most calls only return a result.
         with self._first:
             if self._acts is None:
                 self._acts = Actions.over(self._state)
             return self._acts
 
     def recorded_actions(self) -> EventActions:
-        """Return what the call did besides answering, as it is recorded.
+        """Return the actions and state changes to record.
 
         Raises:
-            NotJson: State was changed in place into something that has no JSON form, or a name has none.
-            ValidationError: A dictionary in `actions` was filled with something of another type.
+            NotJson: A value that was changed in place, or a key, has no JSON form.
+            ValidationError: A dictionary in `actions` contains a value of another type.
         """
         untouched = self._acts is None and not self._state.has_delta()
         return NO_ACTIONS if untouched else self.actions.recorded()
 
     def not_awaited(self) -> NotAwaited | None:
-        """Return an error about the coroutine methods that were called without `await`; close those calls."""
+        """Return an error that names the coroutine methods called without `await`, and close their coroutines."""
         forgotten: dict[str, None] = {}
         for name, coroutine in self._coroutines:
             if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
-                forgotten[name] = coroutine.close()  # or Python warns where nobody reads it
+                forgotten[name] = coroutine.close()  # otherwise Python prints a warning later
         return NotAwaited(*forgotten) if forgotten else None
 
 
@@ -168,7 +168,7 @@ C = TypeVar("C", bound=_ActionContext)
 def _must_be_awaited(
     method: Callable[Concatenate[C, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[C, P], Coroutine[Any, Any, T]]:
-    """Note the calls of a coroutine method, so that a forgotten `await` is reported when the tool returns."""
+    """Record the calls of a coroutine method, so that a forgotten `await` is reported when the tool returns."""
 
     @functools.wraps(method)
     def call(context: C, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
@@ -180,7 +180,7 @@ def _must_be_awaited(
 
 
 def _require(valid: bool, method: str, name: str, value: object, remedy: str) -> None:
-    """Refuse an argument where it is given; deeper down it would end in an error about our own code.
+    """Check an argument early; a later failure would point into Waystation's own code.
 
     Raises:
         TypeError: It is not valid.
@@ -200,14 +200,14 @@ def _require_version(method: str, value: object) -> None:
 def _require_list(method: str, name: str, value: object, kind: str) -> None:
     remedy = f"a list of {kind} objects"
     _require(isinstance(value, Iterable) and not isinstance(value, str), method, name, value, remedy)
-    # By attribute, since ADK's own types will do. An iterator could be looked at only once.
+    # By attribute, since ADK's own types are accepted. Iterators are not checked: they can be read only once.
     for item in value if isinstance(value, list | tuple) else ():
         if not hasattr(item, "content"):
             raise TypeError(f"`{name}` of `{method}` has {reprlib.repr(item)} in it; use {remedy}.")
 
 
 def _require_config(method: str, value: object) -> None:
-    if not isinstance(value, auth.AuthConfig):  # not shown, since it may be a credential
+    if not isinstance(value, auth.AuthConfig):  # not quoted: it may contain a credential
         raise TypeError(f"`auth_config` of `{method}` is {a(value)}; use an AuthConfig.")
 
 
@@ -220,42 +220,42 @@ def _configured(service: T | None, missing: str) -> T:
 class _ArtifactContext(_ActionContext):
     """Named files with versions.
 
-    They belong to the session, or, with a name that begins with `user:`, to the user. An invocation without a session
-    is a session of its own.
+    They belong to the session or, with the prefix `user:` in the name, to the user. An invocation without a session is
+    its own session.
     """
 
     def __init__(self, **about: Any) -> None:
-        """`about` is as for `ReadonlyContext`."""
+        """`about` are the arguments of `ReadonlyContext`."""
         super().__init__(**about)
         self._saved: Counter[str] = Counter()
 
     @_must_be_awaited
     async def list_artifacts(self) -> list[str]:
-        """Return the names of the session's artifacts and of the user's, sorted.
+        """Return the names of the session's and the user's artifacts, sorted.
 
         Raises:
-            ValueError: The worker keeps no artifacts.
+            ValueError: The worker has no artifact service.
         """
         return await self._artifacts().list_artifact_keys(**self._session_scope())
 
     @_must_be_awaited
     async def load_artifact(self, filename: str, version: int | None = None) -> Part | None:
-        """Return a version of an artifact, or the latest; None when there is none.
+        """Return a version of an artifact, by default the latest; None when it does not exist.
 
         Raises:
-            ValueError: The worker keeps no artifacts.
+            ValueError: The worker has no artifact service.
         """
         _require_text("load_artifact", "filename", filename)
         _require_version("load_artifact", version)
         service = self._artifacts()
         artifact = await service.load_artifact(**self._session_scope(), filename=filename, version=version)
         if artifact is None and any(filename in event.actions.artifact_delta for event in self.session.events):
-            # Perhaps deleted: so it is no error. A worker with a place of its own would otherwise lose it in silence.
+            # Not an error: it may have been deleted. The log helps to find a worker with another store.
             log.warning(
                 "artifact.missing",
                 agent=self.agent_name,
                 place=getattr(service, "place", type(service).__name__),
-                problem="the conversation saved it, and it is not here; do all workers have the same --artifacts?",
+                problem="saved in this conversation, but not found; all workers need the same --artifacts",
             )
         return artifact
 
@@ -265,12 +265,12 @@ class _ArtifactContext(_ActionContext):
     ) -> int:
         """Save a new version of an artifact, return its number, and record it in `actions.artifact_delta`.
 
-        When a call is attempted again, each save that saves what it saved before returns the version of then: the
-        first save under a name in a call is compared with the first of earlier attempts, the second with the second.
+        A repeated attempt does not save the same content twice: the first save under a name returns the version from
+        the first save of the earlier attempt, the second save that of the second, and so on.
 
         Raises:
-            InputValidationError: The Part holds nothing that can be kept.
-            ValueError: The worker keeps no artifacts.
+            InputValidationError: The Part has no content that can be stored.
+            ValueError: The worker has no artifact service.
         """
         _require_text("save_artifact", "filename", filename)
         service = self._artifacts()
@@ -282,7 +282,7 @@ class _ArtifactContext(_ActionContext):
             "artifact": artifact,
             "custom_metadata": custom_metadata,
         }
-        # A service made for ADK has no such method, and callbacks have no key.
+        # Services written for ADK have no such method, and callbacks have no key.
         if self.idempotency_key and hasattr(service, "save_artifact_once"):
             key = f"{self.idempotency_key}#{number}"
             version = await service.save_artifact_once(**request, idempotency_key=key)
@@ -293,10 +293,10 @@ class _ArtifactContext(_ActionContext):
 
     @_must_be_awaited
     async def get_artifact_version(self, filename: str, version: int | None = None) -> ArtifactVersion | None:
-        """Return what is known of a version of an artifact, or of the latest; None when there is none.
+        """Return the metadata of an artifact version, by default the latest; None when it does not exist.
 
         Raises:
-            ValueError: The worker keeps no artifacts.
+            ValueError: The worker has no artifact service.
         """
         _require_text("get_artifact_version", "filename", filename)
         _require_version("get_artifact_version", version)
@@ -310,14 +310,14 @@ class _ArtifactContext(_ActionContext):
 
 
 class _MemoryContext(_ActionContext):
-    """What is remembered of the user over sessions."""
+    """The user's memories, across sessions."""
 
     @_must_be_awaited
     async def search_memory(self, query: str) -> SearchMemoryResponse:
-        """Return the user's memories that go with `query`, which is any text.
+        """Return the user's memories that match `query`, which may be any text.
 
         Raises:
-            ValueError: The worker has no memory.
+            ValueError: The worker has no memory service.
         """
         _require_text("search_memory", "query", query)
         service = _configured(self._services.memory, "Memory service is not available.")
@@ -325,10 +325,10 @@ class _MemoryContext(_ActionContext):
 
     @_must_be_awaited
     async def add_session_to_memory(self) -> None:
-        """Remember what was said in this session so far. Adding it again later adds what is new.
+        """Add this session's conversation to memory. Adding it again later adds only the new events.
 
         Raises:
-            ValueError: The worker has no memory.
+            ValueError: The worker has no memory service.
         """
         service = _configured(self._services.memory, "Cannot add session to memory: memory service is not available.")
         await service.add_session_to_memory(self.session)
@@ -337,10 +337,10 @@ class _MemoryContext(_ActionContext):
     async def add_events_to_memory(
         self, *, events: Sequence[Event], custom_metadata: Mapping[str, object] | None = None
     ) -> None:
-        """Remember some events of this session.
+        """Add some events of this session to memory.
 
         Raises:
-            ValueError: The worker has no memory.
+            ValueError: The worker has no memory service.
         """
         _require_list("add_events_to_memory", "events", events, "Event")
         service = _configured(self._services.memory, "Cannot add events to memory: memory service is not available.")
@@ -352,10 +352,10 @@ class _MemoryContext(_ActionContext):
     async def add_memory(
         self, *, memories: Sequence[MemoryEntry], custom_metadata: Mapping[str, object] | None = None
     ) -> None:
-        """Remember something that nobody said.
+        """Add memories that do not come from a conversation.
 
         Raises:
-            ValueError: The worker has no memory.
+            ValueError: The worker has no memory service.
         """
         _require_list("add_memory", "memories", memories, "MemoryEntry")
         service = _configured(self._services.memory, "Cannot add memory: memory service is not available.")
@@ -363,10 +363,10 @@ class _MemoryContext(_ActionContext):
 
     @_must_be_awaited
     async def delete_memory(self, memory_id: str | None = None) -> None:
-        """Forget one of the user's memories, by the `id` that a search returned.
+        """Delete one of the user's memories, by its `id` from a search.
 
         Raises:
-            ValueError: The worker has no memory.
+            ValueError: The worker has no memory service.
         """
         service = _configured(self._services.memory, "Cannot delete memory: memory service is not available.")
         await service.delete_memory(**self._user(), memory_id=memory_id)
@@ -376,35 +376,35 @@ class _MemoryContext(_ActionContext):
 
 
 class _CredentialContext(_ActionContext):
-    """Asking for credentials, and reading those that were given; they never enter history, state, logs or traces.
+    """Requests and reads credentials, which never enter history, state, logs or traces.
 
-    ADK's functions for tools are sync, so the store is read where the tool runs: in the tool's thread, or, for an async
-    tool, on the worker's loop. That costs less than a millisecond, except for the rare token that has to be refreshed;
-    an async tool that must not hold others up then awaits `load_credential`.
+    ADK's functions for tools are sync, so they read the store where the tool runs: in the tool's thread or, for an
+    async tool, on the worker's event loop. That takes less than a millisecond unless a token must be refreshed. Await
+    `load_credential` in an async tool that must never block the loop.
     """
 
     _credentials: tuple[AuthCredential, ...] = ()
-    """Those that were handed out here."""
+    """The credentials that this context has returned."""
 
     @property
     def credential_service(self) -> BaseCredentialService | None:
-        """Where the worker keeps credentials."""
+        """The worker's credential service, None without one."""
         return self._services.credentials
 
     @property
     def has_credential_service(self) -> bool:
-        """Whether the worker keeps credentials."""
+        """Whether the worker has a credential service."""
         return self._services.credentials is not None
 
     def request_credential(self, auth_config: AuthConfig) -> None:
-        """Have the user asked for a credential; return something for the model meanwhile.
+        """Ask the user for a credential. The tool then returns an interim response for the model.
 
-        The tool runs again from the top when the credential is there, and then finds it with `get_auth_response`. It
-        runs again, too, when somebody only says that it is there. Source: adk-semantics 11.1.
+        When the credential arrives, the tool runs again from the top and reads it with `get_auth_response`. It also
+        runs again when an answer only claims that the credential is available. Source: adk-semantics 11.1.
 
         Raises:
-            ValueError: This is not a tool call, there is no credential service, or the configuration lacks something.
-            AuthorizationFailed: The provider's endpoints are not known.
+            ValueError: This is not a tool call, there is no credential service, or the configuration is incomplete.
+            AuthorizationFailed: The provider's endpoints are unknown.
         """
         call_id = self.function_call_id
         if call_id is None:
@@ -423,10 +423,10 @@ class _CredentialContext(_ActionContext):
     def get_auth_response(self, auth_config: AuthConfig) -> AuthCredential | None:
         """Return the user's credential, None when there is none yet. An expired token is refreshed.
 
-        A credential that was given in an earlier invocation is found, too.
+        Also finds credentials from earlier invocations.
 
         Raises:
-            AuthorizationFailed: It has expired, and the provider does not answer.
+            AuthorizationFailed: It has expired, and the provider does not respond.
         """
         _require_config("get_auth_response", auth_config)
         if not self.has_credential_service:
@@ -436,7 +436,7 @@ class _CredentialContext(_ActionContext):
 
     @property
     def auth_response(self) -> AuthCredential | None:
-        """The credential that this call asked for when it ran before, None before it is there. ADK's guide names it."""
+        """The credential that this call requested in an earlier run, None until it arrives. From ADK's guide."""
         call_id = self.function_call_id
         if call_id is None or not self.has_credential_service:
             return None
@@ -449,13 +449,13 @@ class _CredentialContext(_ActionContext):
 
         Raises:
             ValueError: There is no credential service.
-            AuthorizationFailed: It has expired, and the provider does not answer.
+            AuthorizationFailed: It has expired, and the provider does not respond.
         """
         _require_config("load_credential", auth_config)
         return self.note_credential(await self._service().load_credential(auth_config, self))
 
     async def save_credential(self, auth_config: AuthConfig) -> None:
-        """Keep the `exchanged_auth_credential` of a configuration for the user.
+        """Store the `exchanged_auth_credential` of a configuration for the user.
 
         Raises:
             ValueError: There is no credential service.
@@ -464,19 +464,19 @@ class _CredentialContext(_ActionContext):
         await self._service().save_credential(auth_config, self)
 
     def get_credential(self, key: str) -> AuthCredential | None:
-        """Return the user's credential under a key as it is kept, perhaps expired; None when there is none."""
+        """Return the user's stored credential under a key, perhaps expired; None when there is none."""
         _require_text("get_credential", "key", key)
         if not self.has_credential_service:
             return None
         return self.note_credential(self._store("get_credential").credential(auth.Bucket.of(self, key)))
 
     def secrets_given(self) -> Iterator[str]:
-        """Yield the secrets in all credentials that were handed out here, so that what is recorded can be cleared."""
+        """Yield the secrets of all credentials that this context has returned, to mask them in recorded values."""
         for credential in self._credentials:
             yield from credential.secrets()
 
     def note_credential(self, credential: AuthCredential | None) -> AuthCredential | None:
-        """Return a credential whose secrets are cleared from what is recorded of this call."""
+        """Return `credential`; its secrets will be masked in the recorded values of this call."""
         if credential is not None:
             self._credentials = (*self._credentials, credential)
         return credential
@@ -489,16 +489,16 @@ class _CredentialContext(_ActionContext):
         service = self._service()
         if not isinstance(service, auth.CredentialStore):
             raise ValueError(
-                f"{member} needs a CredentialStore, and {type(service).__name__} is none: it can only be awaited, with "
-                "load_credential and save_credential."
+                f"{member} needs a CredentialStore, but the worker has a {type(service).__name__}; await "
+                "load_credential and save_credential instead."
             )
         return service
 
 
 class ToolContext(_ArtifactContext, _MemoryContext, _CredentialContext):
-    """One call of a tool: who calls, with what state, and what else the call shall do.
+    """The context of one tool call or callback: identity, state, actions and services.
 
-    Everything has a default, so that a test can call a tool with `ToolContext(state={"cart": []})`.
+    All arguments have defaults, so a test can call a tool with `ToolContext(state={"cart": []})`.
     """
 
     def __init__(
@@ -512,7 +512,7 @@ class ToolContext(_ArtifactContext, _MemoryContext, _CredentialContext):
     ) -> None:
         """`heartbeat` and `is_aborted` may be called from any thread.
 
-        `about` are `function_call_id`, `idempotency_key` and what `ReadonlyContext` takes.
+        `about` are `function_call_id`, `idempotency_key` and the arguments of `ReadonlyContext`.
         """
         super().__init__(**about)
         self._heartbeat = heartbeat
@@ -520,33 +520,33 @@ class ToolContext(_ArtifactContext, _MemoryContext, _CredentialContext):
         self.attempt: Final = attempt
         """1 for the first attempt at this call."""
         self.tool_confirmation: Final = tool_confirmation
-        """What a person said who was asked about this call, or None when nobody was."""
+        """The approver's answer about this call, None when no approver was asked."""
 
     @property
     def state(self) -> State:
-        """The state; what is written here is recorded with the call's response."""
+        """The state. Changes are recorded with the call's response."""
         return self._state
 
     @property
     def is_aborted(self) -> bool:
-        """Whether the invocation was cancelled; a long loop looks here now and then and returns."""
+        """Whether the invocation was cancelled. Long loops should check it and return."""
         return self._is_aborted is not None and self._is_aborted()
 
     def heartbeat(self, *details: Any) -> None:
-        """Say that the tool is alive. The next attempt may be given `details`.
+        """Report that the tool is alive. The server stores `details` for a while; the next attempt may receive them.
 
         Raises:
-            NotJson: A detail has no JSON form, or is a credential: the server keeps them for a while.
+            NotJson: A detail has no JSON form, or is a credential.
         """
-        told = plain({"heartbeat": list(details)})["heartbeat"]
+        checked = plain({"heartbeat": list(details)})["heartbeat"]
         if self._heartbeat is not None:
-            self._heartbeat(*told)
+            self._heartbeat(*checked)
 
     def request_confirmation(self, *, hint: str | None = None, payload: Any = None) -> None:
-        """Have a person asked about this call; return something for the model meanwhile.
+        """Ask an approver to confirm this call. The tool then returns an interim response for the model.
 
-        The tool runs again from the top once the person has answered, and then finds the answer, which may be a no,
-        in `tool_confirmation`. Source: adk-semantics 2.2.
+        After the answer, which may be a rejection, the tool runs again from the top and reads the answer in
+        `tool_confirmation`. Source: adk-semantics 2.2.
 
         Raises:
             ValueError: This is not a tool call.
@@ -559,18 +559,18 @@ class ToolContext(_ArtifactContext, _MemoryContext, _CredentialContext):
         )
 
     def render_ui_widget(self, widget: Any) -> None:
-        """Have readers of the event render a widget: a pydantic model or object with a unique `id`.
+        """Attach a widget to the event, for clients to render: a pydantic model or object with a unique `id`.
 
         Raises:
-            ValueError: The event has a widget with this id.
-            NotJson: It has no JSON form.
+            ValueError: The event already has a widget with this id.
+            NotJson: The widget has no JSON form.
         """
-        shown: JsonObject = plain({"widget": widget})["widget"]
-        if not isinstance(shown, dict):
+        widget_json: JsonObject = plain({"widget": widget})["widget"]
+        if not isinstance(widget_json, dict):
             raise TypeError(f"`widget` of `render_ui_widget` is {reprlib.repr(widget)}; use an object with an `id`.")
-        if any(shown.get("id") == other.get("id") for other in self.actions.render_ui_widgets):
-            raise ValueError(f"There is a widget with the id {shown.get('id')!r} already; give each its own.")
-        self.actions.render_ui_widgets.append(shown)
+        if any(widget_json.get("id") == other.get("id") for other in self.actions.render_ui_widgets):
+            raise ValueError(f"Widget id {widget_json.get('id')!r} is already in use; give each widget its own id.")
+        self.actions.render_ui_widgets.append(widget_json)
 
 
 Context = ToolContext

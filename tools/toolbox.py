@@ -1,4 +1,4 @@
-"""The tools of an agent, and those that it has at one moment, toolsets expanded."""
+"""The tools of an agent: as declared, and as offered in a context with its toolsets expanded."""
 
 import asyncio
 import re
@@ -27,20 +27,20 @@ RESERVED_NAMES = frozenset(
 )
 """Names of ADK's own calls (adk-semantics 2.4). Not `exit_loop`: ADK's guide has authors write that one."""
 
-# Gemini's rule, the loosest of the large providers'; a tool's name is also part of an activity type.
+# Gemini's rule, the least strict of the large providers. A tool's name is also part of an activity type.
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,63}")
 _CACHE = "__waystation_tools__"
 CLOSE_TIMEOUT_S = 10.0
-"""How long a toolset may take to close. Source: adk-semantics 10."""
+"""Limit for closing one toolset. Source: adk-semantics 10."""
 
 _DEFAULT_LIMIT = ActivitySettings().toolset_timeout
 
 
 def tools_of(agent: LlmAgent) -> dict[str, BaseTool]:
-    """Return the tools that an agent always has by name, in the agent's order; not those of its toolsets.
+    """Return the tools that an agent declares, by name, in the agent's order. Toolsets are not expanded.
 
     Raises:
-        InvalidTool: Something in `agent.tools` is not a tool, or its name cannot be used.
+        InvalidTool: An item of `agent.tools` is not a tool, or its name is invalid.
         ToolNameTaken: Two tools have the same name.
     """
     return {entry.name: entry for entry in entries_of(agent) if isinstance(entry, BaseTool)}
@@ -52,12 +52,12 @@ def toolsets_of(agent: LlmAgent) -> list[BaseToolset]:
 
 
 def entries_of(agent: LlmAgent) -> tuple[BaseTool | BaseToolset, ...]:
-    """Return the tools and toolsets of an agent, in its order; bare functions become FunctionTools.
+    """Return the tools and toolsets of an agent, in its order; functions become FunctionTools.
 
-    The very same tools are returned until `agent.tools` changes.
+    Returns the same objects until `agent.tools` changes.
 
     Raises:
-        InvalidTool: Something in `agent.tools` is not a tool, or its name cannot be used.
+        InvalidTool: An item of `agent.tools` is not a tool, or its name is invalid.
         ToolNameTaken: Two tools have the same name.
     """
 
@@ -72,7 +72,7 @@ def entries_of(agent: LlmAgent) -> tuple[BaseTool | BaseToolset, ...]:
 
 
 def resolve_tools(agent: LlmAgent) -> tuple[list[BaseTool | BaseToolset], list[AuthoringError]]:
-    """Return what can be used of the agent's tools, and what is wrong with them."""
+    """Return the usable tools and toolsets of an agent, and the problems of the others."""
     tools: list[BaseTool | BaseToolset] = []
     problems: list[AuthoringError] = []
     names: set[str] = set()
@@ -98,27 +98,27 @@ def _tool(item: object) -> BaseTool:
     if isinstance(item, BaseTool):
         kind = type(item).__name__
         if not hasattr(item, "name"):
-            raise InvalidTool(kind, "its `__init__` has to begin with `super().__init__(name=..., description=...)`.")
+            raise InvalidTool(kind, "its `__init__` must begin with `super().__init__(name=..., description=...)`.")
         if not isinstance(item.name, str):
             raise InvalidTool(kind, f"`name` is {reprlib.repr(item.name)}; use text.")
         return item
     if isinstance(item, type) and issubclass(item, BaseTool | BaseToolset):
-        raise InvalidTool(item.__name__, "a class was put into `tools`; put an instance of it there.")
+        raise InvalidTool(item.__name__, "`tools` contains the class; use an instance of it.")
     if isinstance(item, type):
-        raise InvalidTool(item.__name__, "a class was put into `tools`; put a function there that makes and uses one.")
+        raise InvalidTool(item.__name__, "`tools` contains the class; use a function that creates an instance.")
     if not callable(item):
-        raise InvalidTool(reprlib.repr(item), f"{a(item)} was put into `tools`; put functions and BaseTools there.")
+        raise InvalidTool(reprlib.repr(item), f"`tools` contains {a(item)}; use functions, BaseTools and BaseToolsets.")
     return FunctionTool(item)
 
 
 def name_problem(name: str) -> str | None:
-    """Return why a tool cannot have this name, or None."""
+    """Return the reason why a tool cannot have this name, None for a valid one."""
     if name in RESERVED_NAMES:
         return "the name is reserved for the framework; rename the function."
     if not NAME.fullmatch(name):
         return (
-            "models do not take this name; start it with a letter or an underscore, and use at most 64 "
-            "letters, digits, `_`, `.`, `:` and `-`. A lambda needs a `def`."
+            "models do not accept this name; start it with a letter or an underscore, and use at most 64 "
+            "letters, digits, `_`, `.`, `:` and `-`. Replace a lambda by a `def`."
         )
     return None
 
@@ -126,10 +126,10 @@ def name_problem(name: str) -> str | None:
 def agents_below(
     root: BaseAgent, *, with_plugins: bool = False, called: bool = True
 ) -> Iterator[tuple[str, BaseAgent]]:
-    """Yield every agent of a tree once, with the place where it was found; a tree may contain itself.
+    """Yield every agent of a tree once, with its place in the tree. A tree may contain itself.
 
-    `with_plugins` leaves out those that are only called by AgentTools with `include_plugins=False`, and without
-    `called` all that are only called by AgentTools.
+    With `called=False`, skip agents that only AgentTools call; `with_plugins` skips those that only AgentTools with
+    `include_plugins=False` call.
     """
     seen: set[int] = set()
     waiting: list[tuple[str, BaseAgent]] = [(root.name, root)]
@@ -139,7 +139,7 @@ def agents_below(
             continue
         seen.add(id(agent))
         yield place, agent
-        children: Sequence[object] = agent.sub_agents  # which authors may change unchecked
+        children: Sequence[object] = agent.sub_agents  # authors may change the list, without validation
         below = [child for child in children if isinstance(child, BaseAgent)]
         waiting.extend((f"{place}.sub_agents[{i}]", child) for i, child in enumerate(below))
         for i, tool in enumerate(agent.tools if called and isinstance(agent, LlmAgent) else ()):
@@ -155,18 +155,22 @@ async def toolbox(
     failed: list[str] | None = None,
     limit: timedelta = _DEFAULT_LIMIT,
 ) -> dict[str, BaseTool]:
-    """Return the tools of `agent` by name, in the agent's order, as they are in the situation that `context` tells.
+    """Return the tools of `agent` by name, in the agent's order, with its toolsets expanded.
 
-    It is called for each toolset.
+    A toolset that raises, and a toolset's tool that has no valid declaration, are left out. The last of several tools
+    with the same name counts.
 
-    A toolset that raises is left out, and so is a tool of a toolset that no model could be told of. Of two tools with
-    one name, the last one counts. Who wants but one tool says its name: then toolsets that cannot give it are not
-    asked, since asking may need a network, and their tools are missing. `failed` gets the kinds of those that raised,
-    or took longer than `limit`.
+    Args:
+        agent: Owner of the tools.
+        context: Returns a context; called once for each toolset.
+        wanted: The only tool that the caller needs. Toolsets that cannot contain it are skipped, since listing their
+            tools may need the network.
+        failed: Receives the class names of toolsets that raised or exceeded `limit`.
+        limit: Time for each toolset.
 
     Raises:
-        InvalidTool: Something in `agent.tools` is not a tool, or its name cannot be used.
-        ToolNameTaken: Two tools that are declared without a toolset have the same name.
+        InvalidTool: An item of `agent.tools` is not a tool, or its name is invalid.
+        ToolNameTaken: Two tools outside of toolsets have the same name.
     """
     tools: dict[str, BaseTool] = {}
     failures = [] if failed is None else failed
@@ -180,7 +184,7 @@ async def toolbox(
 
 
 def _candidates(entries: Sequence[BaseTool | BaseToolset], wanted: str) -> tuple[BaseTool | BaseToolset, ...]:
-    """Return those entries of which one may be, or give, the tool that counts under a name."""
+    """Return the entries that may be, or contain, the last tool with a name."""
     named = [i for i, entry in enumerate(entries) if isinstance(entry, BaseTool) and entry.name == wanted]
     last = named[-1] if named else -1
     return tuple(
@@ -194,13 +198,13 @@ def _candidates(entries: Sequence[BaseTool | BaseToolset], wanted: str) -> tuple
 async def _given(
     toolset: BaseToolset, agent: LlmAgent, context: ReadonlyContext, failures: list[str], limit: timedelta
 ) -> list[BaseTool]:
-    """Return what a toolset gives, as far as it can be used; nothing when it raised."""
+    """Return the usable tools of a toolset; none when it raises."""
     kind = type(toolset).__name__
     try:
         async with asyncio.timeout(limit.total_seconds()):
             tools = await toolset.get_tools_with_prefix(context)
-    except Exception as error:  # noqa: BLE001  # author's code, or a server that is not there
-        # The text of other people's errors may quote credentials.
+    except Exception as error:  # noqa: BLE001  # author's code, or an unreachable server
+        # Texts of foreign errors may quote credentials.
         reason = {"reason": str(error)} if isinstance(error, WaystationError) else {"place": place_of(error)}
         prefix = {"prefix": toolset.tool_name_prefix} if toolset.tool_name_prefix else {}
         log.warning(
@@ -218,10 +222,10 @@ async def _given(
 
 
 def _problem(tool: BaseTool, agent: LlmAgent) -> str | None:
-    """Return why a tool of a toolset cannot be offered, or None."""
+    """Return the reason why a toolset's tool cannot be offered, None for a usable one."""
     if isinstance(tool, AgentTool) and all(found is not tool.agent for _, found in agents_below(agent)):
-        # Its agent would run as a child workflow, and workers only know agents that they find without a toolset.
-        return "an agent cannot come from a toolset; put the AgentTool into the agent's `tools`."
+        # Its agent would run as a child workflow, and workers only serve agents that they find without a toolset.
+        return "a toolset cannot contain an AgentTool; add the AgentTool to the agent's `tools`."
     if problem := name_problem(tool.name):
         return problem
     try:
@@ -232,7 +236,7 @@ def _problem(tool: BaseTool, agent: LlmAgent) -> str | None:
 
 
 async def close_toolsets(roots: Iterable[BaseAgent], *, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-    """Close every toolset in these trees of agents, all at once. One that raises or hangs is logged and left."""
+    """Close all toolsets of these agent trees concurrently. Log toolsets that raise or exceed `timeout_s`."""
     found = {
         id(toolset): toolset
         for root in roots
@@ -246,7 +250,7 @@ async def close_toolsets(roots: Iterable[BaseAgent], *, timeout_s: float = CLOSE
 async def _close(toolset: BaseToolset, timeout_s: float) -> None:
     kind = type(toolset).__name__
     closing = asyncio.create_task(_closed(toolset))
-    # Not asyncio.timeout: a toolset that swallows its cancellation would never be left.
+    # Not asyncio.timeout, which waits forever for a toolset that suppresses its cancellation.
     done, _ = await asyncio.wait((closing,), timeout=timeout_s)
     if not done:
         closing.cancel()
@@ -258,6 +262,6 @@ async def _close(toolset: BaseToolset, timeout_s: float) -> None:
 async def _closed(toolset: BaseToolset) -> Exception | None:
     try:
         await toolset.close()
-    except Exception as error:  # noqa: BLE001  # author's code; the other toolsets are closed all the same
+    except Exception as error:  # noqa: BLE001  # author's code; the other toolsets are closed anyway
         return error
     return None

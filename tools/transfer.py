@@ -1,4 +1,4 @@
-"""Handing the conversation over to another agent. Source: adk-semantics 9.1."""
+"""The tool that transfers the conversation to another agent. Source: adk-semantics 9.1."""
 
 from collections.abc import Sequence
 
@@ -19,10 +19,9 @@ def transfer_to_agent(agent_name: str, tool_context: ToolContext) -> None:
 
 
 class TransferToAgentTool(FunctionTool):
-    """`transfer_to_agent` with the names that it may be given. Agents that have somebody to transfer to get it."""
+    """`transfer_to_agent` with the valid agent names. Every agent with transfer targets has this tool."""
 
     def __init__(self, agent_names: Sequence[str]) -> None:
-        """Take the names of the agents."""
         super().__init__(transfer_to_agent)
         self._agent_names = list(agent_names)
 
@@ -30,7 +29,7 @@ class TransferToAgentTool(FunctionTool):
     def _get_declaration(self) -> JsonObject | None:
         declared = super()._get_declaration()
         assert declared is not None
-        # As in ADK, whose declaration describes the parameter only in the text of the whole.
+        # As in ADK: only the tool's description describes the parameter.
         name: JsonObject = declared["parametersJsonSchema"]["properties"]["agent_name"]
         name.pop("description", None)
         name["enum"] = self._agent_names

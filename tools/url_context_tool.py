@@ -1,10 +1,10 @@
-"""Reading of web pages that the conversation names, by the model's provider."""
+"""Web pages from the conversation, read by the model's provider."""
 
 from waystation.tools import NativeTool
 
 
 class UrlContextTool(NativeTool):
-    """Reading of web pages that the conversation names."""
+    """Lets the provider read web pages whose URLs are in the conversation."""
 
     name = "url_context"
     title = "Url context tool"

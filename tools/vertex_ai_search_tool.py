@@ -32,20 +32,20 @@ class VertexAiSearchTool(NativeTool):
         name: str | None = None,
         description: str | None = None,
     ) -> None:
-        """Give one of the two ids.
+        """Pass either `data_store_id` or `search_engine_id`.
 
         Args:
             data_store_id: `projects/…/locations/…/collections/…/dataStores/…`.
-            data_store_specs: Which data stores of the engine are searched.
+            data_store_specs: Data stores of the engine to search.
             search_engine_id: `projects/…/locations/…/collections/…/engines/…`.
-            filter: Which results count, in the service's language.
-            max_results: How many results the model is given at most.
+            filter: Filter for results, in the service's syntax.
+            max_results: Maximum number of results for the model.
             bypass_multi_tools_limit: Not supported; see docs/adk.md.
-            name: What the tool is called among the agent's tools; models are not told.
-            description: Likewise.
+            name: Name among the agent's tools; not sent to models.
+            description: Not sent to models either.
 
         Raises:
-            ValueError: The settings do not go together.
+            ValueError: The settings contradict each other.
         """
         super().__init__(name=name, description=description)
         if (data_store_id is None) == (search_engine_id is None):

@@ -117,10 +117,10 @@ def test_every_mistake_is_reported_at_once(checked: subprocess.CompletedProcess[
         ("other/same", "Agent 'same': another package named 'same' was imported from {bad}/both/same; rename one."),
         (
             "empty",
-            "{bad}/empty: no agent package is in this folder; one has an `agent.py` with `root_agent`.",
+            "{bad}/empty: the folder contains no agent package; add one with an `agent.py` that defines `root_agent`.",
         ),
-        ("missing", "{bad}/missing: there is no such folder; name a folder that has agent packages in it."),
-        ("hasty/agent.py", "{bad}/hasty/agent.py: this is a file; name a folder that has agent packages in it."),
+        ("missing", "{bad}/missing: the folder does not exist; use a folder with agent packages."),
+        ("hasty/agent.py", "{bad}/hasty/agent.py: it is a file; use a folder with agent packages."),
     ],
 )
 def test_a_mistake_is_reported_with_its_place_and_remedy(

@@ -55,7 +55,7 @@ def test_a_clone_has_no_parent_and_clones_below_it() -> None:
 
 def test_an_agent_with_code_of_its_own_is_refused_where_it_is_defined() -> None:
     """Its code would run in the workflow."""
-    with pytest.raises(TypeError, match="defines `_run_async_impl`, which cannot be carried out: between events"):
+    with pytest.raises(TypeError, match="defines `_run_async_impl`, which cannot run: an agent runs in the workflow"):
 
         class Custom(BaseAgent):
             async def _run_async_impl(self, ctx: Any) -> AsyncIterator[Any]:
@@ -81,9 +81,9 @@ def test_a_generation_config_holds_only_what_belongs_there(config: Any, remedy: 
     ("fields", "remedy"),
     [
         ({"planner": object()}, "`planner` is not supported. A planner is not supported; put `thinking_config`"),
-        ({"mode": "single_turn"}, "wrap an agent that answers one request in AgentTool"),
+        ({"mode": "single_turn"}, "Wrap an agent that handles a single request in AgentTool"),
         ({"code_executor": object()}, "object is not supported; use BuiltInCodeExecutor"),
-        ({"instruction": 3}, "It is an int; give text, or a function that returns text."),
+        ({"instruction": 3}, "It is an int; use text, or a function that returns text."),
         ({"tools": [Agent(name="c")]}, "Agent 'c' cannot be used directly as a tool."),
         ({"temperature": 1}, "Extra inputs are not permitted"),
     ],
@@ -168,23 +168,26 @@ def test_a_workflow_is_told_the_shape_of_a_tree() -> None:
 @pytest.mark.parametrize(
     ("agent", "problem"),
     [
-        (BaseAgent(name="a"), "a BaseAgent cannot be carried out; use LlmAgent, SequentialAgent, ParallelAgent or"),
-        (Agent(name="a", before_agent_callback=lambda: None), "`before_agent_callback` takes (), but is given (callb"),
-        (Agent(name="a", instruction=lambda: ""), "`instruction` takes (), but is given (context)."),
+        (BaseAgent(name="a"), "a BaseAgent cannot run; use LlmAgent, SequentialAgent, ParallelAgent or"),
+        (
+            Agent(name="a", before_agent_callback=lambda: None),
+            "`before_agent_callback` takes (); use the parameters (callb",
+        ),
+        (Agent(name="a", instruction=lambda: ""), "`instruction` takes (); use the parameters (context)."),
         (Agent(name="a", output_schema=object()), "its `output_schema` has no JSON schema ("),
-        (Agent(name="a", output_schema=object), "its `output_schema` allows anything, so it says nothing;"),
+        (Agent(name="a", output_schema=object), "its `output_schema` allows any value; use a pydantic model"),
         (
             Agent(name="a", generate_content_config={"temperature": "warm"}),
-            "its `generate_content_config` is wrong: `temperature` is 'warm'; use a number.",
+            "its `generate_content_config` is invalid: `temperature` is 'warm'; use a number.",
         ),
         (
             Agent(name="a", generate_content_config={"temprature": 1}),
-            "its `generate_content_config` is wrong: there is no field `temprature`; did you mean `temperature`?",
+            "its `generate_content_config` is invalid: there is no field `temprature`; did you mean `temperature`?",
         ),
-        (Agent(name="a", generate_content_config=3), "its `generate_content_config` is wrong: it is 3; use a dict"),
+        (Agent(name="a", generate_content_config=3), "its `generate_content_config` is invalid: it is 3; use a dict"),
         (
             Agent(name="a", static_instruction=["x", 3]),
-            "its `static_instruction` has an int in it; use text, a genai Content or Part, or a list of them.",
+            "its `static_instruction` contains an int; use text, a genai Content or Part, or a list of them.",
         ),
     ],
     ids=["kind", "arity", "provider", "schema", "empty schema", "config", "field", "no config", "static"],
@@ -202,8 +205,8 @@ def test_an_agent_below_itself_is_found() -> None:
     outer.sub_agents.append(inner)
     inner.sub_agents.append(outer)
     found = [str(problem) for problem in authoring_problems(outer)]
-    assert [text for text in found if "below itself" in text] == [
-        f"Agent {name!r}: it is below itself in its own `sub_agents`, so that it would have no end; put a clone there."
+    assert [text for text in found if "contain the agent itself" in text] == [
+        f"Agent {name!r}: its `sub_agents` contain the agent itself, so it would never end; use a clone."
         for name in ("outer", "inner")
     ]
 
@@ -228,8 +231,7 @@ def test_two_agents_of_one_name_and_two_parents_are_found() -> None:
     second.sub_agents.append(child)
     problems = [str(problem) for problem in authoring_problems(Agent(name="root", sub_agents=[first, second]))]
     assert problems == [
-        "Agent 'second': its sub-agent 'twin' belongs to 'first'; an agent can have one parent: use `twin.clone()`, "
-        "with another name.",
+        "Agent 'second': its sub-agent 'twin' already has the parent 'first'; use `twin.clone()` with another name.",
         "Two agents are named 'twin' (root.sub_agents[0].sub_agents[0], root.sub_agents[1].sub_agents[0].sub_agents[0]"
         "); rename one of them.",
     ]
@@ -265,7 +267,7 @@ def test_plugins_of_one_app_have_names_of_their_own() -> None:
 
 def test_a_plugin_that_wants_to_change_events_is_refused() -> None:
     """Events are a function of what is recorded."""
-    with pytest.raises(TypeError, match=r"`Meddling\.on_event_callback` cannot be carried out: events are a function"):
+    with pytest.raises(TypeError, match=r"`Meddling\.on_event_callback` is not supported: events are computed"):
 
         class Meddling(BasePlugin):
             async def on_event_callback(self, **given: Any) -> None: ...
@@ -285,7 +287,7 @@ def test_a_run_config_says_what_it_can_and_refuses_the_rest() -> None:
     assert (config.budget(), config.ignored) == (Budget(max_llm_calls=3), ("tool_thread_pool_config",))
     with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
         RunConfig.model_validate({"support_cfc": True})
-    with pytest.raises(ValidationError, match="0 would let the model never be called"):
+    with pytest.raises(ValidationError, match="0 would allow no model call"):
         RunConfig(max_llm_calls=0)
 
 
@@ -298,5 +300,7 @@ def test_a_plugin_whose_hook_takes_other_parameters_is_refused() -> None:
 
     with pytest.raises(ValidationError) as refused:
         App(name="app", root_agent=Agent(name="a"), plugins=[Misdeclared("p")])
-    assert "`Misdeclared.before_tool_callback` takes (tool: Any, args: Any) -> None, but is given" in str(refused.value)
-    assert "(tool, tool_args, tool_context) by keyword." in str(refused.value)
+    assert "`Misdeclared.before_tool_callback` takes (tool: Any, args: Any) -> None; use the parameters" in str(
+        refused.value
+    )
+    assert "use the parameters (tool, tool_args, tool_context)." in str(refused.value)

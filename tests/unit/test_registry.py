@@ -181,7 +181,7 @@ def test_a_module_that_waystation_does_not_have_is_explained(tmp_path: Path, wri
     (problem,) = discover([tmp_path])[1]
     assert str(problem.error) == (
         f"Agent 'planner': importing it failed at {tmp_path / 'planner' / 'agent.py'}:1: ModuleNotFoundError: No "
-        "module named 'waystation.planners'; docs/adk.md says what Waystation does not have, and what to use instead."
+        "module named 'waystation.planners'; docs/adk.md lists what Waystation does not have, and the replacements."
     )
 
 
@@ -218,7 +218,7 @@ def test_the_rules_of_an_app_are_checked(tmp_path: Path, write: Write) -> None:
         """,
     )
     (problem,) = discover([tmp_path])[1]
-    assert "of its app: approval rule 1 is about tools named 'pya'" in str(problem)
+    assert "of its app: approval rule 1 names tools 'pya'" in str(problem)
 
 
 def test_a_failure_in_an_imported_module_names_that_module(tmp_path: Path, write: Write) -> None:
@@ -234,7 +234,7 @@ def test_a_mistake_found_by_a_constructor_names_the_authors_line(tmp_path: Path,
     file = write("wrong/agent.py", "from waystation.agents import Agent\nroot_agent = Agent(name='no name')\n")
     _, [problem] = discover([tmp_path])
     assert f"importing it failed at {file}:2: LlmAgent: `name` is 'no name': " in str(problem)
-    assert "'no name' is no identifier" in str(problem)
+    assert "'no name' is not a valid identifier" in str(problem)
 
 
 @pytest.mark.parametrize("init", [True, False], ids=["with init", "without init"])
@@ -345,7 +345,7 @@ def test_a_class_is_no_agent(tmp_path: Path, write: Write) -> None:
 
 def test_what_is_no_agent_is_called_so() -> None:
     """Such as the module that has it, where a test serves agents of its own."""
-    with pytest.raises(TypeError, match=r"module 'asyncio' .* is no agent and no app; .* `root_agent`"):
+    with pytest.raises(TypeError, match=r"module 'asyncio' .* is neither an agent nor an app; .* `root_agent`"):
         Registry.of(asyncio)  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""Tools of servers that speak the Model Context Protocol. Needs the extra `mcp`."""
+"""Tools from servers of the Model Context Protocol (MCP). Needs the extra `mcp`."""
 
 try:
     from mcp import StdioServerParameters

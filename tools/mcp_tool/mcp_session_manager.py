@@ -1,8 +1,8 @@
-"""How a server is reached, and open sessions with it, shared by all calls of this process.
+"""Connection parameters of an MCP server, and sessions shared by all calls of this process.
 
-A session is opened and closed in a task of its own: anyio's cancel scopes must be left by the task that entered them,
-and calls come from activities, each of which is another task. Connections tell, for each request, whether it may have
-reached the server: what was never sent may be sent again; a tool call that was sent may have taken effect.
+Each session opens and closes in its own task: the task that enters an anyio cancel scope must also leave it, and calls
+come from activities, which are different tasks. Connections record whether a request may have reached the server. A
+request that was never sent can be repeated; a tool call that was sent may have taken effect.
 
 Source: adk-semantics 10; names and defaults of parameters are ADK's.
 """
@@ -34,67 +34,67 @@ from waystation.core import WaystationError, a
 log = structlog.get_logger(__name__)
 
 IDLE_S = 900.0
-"""How long an unused session is kept. Source: ADK 2.13."""
+"""Unused sessions close after this time. Source: ADK 2.13."""
 MAX_SESSIONS = 64
-"""How many sessions one toolset keeps; each set of headers has its own."""
+"""Limit for the open sessions of one toolset; each set of headers has its own session."""
 CLOSE_TIMEOUT_S = 8.0
-"""`mcp` gives a program six seconds to end before it abandons it."""
+"""Longer than the six seconds that `mcp` gives a program to exit."""
 
 Result = TypeVar("Result")
 DEFAULT_TIMEOUT_S = 5.0
 
 
 class StdioConnectionParams(BaseModel):
-    """A server that is a program: it is started on the worker's machine, and ended with the worker."""
+    """A server program that runs on the worker's machine and ends with the worker."""
 
     server_params: StdioServerParameters
     timeout: float = DEFAULT_TIMEOUT_S
-    """Seconds that starting the program and agreeing on a protocol may take."""
+    """Seconds to start the program and negotiate the protocol."""
 
 
 class SseConnectionParams(BaseModel):
-    """A server behind the transport that streamable HTTP replaced."""
+    """A server with SSE, the transport that streamable HTTP replaced."""
 
     url: str
-    # Not shown: they often carry credentials.
+    # Hidden in repr: headers often contain credentials.
     headers: dict[str, Any] | None = Field(default=None, repr=False)
     timeout: float = DEFAULT_TIMEOUT_S
-    """Seconds that connecting may take."""
+    """Seconds to connect."""
     sse_read_timeout: float = 300.0
-    """Seconds that the server may be silent."""
+    """Seconds without data from the server."""
     httpx_client_factory: Callable[..., httpx2.AsyncClient] = create_mcp_http_client
 
 
 class StreamableHTTPConnectionParams(SseConnectionParams):
-    """A server behind a URL."""
+    """A server with streamable HTTP."""
 
     terminate_on_close: bool = True
-    """Whether the server is told when the session ends."""
+    """Whether to notify the server when the session ends."""
 
 
 ConnectionParams: TypeAlias = StdioConnectionParams | SseConnectionParams | StreamableHTTPConnectionParams
 
 
 def place_of(parameters: ConnectionParams) -> str:
-    """Return how a server is told from others: its program, or its host. Paths and arguments may hold credentials."""
+    """Return a server's name for messages: its program or host. Paths and arguments may contain credentials."""
     if isinstance(parameters, StdioConnectionParams):
         return repr(parameters.server_params.command)
     return f"at {urlsplit(parameters.url).netloc.rpartition('@')[2]}"
 
 
 def parameter_problems(parameters: object) -> Iterator[str]:
-    """Yield why a server cannot be reached, one sentence each, as far as can be said without trying."""
+    """Yield the problems of connection parameters, one sentence each, without connecting."""
     if isinstance(parameters, StdioConnectionParams):
         yield from _timeout_problems(timeout=parameters.timeout)
-        if not _found(parameters.server_params):
+        if not _program_exists(parameters.server_params):
             yield (
-                f"there is no program {parameters.server_params.command!r} that could be its server; "
-                "install it on the worker's machine, or give its path as `command`."
+                f"the server program {parameters.server_params.command!r} does not exist; install it on the worker's "
+                "machine, or pass its path as `command`."
             )
     elif isinstance(parameters, SseConnectionParams):
         yield from _timeout_problems(timeout=parameters.timeout, sse_read_timeout=parameters.sse_read_timeout)
         if not _is_url(parameters.url):
-            yield f"`url` is {parameters.url!r}; use one such as 'http://127.0.0.1:8000/mcp'."
+            yield f"`url` is {parameters.url!r}; use a URL such as 'http://127.0.0.1:8000/mcp'."
     else:
         yield (
             f"`connection_params` is {a(parameters)}; use StreamableHTTPConnectionParams, SseConnectionParams or "
@@ -102,8 +102,8 @@ def parameter_problems(parameters: object) -> Iterator[str]:
         )
 
 
-def _found(parameters: StdioServerParameters) -> bool:
-    """Whether the program is there, where the operating system will look for it."""
+def _program_exists(parameters: StdioServerParameters) -> bool:
+    """Whether the operating system can find the program."""
     command = parameters.command
     if os.sep in command:
         command = str(Path(parameters.cwd or ".") / command)
@@ -112,30 +112,30 @@ def _found(parameters: StdioServerParameters) -> bool:
 
 def _is_url(url: str) -> bool:
     try:
-        found = urlsplit(url)
+        parts = urlsplit(url)
     except ValueError:
         return False
-    return found.scheme in ("http", "https") and bool(found.hostname)
+    return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
-def _timeout_problems(**given: float) -> Iterator[str]:
-    for name, seconds in given.items():
+def _timeout_problems(**timeouts: float) -> Iterator[str]:
+    for name, seconds in timeouts.items():
         if not seconds > 0:
             yield f"`{name}` is {seconds:g}; use a number of seconds above 0."
 
 
 @dataclass
 class Sent:
-    """Whether one request may have reached the server."""
+    """Delivery status of one request."""
 
     maybe: bool = False
     surely: bool = False
     refused: bool = False
-    """Whether the server has refused it, because it has forgotten the session."""
+    """Whether the server rejected the request because the session no longer exists."""
 
 
 SENT: ContextVar[Sent | None] = ContextVar("mcp_request_sent", default=None)
-"""The request that the current code sends. The transports of `mcp` hand the sender's context to the code that posts."""
+"""Status of the current request. The transports of `mcp` pass the sender's context to the code that posts."""
 
 _NOT_CONNECTED = (
     "connection.connect_tcp.failed",
@@ -148,16 +148,16 @@ _NOT_CONNECTED = (
 async def connected(
     parameters: ConnectionParams, headers: Mapping[str, str], errlog: TextIO
 ) -> AsyncGenerator[tuple[Any, Any], None]:
-    """Yield the streams of a connection, in the form that `mcp.Client` takes."""
+    """Yield the streams of a connection for `mcp.Client`."""
     if isinstance(parameters, StdioConnectionParams):
         async with stdio_client(parameters.server_params, errlog) as (read, write):
-            yield read, _Noting(write)
+            yield read, _RecordingStream(write)
         return
-    given = {**(parameters.headers or {}), **headers}
+    merged = {**(parameters.headers or {}), **headers}
     if isinstance(parameters, StreamableHTTPConnectionParams):
         timeout = httpx2.Timeout(parameters.timeout, read=parameters.sse_read_timeout)
         async with (
-            _noting(parameters.httpx_client_factory(headers=given, timeout=timeout, auth=None)) as client,
+            _record_delivery(parameters.httpx_client_factory(headers=merged, timeout=timeout, auth=None)) as client,
             streamable_http_client(
                 parameters.url, http_client=client, terminate_on_close=parameters.terminate_on_close
             ) as streams,
@@ -166,50 +166,50 @@ async def connected(
         return
     async with sse_client(
         parameters.url,
-        headers=given,
+        headers=merged,
         timeout=parameters.timeout,
         sse_read_timeout=parameters.sse_read_timeout,
         httpx_client_factory=parameters.httpx_client_factory,
     ) as (read, write):
-        # It posts from a task of its own, without the sender's context.
-        yield read, _Noting(write)
+        # SSE posts from its own task, without the sender's context.
+        yield read, _RecordingStream(write)
 
 
-def _noting(client: httpx2.AsyncClient) -> httpx2.AsyncClient:
-    """Have a client note for each request whether it may have been sent."""
+def _record_delivery(client: httpx2.AsyncClient) -> httpx2.AsyncClient:
+    """Make a client record for each request whether it may have been sent."""
 
-    async def note(request: httpx2.Request) -> None:
+    async def record_request(request: httpx2.Request) -> None:
         sent = SENT.get()
         if sent is None:
             return
-        # Unless told otherwise: a transport that reports nothing may have sent it.
+        # The default, since a transport without trace events may have sent the request.
         sent.maybe = True
 
         async def trace(event: str, info: Mapping[str, Any]) -> None:
             if event.endswith("send_request_headers.started"):
                 sent.surely = True
             elif event in _NOT_CONNECTED:
-                # A call may take several requests, of which an earlier one was sent.
+                # A call may need several requests, and an earlier one may have been sent.
                 sent.maybe = sent.surely
 
         request.extensions = {**request.extensions, "trace": trace}
 
-    async def judge(response: httpx2.Response) -> None:
+    async def record_response(response: httpx2.Response) -> None:
         sent = SENT.get()
-        # The protocol's sign that a session has ended; nothing that is sent in such a session is carried out.
+        # By the protocol, the session has ended, and the server did not process the request.
         if sent is not None and response.status_code == 404 and "mcp-session-id" in response.request.headers:
             sent.refused = True
 
     hooks = client.event_hooks
     client.event_hooks = {
-        "request": [*hooks.get("request", []), note],
-        "response": [*hooks.get("response", []), judge],
+        "request": [*hooks.get("request", []), record_request],
+        "response": [*hooks.get("response", []), record_response],
     }
     return client
 
 
-class _Noting:
-    """The write end of a connection, which notes what is written."""
+class _RecordingStream:
+    """The write stream of a connection; records that a request was written."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -220,7 +220,7 @@ class _Noting:
             sent.maybe = True
         await self._stream.send(item)
 
-    async def __aenter__(self) -> "_Noting":
+    async def __aenter__(self) -> "_RecordingStream":
         await self._stream.__aenter__()
         return self
 
@@ -232,11 +232,11 @@ class _Noting:
 
 
 class McpConnectionError(WaystationError, ConnectionError):
-    """A server cannot be reached, or the connection to it broke."""
+    """The server is unreachable, or the connection broke."""
 
 
 class OutcomeUnknown(McpConnectionError):
-    """The connection broke after the request was sent, so the server may have carried it out."""
+    """The connection broke after the request was sent. The server may have processed it."""
 
 
 class McpSession:
@@ -250,12 +250,12 @@ class McpSession:
         self._broken = False
         self.calls = 0
         self.used = time.monotonic()
-        # With a context of its own, or it would keep that of the activity which happened to open it.
-        self.task = self._loop.create_task(self._live(), context=Context())
+        # With an empty context: it must not keep the context of the activity that opened it.
+        self.task = self._loop.create_task(self._run(), context=Context())
 
     @property
     def usable(self) -> bool:
-        """Whether calls may be made: not closed or broken, and of this event loop."""
+        """Whether the session accepts calls: neither closed nor broken, and in this event loop."""
         return not (self._broken or self.task.done() or self._closing.is_set()) and self._here
 
     @property
@@ -263,28 +263,28 @@ class McpSession:
         return self._loop is asyncio.get_running_loop()
 
     async def client(self) -> Client:
-        """Return the client, once the session is open.
+        """Wait until the session is open and return its client.
 
         Raises:
-            McpConnectionError: It cannot be opened.
+            McpConnectionError: The session cannot be opened.
         """
         try:
-            # Shielded: others may wait for the same session.
+            # Shielded: other calls may wait for the same session.
             return await asyncio.wait_for(asyncio.shield(self._opened), self._parameters.timeout)
         except TimeoutError:
-            reason = f"it did not answer within {self._parameters.timeout:g} s"
-        except Exception as error:  # noqa: BLE001  # transports raise anything
+            reason = f"no response within {self._parameters.timeout:g} s"
+        except Exception as error:  # noqa: BLE001  # transports can raise anything
             reason = _reason(error)
         self.abandon()
         raise McpConnectionError(f"The MCP server {place_of(self._parameters)} cannot be used: {reason}.")
 
     async def call(self, request: Callable[[Client], Awaitable[Result]]) -> Result:
-        """Make one request.
+        """Send one request and return its result.
 
         Raises:
-            McpConnectionError: The connection is broken, and the request was not carried out.
-            OutcomeUnknown: The connection broke, and the request may have been carried out.
-            MCPError: The server refused the request.
+            McpConnectionError: The connection is broken, and the request was not processed.
+            OutcomeUnknown: The connection broke, and the request may have been processed.
+            MCPError: The server rejected the request.
         """
         client = await self.client()
         sent = Sent()
@@ -296,7 +296,7 @@ class McpSession:
             if sent.refused:
                 self.abandon()
                 raise McpConnectionError("The MCP server has ended the session.") from error
-            # Servers use the code too, for errors of their own.
+            # Servers use the same code for other errors.
             if error.code != CONNECTION_CLOSED or error.message != "Connection closed":
                 raise
             self.abandon()
@@ -309,33 +309,33 @@ class McpSession:
             SENT.reset(token)
 
     def abandon(self) -> None:
-        """Use this session no more; it closes by itself."""
+        """Stop using this session; it closes by itself."""
         self._broken = True
         if not self._here:
             return
         self._closing.set()
-        if not self._opened.done():  # it would notice only once the server has answered
+        if not self._opened.done():  # it would otherwise wait for the server's response
             self.task.cancel()
 
     async def close(self) -> None:
-        """Close, and wait for it, but not for ever."""
+        """Close the session; wait at most CLOSE_TIMEOUT_S."""
         self.abandon()
-        if not self._here:  # the loop that it lived in has ended, and its connection with it
+        if not self._here:  # its event loop has ended, and the connection with it
             return
         done, _ = await asyncio.wait((self.task,), timeout=CLOSE_TIMEOUT_S)
         if not done:
             self.task.cancel()
             log.warning("mcp_session.close_timed_out", timeout_s=CLOSE_TIMEOUT_S)
 
-    async def _live(self) -> None:
-        """Hold the session open until it is closed; what breaks it ends this too."""
+    async def _run(self) -> None:
+        """Keep the session open until it is closed or breaks."""
         try:
             transport = connected(self._parameters, self._headers, self._opener.errlog)
             async with Client(transport, cache=None, **self._opener.callbacks) as client:
                 if not self._opened.done():
                     self._opened.set_result(client)
                 await self._closing.wait()
-        except Exception as error:  # noqa: BLE001  # transports raise anything; whoever calls is told
+        except Exception as error:  # noqa: BLE001  # transports can raise anything; the callers receive it
             if self._opened.done() and not self._closing.is_set():
                 log.warning("mcp_session.broke", reason=_reason(error))
             self._fail(error)
@@ -346,13 +346,13 @@ class McpSession:
     def _fail(self, error: Exception) -> None:
         if not self._opened.done():
             self._opened.set_exception(error)
-            self._opened.exception()  # looked at here, or asyncio complains when nobody waits any more
+            self._opened.exception()  # retrieved, or asyncio warns when no call waits for it
 
 
 class McpSessions:
     """The sessions of one toolset, one for each set of headers.
 
-    Used by one event loop at a time, hence without locks.
+    Used by one event loop at a time, therefore without locks.
     """
 
     def __init__(self, parameters: ConnectionParams, *, errlog: TextIO, callbacks: Mapping[str, Any]) -> None:
@@ -363,13 +363,14 @@ class McpSessions:
     async def call(
         self, request: Callable[[Client], Awaitable[Result]], headers: Mapping[str, str], *, repeatable: bool
     ) -> Result:
-        """Make a request in the session for these headers; in a new one if that is broken.
+        """Send a request in the session for these headers; if the session is broken, in a new one.
 
-        A request that may have reached the server is made again only if it is `repeatable`.
+        A request that may have reached the server is sent again only if it is `repeatable`.
 
         Raises:
-            McpConnectionError: The request was not carried out, or, as OutcomeUnknown, may have been.
-            MCPError: The server refused it.
+            McpConnectionError: The request was not processed.
+            OutcomeUnknown: The request may have been processed.
+            MCPError: The server rejected the request.
         """
         try:
             return await self._session(headers).call(request)
@@ -393,7 +394,7 @@ class McpSessions:
         return session
 
     def _drop_unused(self) -> None:
-        """Let go of sessions that nobody has used for long: headers with tokens change, and nobody comes back."""
+        """Close sessions that have not been used for IDLE_S: headers with tokens change, and old ones never return."""
         oldest = time.monotonic() - IDLE_S
         for key, session in list(self._sessions.items())[:-1]:
             too_many = len(self._sessions) > MAX_SESSIONS
@@ -402,7 +403,7 @@ class McpSessions:
                 self._retire(session)
 
     def _retire(self, session: McpSession) -> None:
-        """Let a session close by itself; held here meanwhile, since event loops hold tasks only weakly."""
+        """Abandon a session. Keep a reference until it is closed, since event loops hold tasks only weakly."""
         session.abandon()
         self._retired = {old for old in self._retired if not old.task.done()} | {session}
 
@@ -415,7 +416,7 @@ class McpSessions:
 
 
 def _reason(error: BaseException) -> str:
-    """Return what went wrong, without addresses or headers: it is told to models and logged."""
+    """Return the error type, without addresses or headers: models receive it, and it is logged."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
     return type(error).__name__ if not isinstance(error, MCPError) else f"{type(error).__name__} {error.code}"

@@ -1,4 +1,4 @@
-"""One tool of a server, as a tool of an agent. Source: adk-semantics 10."""
+"""One tool of an MCP server, as a tool for agents. Source: adk-semantics 10."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,11 +16,11 @@ from waystation.tools.authorization import PENDING
 from waystation.tools.mcp_tool.mcp_session_manager import McpSessions, OutcomeUnknown
 
 HeadersFor = Callable[[ReadonlyContext], Awaitable[Mapping[str, str] | None]]
-"""Returns the headers that requests for this context carry; None when the user has been asked for a credential."""
+"""Returns the headers of requests in a context; None after asking the user for a credential."""
 
 
 class McpTool(BaseTool):
-    """A tool that a server carries out. It is made by `McpToolset`."""
+    """A tool that an MCP server runs. `McpToolset` creates it."""
 
     def __init__(
         self,
@@ -48,11 +48,12 @@ class McpTool(BaseTool):
         return declared
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
-        """Have the server carry out the call, and return its result as it came, or that the user has to log in first.
+        """Call the tool on the server. Return its result, or PENDING when the user must log in first.
 
         Raises:
-            McpConnectionError: The server cannot be reached, or may or may not have carried out the call.
-            MCPError: The server refused the call.
+            McpConnectionError: The server is unreachable.
+            OutcomeUnknown: The connection broke, and the call may have been processed.
+            McpCallFailed: The server rejected the call.
         """
         progress = await self._progress(tool_context)
 
@@ -74,28 +75,25 @@ class McpTool(BaseTool):
         return plain_result(result)
 
     async def _progress(self, context: ToolContext) -> ProgressFnT:
-        """Return what is told of the tool's progress: the author's callback, after a heartbeat."""
-        told = self._progress_callback
-        if told is not None and not inspect.iscoroutinefunction(told):
-            told = told(self.name, callback_context=context)  # a factory, see ADK's ProgressCallbackFactory
+        """Return the progress handler: a heartbeat, then the author's callback."""
+        callback = self._progress_callback
+        if callback is not None and not inspect.iscoroutinefunction(callback):
+            callback = callback(self.name, callback_context=context)  # a factory, see ADK's ProgressCallbackFactory
 
-        async def tell(progress: float, total: float | None, message: str | None) -> None:
+        async def report(progress: float, total: float | None, message: str | None) -> None:
             context.heartbeat()
-            if told is not None:
-                await told(progress, total, message)
+            if callback is not None:
+                await callback(progress, total, message)
 
-        return tell
+        return report
 
 
 class McpCallFailed(Exception):
-    """A server refused a call."""
+    """The server rejected a call."""
 
 
 def effect_of(tool: Tool) -> Effect:
-    """Return what a repetition of a tool does, as its server tells; what it does not tell is taken for the worst.
-
-    Source: the defaults of MCP's tool annotations.
-    """
+    """Return the effect class from the tool's annotations. Missing hints count as the worst case, as in MCP."""
     hints = tool.annotations
     if hints is not None and hints.read_only_hint:
         return "read"
@@ -105,20 +103,23 @@ def effect_of(tool: Tool) -> Effect:
 
 
 def plain_result(result: BaseModel) -> JsonObject:
-    """Return a result of a server with the names that ADK uses: the protocol's, but `meta` for `_meta`."""
-    dumped: JsonObject = _named(result.model_dump(mode="json", by_alias=True, exclude_none=True))
+    """Return a server's result as JSON with ADK's names: the protocol's names, but `meta` instead of `_meta`."""
+    dumped: JsonObject = _rename_meta(result.model_dump(mode="json", by_alias=True, exclude_none=True))
     dumped.pop("resultType", None)
     return dumped
 
 
-def _named(value: Any) -> Any:
+def _rename_meta(value: Any) -> Any:
     if isinstance(value, list):
-        return [_named(item) for item in value]
+        return [_rename_meta(item) for item in value]
     if not isinstance(value, dict):
         return value
-    # What a server put into these is its own, whatever the keys are called.
+    # The server defines the keys inside these objects.
     opaque = {"_meta", "structuredContent", "inputSchema", "outputSchema"}
-    return {("meta" if key == "_meta" else key): item if key in opaque else _named(item) for key, item in value.items()}
+    return {
+        ("meta" if key == "_meta" else key): item if key in opaque else _rename_meta(item)
+        for key, item in value.items()
+    }
 
 
 MCPTool = McpTool

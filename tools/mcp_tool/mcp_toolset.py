@@ -1,4 +1,4 @@
-"""The tools of a server that speaks the Model Context Protocol. Source: adk-semantics 10."""
+"""The tools of an MCP server. Source: adk-semantics 10."""
 
 import asyncio
 import functools
@@ -45,7 +45,7 @@ __all__ = [
 log = structlog.get_logger(__name__)
 
 LISTING_S = 60.0
-"""How long an invocation uses one listing of the server's tools, unless the toolset says otherwise."""
+"""Default lifetime of a listing of the server's tools within one invocation."""
 MAX_LISTINGS = 64
 MAX_PAGES = 100
 
@@ -53,35 +53,33 @@ Result = TypeVar("Result")
 
 
 class McpToolset(BaseToolset):
-    """The tools of one server.
+    """The tools of one MCP server. The first use of a tool connects to the server.
 
-    Sessions are kept by this process, shared by all its calls and closed with its worker; a call in another process
-    has a session there. A broken session is replaced, but a tool call that may have reached the server is repeated
-    only when the server says that this does no harm.
+    All calls in this process share the sessions, which close with the worker. A broken session is replaced. A tool call
+    that may have reached the server is repeated only if the tool's annotations declare that this is safe.
 
     Args:
-        connection_params: How the server is reached.
-        tool_filter: Names, without prefix, of the tools to offer, or a function that decides.
-        tool_name_prefix: What the names of all tools begin with; an underscore follows it.
-        tool_list_cache_ttl_seconds: How long all invocations share one listing. By default each has its own.
-        errlog: Where a server that is a program writes its errors; standard error unless given.
-        auth_scheme: How the server wants to be authenticated.
-        auth_credential: What it is given; only what goes into a header.
-        credential_key: Under which name a user's credential is kept.
-        require_confirmation: Whether a person has to agree before a call runs, or a function that decides it from
-            those of the arguments that it takes.
-        header_provider: Returns headers for the context, sync or async. Each set has a session of its own.
-        progress_callback: Is told of progress: an async function of progress, total and message, or a function of
-            the tool's name and `callback_context` that returns one.
-        sampling_callback: Answers the server's own questions to a model.
-        sampling_capabilities: What that callback can do.
+        connection_params: Connection to the server.
+        tool_filter: Names of the tools to offer, without prefix, or a function that decides.
+        tool_name_prefix: Prefix for all tool names, joined with an underscore.
+        tool_list_cache_ttl_seconds: Lifetime of one listing for all invocations. By default, each has its own listing.
+        errlog: Error stream of a server program; standard error by default.
+        auth_scheme: Security scheme of the server.
+        auth_credential: Credential for the server. It must be sent in a header.
+        credential_key: Key of the user's credential in the credential service.
+        require_confirmation: Whether an approver must confirm each call, or a function that decides it. The function
+            receives the arguments that it names.
+        header_provider: Returns headers for a context, sync or async. Each set of headers has its own session.
+        progress_callback: Receives progress: an async function of progress, total and message, or a function of the
+            tool's name and `callback_context` that returns one.
+        sampling_callback: Answers the server's requests to a model.
+        sampling_capabilities: Capabilities of that callback.
         elicitation_callback: Answers the server's questions to the user.
-        effect: What a repetition of a call does, for all tools or by name; by default as the server says, and
-            `once` when it says nothing.
+        effect: Effect of running a call twice, for all tools or by tool name. By default from the tool's annotations;
+            `once` without them.
 
     Raises:
-        ValueError: There are no connection parameters, or a listing is kept for no time.
-        InvalidTool: The credential does not go into a header.
+        ValueError: `connection_params` is None, or `tool_list_cache_ttl_seconds` is not positive.
     """
 
     def __init__(
@@ -128,15 +126,15 @@ class McpToolset(BaseToolset):
         self._listings: TTLCache[object, list[Tool]] = TTLCache(MAX_LISTINGS, tool_list_cache_ttl_seconds or LISTING_S)
 
     async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
-        """Return the server's tools in the order of their names; those whose names are reserved are left out.
+        """Return the server's tools, sorted by name, without tools that have a reserved name.
 
         Raises:
-            ConnectionError: The server cannot be reached.
+            ConnectionError: The server is unreachable.
         """
         tools: list[BaseTool] = []
         for listed in await self._listed(readonly_context):
             if listed.name in RESERVED_NAMES:
-                if listed.name not in self._left_out:  # told once, and not with each model call
+                if listed.name not in self._left_out:  # logged once, not before each model call
                     log.warning("mcp_tool.left_out", tool=listed.name, problem="the name is reserved for the framework")
                 self._left_out.add(listed.name)
                 continue
@@ -150,7 +148,7 @@ class McpToolset(BaseToolset):
             )
             if self._is_tool_selected(tool, readonly_context):
                 tools.append(tool)
-        # Servers promise no order, and models cache what does not change.
+        # Sorted: servers guarantee no order, and a stable order allows prompt caching.
         return sorted(tools, key=lambda tool: tool.name)
 
     async def list_resources(self, readonly_context: ReadonlyContext | None = None) -> list[str]:
@@ -158,10 +156,10 @@ class McpToolset(BaseToolset):
         return [resource.name for resource in await self._resources(readonly_context)]
 
     async def get_resource_info(self, name: str, readonly_context: ReadonlyContext | None = None) -> JsonObject:
-        """Return what the server tells about a resource.
+        """Return the server's metadata of a resource.
 
         Raises:
-            ValueError: It has none of that name.
+            ValueError: The server has no resource with this name.
         """
         for resource in await self._resources(readonly_context):
             if resource.name == name:
@@ -169,22 +167,22 @@ class McpToolset(BaseToolset):
         raise ValueError(f"Resource with name '{name}' not found.")
 
     async def read_resource(self, name: str, readonly_context: ReadonlyContext | None = None) -> list[Any]:
-        """Return the contents of a resource, as `mcp` has them.
+        """Return the contents of a resource, as objects of `mcp`.
 
         Raises:
-            ValueError: The server has none of that name.
+            ValueError: The server has no resource with this name.
         """
         uri = (await self.get_resource_info(name, readonly_context))["uri"]
         result = await self._read(lambda client: client.read_resource(uri), readonly_context)
         return list(result.contents)
 
     async def close(self) -> None:
-        """Close all sessions, and end the program if the server is one."""
+        """Close all sessions. A server program ends."""
         self._listings.clear()
         await self._sessions.close()
 
     def setting_problems(self) -> list[str]:
-        """Return what is wrong with the settings, one sentence each; nothing is started or connected for that."""
+        """Return the invalid settings, one sentence each. This does not connect to the server."""
         effects = self._effect.values() if isinstance(self._effect, Mapping) else [self._effect]
         return [
             *super().setting_problems(),
@@ -225,31 +223,34 @@ class McpToolset(BaseToolset):
         return list((await self._read(lambda client: client.list_resources(), context)).resources)
 
     async def _read(self, request: Callable[[Client], Awaitable[Result]], context: ReadonlyContext | None) -> Result:
-        """Make a request that changes nothing, within the connection's time."""
+        """Send a read-only request, with the connection's timeout."""
         headers = await self._headers(context) or {}
         limit = self.connection_params.timeout
         try:
-            # Twice: for the connection, and for the request.
+            # Twice the timeout: for connecting and for the request.
             return await asyncio.wait_for(self._sessions.call(request, headers, repeatable=True), 2 * limit)
         except TimeoutError:
-            raise McpConnectionError(f"The MCP server did not answer within {limit:g} s.") from None
+            raise McpConnectionError(f"The MCP server did not respond within {limit:g} s.") from None
 
     async def _headers(self, context: ReadonlyContext | None, *, ask: bool = False) -> Mapping[str, str] | None:
-        """Return the headers for this context; those of the credential win, as in ADK.
+        """Return the headers for this context. As in ADK, the credential's headers override others.
 
-        With `ask`, for a tool call, None when the user has been asked for a credential.
+        With `ask`, for a tool call, return None after asking the user for a credential.
         """
         headers: dict[str, str] = {}
         if self.header_provider is not None and context is not None:
             headers.update(await provided_headers(self.header_provider, context))
         name = type(self).__name__
-        found = await authorized(name, self.auth_scheme, self.auth_credential, self.credential_key, context, ask=ask)
-        if found is None:
+        credential = await authorized(
+            name, self.auth_scheme, self.auth_credential, self.credential_key, context, ask=ask
+        )
+        if credential is None:
             return None
-        if found.query or found.cookies:
-            raise InvalidTool(name, "its credential goes into the query or a cookie; only headers can be sent.")
-        own = {header.lower() for header in found.headers}
-        return {header: value for header, value in headers.items() if header.lower() not in own} | found.headers
+        if credential.query or credential.cookies:
+            raise InvalidTool(name, "its credential is for the query or a cookie; MCP supports only headers.")
+        overridden = {header.lower() for header in credential.headers}
+        others = {header: value for header, value in headers.items() if header.lower() not in overridden}
+        return others | credential.headers
 
     async def _on_message(self, message: Any) -> None:
         if isinstance(message, ToolListChangedNotification):

@@ -25,7 +25,7 @@ class VertexAiRagRetrieval(NativeTool):
         """`rag_resources` are dictionaries or objects with `rag_corpus` and `rag_file_ids`.
 
         Raises:
-            TypeError: Something in `rag_resources` is no such thing.
+            TypeError: An item of `rag_resources` is neither.
         """
         super().__init__(name=name, description=description)
         store = {
@@ -48,5 +48,5 @@ def _rag_resource(resource: Any) -> JsonObject:
             "rag_resources entries must be a mapping or an object carrying rag_corpus / rag_file_ids; "
             f"got {type(resource).__name__}."
         )
-    found = {"ragCorpus": corpus, "ragFileIds": list(files) if files is not None else None}
-    return {key: value for key, value in found.items() if value is not None}
+    fields = {"ragCorpus": corpus, "ragFileIds": list(files) if files is not None else None}
+    return {key: value for key, value in fields.items() if value is not None}

@@ -1,4 +1,4 @@
-"""What authors declare: agents. ADK's `google.adk.agents`."""
+"""Agents, as authors declare them. ADK's `google.adk.agents`."""
 
 from waystation.lazy_exports import lazy_exports
 

@@ -1,7 +1,6 @@
-"""Which calls a person has to agree to, said of many tools at once.
+"""Approval rules, which select calls of many tools for approval.
 
-A rule is a declaration like the agent that has it: activities apply it when a model makes a call, and what came of it,
-the policy, is recorded with the call.
+Activities apply the rules when a model makes a call. The resulting policy is recorded with the call.
 """
 
 import dataclasses
@@ -15,51 +14,50 @@ from pydantic.dataclasses import dataclass
 from waystation.core import ApprovalPolicy, Effect
 
 
-def _several(given: Any) -> Any:
-    """Take one name for a list of it."""
-    return (given,) if isinstance(given, str) else given
+def _wrap_name(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
 
 
-def _function(given: Any) -> Any:
-    if given is not None and not callable(given):
-        raise ValueError("give a function of the call's arguments, such as `lambda amount: amount > 100`")
-    return given
+def _check_function(value: Any) -> Any:
+    if value is not None and not callable(value):
+        raise ValueError("use a function of the call's arguments, such as `lambda amount: amount > 100`")
+    return value
 
 
-if TYPE_CHECKING:  # what may be written; what it becomes is below
+if TYPE_CHECKING:  # the accepted types; the types after validation are below
     Patterns: TypeAlias = str | Sequence[str]
     Effects: TypeAlias = Effect | Sequence[Effect]
 else:
-    Patterns = Annotated[tuple[str, ...], BeforeValidator(_several), Field(min_length=1)]
-    Effects = Annotated[tuple[Effect, ...], BeforeValidator(_several), Field(min_length=1)]
+    Patterns = Annotated[tuple[str, ...], BeforeValidator(_wrap_name), Field(min_length=1)]
+    Effects = Annotated[tuple[Effect, ...], BeforeValidator(_wrap_name), Field(min_length=1)]
 
 
 @dataclass(frozen=True, config=ConfigDict(arbitrary_types_allowed=True, extra="forbid"))
 class ApprovalRule:
-    """Calls that need a person: those of which everything holds that the rule says; of all calls when it says nothing.
+    """Selects calls that need approval. A call matches if it meets all conditions; without conditions, all match.
 
-    On a long-running tool the policy says who may answer; any other tool does not run before it is satisfied.
+    A tool runs only after its policy is satisfied. A long-running tool runs at once, and the policy restricts who may
+    answer.
     """
 
     policy: InstanceOf[ApprovalPolicy]
-    """Who has to agree, as it is recorded with the call."""
+    """Policy for approvers, recorded with the call."""
     _: dataclasses.KW_ONLY
     tools: Patterns | None = None
-    """Names of tools, or patterns such as `pay*`; None: all tools."""
+    """Tool names, or patterns such as `pay*`. None: all tools."""
     effects: Effects | None = None
-    """Effect classes of which the call is one. A tool that declares none is `repeatable`, or `once` when its author has
-    it confirmed."""
+    """Effect classes of matching calls. A tool without `effect` counts as `repeatable`, with confirmation as `once`."""
     unless_effect: Effects | None = None
-    """Effect classes that are left out, such as `read`. A tool that declares none is never `read`."""
-    when: Annotated[Callable[..., Any] | None, BeforeValidator(_function)] = None
-    """A function that decides, given those of the call's arguments that it names; one that raises counts as a yes."""
+    """Excluded effect classes, such as `read`. A tool without `effect` never counts as `read`."""
+    when: Annotated[Callable[..., Any] | None, BeforeValidator(_check_function)] = None
+    """A function that decides. It receives the arguments that it names; if it raises, the call matches."""
     over: Annotated[Mapping[str, float], Field(min_length=1)] | None = None
-    """Amounts: the call has one of these arguments, and it is larger, or is no number."""
+    """Limits by argument name. A call matches if one of these arguments is larger or not a number."""
 
     def names(self, tool: str) -> bool:
-        """Whether the rule is about a tool of that name."""
+        """Whether the rule applies to a tool, by its name."""
         return self.tools is None or any(fnmatchcase(tool, pattern) for pattern in self.tools)
 
     def is_about(self, effect: Effect) -> bool:
-        """Whether the rule is about calls of that effect class."""
+        """Whether the rule applies to calls of an effect class."""
         return (self.effects is None or effect in self.effects) and effect not in (self.unless_effect or ())

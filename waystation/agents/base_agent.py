@@ -1,7 +1,7 @@
-"""What every agent has: a name, a description, agents below it, callbacks around it.
+"""The base class of all agents: name, description, sub-agents, callbacks.
 
-An agent is a declaration: the workflow never sees it. Activities look it up by name, so an edited agent takes effect at
-the next model call, also in invocations that are already waiting.
+An agent is a declaration that workflows never see. Activities look it up by name, so a changed agent takes effect at
+the next model call, even in running invocations.
 """
 
 from __future__ import annotations
@@ -15,45 +15,45 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 RESERVED_NAMES = frozenset({"user"})
 
 Callbacks: TypeAlias = Callable[..., Any] | list[Callable[..., Any]] | None
-"""One callback or several, sync or async; in a list the first that answers ends the chain."""
+"""One callback or a list, sync or async. The first callback in a list that returns a value ends the chain."""
 
 CODE_OF_ITS_OWN = ("run_async", "run_live", "_run_async_impl", "_run_live_impl", "_run_impl")
-"""What ADK's agents override to run code between events."""
+"""Methods that ADK's agents override to run code between events."""
 
 
 class BaseAgent(BaseModel):
-    """An agent. Only `LlmAgent` and the composite agents can be carried out; write what is special as tools."""
+    """Base class of agents. Only `LlmAgent` and the composite agents can run; put your own code into tools."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     name: str
     description: str = ""
     parent_agent: BaseAgent | None = Field(default=None, init=False, exclude=True, repr=False)
-    """The agent in whose `sub_agents` this one was when that agent was made."""
+    """The agent that was created with this one in its `sub_agents`."""
     sub_agents: list[BaseAgent] = Field(default_factory=list)
     before_agent_callback: Callbacks = None
-    """`(callback_context)`; a Content that it returns is said instead of running the agent."""
+    """Called with `(callback_context)`. A returned Content replaces the agent's run."""
     after_agent_callback: Callbacks = None
-    """`(callback_context)`; a Content that it returns is said after the agent is done."""
+    """Called with `(callback_context)`. A returned Content is added after the agent's answer."""
 
     def __eq__(self, other: object) -> bool:
-        # Without the parent: it holds this agent, so pydantic's comparison would never end.
+        # Without the parent, which contains this agent: pydantic's comparison would never end.
         fields = type(self).model_fields.keys() - {"parent_agent"}
         return type(self) is type(other) and all(getattr(self, name) == getattr(other, name) for name in fields)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuse a class that brings code of its own for running.
+        """Reject subclasses that override ADK's run methods.
 
         Raises:
-            TypeError: It does.
+            TypeError: The subclass defines such a method.
         """
         super().__init_subclass__(**kwargs)
         own = next((name for name in CODE_OF_ITS_OWN if name in cls.__dict__), None)
         if own is not None:
             raise TypeError(
-                f"The agent class {cls.__name__!r} defines `{own}`, which cannot be carried out: between events an "
-                "agent runs in the workflow, where no code of yours may run, since it has to replay. Compose LlmAgent, "
-                "SequentialAgent, ParallelAgent and LoopAgent, and put code into tools and callbacks."
+                f"The agent class {cls.__name__!r} defines `{own}`, which cannot run: an agent runs in the workflow, "
+                "where author code is not allowed because workflows replay. Combine LlmAgent, SequentialAgent, "
+                "ParallelAgent and LoopAgent, and put code into tools and callbacks."
             )
 
     @field_validator("name")
@@ -61,16 +61,16 @@ class BaseAgent(BaseModel):
     def _check_name(cls, name: str) -> str:
         # ADK's rule: names appear in prompts, activity types and state keys.
         if not name.isidentifier() or keyword.iskeyword(name):
-            raise ValueError(f"{name!r} is no identifier; use letters, digits and underscores.")
+            raise ValueError(f"{name!r} is not a valid identifier; use letters, digits and underscores.")
         if name in RESERVED_NAMES:
-            raise ValueError(f"{name!r} is reserved for the person who talks to the agent.")
+            raise ValueError(f"{name!r} is reserved for the user; choose another name.")
         return name
 
     def model_post_init(self, context: Any, /) -> None:
-        """Make this agent the parent of its sub-agents.
+        """Set this agent as the parent of its sub-agents.
 
         Raises:
-            ValueError: One of them has another parent.
+            ValueError: A sub-agent already has a parent.
         """
         super().model_post_init(context)
         for agent in self.sub_agents:
@@ -84,26 +84,26 @@ class BaseAgent(BaseModel):
 
     @property
     def root_agent(self) -> BaseAgent:
-        """The agent at the top of the tree that this one belongs to."""
+        """The root of the agent's tree."""
         return list(lineage(self))[-1]
 
     def find_agent(self, name: str) -> BaseAgent | None:
-        """Return the agent of that name among this one and those below it."""
+        """Return the agent with a name in the tree below and including this agent, None when it does not exist."""
         return self if self.name == name else self.find_sub_agent(name)
 
     def find_sub_agent(self, name: str) -> BaseAgent | None:
-        """Return the agent of that name below this one."""
-        return next((found for agent in self.sub_agents if (found := agent.find_agent(name))), None)
+        """Return the agent with a name below this agent, None when it does not exist."""
+        return next((match for agent in self.sub_agents if (match := agent.find_agent(name))), None)
 
     def clone(self, update: Mapping[str, Any] | None = None) -> Self:
-        """Return a copy without a parent, with copies of the agents below it.
+        """Return a copy without a parent, with copies of its sub-agents.
 
         Raises:
-            ValueError: `update` names `parent_agent`, or a field that agents of this kind do not have.
+            ValueError: `update` contains `parent_agent` or an unknown field.
         """
         changes = dict(update or {})
         if "parent_agent" in changes:
-            raise ValueError("Cannot update `parent_agent` in clone; it is set when the parent is made.")
+            raise ValueError("Cannot update `parent_agent` in clone; the parent sets it.")
         unknown = set(changes) - set(type(self).model_fields)
         if unknown:
             raise ValueError(f"Cannot update nonexistent fields in {type(self).__name__}: {unknown}")

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class ContextCacheConfig(BaseModel):
-    """How ADK keeps prompts cached at the provider. Accepted and without effect: providers cache prefixes unasked."""
+    """ADK's settings for prompt caching. Accepted without effect: providers cache prompt prefixes automatically."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 

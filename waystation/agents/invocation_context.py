@@ -1,4 +1,4 @@
-"""Where ADK has `google.adk.agents.invocation_context`; plugins are given a CallbackContext."""
+"""Where ADK has `google.adk.agents.invocation_context`. Plugins receive a CallbackContext."""
 
 from waystation.tools import CallbackContext
 

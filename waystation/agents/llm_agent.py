@@ -1,4 +1,4 @@
-"""Agents that a language model drives."""
+"""Agents with a language model."""
 
 from typing import Any, ClassVar, Literal
 
@@ -20,17 +20,17 @@ _CONFIG_BELONGS_ELSEWHERE = {
         "Response schema must be set via LlmAgent.output_schema, not via generate_content_config.response_schema.",
     ),
 }
-"""What ADK refuses in a generation config: field, its name in JSON, and what to do instead."""
+"""Fields of a generation config that ADK rejects: name, name in JSON, error message."""
 
 _UNSUPPORTED = {
     "planner": "A planner is not supported; put `thinking_config` into `generate_content_config`.",
-    "mode": "Only the mode `chat` is supported: wrap an agent that answers one request in AgentTool.",
+    "mode": "Only the mode `chat` is supported. Wrap an agent that handles a single request in AgentTool.",
     "parallel_worker": "Use a ParallelAgent.",
-    "retry_config": "Model calls are retried by the engine; for tools set `retries` on FunctionTool.",
-    "timeout": "Set `timeout` on the tools, and a deadline on what waits for people.",
-    "state_schema": "State is checked to be JSON, not against a schema.",
+    "retry_config": "The engine retries model calls. For tools, set `retries` on FunctionTool.",
+    "timeout": "Set `timeout` on tools and `deadline` on tools that wait for approvers.",
+    "state_schema": "State must be JSON; it has no schema.",
 }
-"""Fields of ADK's LlmAgent that mean nothing here, and what to use instead."""
+"""Unsupported fields of ADK's LlmAgent, and their replacements."""
 
 
 CALLBACKS: dict[str, tuple[str, ...]] = {
@@ -43,42 +43,42 @@ CALLBACKS: dict[str, tuple[str, ...]] = {
     "after_tool_callback": ("tool", "args", "tool_context", "tool_response"),
     "on_tool_error_callback": ("tool", "args", "tool_context", "error"),
 }
-"""What each callback is given, by keyword and in this order. Source: adk-semantics 1.6, 9.4."""
+"""Arguments of each callback, by keyword and in this order. Source: adk-semantics 1.6, 9.4."""
 
 
 class LlmAgent(BaseAgent):
-    """An agent that a language model drives. `Agent` is the same class. Fields: see adk-semantics 9.3."""
+    """An agent with a language model. `Agent` is the same class. adk-semantics 9.3 describes the fields."""
 
     DEFAULT_MODEL: ClassVar[str] = "gemini-3.5-flash"
-    """What an agent gets when neither it nor any agent above it names a model."""
+    """Model of an agent when neither it nor an agent above it has one."""
 
     model: str | BaseLlm = ""
-    """A name or a model. Left out: that of the agent above, in the end `DEFAULT_MODEL`."""
+    """Name or object of the model. By default, the model of the agent above, or else `DEFAULT_MODEL`."""
     instruction: Any = ""
     """Text with `{state_key}` templates, or a function `(readonly_context)` that returns text, sync or async."""
     global_instruction: Any = ""
-    """As `instruction`, before that of every agent of the tree; only the root agent's counts."""
+    """Like `instruction`, for all agents of the tree. Only the root agent's value is used."""
     static_instruction: Any = None
-    """Text, Content or Part that never changes; `instruction` then goes into the contents."""
+    """Text, Content or Part that never changes. `instruction` then becomes part of the contents."""
     tools: list[Any] = Field(default_factory=list)
-    """Functions, `BaseTool`s and `BaseToolset`s."""
+    """Functions, BaseTools and BaseToolsets."""
     approval_rules: list[ApprovalRule] = Field(default_factory=list)
-    """Which calls of its tools need a person, after what the tools themselves say; the first that matches counts."""
+    """Rules for approval of the agent's tool calls. A tool's own policy comes first, then the first matching rule."""
     generate_content_config: Any = None
-    """A genai `GenerateContentConfig`, or the same as a dictionary."""
+    """A genai `GenerateContentConfig` or its dictionary."""
     disallow_transfer_to_parent: bool = False
-    """Also means that the user's next message does not go to this agent."""
+    """If True, the user's next message does not go to this agent either."""
     disallow_transfer_to_peers: bool = False
     include_contents: Literal["default", "none"] = "default"
-    """`none`: the model sees only the current turn."""
+    """`none`: the model receives only the current turn."""
     input_schema: type[BaseModel] | None = None
-    """What the agent takes when it is called as a tool."""
+    """Input schema of the agent as a tool."""
     output_schema: Any = None
-    """What the agent's answer is: a pydantic model, a list of one, any type, or a schema as a dictionary."""
+    """Schema of the agent's answer: a pydantic model, a list of one, any type, or a dictionary."""
     output_key: str | None = None
-    """The state key that the agent's answer is stored under."""
+    """State key for the agent's answer."""
     code_executor: BuiltInCodeExecutor | None = None
-    """The model's own code execution, the only one that is supported."""
+    """Code execution of the model's provider, the only supported one."""
     before_model_callback: Callbacks = None
     """`(callback_context, llm_request)`; an LlmResponse that it returns stands for the model's."""
     after_model_callback: Callbacks = None
@@ -94,7 +94,7 @@ class LlmAgent(BaseAgent):
 
     @property
     def canonical_model(self) -> str | BaseLlm:
-        """The model of this agent, or else of the nearest agent above it that names one."""
+        """The model of this agent, otherwise of the nearest agent above that has one, otherwise `DEFAULT_MODEL`."""
         models = (agent.model for agent in lineage(self) if isinstance(agent, LlmAgent) and agent.model)
         return next(models, self.DEFAULT_MODEL)
 
@@ -108,7 +108,7 @@ class LlmAgent(BaseAgent):
         for name, remedy in _UNSUPPORTED.items():
             if data.get(name) is not None:
                 raise ValueError(f"`{name}` is not supported. {remedy}")
-        # Set to None they mean nothing, and code for ADK may spell them out.
+        # None is accepted, since code for ADK may pass it explicitly.
         return {key: value for key, value in data.items() if key not in _UNSUPPORTED}
 
     @field_validator("tools")
@@ -125,15 +125,15 @@ class LlmAgent(BaseAgent):
     @classmethod
     def _check_instruction(cls, instruction: Any) -> Any:
         if not isinstance(instruction, str) and not callable(instruction):
-            raise ValueError(f"It is {a(instruction)}; give text, or a function that returns text.")
+            raise ValueError(f"It is {a(instruction)}; use text, or a function that returns text.")
         return instruction
 
     @field_validator("generate_content_config")
     @classmethod
     def _check_config(cls, config: Any) -> Any:
         for name, (alias, problem) in _CONFIG_BELONGS_ELSEWHERE.items():
-            found = config.get(name) or config.get(alias) if isinstance(config, dict) else getattr(config, name, None)
-            if found:
+            value = config.get(name) or config.get(alias) if isinstance(config, dict) else getattr(config, name, None)
+            if value:
                 raise ValueError(problem)
         return config
 
@@ -142,8 +142,8 @@ class LlmAgent(BaseAgent):
     def _check_code_executor(cls, executor: Any) -> Any:
         if executor is not None and not isinstance(executor, BuiltInCodeExecutor):
             raise ValueError(
-                f"{type(executor).__name__} is not supported; use BuiltInCodeExecutor, which is the model's own, or "
-                "give the model a tool that runs code."
+                f"{type(executor).__name__} is not supported; use BuiltInCodeExecutor, which runs at the model's "
+                "provider, or add a tool that runs code."
             )
         return executor
 

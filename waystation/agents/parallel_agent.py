@@ -1,7 +1,7 @@
-"""Agents that run others at the same time."""
+"""Agents that run their sub-agents concurrently."""
 
 from waystation.agents import BaseAgent
 
 
 class ParallelAgent(BaseAgent):
-    """Runs its `sub_agents` at once; they do not see what the others say. Source: adk-semantics 9.2."""
+    """Runs its `sub_agents` concurrently. They do not see each other's messages. Source: adk-semantics 9.2."""

@@ -1,4 +1,4 @@
-"""What instruction providers, toolsets and callbacks may look at."""
+"""The read-only context of instruction providers, toolsets and callbacks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ReadonlyContext:
-    """Who acts, for whom and with what state. Source: adk-semantics 5."""
+    """The acting agent, the user, the session and its state. Source: adk-semantics 5."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class ReadonlyContext:
         run_config: Any = None,
         services: Services = NO_SERVICES,
     ) -> None:
-        """`user_content` is a Content as JSON; `session` is made from the other arguments when it is not given."""
+        """`user_content` is a Content as JSON. `session` is created from the other arguments by default."""
         self._state = state if isinstance(state, State) else State(state, tool=tool_name)
         self._session = session or Session(id=session_id or invocation_id, user_id=user_id)
         self._shown = session if state is None else None
@@ -41,15 +41,15 @@ class ReadonlyContext:
         self._services = services
         self.invocation_id: Final = invocation_id
         self.agent_name: Final = agent_name
-        """Name of the agent that acts."""
+        """Name of the acting agent."""
         self.user_id: Final = user_id or self._session.user_id
-        """Who talks to the agent."""
+        """Id of the user who talks to the agent."""
         self.session_id: Final = session_id
-        """The session, when the invocation belongs to one."""
+        """Id of the session, None for an invocation without one."""
         self.branch: Final = branch
-        """Path of the parallel agents that the agent runs under."""
+        """Path of the parallel agents above this agent."""
         self.run_config: Final = run_config
-        """How the invocation was asked to run; see `RunConfig`."""
+        """The invocation's `RunConfig`."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_") and hasattr(self, name):
@@ -58,19 +58,19 @@ class ReadonlyContext:
 
     @property
     def state(self) -> Mapping[str, Any]:
-        """The state; it cannot be written here."""
+        """The state, read-only."""
         return MappingProxyType(self._state)
 
     @property
     def session(self) -> Session:
-        """The conversation so far. A copy: write to `state` to change anything."""
+        """A copy of the session so far. To change the state, write to `state`."""
         if self._shown is None:
             self._shown = self._session.over(self._state)
         return self._shown
 
     @property
     def custom_metadata(self) -> Mapping[str, Any]:
-        """The `metadata` with which the invocation was started."""
+        """The `metadata` that the invocation was started with."""
         return {key: copy_json(value) for key, value in self._custom_metadata.items()}
 
     @property
@@ -78,6 +78,6 @@ class ReadonlyContext:
         """The message that started the invocation, as a genai Content."""
         if self._user_content is None:
             return None
-        from google.genai.types import Content  # takes a second to import, and few tools ask
+        from google.genai.types import Content  # importing it takes a second, and few tools need it
 
         return Content.model_validate(copy_json(self._user_content))

@@ -1,4 +1,4 @@
-"""How one invocation is asked to run."""
+"""The options of one invocation."""
 
 from enum import Enum
 from typing import Any, ClassVar
@@ -8,18 +8,18 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from waystation.core import MAX_MODEL_CALLS, Budget, JsonObject
 
 _ACCEPTED = ("tool_thread_pool_config", "telemetry", "get_session_config")
-"""Fields of ADK's RunConfig that change nothing here, such as that sync tools run in threads: they always do."""
+"""Fields of ADK's RunConfig that have no effect here."""
 
 
 class StreamingMode(Enum):
-    """Whether text is shown while a model still says it. ADK's third mode, `BIDI`, is for live audio."""
+    """Whether clients receive partial text. ADK's third mode, `BIDI`, for live audio, is not supported."""
 
     NONE = None
     SSE = "sse"
 
 
 class RunConfig(BaseModel):
-    """What ADK's RunConfig says and this engine can do; other fields are refused. Source: adk-semantics 0.8.
+    """The supported fields of ADK's RunConfig; other fields are rejected. Source: adk-semantics 0.8.
 
     `max_llm_calls` becomes the invocation's budget, `custom_metadata` its metadata, `streaming_mode` its `streaming`.
     """
@@ -30,7 +30,7 @@ class RunConfig(BaseModel):
     custom_metadata: JsonObject | None = None
     streaming_mode: StreamingMode = StreamingMode.NONE
     ignored: tuple[str, ...] = Field(default=(), exclude=True)
-    """Names of the fields that were given, accepted and change nothing."""
+    """Names of the passed fields that have no effect."""
 
     @model_validator(mode="before")
     @classmethod
@@ -44,14 +44,14 @@ class RunConfig(BaseModel):
     @classmethod
     def _check_limit(cls, limit: int) -> int:
         if limit < 1:
-            raise ValueError(f"{limit} would let the model never be called; ADK's `unlimited` is not supported.")
+            raise ValueError(f"{limit} would allow no model call; use 1 or more. ADK's `unlimited` is not supported.")
         return limit
 
     @property
     def streaming(self) -> bool:
-        """Whether to start an invocation with `streaming`."""
+        """Whether to start the invocation with `streaming`."""
         return self.streaming_mode is StreamingMode.SSE
 
     def budget(self) -> Budget:
-        """Return the budget to start an invocation with."""
+        """Return the budget of the invocation."""
         return Budget(max_llm_calls=self.max_llm_calls)

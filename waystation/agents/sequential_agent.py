@@ -1,4 +1,4 @@
-"""Agents that run others one after another."""
+"""Agents that run their sub-agents one after another."""
 
 from waystation.agents import BaseAgent
 

@@ -1,4 +1,4 @@
-"""Who is where in a tree of agents: whom an agent may transfer to, and what a workflow has to know of it."""
+"""Kinds, transfer targets and recorded shapes of the agents in a tree."""
 
 from collections.abc import Sequence
 
@@ -15,12 +15,12 @@ _KINDS: tuple[tuple[type[BaseAgent], AgentKind], ...] = (
 
 
 def kind_of(agent: BaseAgent) -> AgentKind | None:
-    """Return what kind of agent it is; None for one that cannot be carried out."""
+    """Return the kind of an agent, None for one that cannot run."""
     return next((kind for known, kind in _KINDS if isinstance(agent, known)), None)
 
 
 def transfer_targets(agent: LlmAgent) -> list[BaseAgent]:
-    """Return whom an agent may transfer to: agents below it, its parent, its peers. Source: adk-semantics 9.1."""
+    """Return an agent's transfer targets: its sub-agents, its parent, its peers. Source: adk-semantics 9.1."""
     targets = list(agent.sub_agents)
     parent = agent.parent_agent
     if isinstance(parent, LlmAgent):
@@ -32,10 +32,10 @@ def transfer_targets(agent: LlmAgent) -> list[BaseAgent]:
 
 
 def transfer_target(agent: LlmAgent, name: str) -> BaseAgent:
-    """Return the agent of that name, if `agent` may transfer to it.
+    """Return the transfer target with a name.
 
     Raises:
-        ValueError: It may not, or there is none; the text is ADK's.
+        ValueError: It does not exist, or `agent` must not transfer to it; the text is ADK's.
     """
     target = next((target for target in (agent, *transfer_targets(agent)) if target.name == name), None)
     if target is not None:
@@ -46,14 +46,14 @@ def transfer_target(agent: LlmAgent, name: str) -> BaseAgent:
 
 
 def keeps_turn(agent: BaseAgent) -> bool:
-    """Whether the user's next message may go to an agent that replied. Source: adk-semantics 9.1."""
+    """Whether the user's next message may go to the agent that replied last. Source: adk-semantics 9.1."""
     return all(isinstance(above, LlmAgent) and not above.disallow_transfer_to_parent for above in lineage(agent))
 
 
 def shape_of(agent: BaseAgent, plugins: Sequence[BasePlugin], *, first: bool = False) -> AgentShape:
-    """Return what a workflow has to know of an agent and those that it runs.
+    """Return the recorded structure of an agent and its sub-agents, for workflows.
 
-    `first` says that the invocation begins with it, so that plugins are told when it is done.
+    `first` marks the invocation's first agent, after which the plugins' `after_run_callback` runs.
     """
     kind = kind_of(agent) or "llm"
     after = bool(agent.after_agent_callback) or _any(plugins, "after_agent_callback")

@@ -1,4 +1,4 @@
-"""A root agent with the plugins that accompany every agent of its tree."""
+"""Apps: a root agent with plugins and settings for its whole tree."""
 
 import re
 from typing import ClassVar, Self
@@ -13,26 +13,26 @@ _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]*")
 
 
 class ResumabilityConfig(BaseModel):
-    """Whether invocations can be resumed. Accepted and without effect: here every one can."""
+    """Whether invocations can be resumed. Accepted without effect: all invocations can."""
 
     is_resumable: bool = False
 
 
 class EventsCompactionConfig(BaseModel):
-    """When older events are summarised, so that prompts stay small. Source: `apps/_configs.py` of ADK 2.13."""
+    """When to summarize older events, to keep prompts small. Source: `apps/_configs.py` of ADK 2.13."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     summarizer: BaseEventsSummarizer | None = None
-    """What writes summaries; the model of the agent that is about to be asked unless given."""
+    """Writes the summaries. By default, the current agent's model does."""
     compaction_interval: int | None = Field(default=None, gt=0)
-    """After how many further invocations of a session a summary is due."""
+    """Number of new invocations in a session that trigger a summary."""
     overlap_size: int | None = Field(default=None, ge=0)
-    """How many invocations before those a summary covers once more."""
+    """Number of earlier invocations that the next summary covers again."""
     token_threshold: int | None = Field(default=None, gt=0)
-    """From how many tokens of the prompt on a summary is due. Checked before each call of a model."""
+    """Number of prompt tokens that triggers a summary. Checked before each model call."""
     event_retention_size: int | None = Field(default=None, ge=0)
-    """How many of the newest events then stay as they are."""
+    """Number of newest events that are not summarized."""
 
     @model_validator(mode="after")
     def _check_triggers(self) -> Self:
@@ -49,7 +49,7 @@ class EventsCompactionConfig(BaseModel):
 
 
 class App(BaseModel):
-    """What a package may expose as `app` instead of `root_agent`. Source: adk-semantics 0.9."""
+    """An app, which a package exposes as `app` instead of `root_agent`. Source: adk-semantics 0.9."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
@@ -57,24 +57,24 @@ class App(BaseModel):
     root_agent: BaseAgent
     plugins: list[BasePlugin] = Field(default_factory=list)
     approval_rules: list[ApprovalRule] = Field(default_factory=list)
-    """Which calls of any agent need a person, after what its tool and the agent itself say."""
+    """Approval rules for all agents. The rules of tools and agents come first."""
     events_compaction_config: EventsCompactionConfig | None = None
-    """When older events are summarised; never unless given."""
+    """When to summarize older events. None: never."""
     context_cache_config: ContextCacheConfig | None = None
-    """Accepted and without effect: providers cache the prefixes of prompts unasked."""
+    """Accepted without effect: providers cache prompt prefixes automatically."""
     state_scopes: bool = True
-    """Whether `user:` and `app:` state is read when an invocation begins. Without it, reading a key raises
+    """Whether to load `user:` and `app:` state when an invocation begins. If False, reading such a key raises
     `ScopesNotRead`."""
     resumability_config: ResumabilityConfig | None = None
-    """Accepted and without effect: every invocation can be resumed."""
+    """Accepted without effect: all invocations can be resumed."""
 
     @field_validator("name")
     @classmethod
     def _check_name(cls, name: str) -> str:
         if not _NAME.fullmatch(name) or name == "user":
             raise ValueError(
-                f"{name!r} cannot be an app's name; begin with a letter, go on with letters, digits, `_` and `-`; "
-                "`user` is taken."
+                f"{name!r} is not a valid app name; start with a letter and use letters, digits, `_` and `-`. The name "
+                "`user` is reserved."
             )
         return name
 

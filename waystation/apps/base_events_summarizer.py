@@ -6,14 +6,14 @@ from waystation.core import Event
 
 
 class BaseEventsSummarizer(abc.ABC):
-    """What writes the summary that stands for older events. It runs in the model activity, and may run again."""
+    """Writes the summary that replaces older events. It runs in the model activity and may run repeatedly."""
 
     @abc.abstractmethod
     async def maybe_summarize_events(self, *, events: list[Event]) -> Event | None:
         """Return an event with the summary in `actions.compaction.compacted_content`, or None for no summary.
 
-        Which events the summary stands for has been decided: they are the given ones, whatever range is returned.
+        The summary always replaces `events`; the time range in the returned event is ignored.
 
         Args:
-            events: Those to summarise, oldest first, contents in genai's types; an earlier summary is the first one.
+            events: The events to summarize, oldest first, with genai contents. An earlier summary comes first.
         """

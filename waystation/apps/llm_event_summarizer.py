@@ -11,7 +11,7 @@ CREDENTIAL_REQUEST = "adk_request_credential"
 
 
 class LlmEventSummarizer(BaseEventsSummarizer):
-    """Has a model write the summary."""
+    """Writes summaries with a model."""
 
     _DEFAULT_PROMPT_TEMPLATE = (
         "The following is a conversation history between a user and an AI agent."
@@ -30,37 +30,37 @@ class LlmEventSummarizer(BaseEventsSummarizer):
     _MAX_TOOL_CONTENT_CHARS = 2000
 
     def __init__(self, llm: BaseLlm | str, prompt_template: str | None = None) -> None:
-        """Remember model and prompt.
+        """Set the model and the prompt.
 
         Args:
-            llm: A model, or the name of one, which is found as an agent's is.
-            prompt_template: With the placeholder `{conversation_history}`.
+            llm: A model, or its name, which is resolved like an agent's.
+            prompt_template: Template with the placeholder `{conversation_history}`.
         """
         if not isinstance(llm, BaseLlm | str):
-            raise TypeError(f"llm is {a(llm)}; give a model, or the name of one.")
+            raise TypeError(f"llm is {a(llm)}; use a model or its name.")
         self.llm = llm
-        """The model, or its name, as it was given."""
+        """The model or its name."""
         self._name = llm if isinstance(llm, str) else str(getattr(llm, "model", None) or type(llm).__name__)
         self._prompt_template = prompt_template or self._DEFAULT_PROMPT_TEMPLATE
         if "{conversation_history}" not in self._prompt_template:
-            raise ValueError("prompt_template lacks {conversation_history}, where the events go.")
+            raise ValueError("prompt_template has no {conversation_history}; add the placeholder for the events.")
 
     def using(self, llm: BaseLlm) -> Self:
-        """Return the same summarizer with the model that its name stands for."""
+        """Return a copy of the summarizer with the resolved model."""
         bound = copy.copy(self)
         bound.llm = llm
         return bound
 
     async def maybe_summarize_events(self, *, events: list[Event]) -> Event | None:
-        """Return the model's summary.
+        """Return an event with the model's summary.
 
         Raises:
-            ModelError: The model gave none.
+            ModelError: The model returned an error.
         """
         if not events:
             return None
         if isinstance(self.llm, str):
-            raise ModelRefused(f"The model {self.llm!r} of the summarizer has a name only; pass the model itself.")
+            raise ModelRefused(f"The summarizer has only the name {self.llm!r} of its model; pass the model itself.")
         text = self._prompt_template.format(conversation_history=self._format_events_for_prompt(events))
         contents: list[JsonObject] = [{"role": "user", "parts": [{"text": text}]}]
         response = await self.llm.generate(LlmRequest(model=self._name, contents=contents))
@@ -82,7 +82,7 @@ class LlmEventSummarizer(BaseEventsSummarizer):
         )
 
     def _format_events_for_prompt(self, events: list[Event]) -> str:
-        """Return the events as text: what was said and thought, which tools were called, and what they answered."""
+        """Return the events as text: messages, thoughts, tool calls and tool responses."""
         lines: list[str] = []
         for event in events:
             parts = _plain(event.content).get("parts") or []
@@ -103,7 +103,7 @@ class LlmEventSummarizer(BaseEventsSummarizer):
 
 
 def _plain(content: Any) -> JsonObject:
-    """Return a content as JSON, whether it is so already or has genai's type."""
+    """Return a content as JSON; it may be a genai Content or JSON already."""
     dump = getattr(content, "model_dump", None)
     plain: JsonObject = dump(mode="json", by_alias=True, exclude_none=True) if dump else content or {}
     return plain

@@ -1,5 +1,5 @@
-"""The model's own code execution."""
+"""Code execution at the model's provider."""
 
 
 class BuiltInCodeExecutor:
-    """Lets a Gemini model run code on Google's side; nothing of it runs in a worker."""
+    """Lets a Gemini model run code at Google. The code never runs in a worker."""

@@ -1,6 +1,6 @@
-"""Have the model reflect on a failed tool call and try again.
+"""Guide the model after a failed tool call, so that it tries again.
 
-The failures are counted in `temp:` state, so that the count is right whichever worker runs the next call.
+Failures are counted in `temp:` state, so the count is correct on all workers.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import Any
 from waystation.plugins import BasePlugin
 
 REFLECTED = "ERROR_HANDLED_BY_REFLECT_AND_RETRY_PLUGIN"
-"""ADK's wire literal: `response_type` of an answer that this plugin gave."""
+"""ADK's wire literal: `response_type` of this plugin's responses."""
 
 _TRY_AGAIN = """\
 The call of `{tool}` failed, attempt {count} of {limit}.
@@ -31,15 +31,15 @@ Try a different way, or tell the user that it cannot be done."""
 
 
 class TrackingScope(enum.Enum):
-    """Over what failures are counted."""
+    """Scope of the failure counter."""
 
     INVOCATION = "invocation"
     GLOBAL = "global"
-    """Not supported: workers share no memory."""
+    """Not supported, since workers share no memory."""
 
 
 class ReflectAndRetryToolPlugin(BasePlugin):
-    """Answers a tool's exception with guidance, `max_retries` times in a row. Source: adk-semantics 1.7."""
+    """Replaces a tool's exception by guidance, up to `max_retries` times in a row. Source: adk-semantics 1.7."""
 
     def __init__(
         self,
@@ -48,21 +48,21 @@ class ReflectAndRetryToolPlugin(BasePlugin):
         throw_exception_if_retry_exceeded: bool = True,
         tracking_scope: TrackingScope = TrackingScope.INVOCATION,
     ) -> None:
-        """After more failures than `max_retries` the exception takes its course, or the model is told to stop.
+        """After `max_retries` failures in a row, raise the next exception, or instruct the model to stop.
 
         Raises:
-            ValueError: `max_retries` is negative, or failures shall be counted over all invocations.
+            ValueError: `max_retries` is negative, or `tracking_scope` is GLOBAL.
         """
         super().__init__(name)
         if max_retries < 0:
             raise ValueError("max_retries must be a non-negative integer.")
         if tracking_scope is not TrackingScope.INVOCATION:
-            raise ValueError("Failures are counted for each invocation; workers share no memory to count more.")
+            raise ValueError("Only TrackingScope.INVOCATION is supported, since workers share no memory.")
         self.max_retries = max_retries
         self.throw_exception_if_retry_exceeded = throw_exception_if_retry_exceeded
 
     async def after_tool_callback(self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any, result: Any) -> Any:
-        """Look for an error in a result; a good one resets the count."""
+        """Check a result for an error. A result without an error resets the count."""
         if isinstance(result, dict) and result.get("response_type") == REFLECTED:
             return None
         error = await self.extract_error_from_result(
@@ -76,13 +76,13 @@ class ReflectAndRetryToolPlugin(BasePlugin):
     async def extract_error_from_result(
         self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any, result: Any
     ) -> Any:
-        """Return the error that a result stands for, or None. Override it for tools that return their errors."""
+        """Return the error that a result contains, or None. Override it for tools that return errors."""
         return None
 
     async def on_tool_error_callback(
         self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any, error: Exception
     ) -> Any:
-        """Answer an exception with guidance."""
+        """Replace an exception by guidance."""
         if isinstance(error, asyncio.CancelledError):
             return None
         return self._reflect(tool, tool_args, tool_context, error)

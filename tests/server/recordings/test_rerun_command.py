@@ -206,7 +206,7 @@ async def test_a_folder_without_the_agent_is_named(tmp_path: Path) -> None:
     for asked in (("rerun", kept("one-tool"), "3"), ("prompt", kept("one-tool"), "--at", "3")):
         ran = await command(*asked, "--agents", none)
         assert ran.code == 2
-        assert f"waystation: {none}: there is no such folder" in ran.err
+        assert f"waystation: {none}: the folder does not exist" in ran.err
 
 
 async def test_a_step_of_a_called_agent_is_run_again(

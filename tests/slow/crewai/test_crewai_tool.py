@@ -73,7 +73,7 @@ def test_a_tool_that_raises_is_one_that_raises(told: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("given", "said"),
-    [(print, "is given 'builtin_function_or_method'"), (Path, "Path is a class; wrap an object of it")],
+    [(print, "'builtin_function_or_method' is not a CrewAI tool"), (Path, "Path is a class; wrap an instance")],
 )
 def test_what_is_no_tool_of_crewai_is_refused(given: object, said: str) -> None:
     """Also the class of one, where its parentheses were forgotten."""

@@ -259,7 +259,7 @@ async def test_leaving_a_loop_needs_nobody() -> None:
         ({"approval": ApprovalPolicy(actions=("respond",))}, "add one of 'approve', 'edit' to `actions`"),
         (
             {"approval": ApprovalPolicy(remember=timedelta(1), remember_args=("amuont",))},
-            "`remember_args` of its `approval` names 'amuont', which is no parameter.",
+            "`remember_args` of its `approval` names 'amuont', which is not a parameter of the tool.",
         ),
     ],
 )
@@ -290,12 +290,15 @@ def test_a_response_schema_is_a_model_or_a_schema() -> None:
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"response_schema": {"type": "objekt"}}, "its `response_schema` is no JSON schema: type: 'objekt' is not"),
-        ({"response_schema": int}, "its `response_schema` is not of an object"),
+        (
+            {"response_schema": {"type": "objekt"}},
+            "its `response_schema` is not a valid JSON schema: type: 'objekt' is not",
+        ),
+        ({"response_schema": int}, "its `response_schema` does not describe an object"),
         ({"response_schema": object()}, "its `response_schema` has no JSON schema"),
-        ({"response_schema": {"type": "object", "title": "x" * 20_000}}, "at most 16000 can be recorded"),
+        ({"response_schema": {"type": "object", "title": "x" * 20_000}}, "use at most 16000"),
         ({"approval": ApprovalPolicy(actions=("edit",))}, "add one of 'approve', 'reject', 'respond' to `actions`"),
-        ({"approval": ApprovalPolicy(remember=timedelta(1))}, "a long-running call is answered each time"),
+        ({"approval": ApprovalPolicy(remember=timedelta(1))}, "every long-running call needs its own answer"),
     ],
 )
 def test_mistakes_in_how_a_long_running_tool_is_answered_are_found(settings: JsonObject, problem: str) -> None:

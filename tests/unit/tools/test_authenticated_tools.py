@@ -193,7 +193,7 @@ async def test_a_tool_of_ones_own_without_its_work_says_so() -> None:
             "oauth2 required for credential type oauth2",
         ),
         (AuthConfig(auth_scheme=CustomAuthScheme(type_="kerberos")), "'kerberos' is none of OpenAPI's"),
-        ("google", "`auth_config` is a str; give an AuthConfig"),
+        ("google", "`auth_config` is a str; use an AuthConfig"),
     ],
 )
 def test_a_configuration_that_can_never_work_is_found_when_the_tool_is_made(config: Any, said: str) -> None:
@@ -294,7 +294,7 @@ async def test_a_service_of_adks_kind_can_be_awaited(provider: FakeOAuth) -> Non
     await context.save_credential(given)
     assert await context.load_credential(BEARER) == bearer()
     assert await ran(AuthenticatedFunctionTool(read_calendar, auth_config=BEARER), context, day="x") == "x: True"
-    with pytest.raises(ValueError, match="needs a CredentialStore, and Service is none"):
+    with pytest.raises(ValueError, match="needs a CredentialStore, but the worker has a Service"):
         context.request_credential(BEARER)
 
 

@@ -122,7 +122,7 @@ def test_exit_loop_may_be_written_by_hand() -> None:
 @pytest.mark.parametrize("name", ["<lambda>", "größe", "1st", "", "a b", "x" * 65, "a\n"])
 def test_names_that_models_do_not_take_are_refused(name: str) -> None:
     """A provider would reject every request of the agent."""
-    with pytest.raises(InvalidTool, match="models do not take this name"):
+    with pytest.raises(InvalidTool, match="models do not accept this name"):
         tools_of(LlmAgent(name="a", tools=[BaseTool(name=name, description="")]))
 
 
@@ -136,15 +136,15 @@ class Forgetful(BaseTool):
 @pytest.mark.parametrize(
     ("item", "message"),
     [
-        ("pay", """Tool "'pay'": a str was put into `tools`; put functions and BaseTools there."""),
+        ("pay", """Tool "'pay'": `tools` contains a str; use functions, BaseTools and BaseToolsets."""),
         (
             Forgetful(),
-            "Tool 'Forgetful': its `__init__` has to begin with `super().__init__(name=..., description=...)`.",
+            "Tool 'Forgetful': its `__init__` must begin with `super().__init__(name=..., description=...)`.",
         ),
         (BaseTool(name=3, description=""), "Tool 'BaseTool': `name` is 3; use text."),  # type: ignore[arg-type]
-        (3, "Tool '3': an int was put into `tools`; put functions and BaseTools there."),
-        (BaseTool, "Tool 'BaseTool': a class was put into `tools`; put an instance of it there."),
-        (dict, "Tool 'dict': a class was put into `tools`; put a function there that makes and uses one."),
+        (3, "Tool '3': `tools` contains an int; use functions, BaseTools and BaseToolsets."),
+        (BaseTool, "Tool 'BaseTool': `tools` contains the class; use an instance of it."),
+        (dict, "Tool 'dict': `tools` contains the class; use a function that creates an instance."),
     ],
 )
 def test_what_is_no_tool_is_refused(item: object, message: str) -> None:
@@ -187,11 +187,11 @@ def test_all_mistakes_of_a_tree_are_found_at_once() -> None:
         "Agent 'root' has two tools named 'pay'; rename one of them.",
         "Tool 'broken': `retries` is -1; use a whole number of at least 0.",
         "Tool 'broken': its declaration failed (OSError: no network).",
-        """Tool "'text'": a str was put into `tools`; put functions and BaseTools there.""",
+        """Tool "'text'": `tools` contains a str; use functions, BaseTools and BaseToolsets.""",
         "Tool 'bad': the annotation 'Nowhere' of parameter 'where' cannot be resolved (name 'Nowhere' is not defined); "
         "import or define it at module level, outside `if TYPE_CHECKING:`.",
-        "Tool '<lambda>': models do not take this name; start it with a letter or an underscore, and use at most 64 "
-        "letters, digits, `_`, `.`, `:` and `-`. A lambda needs a `def`.",
+        "Tool '<lambda>': models do not accept this name; start it with a letter or an underscore, and use at most 64 "
+        "letters, digits, `_`, `.`, `:` and `-`. Replace a lambda by a `def`.",
     ]
 
 
@@ -222,7 +222,7 @@ def test_a_method_without_an_instance_is_a_mistake() -> None:
 
     assert messages(LlmAgent(name="a", tools=[Desk().open])) == []
     assert messages(LlmAgent(name="a", tools=[Desk.open])) == [
-        "Tool 'open': it is a method without an instance; create one, and give the method of that."
+        "Tool 'open': it is a method of a class; create an instance and use the method of the instance."
     ]
 
 

@@ -138,9 +138,9 @@ def test_a_value_that_does_not_fit_is_not_repeated_at_length() -> None:
 @pytest.mark.parametrize(
     ("schema", "problem"),
     [
-        ({"type": "objekt"}, "as its schema is wrong: type: 'objekt'"),
+        ({"type": "objekt"}, "the parameter schema of `remote` is invalid: type: 'objekt'"),
         ({"properties": {"a": {"$ref": "#/$defs/Nothing"}}}, "it refers to '/\\$defs/Nothing'"),
-        ({"$ref": "#"}, "it has no end"),
+        ({"$ref": "#"}, "it contains itself without end"),
     ],
 )
 def test_a_schema_that_cannot_be_used_is_told(schema: JsonObject, problem: str) -> None:

@@ -223,7 +223,7 @@ def test_what_nobody_injects_is_refused() -> None:
         """Note something."""
         return text + kept
 
-    with pytest.raises(ValueError, match="Tool 'note': 'kept' is left to LangChain's caller to inject"):
+    with pytest.raises(ValueError, match="Tool 'note': LangChain's caller must inject 'kept'"):
         LangchainTool(note)
 
 
@@ -231,7 +231,5 @@ def test_what_cannot_be_run_is_refused() -> None:
     """In ADK's words."""
     with pytest.raises(ValueError, match=r"^Tool must be a Langchain tool, have a 'run' or '_run' method\.$"):
         LangchainTool(object())
-    with pytest.raises(
-        ValueError, match=r"^Forecast is a class; wrap an object of it: LangchainTool\(Forecast\(…\)\)\.$"
-    ):
+    with pytest.raises(ValueError, match=r"^Forecast is a class; wrap an instance: LangchainTool\(Forecast\(…\)\)\.$"):
         LangchainTool(Forecast)

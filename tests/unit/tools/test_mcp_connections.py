@@ -142,15 +142,15 @@ async def test_a_program_that_cannot_be_started_is_an_error_at_once() -> None:
         (
             StdioServerParameters(command="no-such-program"),
             [
-                "there is no program 'no-such-program' that could be its server; install it on the worker's machine, "
-                "or give its path as `command`."
+                "the server program 'no-such-program' does not exist; install it on the worker's machine, "
+                "or pass its path as `command`."
             ],
         ),
         (
             StdioConnectionParams(server_params=StdioServerParameters(command="./serve", cwd="/"), timeout=-1),
             [
                 "`timeout` is -1; use a number of seconds above 0.",
-                "there is no program './serve' that could be its server; install it on the worker's machine, or give "
+                "the server program './serve' does not exist; install it on the worker's machine, or pass "
                 "its path as `command`.",
             ],
         ),
@@ -164,7 +164,7 @@ async def test_a_program_that_cannot_be_started_is_an_error_at_once() -> None:
             StreamableHTTPConnectionParams(url="127.0.0.1:8000/mcp", sse_read_timeout=0),
             [
                 "`sse_read_timeout` is 0; use a number of seconds above 0.",
-                "`url` is '127.0.0.1:8000/mcp'; use one such as 'http://127.0.0.1:8000/mcp'.",
+                "`url` is '127.0.0.1:8000/mcp'; use a URL such as 'http://127.0.0.1:8000/mcp'.",
             ],
         ),
         (StreamableHTTPConnectionParams(url="https://example.com/mcp"), []),
@@ -188,7 +188,7 @@ async def test_a_program_that_says_nothing_is_given_up() -> None:
     """After the connection's time."""
     program = StdioServerParameters(command=sys.executable, args=["-c", "import sys; sys.stdin.read()"])
     toolset = McpToolset(connection_params=StdioConnectionParams(server_params=program, timeout=0.2))
-    with pytest.raises(McpConnectionError, match="did not answer within"):
+    with pytest.raises(McpConnectionError, match="did not respond within"):
         await toolset.get_tools(at())
     await toolset.close()
 

@@ -109,7 +109,7 @@ def test_a_search_may_depend_on_the_situation() -> None:
         ({}, "Either data_store_id or search_engine_id"),
         ({"data_store_id": STORE, "search_engine_id": ENGINE}, "Either data_store_id or search_engine_id"),
         ({"data_store_id": STORE, "data_store_specs": []}, "search_engine_id must be specified if data_store_specs"),
-        ({"data_store_id": STORE, "bypass_multi_tools_limit": True}, "give it to an agent of its own"),
+        ({"data_store_id": STORE, "bypass_multi_tools_limit": True}, "move it to a separate agent"),
     ],
 )
 def test_search_settings_that_do_not_go_together_are_refused(settings: dict[str, Any], message: str) -> None:
@@ -148,5 +148,5 @@ def test_which_names_are_geminis(model: str, gemini: bool, monkeypatch: pytest.M
 
 async def test_a_worker_cannot_run_a_native_tool() -> None:
     """A model that calls it like a function is told so."""
-    with pytest.raises(RuntimeError, match="run by the model's provider"):
+    with pytest.raises(RuntimeError, match="the model's provider runs it"):
         await GoogleSearchTool().run_async(args={}, tool_context=ToolContext())

@@ -264,8 +264,8 @@ def test_a_reference_to_nothing_is_named(ref: str) -> None:
     with pytest.raises(InvalidTool) as raised:
         OpenAPIToolset(spec_dict=document)
     assert str(raised.value) == (
-        f"Tool 'OpenAPIToolset': in POST /a: `$ref` {ref!r} names nothing in the document; only references within it "
-        "are followed."
+        f"Tool 'OpenAPIToolset': in POST /a: `$ref` {ref!r} does not exist in the document; use references within "
+        "the document."
     )
 
 
@@ -273,7 +273,7 @@ def test_a_parameter_that_refers_to_itself_is_named() -> None:
     """Rather than followed for ever."""
     document = spec(a={"get": operation(operationId="a", parameters=[{"$ref": "#/components/parameters/A"}])})
     document["components"]["parameters"] = {"A": {"$ref": "#/components/parameters/A"}}
-    with pytest.raises(InvalidTool, match="names nothing in the document"):
+    with pytest.raises(InvalidTool, match="does not exist in the document"):
         OpenAPIToolset(spec_dict=document)
 
 
@@ -323,7 +323,7 @@ def test_a_specification_may_be_text() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({}, "there is no specification; give `spec_dict` or `spec_str`."),
+        ({}, "the specification is missing; pass `spec_dict` or `spec_str`."),
         ({"spec_str": "{"}, "the specification is not JSON:"),
         ({"spec_str": "a: [", "spec_str_type": "yaml"}, "the specification is not YAML:"),
         (
@@ -331,10 +331,10 @@ def test_a_specification_may_be_text() -> None:
             "the specification is not YAML: it has more than 500,000",
         ),
         ({"spec_str": "[]"}, "the specification must be an object."),
-        ({"spec_dict": {"swagger": "2.0"}}, "the specification is of version '2.0'; give one of OpenAPI 3.0 or 3.1."),
+        ({"spec_dict": {"swagger": "2.0"}}, "the specification has version '2.0'; use OpenAPI 3.0 or 3.1."),
         (
             {"spec_dict": spec(a={"get": operation(operationId="a", parameters=[{"name": "x"}])})},
-            "the specification is wrong at `paths./a.get.parameters",
+            "the specification is invalid at `paths./a.get.parameters",
         ),
     ],
 )
@@ -356,7 +356,7 @@ def test_a_specification_without_an_address_is_reported() -> None:
     document = spec(servers=[{"url": "/v1"}], a={"get": operation(operationId="a")})
     (problem,) = authoring_problems(LlmAgent(name="x", tools=[OpenAPIToolset(spec_dict=document)]))
     assert str(problem) == (
-        "Tool 'OpenAPIToolset': in operation 'a': the specification names no absolute URL of a server ('/v1'); give "
+        "Tool 'OpenAPIToolset': in operation 'a': the server URL in the specification is not absolute ('/v1'); pass "
         "`server_url`."
     )
     mended = OpenAPIToolset(spec_dict=document, server_url="https://pets.example/v1")

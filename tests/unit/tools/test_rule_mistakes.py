@@ -56,20 +56,20 @@ def test_a_pattern_that_no_tool_has_is_named() -> None:
     """With the tools that there are; each pattern of a rule has to match one."""
     (problem,) = problems(ApprovalRule(POLICY), ApprovalRule(POLICY, tools=("pay", "bok*")))
     assert problem == (
-        "Agent 'clerk': approval rule 2 is about tools named 'bok*', of which there is none; there are: book, pay."
+        "Agent 'clerk': approval rule 2 names tools 'bok*', which match no tool; the tools are: book, pay."
     )
 
 
 def test_an_amount_that_no_tool_takes_is_named() -> None:
     """A misspelt one would never be over."""
     (problem,) = problems(ApprovalRule(POLICY, over={"amuont": 5}))
-    assert "a large 'amuont', which is a parameter of none of the tools that it is about" in problem
+    assert "has a limit for 'amuont', which is not a parameter of any of its tools" in problem
 
 
 def test_a_predicate_that_would_always_raise_is_named() -> None:
     """Every call of the tool would wait."""
     (problem,) = problems(ApprovalRule(POLICY, when=lambda amount: amount > 5))
-    assert "asks about 'amount', which 'book' does not take" in problem
+    assert "with the parameter 'amount', which 'book' does not have" in problem
 
 
 def test_all_mistakes_are_reported_together() -> None:
@@ -90,7 +90,7 @@ def test_the_rules_of_an_app_are_about_the_tools_of_all_agents() -> None:
     root = Agent(name="clerk", tools=[pay, AgentTool(helper)])
     rules = [ApprovalRule(POLICY, tools=name) for name in ("pay", "book", "helper")]
     (problem,) = authoring_problems(root, rules)
-    assert str(problem).startswith("Agent 'clerk': of its app: approval rule 3 is about tools named 'helper'")
+    assert str(problem).startswith("Agent 'clerk': of its app: approval rule 3 names tools 'helper'")
 
 
 def test_policies_that_nobody_can_have_meant_are_named() -> None:

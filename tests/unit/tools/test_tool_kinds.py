@@ -67,7 +67,7 @@ def test_a_confirmed_call_happens_once_unless_declared_otherwise(confirmed: bool
             {"deadline": timedelta()},
             "Tool 'ask': `deadline` is datetime.timedelta(0); use a duration above zero.",
         ),
-        ({"deadline": timedelta.max}, "Tool 'ask': `deadline` is 999999999 days; use at most 36500, a hundred years."),
+        ({"deadline": timedelta.max}, "Tool 'ask': `deadline` is 999999999 days; use at most 36500 days (100 years)."),
         ({"retries": -1}, "Tool 'ask': `retries` is -1; use a whole number of at least 0."),
         ({"retries": True}, "Tool 'ask': `retries` is True; use a whole number of at least 0."),
         ({"effect": "never"}, "Tool 'ask': `effect` is 'never'; use 'read', 'repeatable' or 'once'."),
@@ -187,8 +187,8 @@ async def test_an_agent_tool_cannot_be_run_by_a_tool() -> None:
     with pytest.raises(InvalidTool) as raised:
         await AgentTool(clerk()).run_async(args={"request": "x"}, tool_context=ToolContext())
     assert str(raised.value) == (
-        "Tool 'clerk': an AgentTool cannot be run from inside a tool, since its agent is a child of the invocation; "
-        "list it in the `tools` of an agent, so that the model calls it."
+        "Tool 'clerk': an AgentTool cannot run inside another tool, since its agent is a child of the invocation; "
+        "add it to the `tools` of an agent, so that the model calls it."
     )
 
 

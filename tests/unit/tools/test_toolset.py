@@ -318,7 +318,7 @@ async def test_an_agent_cannot_come_from_a_toolset(logs: Logs) -> None:
     calculator = Calculator()
     calculator.tools = [AgentTool(clerk)]
     assert await names(calculator) == []
-    assert logs[0]["problem"] == "an agent cannot come from a toolset; put the AgentTool into the agent's `tools`."
+    assert logs[0]["problem"] == "a toolset cannot contain an AgentTool; add the AgentTool to the agent's `tools`."
     assert await names(calculator, AgentTool(clerk)) == ["clerk"]
 
 
@@ -337,10 +337,10 @@ def test_mistakes_in_a_declared_toolset_are_reported() -> None:
         )
     )
     assert [str(problem) for problem in problems] == [
-        "Tool 'Calculator': a class was put into `tools`; put an instance of it there.",
+        "Tool 'Calculator': `tools` contains the class; use an instance of it.",
         "Tool 'Calculator': `tool_filter` is 'add'; use a list of names, or a function that decides.",
         "Tool 'Calculator': `tool_filter` is 3; use a list of names, or a function that decides.",
-        "Tool 'Calculator': no tool can be called what begins with `tool_name_prefix` 'no way'.",
+        "Tool 'Calculator': `tool_name_prefix` 'no way' is not a valid start of a tool name.",
     ]
 
 

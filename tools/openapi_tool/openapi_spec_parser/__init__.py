@@ -1,4 +1,4 @@
-"""Tools made from an OpenAPI document. ADK's `google.adk.tools.openapi_tool.openapi_spec_parser`."""
+"""Tools from an OpenAPI specification. ADK's `google.adk.tools.openapi_tool.openapi_spec_parser`."""
 
 from waystation.tools.openapi_tool.openapi_spec_parser.openapi_toolset import OpenAPIToolset
 from waystation.tools.openapi_tool.openapi_spec_parser.rest_api_tool import RestApiTool

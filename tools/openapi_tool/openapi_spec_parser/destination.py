@@ -1,4 +1,4 @@
-"""Where requests may go: to the hosts that the specification or the author names, and to no private network unasked."""
+"""Check the destination of a request: only hosts from the specification or the author, and no private networks."""
 
 import asyncio
 import ipaddress
@@ -10,11 +10,11 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class DestinationRefused(ValueError):
-    """A request may not go where it would; the message is told to the model."""
+    """The destination of a request is not allowed. The model receives the message."""
 
 
 def place_of(url: str) -> str:
-    """Return host and port of a URL, or of a text such as `example.com` or `example.com:8443`; lower case."""
+    """Return host and port, in lower case, of a URL or a text such as `example.com` or `example.com:8443`."""
     parts = urlsplit(url if "//" in url else f"//{url}")
     host = (parts.hostname or "").rstrip(".")
     port = parts.port or _PORTS.get(parts.scheme)
@@ -22,16 +22,16 @@ def place_of(url: str) -> str:
 
 
 async def check_destination(url: str, *, allowed: Collection[str], named: Collection[str], private: bool) -> str | None:
-    """Check that a request may be sent to `url`; return the address to connect to, None when any will do.
+    """Check that a request may go to `url`. Return the IP address to connect to, None for any address of the host.
 
     Args:
-        url: Absolute.
-        allowed: Hosts, with or without ports, to which requests may go.
-        named: Those of them that the author named; they may be private.
-        private: Whether all may be.
+        url: Absolute URL.
+        allowed: Allowed hosts, with or without ports.
+        named: The allowed hosts that the author named; they may be private.
+        private: Whether all allowed hosts may be private.
 
     Raises:
-        DestinationRefused: It may not.
+        DestinationRefused: The destination is not allowed.
     """
     place = place_of(url)
     host = place.rpartition(":")[0]
@@ -39,20 +39,20 @@ async def check_destination(url: str, *, allowed: Collection[str], named: Collec
         raise DestinationRefused(f"Requests may not go to {place}; the author can allow it with `allowed_hosts`.")
     if private or allowed_at(place, named):
         return None
-    addresses = await _addresses(host, int(place.rpartition(":")[2]))
+    addresses = await _resolve(host, int(place.rpartition(":")[2]))
     for address in addresses:
-        if not _public(address):
-            # As in ADK: a specification from elsewhere must not open the worker's network.
+        if not _is_public(address):
+            # As in ADK: a foreign specification must not reach into the worker's network.
             raise DestinationRefused(
                 f"Blocked host: {host} is in a private network; the author can allow it with `allowed_hosts` or "
                 "`allow_private_network_access`."
             )
-    # Connected to as it was checked: a second look-up might say something else.
+    # The checked address, since a second lookup could return another one.
     return addresses[0]
 
 
 def allowed_at(place: str, hosts: Collection[str]) -> bool:
-    """Whether a host with its port is among hosts, which allow all ports where they name none."""
+    """Whether `hosts` contains a host and port. A host without a port allows all ports."""
     return place in hosts or place.rpartition(":")[0] in hosts
 
 
@@ -63,25 +63,25 @@ _EMBEDDING = (
     ("64:ff9b::/96", 0),  # NAT64
     ("2002::/16", 80),  # 6to4
 )
-"""IPv6 networks whose addresses lead to an IPv4 address, and how many bits follow that."""
+"""IPv6 networks whose addresses contain an IPv4 address, with the number of bits after it."""
 _UNKNOWN_TARGET = ("64:ff9b:1::/48", "2001::/32", "fec0::/10")
-"""IPv6 networks that lead to wherever their operator decides: local NAT64, Teredo, and site-local addresses."""
+"""IPv6 networks whose operator decides the destination: local NAT64, Teredo, and site-local addresses."""
 
 
-def _public(address: str) -> bool:
-    found = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(found, ipaddress.IPv6Address):
-        if any(found in ipaddress.ip_network(network) for network in _UNKNOWN_TARGET):
+def _is_public(address: str) -> bool:
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv6Address):
+        if any(ip in ipaddress.ip_network(network) for network in _UNKNOWN_TARGET):
             return False
         for network, bits in _EMBEDDING:
-            if found in ipaddress.ip_network(network):
-                return _public(str(ipaddress.IPv4Address(int(found) >> bits & 0xFFFFFFFF)))
-    return found.is_global and not found.is_multicast
+            if ip in ipaddress.ip_network(network):
+                return _is_public(str(ipaddress.IPv4Address(int(ip) >> bits & 0xFFFFFFFF)))
+    return ip.is_global and not ip.is_multicast
 
 
-async def _addresses(host: str, port: int) -> list[str]:
+async def _resolve(host: str, port: int) -> list[str]:
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        entries = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError:
-        raise DestinationRefused(f"The host {host} is not known.") from None
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+        raise DestinationRefused(f"Unknown host: {host}.") from None
+    return list(dict.fromkeys(str(address[0]) for *_, address in entries))

@@ -1,4 +1,4 @@
-"""The operations of a service that describes itself with OpenAPI. Source: adk-semantics 10."""
+"""The operations of a service with an OpenAPI specification, as tools. Source: adk-semantics 10."""
 
 import ssl
 from collections.abc import Callable, Collection, Mapping
@@ -15,37 +15,35 @@ from waystation.tools.openapi_tool.openapi_spec_parser.specification import is_a
 
 
 class OpenAPIToolset(BaseToolset):
-    """One tool for each operation of a specification.
+    """One tool for each operation of an OpenAPI specification.
 
-    Requests go only to the hosts of the specification's servers, follow no redirects, and do not enter private networks
-    unless the author says so.
+    By default, requests go only to the servers of the specification and to no private network. They never follow
+    redirects.
 
     Args:
-        spec_dict: The specification, of OpenAPI 3.0 or 3.1.
-        spec_str: The same as text, unless `spec_dict` is given.
-        spec_str_type: What that text is.
-        auth_scheme: How the service wants to be authenticated; by default as each operation says.
-        auth_credential: What it is given.
-        credential_key: Under which name a user's credential is kept.
-        tool_filter: Names, without prefix, of the tools to offer, or a function that decides.
-        tool_name_prefix: What the names of all tools begin with; an underscore follows it.
-        ssl_verify: Whether certificates are checked, or the authorities by which they are.
-        header_provider: Returns further headers for the context, sync or async.
+        spec_dict: The specification, OpenAPI 3.0 or 3.1.
+        spec_str: The specification as text, if there is no `spec_dict`.
+        spec_str_type: Format of that text.
+        auth_scheme: Security scheme of the service; by default the one of each operation.
+        auth_credential: Credential for the service.
+        credential_key: Key of the user's credential in the credential service.
+        tool_filter: Names of the tools to offer, without prefix, or a function that decides.
+        tool_name_prefix: Prefix for all tool names, joined with an underscore.
+        ssl_verify: Whether to verify certificates, or the certificate authorities to trust.
+        header_provider: Returns further headers for a context, sync or async.
         httpx_client_factory: Returns a new client for each request.
-        preserve_property_names: Whether models call parameters as the service does, not in snake case.
-        allow_private_network_access: Whether requests may go into private networks and to this machine.
-        server_url: Where requests go, instead of the specification's first server.
-        allowed_hosts: Hosts, with or without ports, to which requests may go, instead of the specification's. They
-            may be private.
-        require_confirmation: Whether a person has to agree before a call runs, or a function that decides it from
-            those of the arguments that it takes.
-        idempotency_header: Name of the header, such as `Idempotency-Key`, in which the service takes a key by which
-            it recognises a repetition.
-        effect: What a repetition of a call does, for all tools or by name; by default as HTTP has it: GET and HEAD
-            read, PUT and DELETE are repeatable, the others happen once.
+        preserve_property_names: Whether models see the service's parameter names instead of snake case.
+        allow_private_network_access: Whether requests may go to private networks and to this machine.
+        server_url: Base URL of all requests, instead of the specification's first server.
+        allowed_hosts: Allowed hosts, with or without ports, instead of those in the specification. They may be private.
+        require_confirmation: Whether an approver must confirm each call, or a function that decides it. The function
+            receives the arguments that it names.
+        idempotency_header: Header in which the service accepts an idempotency key, such as `Idempotency-Key`.
+        effect: Effect of running a call twice, for all tools or by tool name. By default from the HTTP method: GET and
+            HEAD are `read`, PUT and DELETE `repeatable`, the others `once`.
 
     Raises:
-        InvalidTool: The specification cannot be used; the message says where.
+        InvalidTool: The specification is unusable; the message names the place.
     """
 
     def __init__(
@@ -72,14 +70,14 @@ class OpenAPIToolset(BaseToolset):
     ) -> None:
         super().__init__(tool_filter=tool_filter, tool_name_prefix=tool_name_prefix)
         if spec_dict is None and spec_str is None:
-            raise InvalidTool("OpenAPIToolset", "there is no specification; give `spec_dict` or `spec_str`.")
+            raise InvalidTool("OpenAPIToolset", "the specification is missing; pass `spec_dict` or `spec_str`.")
         document = spec_dict if spec_dict else load(spec_str or "", spec_str_type)
         operations = operations_of(document, server=server_url, preserve_names=preserve_property_names)
         named = {place.lower() for place in allowed_hosts or ()}
         servers = [server_url] if server_url is not None else list(servers_of(document))
-        own = {place_of(server) for server in servers if is_absolute(server)}
+        declared = {place_of(server) for server in servers if is_absolute(server)}
         settings = Settings(
-            allowed=named if allowed_hosts is not None else own,
+            allowed=named if allowed_hosts is not None else declared,
             named=named,
             private=allow_private_network_access,
             verify=True if ssl_verify is None else ssl_verify,
@@ -98,14 +96,14 @@ class OpenAPIToolset(BaseToolset):
             tool.configure_credential_key(credential_key)
 
     async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[RestApiTool]:
-        """Return a tool for each operation that the filter lets through."""
+        """Return a tool for each operation that `tool_filter` selects."""
         return [tool for tool in self._tools if self._is_tool_selected(tool, readonly_context)]
 
     def get_tool(self, tool_name: str) -> RestApiTool | None:
-        """Return a tool by its name, without prefix."""
+        """Return a tool by its name without prefix, None when it does not exist."""
         return next((tool for tool in self._tools if tool.name == tool_name), None)
 
     def setting_problems(self) -> list[str]:
-        """Return what is wrong with the settings and the specification, one sentence each."""
+        """Return the problems of the settings and the specification, one sentence each."""
         of_tools = (f"in operation {tool.name!r}: {text}" for tool in self._tools for text in tool.setting_problems())
         return [*super().setting_problems(), *authentication_problems(*self._auth), *of_tools]

@@ -1,7 +1,7 @@
 """One operation of a service, as a tool. Source: adk-semantics 10.
 
-Arguments come from a model, and a model repeats what it read anywhere: no argument may change where the request goes,
-or add a header, a cookie or a parameter of its own.
+Models repeat untrusted text in arguments. An argument must never change the destination of a request or add another
+header, cookie or parameter.
 """
 
 import functools
@@ -28,7 +28,7 @@ from waystation.tools.openapi_tool.openapi_spec_parser.specification import Oper
 log = structlog.get_logger(__name__)
 
 MAX_RESPONSE_BYTES = 2_000_000
-"""How much of a response is read; less than half of it can be recorded."""
+"""Limit for reading a response. Less than half of it can be recorded."""
 MAX_ERROR_CHARS = 8_000
 CONNECT_S = 10.0
 READ_S = 600.0
@@ -43,36 +43,36 @@ _EFFECTS: Mapping[str, Effect] = {
     "PUT": "repeatable",
     "DELETE": "repeatable",
 }
-"""What HTTP promises of a repetition (RFC 9110, 9.2.2); POST and PATCH promise nothing."""
+"""Idempotent HTTP methods (RFC 9110, 9.2.2). POST and PATCH are not idempotent."""
 
 _COOKIE_CHARS = "!#$&'()*+-./:<=>?@[]^_`{|}~"
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 
 class ArgumentRefused(ValueError):
-    """An argument cannot be sent; the message is told to the model."""
+    """An argument cannot be sent. The model receives the message."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """What is sent."""
+    """An HTTP request."""
 
     method: str
     url: str
     query: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     body: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """One of `json`, `data`, `files` and `content`, as httpx takes them."""
+    """httpx's keyword argument for the body: `data`, `files` or `content`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How the operations of a toolset are called."""
+    """The settings that all operations of a toolset share."""
 
     allowed: Collection[str] = ()
-    """Hosts, with or without ports."""
+    """Allowed hosts, with or without ports."""
     named: Collection[str] = ()
-    """Those of them that the author named himself."""
+    """The allowed hosts that the author named."""
     private: bool = False
     verify: bool | str | ssl.SSLContext = True
     header_provider: Callable[[ReadonlyContext], Any] | None = None
@@ -83,7 +83,7 @@ class Settings:
 
 
 class RestApiTool(BaseTool):
-    """A tool that calls one operation. It is made by `OpenAPIToolset`."""
+    """A tool that calls one operation. `OpenAPIToolset` creates it."""
 
     def __init__(self, operation: Operation, settings: Settings) -> None:
         super().__init__(name=operation.name, description=operation.description)
@@ -94,25 +94,25 @@ class RestApiTool(BaseTool):
         self._settings = settings
         self.require_confirmation = settings.require_confirmation
         self._default_headers: Mapping[str, str] = {}
-        given = settings.effect.get(self.name) if isinstance(settings.effect, Mapping) else settings.effect
-        # A service that takes a key recognises a repetition.
-        otherwise: Effect = "repeatable" if settings.idempotency_header else "once"
-        self.effect = given or _EFFECTS.get(operation.method, otherwise)
+        effect = settings.effect.get(self.name) if isinstance(settings.effect, Mapping) else settings.effect
+        # With an idempotency key, the service detects a repetition.
+        default: Effect = "repeatable" if settings.idempotency_header else "once"
+        self.effect = effect or _EFFECTS.get(operation.method, default)
 
     def configure_auth_scheme(self, auth_scheme: Any) -> None:
-        """Say how the service wants to be authenticated."""
+        """Set the security scheme of the service."""
         self.auth_scheme = auth_scheme
 
     def configure_auth_credential(self, auth_credential: Any = None) -> None:
-        """Say what it is given."""
+        """Set the credential for the service."""
         self.auth_credential = auth_credential
 
     def configure_credential_key(self, credential_key: str | None = None) -> None:
-        """Say under which name the credential is kept."""
+        """Set the key of the user's credential in the credential service."""
         self.credential_key = credential_key
 
     def set_default_headers(self, headers: Mapping[str, str]) -> None:
-        """Set headers that every request carries unless something else sets them."""
+        """Set default headers for all requests."""
         self._default_headers = headers
 
     @settled
@@ -120,21 +120,21 @@ class RestApiTool(BaseTool):
         return declaration(self.name, self.description, self.operation.schema)
 
     def setting_problems(self) -> list[str]:
-        """Return what is wrong with the settings, one sentence each."""
+        """Return the invalid settings, one sentence each."""
         problems = super().setting_problems()
         if not is_absolute(self.operation.server):
             problems.append(
-                f"the specification names no absolute URL of a server ({self.operation.server!r}); give `server_url`."
+                f"the server URL in the specification is not absolute ({self.operation.server!r}); pass `server_url`."
             )
         if not self.operation.path.startswith("/"):
             problems.append(f"its path {self.operation.path!r} does not begin with '/'.")
         return problems
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
-        """Call the operation; return the response's JSON, or `{"text"}`, or `{"error"}` for what the model may mend.
+        """Call the operation. Return the response as JSON or `{"text"}`, or `{"error"}` for the model to correct.
 
         Raises:
-            httpx2.TransportError: The service was not reached, or broke off.
+            httpx2.TransportError: The service is unreachable, or the connection broke.
         """
         authorization = await authorized(
             self.name, self.auth_scheme, self.auth_credential, self.credential_key, tool_context, ask=True
@@ -162,7 +162,7 @@ class RestApiTool(BaseTool):
             _CALLING.reset(calling)
 
     async def _headers(self, context: ToolContext) -> dict[str, str]:
-        """Return the headers that do not come from arguments."""
+        """Return the headers that do not depend on arguments."""
         headers = {"User-Agent": f"waystation (tool: {self.name})", **self._default_headers}
         if self._settings.header_provider is not None:
             headers.update(await provided_headers(self._settings.header_provider, context))
@@ -178,7 +178,7 @@ class RestApiTool(BaseTool):
         headers = dict(request.headers)
         extensions: dict[str, Any] = {}
         if address is not None and self._settings.client_factory is None:
-            # To the address that was checked, under the name that was asked for.
+            # Connect to the checked address, with the host's name.
             headers["Host"] = url.netloc.decode("ascii")
             extensions["sni_hostname"] = url.raw_host.decode("ascii")
             url = url.copy_with(host=address)
@@ -190,7 +190,7 @@ class RestApiTool(BaseTool):
                 params=list(request.query),
                 headers=headers,
                 extensions=extensions,
-                # Never, since a redirect may lead anywhere, and takes headers along.
+                # A redirect could lead anywhere, with the headers.
                 follow_redirects=False,
                 **request.body,
             ) as response,
@@ -211,7 +211,7 @@ class RestApiTool(BaseTool):
         if self._settings.client_factory is not None:
             return self._settings.client_factory()
         timeout = httpx2.Timeout(READ_S, connect=CONNECT_S, pool=CONNECT_S)
-        # Proxies of the environment would decide where the request goes, after it was checked.
+        # Without proxies from the environment, which would send the request to an unchecked destination.
         return httpx2.AsyncClient(timeout=timeout, verify=_verified(self._settings.verify), trust_env=False)
 
     def _error(self, text: str) -> JsonObject:
@@ -223,7 +223,7 @@ class RestApiTool(BaseTool):
 
 
 async def _read(response: httpx2.Response) -> bytes | None:
-    """Return a response's body; None when it is too large."""
+    """Return a response's body, None when it is too large."""
     body = bytearray()
     async for chunk in response.aiter_bytes(65_536):
         body += chunk
@@ -234,7 +234,7 @@ async def _read(response: httpx2.Response) -> bytes | None:
 
 @functools.lru_cache(maxsize=16)
 def _verified(verify: bool | str | ssl.SSLContext) -> ssl.SSLContext | bool:
-    """Return how certificates are checked; made once, because reading all authorities takes tens of milliseconds."""
+    """Return the SSL context. Cached, because loading all certificate authorities takes tens of milliseconds."""
     if isinstance(verify, str):
         folder = Path(verify).is_dir()
         return ssl.create_default_context(cafile=None if folder else verify, capath=verify if folder else None)
@@ -244,7 +244,7 @@ def _verified(verify: bool | str | ssl.SSLContext) -> ssl.SSLContext | bool:
 
 
 class _Quiet(logging.Filter):
-    """Drops the line that httpx writes for each request: it has the whole URL, and a key may be in it."""
+    """Drops httpx's log line for each request, since the URL may contain a key."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not _CALLING.get()
@@ -257,68 +257,67 @@ logging.getLogger("httpx2").addFilter(_Quiet())
 def request_for(
     operation: Operation, args: JsonObject, *, authorization: Authorization, headers: Mapping[str, str]
 ) -> Request:
-    """Return the request for a call; unknown arguments are left out.
+    """Return the request for a call, without unknown arguments.
 
-    Headers of the author win over arguments, and those of the credential over both.
+    The author's headers override arguments, and those of the credential override both.
 
     Raises:
         ArgumentRefused: An argument is missing or cannot be sent.
     """
-    given = _given(operation, args)
-    body, content_type = _body(operation, given)
-    sent = {**_headers(operation, given)}
+    known = _select_arguments(operation, args)
+    body, content_type = _body(operation, known)
+    merged = {**_headers(operation, known)}
     if content_type is not None:
-        _set(sent, "Content-Type", content_type)
+        _set_header(merged, "Content-Type", content_type)
     for name, value in (*headers.items(), *authorization.headers.items()):
-        _set(sent, name, value)
-    cookies = [pair for parameter, value in _at("cookie", operation, given) for pair in _pairs(parameter, value)]
-    crumbs = [f"{name}={quote(value, safe=_COOKIE_CHARS)}" for name, value in cookies]
-    crumbs += [f"{name}={value}" for name, value in authorization.cookies.items()]
-    if crumbs:
-        _set(sent, "Cookie", "; ".join(crumbs))
-    url, written = _url(operation, given)
-    query = [pair for parameter, value in _at("query", operation, given) for pair in _pairs(parameter, value)]
-    secret = set(authorization.query)
-    query = [pair for pair in (*written, *query) if pair[0] not in secret]
+        _set_header(merged, name, value)
+    pairs = [pair for parameter, value in _at("cookie", operation, known) for pair in _pairs(parameter, value)]
+    cookies = [f"{name}={quote(value, safe=_COOKIE_CHARS)}" for name, value in pairs]
+    cookies += [f"{name}={value}" for name, value in authorization.cookies.items()]
+    if cookies:
+        _set_header(merged, "Cookie", "; ".join(cookies))
+    url, path_query = _url(operation, known)
+    query = [pair for parameter, value in _at("query", operation, known) for pair in _pairs(parameter, value)]
+    query = [pair for pair in (*path_query, *query) if pair[0] not in authorization.query]
     return Request(
         method=operation.method,
         url=url,
         query=(*query, *authorization.query.items()),
-        headers=sent,
+        headers=merged,
         body=body,
     )
 
 
-def _given(operation: Operation, args: JsonObject) -> JsonObject:
-    """Return the arguments that the operation knows, with the defaults of those that it requires."""
-    given = {}
+def _select_arguments(operation: Operation, args: JsonObject) -> JsonObject:
+    """Return the arguments of the operation's parameters, and the defaults of missing required ones."""
+    known = {}
     for parameter in operation.parameters:
         default = parameter.schema.get("default") if isinstance(parameter.schema, dict) else None
         if parameter.argument in args:
-            given[parameter.argument] = args[parameter.argument]
+            known[parameter.argument] = args[parameter.argument]
         elif parameter.required and default is not None:
-            given[parameter.argument] = default
-    return given
+            known[parameter.argument] = default
+    return known
 
 
-def _at(location: str, operation: Operation, given: JsonObject) -> Iterator[tuple[Parameter, Any]]:
+def _at(location: str, operation: Operation, args: JsonObject) -> Iterator[tuple[Parameter, Any]]:
     for parameter in operation.parameters:
-        if parameter.location == location and given.get(parameter.argument) is not None:
-            yield parameter, given[parameter.argument]
+        if parameter.location == location and args.get(parameter.argument) is not None:
+            yield parameter, args[parameter.argument]
 
 
-def _url(operation: Operation, given: JsonObject) -> tuple[str, list[tuple[str, str]]]:
-    """Return the URL without query, and what the path itself says of the query."""
-    values = {parameter.name: _segment(parameter, value) for parameter, value in _at("path", operation, given)}
+def _url(operation: Operation, args: JsonObject) -> tuple[str, list[tuple[str, str]]]:
+    """Return the URL without query, and the query that the path contains."""
+    values = {parameter.name: _segment(parameter, value) for parameter, value in _at("path", operation, args)}
     path, _, query = operation.path.partition("?")
 
-    def filled(found: re.Match[str]) -> str:
-        if found[1] not in values:
-            argument = next((p.argument for p in operation.parameters if p.name == found[1]), found[1])
+    def fill(match: re.Match[str]) -> str:
+        if match[1] not in values:
+            argument = next((p.argument for p in operation.parameters if p.name == match[1]), match[1])
             raise ArgumentRefused(f"Missing required path parameter '{argument}'.")
-        return values[found[1]]
+        return values[match[1]]
 
-    url = operation.server.rstrip("/") + re.sub(r"\{([^{}]*)\}", filled, path)
+    url = operation.server.rstrip("/") + re.sub(r"\{([^{}]*)\}", fill, path)
     before, after = urlsplit(operation.server), urlsplit(url)
     if (before.scheme, before.netloc) != (after.scheme, after.netloc):
         raise ArgumentRefused("The path does not begin with '/', so the request would go to another host.")
@@ -326,22 +325,22 @@ def _url(operation: Operation, given: JsonObject) -> tuple[str, list[tuple[str, 
 
 
 def _segment(parameter: Parameter, value: Any) -> str:
-    """Return a path parameter that stays within its segment."""
+    """Return a path parameter, quoted so that it stays within its path segment."""
     text = _text(parameter, value)
     parts = text.replace("\\", "/").split("/")
     if any(part in (".", "..") for part in parts):
-        # ADK's wire literal. Quoting leaves dots as they are, and a server may take `%2F` for a slash.
+        # ADK's wire literal. Quoting does not change dots, and a server may decode `%2F` to a slash.
         raise ArgumentRefused(
             f"Path parameter {parameter.name!r} must not contain current-directory or parent-directory segments."
         )
     if not text:
-        raise ArgumentRefused(f"Path parameter {parameter.name!r} must not be empty: another path would be meant.")
+        raise ArgumentRefused(f"Path parameter {parameter.name!r} must not be empty: it would address another path.")
     return quote(text, safe="")
 
 
-def _headers(operation: Operation, given: JsonObject) -> dict[str, str]:
+def _headers(operation: Operation, args: JsonObject) -> dict[str, str]:
     headers = {}
-    for parameter, value in _at("header", operation, given):
+    for parameter, value in _at("header", operation, args):
         text = _text(parameter, value)
         if not text.isascii() or not text.isprintable():
             raise ArgumentRefused(f"Header parameter {parameter.name!r} must be printable ASCII, on one line.")
@@ -349,23 +348,23 @@ def _headers(operation: Operation, given: JsonObject) -> dict[str, str]:
     return headers
 
 
-def _set(headers: dict[str, str], name: str, value: str) -> None:
-    """Set a header, whatever the case in which another set it."""
+def _set_header(headers: dict[str, str], name: str, value: str) -> None:
+    """Set a header; its name is case-insensitive."""
     for other in [other for other in headers if other.lower() == name.lower()]:
         del headers[other]
     headers[name] = value
 
 
 def _pairs(parameter: Parameter, value: Any) -> list[tuple[str, str]]:
-    """Return what a query or cookie parameter becomes, by OpenAPI's styles `form` and `deepObject`."""
+    """Return the pairs for a query or cookie parameter, in OpenAPI's styles `form` and `deepObject`."""
     name = parameter.name
     if isinstance(value, dict) and not parameter.as_json:
         fields = {key: _text(parameter, item) for key, item in value.items() if item is not None}
         if parameter.style == "deepObject":
             return [(f"{name}[{key}]", item) for key, item in fields.items()]
-        # An object's own keys would be parameters of any name, so the model could set what the author did not offer.
-        offered = parameter.schema.get("properties", {}) if isinstance(parameter.schema, dict) else {}
-        if parameter.explode and set(fields) <= set(offered):
+        # Each key becomes a parameter. Undeclared keys would let the model set any parameter.
+        declared = parameter.schema.get("properties", {}) if isinstance(parameter.schema, dict) else {}
+        if parameter.explode and set(fields) <= set(declared):
             return list(fields.items())
         return [(name, ",".join(f"{key},{item}" for key, item in fields.items()))]
     if isinstance(value, list) and parameter.explode and not parameter.as_json:
@@ -374,7 +373,7 @@ def _pairs(parameter: Parameter, value: Any) -> list[tuple[str, str]]:
 
 
 def _text(parameter: Parameter, value: Any) -> str:
-    """Return a value as OpenAPI's style `simple` writes it. Source: ADK 2.13."""
+    """Return a value in OpenAPI's style `simple`. Source: ADK 2.13."""
     text = json.dumps(value, ensure_ascii=False) if parameter.as_json else _simple(value)
     try:
         text.encode()
@@ -393,17 +392,17 @@ def _simple(value: Any) -> str:
     return str(value)
 
 
-def _body(operation: Operation, given: JsonObject) -> tuple[JsonObject, str | None]:
-    """Return the body as httpx takes it, and its media type when httpx does not write that itself."""
+def _body(operation: Operation, args: JsonObject) -> tuple[JsonObject, str | None]:
+    """Return httpx's keyword argument for the body, and its media type unless httpx sets the header."""
     media_type = operation.media_type
     if media_type is None:
         return {}, None
     parameters = [parameter for parameter in operation.parameters if parameter.location == "body"]
     value: Any
     if operation.whole_body:
-        value = given.get(parameters[0].argument) if parameters else None
+        value = args.get(parameters[0].argument) if parameters else None
     else:
-        value = {p.name: given[p.argument] for p in parameters if p.argument in given}
+        value = {p.name: args[p.argument] for p in parameters if p.argument in args}
     if value is None:
         return {}, None
     kind = media_type.partition(";")[0].strip().lower()
@@ -414,7 +413,7 @@ def _body(operation: Operation, given: JsonObject) -> tuple[JsonObject, str | No
         return {"data": fields}, media_type
     if kind == "multipart/form-data" and isinstance(value, dict):
         parts = [(p, value[p.name]) for p in parameters if value.get(p.name) is not None]
-        # With a boundary that only httpx knows, so it writes the header.
+        # httpx sets the header, since it chooses the boundary.
         return {"files": [(p.name, _part(p, item)) for p, item in parts]}, None
     return {"content": value.encode() if isinstance(value, str) else _json(value)}, media_type
 
@@ -423,7 +422,7 @@ def _json(value: Any) -> bytes:
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except ValueError as error:
-        raise ArgumentRefused(f"The body cannot be written as JSON: {type(error).__name__}.") from None
+        raise ArgumentRefused(f"The body cannot be encoded as JSON: {type(error).__name__}.") from None
 
 
 def _form(value: Any) -> Any:
@@ -435,7 +434,7 @@ def _field(value: Any) -> str:
 
 
 def _part(parameter: Parameter, value: Any) -> tuple[str | None, bytes]:
-    """Return a part of a form: a file only where the specification has one."""
+    """Return a part of a form, as a file only if the specification declares a file."""
     schema = parameter.schema if isinstance(parameter.schema, dict) else {}
     is_file = schema.get("format") == "binary" or "contentMediaType" in schema
     return (parameter.name if is_file else None), _field(value).encode()

@@ -1,4 +1,4 @@
-"""From a specification to operations and their schemas. Source: adk-semantics 10; names and flattening are ADK's."""
+"""Read the operations and schemas of a specification. Source: adk-semantics 10; names and flattening are ADK's."""
 
 import json
 import keyword
@@ -15,7 +15,7 @@ from waystation.core import InvalidTool, JsonObject
 from waystation.tools import validation_mistakes
 
 MAX_PARTS = 5_000
-"""How large the schema of one operation may become by writing references out; then it keeps them."""
+"""Limit for the size of one operation's schema with inlined references. Above it, the schema keeps references."""
 
 _NOT_JSON_SCHEMA = frozenset({"discriminator", "xml", "externalDocs"})
 _OF_SCHEMAS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
@@ -24,33 +24,33 @@ MAX_NAME_CHARS = 60
 """ADK's limit for names."""
 MAX_YAML_VALUES = 500_000
 METHODS = ("get", "post", "put", "delete", "patch", "head", "options", "trace")
-# What the specification says is ignored, and what would send the request elsewhere.
+# Headers that the OpenAPI standard ignores, and headers that would redirect the request.
 _NO_PARAMETERS = frozenset({"accept", "content-type", "authorization", "host", "cookie", "content-length"})
 _UNNAMED = {"body": "body", "query": "query_param", "path": "path_param", "header": "header_param"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parameter:
-    """One value that an operation takes."""
+    """One parameter of an operation."""
 
     name: str
-    """As the service calls it."""
+    """Name in the service."""
     argument: str
-    """As the model calls it."""
+    """Name for the model."""
     location: Literal["path", "query", "header", "cookie", "body"]
     schema: Any
     required: bool = False
     explode: bool = True
     style: str = ""
     as_json: bool = False
-    """Whether the value is sent as a JSON text."""
+    """Whether the value is sent as JSON text."""
     description: str = ""
-    """What the specification says beside the schema."""
+    """Description outside of the schema."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Operation:
-    """One thing that a service can be asked to do."""
+    """One operation of a service."""
 
     name: str
     operation_id: str
@@ -58,42 +58,42 @@ class Operation:
     method: str
     path: str
     server: str
-    """The URL that the path is appended to; empty or relative when the specification does not say more."""
+    """The base URL of the path; empty or relative if the specification has no absolute one."""
     parameters: tuple[Parameter, ...] = ()
     defs: JsonObject = field(default_factory=dict)
     media_type: str | None = None
-    """How the body is sent; None without a body."""
+    """Media type of the body; None without a body."""
     whole_body: bool = False
-    """Whether one argument is the body, instead of each being a field of it."""
+    """Whether one argument is the whole body, instead of one argument per field."""
     security: JsonObject | None = None
     """The security scheme that the operation requires."""
 
     @property
     def schema(self) -> JsonObject:
-        """What a model is told to give, as one JSON schema."""
+        """The JSON schema of the arguments."""
         properties = {parameter.argument: parameter.schema for parameter in self.parameters}
-        written: JsonObject = {
+        schema: JsonObject = {
             "properties": properties,
             "required": [parameter.argument for parameter in self.parameters if parameter.required],
             "title": f"{self.operation_id}_Arguments",
             "type": "object",
         }
-        return {**written, "$defs": self.defs} if self.defs else written
+        return {**schema, "$defs": self.defs} if self.defs else schema
 
 
 def load(spec: str, kind: str) -> JsonObject:
-    """Return a specification that was given as text.
+    """Parse a specification.
 
     Raises:
-        ValueError: The kind is neither `json` nor `yaml`.
-        InvalidTool: The text is not of that kind, or no object.
+        ValueError: `kind` is neither `json` nor `yaml`.
+        InvalidTool: The text is invalid, or not an object.
     """
     if kind not in ("json", "yaml"):
         raise ValueError(f"Unsupported spec type: {kind}")
     try:
         loaded: Any = json.loads(spec) if kind == "json" else _yaml(spec)
     except ValueError as error:
-        other = "; give `spec_str_type='yaml'` if it is YAML" if kind == "json" else ""
+        other = "; pass `spec_str_type='yaml'` if it is YAML" if kind == "json" else ""
         raise InvalidTool("OpenAPIToolset", f"the specification is not {kind.upper()}: {error}{other}.") from None
     if not isinstance(loaded, dict):
         raise InvalidTool("OpenAPIToolset", "the specification must be an object.")
@@ -104,31 +104,31 @@ def _yaml(text: str) -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        """Leaves dates as they are written: JSON has none."""
+        """Keeps dates as text: JSON has no dates."""
 
     Loader.yaml_implicit_resolvers = {
         first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
     try:
-        return _with_texts_as_keys(yaml.load(text, Loader))
+        return _convert_keys_to_text(yaml.load(text, Loader))
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
 
 
-def _with_texts_as_keys(value: Any) -> Any:
-    """Return YAML as JSON has it, where the key `200` of a response is a text.
+def _convert_keys_to_text(value: Any) -> Any:
+    """Convert all keys to text, for instance the status 200 of a response.
 
     Raises:
-        ValueError: It has too many values; aliases make a short text stand for any number of them.
+        ValueError: It has too many values. With aliases, a short text can contain any number of them.
     """
-    left = MAX_YAML_VALUES
+    remaining = MAX_YAML_VALUES
 
     def convert(value: Any) -> Any:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise ValueError(f"it has more than {MAX_YAML_VALUES:,} values, those of aliases included")
+        nonlocal remaining
+        remaining -= 1
+        if remaining < 0:
+            raise ValueError(f"it has more than {MAX_YAML_VALUES:,} values, including those of aliases")
         if isinstance(value, dict):
             return {str(key): convert(item) for key, item in value.items()}
         return [convert(item) for item in value] if isinstance(value, list) else value
@@ -137,12 +137,12 @@ def _with_texts_as_keys(value: Any) -> Any:
 
 
 def operations_of(document: JsonObject, *, server: str | None = None, preserve_names: bool = False) -> list[Operation]:
-    """Return every operation, in the document's order, each with a name of its own.
+    """Return all operations, in the document's order, with unique names.
 
-    `server` is used instead of those in the document.
+    `server` replaces the servers in the document.
 
     Raises:
-        InvalidTool: The document is not one of OpenAPI 3.0 or 3.1; the message says where.
+        InvalidTool: The document is not valid OpenAPI 3.0 or 3.1; the message names the place.
     """
     document = with_known_types(document)
     check(document)
@@ -167,23 +167,23 @@ def check(document: JsonObject) -> None:
     """Check that a document is a specification of OpenAPI 3.
 
     Raises:
-        InvalidTool: It is not; the message says where.
+        InvalidTool: It is invalid; the message names the place.
     """
     version = str(document.get("openapi") or document.get("swagger") or "")
     if not version.startswith(("3.0", "3.1")):
         raise InvalidTool(
             "OpenAPIToolset",
-            f"the specification is of version {version or 'unknown'!r}; give one of OpenAPI 3.0 or 3.1.",
+            f"the specification has version {version or 'unknown'!r}; use OpenAPI 3.0 or 3.1.",
         )
     old = version.startswith("3.0")
-    # Left out by many, and nothing is read from them.
+    # Many documents omit these fields, which are not used here.
     filled = {"info": {"title": "", "version": ""}, "paths": {}, **document, "openapi": "3.0.3" if old else "3.1.0"}
     filled["paths"] = {path: _with_responses(item) for path, item in (filled["paths"] or {}).items()}
     try:
         (v3_0 if old else v3_1).OpenAPI.model_validate(filled)
     except ValidationError as error:
         path, reason = validation_mistakes(error)[0]
-        raise InvalidTool("OpenAPIToolset", f"the specification is wrong at `{path}`: {reason}.") from None
+        raise InvalidTool("OpenAPIToolset", f"the specification is invalid at `{path}`: {reason}.") from None
 
 
 def _with_responses(item: Any) -> Any:
@@ -224,7 +224,7 @@ class _Reader:
             path=self._path,
             server=self._base(),
             parameters=tuple(
-                replace(parameter, argument=argument, schema=_described(schemas[argument], parameter.description))
+                replace(parameter, argument=argument, schema=_add_description(schemas[argument], parameter.description))
                 for argument, parameter in zip(arguments, parameters, strict=True)
             ),
             defs=defs,
@@ -234,7 +234,7 @@ class _Reader:
         )
 
     def _parameters(self) -> Iterator[Parameter]:
-        """Yield the parameters outside the body; the operation's own replace those of its path."""
+        """Yield the parameters outside of the body. The operation's parameters override those of its path."""
         raw: dict[tuple[str, Any], JsonObject] = {}
         for item in [*(self._raw.get("parameters") or []), *(self._item.get("parameters") or [])]:
             parameter = resolved(self._document, item)
@@ -258,7 +258,7 @@ class _Reader:
             )
 
     def _body(self) -> tuple[str | None, list[Parameter], bool]:
-        """Return the first media type of the body, as in ADK; its parameters; and whether the only one is all of it."""
+        """Return the first media type, as in ADK, the body's parameters, and whether one of them is the whole body."""
         body = resolved(self._document, self._raw.get("requestBody")) or {}
         content: JsonObject = body.get("content") or {}
         if not content:
@@ -289,7 +289,7 @@ class _Reader:
         return media_type, [whole], True
 
     def _argument(self, name: str, location: str) -> str:
-        """Return what a model calls a parameter. Source: ADK 2.13."""
+        """Return a parameter's name for the model. Source: ADK 2.13."""
         argument = name if self._preserve_names else snake_case(name)
         return f"param_{argument}" if keyword.iskeyword(argument) else argument or _UNNAMED.get(location, "value")
 
@@ -302,7 +302,7 @@ class _Reader:
         return server_url(servers[0]) if servers else ""
 
     def _security(self) -> JsonObject | None:
-        """Return the first scheme that is required; an empty requirement makes authentication optional."""
+        """Return the first required security scheme; None if an empty requirement makes authentication optional."""
         required = self._raw.get("security", self._document.get("security")) or []
         if not all(required):
             return None
@@ -324,23 +324,23 @@ def servers_of(document: JsonObject) -> Iterator[str]:
 
 
 def server_url(server: JsonObject) -> str:
-    """Return a server's URL with the defaults of its variables."""
+    """Return a server's URL with the default values of its variables."""
     variables = server.get("variables") or {}
     return re.sub(
         r"\{([^{}]*)\}",
-        lambda found: str((variables.get(found[1]) or {}).get("default", found[0])),
+        lambda match: str((variables.get(match[1]) or {}).get("default", match[0])),
         server.get("url", ""),
     )
 
 
 def is_absolute(url: str) -> bool:
-    """Whether requests can be sent to a URL."""
+    """Whether a URL is absolute, with http or https."""
     parts = urlsplit(url)
     return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
 def snake_case(text: str) -> str:
-    """Return a name as ADK writes it: `petID v2` becomes `pet_id_v2`."""
+    """Return a name in snake case, by ADK's rules: `petID v2` becomes `pet_id_v2`."""
     text = re.sub(r"[^a-zA-Z0-9]+", "_", text)
     text = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text)
     text = re.sub(r"(?<=[A-Z])(?=[A-Z][a-z])", "_", text)
@@ -348,50 +348,50 @@ def snake_case(text: str) -> str:
 
 
 def _numbered(names: list[str]) -> list[str]:
-    """Return names of which none is there twice: `id`, `id_0`, `id_1`. Source: ADK 2.13."""
-    found: list[str] = []
+    """Make names unique by numbering duplicates: `id`, `id_0`, `id_1`. Source: ADK 2.13."""
+    uniques: list[str] = []
     for name in names:
         number, unique = 0, name
-        while unique in found or (number and unique in names):
+        while unique in uniques or (number and unique in names):
             unique, number = f"{name}_{number}", number + 1
-        found.append(unique)
-    return found
+        uniques.append(unique)
+    return uniques
 
 
 def _unique(name: str, taken: set[str]) -> str:
-    number, found = 1, name
-    while found in taken:
+    number, unique = 1, name
+    while unique in taken:
         number += 1
-        found = f"{name[: MAX_NAME_CHARS - len(f'_{number}')]}_{number}"
-    return found
+        unique = f"{name[: MAX_NAME_CHARS - len(f'_{number}')]}_{number}"
+    return unique
 
 
-def _described(schema: Any, description: str) -> Any:
+def _add_description(schema: Any, description: str) -> Any:
     if isinstance(schema, dict) and description and not schema.get("description"):
         return {**schema, "description": description}
     return schema
 
 
-# Schemas of a specification, as JSON schemas that stand by themselves.
+# Schemas of a specification, as self-contained JSON schemas.
 
 
 class UnknownReference(ValueError):
-    """A `$ref` names nothing in the document."""
+    """A `$ref` points to nothing in the document."""
 
     def __init__(self, ref: str) -> None:
         self.ref = ref
-        super().__init__(f"`$ref` {ref!r} names nothing in the document; only references within it are followed.")
+        super().__init__(f"`$ref` {ref!r} does not exist in the document; use references within the document.")
 
 
-class _TooLarge(Exception):
+class _SchemaTooLarge(Exception):
     pass
 
 
 def resolved(document: JsonObject, value: Any) -> Any:
-    """Return what a value refers to, or the value itself.
+    """Return the target of a reference; other values unchanged.
 
     Raises:
-        UnknownReference: It refers to nothing in the document, or to itself.
+        UnknownReference: The target is not in the document, or is the reference itself.
     """
     seen: set[str] = set()
     while isinstance(value, dict) and isinstance(value.get("$ref"), str):
@@ -406,79 +406,79 @@ def resolved(document: JsonObject, value: Any) -> Any:
 def _target(document: JsonObject, ref: str) -> Any:
     if not ref.startswith("#/"):
         raise UnknownReference(ref)
-    found: Any = document
+    target: Any = document
     for part in unquote(ref[2:]).split("/"):
         key = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, list) and key.isdecimal() and int(key) < len(found):
-            found = found[int(key)]
-        elif isinstance(found, dict) and key in found:
-            found = found[key]
+        if isinstance(target, list) and key.isdecimal() and int(key) < len(target):
+            target = target[int(key)]
+        elif isinstance(target, dict) and key in target:
+            target = target[key]
         else:
             raise UnknownReference(ref)
-    return found
+    return target
 
 
 def standing_alone(document: JsonObject, schemas: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return schemas by the same keys, and the `$defs` that they refer to.
+    """Return the schemas under the same keys, and the `$defs` that they need.
 
-    References are written out, as in ADK. A schema that refers to itself goes into `$defs`, and so does all that is
-    referred to when writing it out would make the schemas large: ten references can stand for a million.
+    References are inlined, as in ADK. A recursive schema goes to `$defs`. If inlining makes the schemas too large, all
+    referenced schemas go to `$defs`: ten nested references can expand to a million schemas.
 
     Raises:
-        UnknownReference: A reference names nothing in the document.
+        UnknownReference: A reference points to nothing in the document.
     """
     try:
-        return _Walk(document, inline=True).all(schemas)
-    except _TooLarge:
-        return _Walk(document, inline=False).all(schemas)
+        return _SchemaConverter(document, inline=True).convert_all(schemas)
+    except _SchemaTooLarge:
+        return _SchemaConverter(document, inline=False).convert_all(schemas)
 
 
-class _Walk:
+class _SchemaConverter:
     def __init__(self, document: JsonObject, *, inline: bool) -> None:
         self._document, self._inline = document, inline
         self._names: dict[str, str] = {}
         self._defs: dict[str, Any] = {}
         self._parts = 0
-        # In OpenAPI 3.0 a schema is not quite a JSON schema.
-        self._old = str(document.get("openapi", "")).startswith("3.0")
+        # Schemas of OpenAPI 3.0 differ from JSON schemas.
+        self._is_openapi_30 = str(document.get("openapi", "")).startswith("3.0")
 
-    def all(self, schemas: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        found = {key: self.of(schema, ()) for key, schema in schemas.items()}
-        while len(self._defs) < len(self._names):  # writing one out may name further ones
+    def convert_all(self, schemas: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        converted = {key: self.convert(schema, ()) for key, schema in schemas.items()}
+        while len(self._defs) < len(self._names):  # converting one may add others
             ref, name = list(self._names.items())[len(self._defs)]
-            self._defs[name] = self.of(_target(self._document, ref), (ref,))
-        return found, self._defs
+            self._defs[name] = self.convert(_target(self._document, ref), (ref,))
+        return converted, self._defs
 
-    def of(self, schema: Any, above: tuple[str, ...]) -> Any:
+    def convert(self, schema: Any, above: tuple[str, ...]) -> Any:
         """Return one schema; `above` are the references that led to it."""
         self._parts += 1
         if self._inline and self._parts > MAX_PARTS:
-            raise _TooLarge
+            raise _SchemaTooLarge
         if not isinstance(schema, dict):
-            return schema  # True and False are schemas, too
+            return schema  # True and False are schemas
         ref = schema.get("$ref")
         if isinstance(ref, str):
-            return self._referred(ref, schema, above)
+            return self._convert_reference(ref, schema, above)
         written: JsonObject = {}
         for key, value in schema.items():
             if key in _NOT_JSON_SCHEMA:
                 continue
             if key in _OF_SCHEMAS and isinstance(value, dict):
-                written[key] = {name: self.of(item, above) for name, item in value.items()}
+                written[key] = {name: self.convert(item, above) for name, item in value.items()}
             elif isinstance(value, dict) and key not in ("default", "example", "const"):
-                written[key] = self.of(value, above)
+                written[key] = self.convert(value, above)
             elif isinstance(value, list) and key in ("allOf", "anyOf", "oneOf", "prefixItems"):
-                written[key] = [self.of(item, above) for item in value]
+                written[key] = [self.convert(item, above) for item in value]
             else:
                 written[key] = value
-        return _modern(written) if self._old else written
+        return _convert_openapi_30(written) if self._is_openapi_30 else written
 
-    def _referred(self, ref: str, schema: JsonObject, above: tuple[str, ...]) -> Any:
+    def _convert_reference(self, ref: str, schema: JsonObject, above: tuple[str, ...]) -> Any:
         target = _target(self._document, ref)
         beside = {key: value for key, value in schema.items() if key in ("description", "default", "title")}
         if self._inline and ref not in above:
-            found = self.of(target, (*above, ref))
-            return {**found, **beside} if isinstance(found, dict) else found
+            inlined = self.convert(target, (*above, ref))
+            return {**inlined, **beside} if isinstance(inlined, dict) else inlined
         if ref not in self._names:
             name = ref.rsplit("/", 1)[1]
             taken = set(self._names.values())
@@ -487,7 +487,7 @@ class _Walk:
 
 
 def with_known_types(value: Any, *, in_schema: bool = False) -> Any:
-    """Return a document whose schemas have no types but those of JSON schema: some generators write `Any`, or shout.
+    """Return the document with only JSON schema's types in its schemas: some generators write `Any` or `STRING`.
 
     Source: ADK 2.13.
     """
@@ -499,7 +499,7 @@ def with_known_types(value: Any, *, in_schema: bool = False) -> Any:
         key: with_known_types(item, in_schema=in_schema or key in ("schema", "schemas")) for key, item in value.items()
     }
     kind = written.get("type")
-    # A property may be called `type`; then it is a schema, and no text.
+    # A property named `type` has a schema here, not a text.
     if in_schema and isinstance(kind, str):
         if kind.lower() in _TYPES:
             written["type"] = kind.lower()
@@ -508,8 +508,8 @@ def with_known_types(value: Any, *, in_schema: bool = False) -> Any:
     return written
 
 
-def _modern(schema: JsonObject) -> JsonObject:
-    """Return a schema of OpenAPI 3.0 as JSON schema has it."""
+def _convert_openapi_30(schema: JsonObject) -> JsonObject:
+    """Convert a schema of OpenAPI 3.0 to JSON schema, in place."""
     if schema.pop("nullable", False) is True:
         kind = schema.get("type")
         if isinstance(kind, str):
