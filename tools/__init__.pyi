@@ -7,14 +7,14 @@ from waystation.tools.authorization import NO_AUTHORIZATION as NO_AUTHORIZATION
 from waystation.tools.authorization import Authorization as Authorization
 from waystation.tools.authorization import ToolCredential as ToolCredential
 from waystation.tools.authorization import authentication_problems as authentication_problems
-from waystation.tools.authorization import authorized as authorized
-from waystation.tools.authorization import provided_headers as provided_headers
+from waystation.tools.authorization import authorize as authorize
+from waystation.tools.authorization import call_header_provider as call_header_provider
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.base_tool import OnError as OnError
+from waystation.tools.base_tool import cacheable as cacheable
 from waystation.tools.base_tool import declaration as declaration
+from waystation.tools.base_tool import declaration_key as declaration_key
 from waystation.tools.base_tool import declare as declare
-from waystation.tools.base_tool import declared_by as declared_by
-from waystation.tools.base_tool import settled as settled
 from waystation.tools.base_toolset import BaseToolset, ToolPredicate
 from waystation.tools.built_in_code_execution_tool import BuiltInCodeExecutionTool, built_in_code_execution
 from waystation.tools.crewai_tool import CrewaiTool
@@ -32,7 +32,7 @@ from waystation.tools.functions import validation_mistakes as validation_mistake
 from waystation.tools.get_user_choice_tool import get_user_choice_tool as get_user_choice
 from waystation.tools.google_maps_grounding_tool import GoogleMapsGroundingTool, google_maps_grounding
 from waystation.tools.google_search_tool import GoogleSearchTool, google_search
-from waystation.tools.json_schema import flattened as flattened
+from waystation.tools.json_schema import flatten_for_vertex as flatten_for_vertex
 from waystation.tools.json_schema import on_vertex as on_vertex
 from waystation.tools.langchain_tool import LangchainTool
 from waystation.tools.load_artifacts_tool import load_artifacts_tool as load_artifacts

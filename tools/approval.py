@@ -19,8 +19,8 @@ from waystation.tools import (
     ToolContext,
     TransferToAgentTool,
     call_predicate,
+    declaration_key,
     declare,
-    declared_by,
     exit_loop,
     place_of,
 )
@@ -123,7 +123,7 @@ def parameters_digest(tool: BaseTool) -> str:
 
     It is cached only for tools whose declaration depends on known values.
     """
-    made_of = declared_by(tool)
+    made_of = declaration_key(tool)
     return _digest(tool) if made_of is None else memoize(tool, "_parameters", made_of, lambda: _digest(tool))
 
 

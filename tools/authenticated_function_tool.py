@@ -41,7 +41,7 @@ class AuthenticatedFunctionTool(FunctionTool):
     def signature(self) -> Signature:
         """The parameters of the function, without the credential."""
         signature = Signature(self.func, self.name)
-        signature.leave_out(_PARAMETER)
+        signature.hide(_PARAMETER)
         return signature
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
@@ -49,13 +49,13 @@ class AuthenticatedFunctionTool(FunctionTool):
 
         A call with invalid arguments does not ask the user.
         """
-        prepared = self._prepared(args)
+        prepared = self._prepare(args)
         if isinstance(prepared, ArgumentsRefused):
             return prepared
 
         async def run(credential: AuthCredential | None) -> Any:
             if _PARAMETER in self.signature.python.parameters:
                 prepared[_PARAMETER] = credential
-            return await invoke(self.func, self.signature.bound(prepared, tool_context))
+            return await invoke(self.func, self.signature.bind(prepared, tool_context))
 
         return await self._credential.use(tool_context, run)

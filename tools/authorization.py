@@ -73,7 +73,7 @@ class Authorization:
 NO_AUTHORIZATION = Authorization()
 
 
-async def authorized(
+async def authorize(
     tool: str, scheme: Any, credential: Any, credential_key: str | None, context: ReadonlyContext | None, *, ask: bool
 ) -> Authorization | None:
     """Return the credentials for a request in this context; empty without a scheme.
@@ -87,14 +87,14 @@ async def authorized(
     """
     if scheme is None:
         return NO_AUTHORIZATION
-    manager, config = _managed(tool, scheme, credential, credential_key)
+    manager, config = _create_manager(tool, scheme, credential, credential_key)
     if not isinstance(context, ToolContext):
-        return _authorization_of(config.auth_scheme, config.raw_auth_credential)
+        return _create_authorization(config.auth_scheme, config.raw_auth_credential)
     obtained = await _obtain(manager, context, ask=ask)
-    return None if obtained is None and ask else _authorization_of(config.auth_scheme, obtained)
+    return None if obtained is None and ask else _create_authorization(config.auth_scheme, obtained)
 
 
-async def provided_headers(provider: Callable[[ReadonlyContext], Any], context: ReadonlyContext) -> dict[str, str]:
+async def call_header_provider(provider: Callable[[ReadonlyContext], Any], context: ReadonlyContext) -> dict[str, str]:
     """Return the headers from an author's `header_provider`, a sync or async function."""
     headers: dict[str, str] | None = await invoke(provider, inspect.signature(provider).bind(context))
     return headers or {}
@@ -104,12 +104,12 @@ def authentication_problems(scheme: Any, credential: Any, credential_key: str | 
     """Yield the reasons why a configuration can never provide a credential."""
     if scheme is not None:
         try:
-            _managed("", scheme, credential, credential_key)
+            _create_manager("", scheme, credential, credential_key)
         except InvalidTool as error:
             yield error.problem
 
 
-def _managed(
+def _create_manager(
     tool: str, scheme: Any, credential: Any, credential_key: str | None
 ) -> tuple[auth.CredentialManager, auth.AuthConfig]:
     settings = {"auth_scheme": scheme, "raw_auth_credential": credential, "credential_key": credential_key}
@@ -123,7 +123,7 @@ def _managed(
         raise InvalidTool(tool, f"its authentication cannot be used: {error}.") from None
 
 
-def _authorization_of(scheme: auth.AuthScheme, credential: auth.AuthCredential | None) -> Authorization:
+def _create_authorization(scheme: auth.AuthScheme, credential: auth.AuthCredential | None) -> Authorization:
     """Return the headers, query parameters or cookies for this credential; empty for an unusable one.
 
     An OAuth 2 or OpenID Connect credential is usable once it has an access token.
@@ -134,15 +134,15 @@ def _authorization_of(scheme: auth.AuthScheme, credential: auth.AuthCredential |
     if credential is None:
         return NO_AUTHORIZATION
     if credential.api_key:
-        return _of_key(scheme, _exposed(credential.api_key))
+        return _authorize_key(scheme, _reveal(credential.api_key))
     if credential.http is not None:
-        return _of_http(credential.http)
+        return _authorize_http(credential.http)
     if credential.oauth2 is not None and credential.oauth2.access_token:
-        return Authorization(headers={"Authorization": f"Bearer {_exposed(credential.oauth2.access_token)}"})
+        return Authorization(headers={"Authorization": f"Bearer {_reveal(credential.oauth2.access_token)}"})
     return NO_AUTHORIZATION
 
 
-def _of_key(scheme: auth.AuthScheme, key: str) -> Authorization:
+def _authorize_key(scheme: auth.AuthScheme, key: str) -> Authorization:
     name = getattr(scheme, "name", None)
     if not name:
         raise InvalidTool(
@@ -162,18 +162,18 @@ def _of_key(scheme: auth.AuthScheme, key: str) -> Authorization:
             )
 
 
-def _of_http(http: auth.HttpAuth) -> Authorization:
-    headers = {name: _exposed(value) for name, value in (http.additional_headers or {}).items()}
+def _authorize_http(http: auth.HttpAuth) -> Authorization:
+    headers = {name: _reveal(value) for name, value in (http.additional_headers or {}).items()}
     scheme, credentials = http.scheme.lower(), http.credentials
     if scheme == "basic" and credentials.username:
-        pair = f"{credentials.username}:{_exposed(credentials.password or '')}"
+        pair = f"{credentials.username}:{_reveal(credentials.password or '')}"
         headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
     elif credentials.token:
         headers["Authorization"] = (
-            f"{'Bearer' if scheme in ('', 'bearer') else http.scheme} {_exposed(credentials.token)}"
+            f"{'Bearer' if scheme in ('', 'bearer') else http.scheme} {_reveal(credentials.token)}"
         )
     return Authorization(headers=headers)
 
 
-def _exposed(secret: str) -> str:
+def _reveal(secret: str) -> str:
     return str.__str__(secret)  # f-strings mask a Secret

@@ -45,13 +45,13 @@ _SETTLES: Mapping[bool, tuple[Decision, ...]] = {
 
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
-_SETTLED: set[Callable[..., Any]] = set()
+_CACHEABLE: set[Callable[..., Any]] = set()
 """A set, not an attribute of the function: `functools.wraps` would copy an attribute to an author's wrapper."""
 
 
-def settled(declares: _Method) -> _Method:
+def cacheable(declares: _Method) -> _Method:
     """Mark a `_get_declaration` whose result depends only on the tool's name and description, so it can be cached."""
-    _SETTLED.add(declares)
+    _CACHEABLE.add(declares)
     return declares
 
 
@@ -265,10 +265,10 @@ def declaration(
     return declared
 
 
-def declared_by(tool: BaseTool) -> tuple[str, str, bool] | None:
+def declaration_key(tool: BaseTool) -> tuple[str, str, bool] | None:
     """Return the values that a declaration depends on; None when they are unknown."""
     function = getattr(tool._get_declaration, "__func__", None)
-    return (tool.name, tool.description, on_vertex()) if function in _SETTLED else None
+    return (tool.name, tool.description, on_vertex()) if function in _CACHEABLE else None
 
 
 def declare(tool: BaseTool) -> JsonObject | None:
@@ -279,14 +279,14 @@ def declare(tool: BaseTool) -> JsonObject | None:
     Raises:
         InvalidTool: The tool has no usable declaration.
     """
-    if (made_of := declared_by(tool)) is None:
-        return _declared(tool)
+    if (made_of := declaration_key(tool)) is None:
+        return _create_declaration(tool)
     # Cached as bytes: callers may change a declaration, and decoding is the fastest way to copy it.
-    declared: JsonObject | None = decode(memoize(tool, "_declared", made_of, lambda: encode(_declared(tool))))
+    declared: JsonObject | None = decode(memoize(tool, "_declared", made_of, lambda: encode(_create_declaration(tool))))
     return declared
 
 
-def _declared(tool: BaseTool) -> JsonObject | None:
+def _create_declaration(tool: BaseTool) -> JsonObject | None:
     try:
         declared = tool._get_declaration()
     except AuthoringError:

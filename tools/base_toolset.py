@@ -78,7 +78,7 @@ class BaseToolset(abc.ABC):
                 )
         tools = [tool if isinstance(tool, BaseTool) else FunctionTool(tool) for tool in listed]
         if self.tool_name_prefix:
-            tools = [_renamed(tool, f"{self.tool_name_prefix}_{tool.name}") for tool in tools]
+            tools = [_rename(tool, f"{self.tool_name_prefix}_{tool.name}") for tool in tools]
         if self._use_invocation_cache and invocation:
             cached[invocation] = tools
             while len(cached) > _CACHED_INVOCATIONS:
@@ -119,7 +119,7 @@ class BaseToolset(abc.ABC):
         return f"{type(self).__name__}()"
 
 
-def _renamed(tool: BaseTool, name: str) -> BaseTool:
+def _rename(tool: BaseTool, name: str) -> BaseTool:
     """Return a copy of a tool that models call `name`."""
     declare: Callable[[], Any] = tool._get_declaration
 

@@ -13,11 +13,11 @@ from waystation.tools import (
     FunctionTool,
     ToolContext,
     argument_mistakes,
+    cacheable,
     declaration,
-    flattened,
+    flatten_for_vertex,
     invoke,
     on_vertex,
-    settled,
 )
 
 
@@ -47,10 +47,10 @@ class FrameworkTool(FunctionTool):
         self._schema = {key: value for key, value in schema.items() if key not in ("title", "description")}
         self._arguments = arguments
 
-    @settled
+    @cacheable
     def _get_declaration(self) -> JsonObject | None:
         schema = self._schema if self._schema.get("properties") else None
-        return declaration(self.name, self.description, flattened(schema) if on_vertex() else schema)
+        return declaration(self.name, self.description, flatten_for_vertex(schema) if on_vertex() else schema)
 
     def refused(self, args: JsonObject) -> ArgumentsRefused | None:
         """Return the response to invalid arguments, None for valid ones."""

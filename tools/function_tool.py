@@ -14,13 +14,13 @@ from waystation.tools import (
     Signature,
     ToolContext,
     argument_mistakes,
+    cacheable,
     declaration,
     doc_of,
-    flattened,
+    flatten_for_vertex,
     invoke,
     name_of,
     on_vertex,
-    settled,
 )
 
 
@@ -106,12 +106,14 @@ class FunctionTool(BaseTool):
         """The parameters of the function."""
         return Signature(self.func, self.name)
 
-    @settled
+    @cacheable
     def _get_declaration(self) -> JsonObject | None:
         schema = self.signature.schema
         if not on_vertex():
             return declaration(self.name, self.description, schema)
-        return declaration(self.name, self.description, flattened(schema), flattened(self.signature.response_schema))
+        return declaration(
+            self.name, self.description, flatten_for_vertex(schema), flatten_for_vertex(self.signature.response_schema)
+        )
 
     def confirmation_hint(self) -> str:
         """Return the tool's own hint, or ADK's default."""
@@ -119,8 +121,10 @@ class FunctionTool(BaseTool):
 
     def seen(self, args: JsonObject, tool_context: ToolContext) -> Mapping[str, Any] | None:
         """Return the values that the function receives: converted arguments, its own defaults, the context."""
-        prepared = self._prepared(args)
-        return None if isinstance(prepared, ArgumentsRefused) else self.signature.seen(prepared, tool_context)
+        prepared = self._prepare(args)
+        return (
+            None if isinstance(prepared, ArgumentsRefused) else self.signature.build_arguments(prepared, tool_context)
+        )
 
     def edited(self, args: JsonObject, shown: JsonObject) -> JsonObject:
         """Return the arguments that an approver edited, converted for the function.
@@ -130,12 +134,12 @@ class FunctionTool(BaseTool):
         Raises:
             ValueError: Arguments are invalid; the text names them and the reasons.
         """
-        known, missing = self.signature.annotations, self.signature.missing(args)
+        known, missing = self.signature.annotations, self.signature.find_missing(args)
         unknown = [name for name in args if name not in known and (name not in shown or shown[name] != args[name])]
         wrong = [f"it has no parameter {name!r}" for name in unknown]
         wrong += [f"parameter {name!r} is missing" for name in missing]
         try:
-            taken = self.signature.canonical(args)
+            taken = self.signature.convert_to_json(args)
         except ValidationError as error:
             taken = args
             texts = argument_mistakes(error, known)
@@ -159,16 +163,16 @@ class FunctionTool(BaseTool):
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
         """Call the function. Invalid arguments do not raise; they return `ArgumentsRefused`."""
-        prepared = self._prepared(args)
+        prepared = self._prepare(args)
         if isinstance(prepared, ArgumentsRefused):
             return prepared
-        return await invoke(self.func, self.signature.bound(prepared, tool_context))
+        return await invoke(self.func, self.signature.bind(prepared, tool_context))
 
-    def _prepared(self, args: JsonObject | None) -> dict[str, Any] | ArgumentsRefused:
+    def _prepare(self, args: JsonObject | None) -> dict[str, Any] | ArgumentsRefused:
         args = args or {}
-        if missing := self.signature.missing(args):
+        if missing := self.signature.find_missing(args):
             return ArgumentsRefused.missing(self.name, missing)
         try:
-            return self.signature.coerced(args)
+            return self.signature.convert(args)
         except ValidationError as error:
             return ArgumentsRefused.wrong(self.name, argument_mistakes(error, self.signature.annotations))

@@ -54,11 +54,11 @@ def _docs_of(function: Callable[..., Any]) -> list[str]:
         return _docs_of(function.func)
     holders = [function]
     if not inspect.isroutine(function) and not isinstance(function, type):
-        holders = [type(function).__call__] if _doc_is_generated(function) else [function, type(function).__call__]
+        holders = [type(function).__call__] if _has_generated_doc(function) else [function, type(function).__call__]
     return [inspect.cleandoc(doc) for holder in holders if (doc := getattr(holder, "__doc__", None))]
 
 
-def _doc_is_generated(instance: object) -> bool:
+def _has_generated_doc(instance: object) -> bool:
     """Whether the docstring is the signature that Python generates for a dataclass without one."""
     kind = type(instance)
     if not dataclasses.is_dataclass(kind):
@@ -110,7 +110,7 @@ class Signature:
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 continue
             try:
-                annotation = resolved(parameter.annotation, namespace)
+                annotation = resolve_annotation(parameter.annotation, namespace)
             except Exception as error:  # noqa: BLE001  # evaluating an annotation can raise anything
                 annotation, unresolved[parameter.name] = parameter.annotation, str(error)
             if self.context is None and _is_context(annotation):
@@ -131,7 +131,7 @@ class Signature:
                     f"({reason}); import or define it at module level, outside `if TYPE_CHECKING:`."
                 )
 
-    def leave_out(self, name: str) -> None:
+    def hide(self, name: str) -> None:
         """Hide a parameter from the model; the caller adds its value before binding the arguments."""
         annotation = self.annotations.pop(name, None)
         if isinstance(annotation, str):  # it could not be resolved, which no longer matters
@@ -147,9 +147,9 @@ class Signature:
         if self.problems:
             raise InvalidTool(self.name, " ".join(self.problems))
         try:
-            return self._modelled(self.annotations)
+            return self._create_model(self.annotations)
         except Exception as error:  # a type's own schema hook can raise anything
-            raise self._blamed(error) from error
+            raise self._explain_failure(error) from error
 
     @functools.cached_property
     def schema(self) -> JsonObject | None:
@@ -164,16 +164,16 @@ class Signature:
         function: Any = self.function
         own = isinstance(function, type) and issubclass(function, BaseModel)
         try:
-            return _schema_of(function if own else self.model)
+            return _generate_schema(function if own else self.model)
         except Exception as error:  # as above
-            raise self._blamed(error) from error
+            raise self._explain_failure(error) from error
 
-    def _blamed(self, error: Exception) -> InvalidTool:
+    def _explain_failure(self, error: Exception) -> InvalidTool:
         """Return an error that names each parameter that cannot be described, even alone."""
         problems = []
         for name, annotation in self.annotations.items():
             try:
-                _schema_of(self._modelled({name: annotation}))
+                _generate_schema(self._create_model({name: annotation}))
             except Exception as own:  # noqa: BLE001  # as above
                 problems.append(
                     f"parameter {name!r} of type {_type_name(annotation)} cannot be described to a model "
@@ -181,26 +181,26 @@ class Signature:
                 )
         return InvalidTool(self.name, " ".join(problems) or f"cannot be described to a model ({_reason(error)}).")
 
-    def _modelled(self, annotations: Mapping[str, Any]) -> type[BaseModel]:
+    def _create_model(self, annotations: Mapping[str, Any]) -> type[BaseModel]:
         # Numbered, because pydantic forbids field names such as `schema`, `_x` or `model_config`.
-        fields = {f"p{i}": self._field(*item) for i, item in enumerate(annotations.items())}
+        fields = {f"p{i}": self._create_field(*item) for i, item in enumerate(annotations.items())}
         config = ConfigDict(extra="ignore", protected_namespaces=())
         model: type[BaseModel] = create_model(f"{self.name}Params", __config__=config, **fields)
         return model
 
     @functools.cached_property
-    def _described(self) -> dict[str, str]:
+    def _descriptions(self) -> dict[str, str]:
         return parameter_descriptions(self.function)
 
-    def _field(self, name: str, annotation: Any) -> Any:
+    def _create_field(self, name: str, annotation: Any) -> Any:
         default = self.python.parameters[name].default
         if isinstance(default, FieldInfo):  # `a: int = Field(ge=1)`, as in FastAPI
             annotation, default = Annotated[annotation, default], EMPTY
         settings: dict[str, Any] = {"alias": name, "validation_alias": name, "serialization_alias": name}
         if default is not EMPTY:
             settings["default"] = default
-        if name in self._described and FieldInfo.from_annotation(annotation).description is None:
-            settings["description"] = self._described[name]
+        if name in self._descriptions and FieldInfo.from_annotation(annotation).description is None:
+            settings["description"] = self._descriptions[name]
         return (annotation, Field(**settings))
 
     @functools.cached_property
@@ -210,23 +210,23 @@ class Signature:
         if annotation is EMPTY or (isinstance(function, type) and issubclass(function, BaseModel)):
             return None
         try:
-            output = _output_of(resolved(annotation, namespace_of(function)))
-            schema: JsonObject = plain(_adapter(output).json_schema(schema_generator=Schema))
+            output = _find_output_type(resolve_annotation(annotation, namespace_of(function)))
+            schema: JsonObject = plain(_create_adapter(output).json_schema(schema_generator=Schema))
             return schema
         except Exception:  # noqa: BLE001  # a type's own schema hook can raise anything
             return None
 
     @property
-    def mandatory(self) -> list[str]:
+    def required_names(self) -> list[str]:
         """The parameters without a default."""
         return [name for name in self.annotations if self.python.parameters[name].default is EMPTY]
 
-    def missing(self, args: JsonObject) -> list[str]:
+    def find_missing(self, args: JsonObject) -> list[str]:
         """Return the mandatory parameters that are missing in `args`, in the order of the signature."""
         fields = zip(self.annotations, self.model.model_fields.values(), strict=True)
         return [name for name, field in fields if field.is_required() and name not in args]
 
-    def coerced(self, args: JsonObject) -> dict[str, Any]:
+    def convert(self, args: JsonObject) -> dict[str, Any]:
         """Return a deep copy of the known arguments, converted to the annotated types.
 
         Raises:
@@ -243,19 +243,19 @@ class Signature:
         values = {name: getattr(parsed, f"p{i}") for i, name in enumerate(self.annotations)}
         return {name: value for name, value in values.items() if name in known or self._lacks_default(name)}
 
-    def canonical(self, args: JsonObject) -> JsonObject:
+    def convert_to_json(self, args: JsonObject) -> JsonObject:
         """Return the converted arguments as JSON; unchanged when a conversion would not round-trip.
 
         Raises:
             ValidationError: An argument cannot be converted to its type.
         """
-        values = self.coerced(args)
+        values = self.convert(args)
         known = {name: args[name] for name in self.annotations if name in args}
         try:
             parsed = self.model.model_validate_json(to_json({name: known[name] for name in values if name in known}))
             dumped = parsed.model_dump(mode="json", by_alias=True, warnings=False)
             converted: JsonObject = plain({name: dumped[name] for name in values if name in known})
-            return converted if self.coerced(converted) == self.coerced(known) else known
+            return converted if self.convert(converted) == self.convert(known) else known
         except (NotJson, PydanticSerializationError, ValidationError):
             return known
 
@@ -264,7 +264,7 @@ class Signature:
         default = self.python.parameters[name].default
         return default is EMPTY or isinstance(default, FieldInfo)
 
-    def bound(self, values: Mapping[str, Any], context: ToolContext) -> inspect.BoundArguments:
+    def bind(self, values: Mapping[str, Any], context: ToolContext) -> inspect.BoundArguments:
         """Return the arguments ready for the call, with the context and the defaults."""
         arguments = dict(values)
         if self.context is not None:
@@ -273,19 +273,19 @@ class Signature:
         bound.apply_defaults()
         return bound
 
-    def seen(self, values: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:
+    def build_arguments(self, values: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:
         """Return the values that the function receives: the arguments, its own defaults, the context."""
-        arguments = self.bound(values, context).arguments
+        arguments = self.bind(values, context).arguments
         return {name: arguments[name] for name in (*self.annotations, self.context) if name in arguments}
 
-    def bound_to(self, arguments: Mapping[str, Any], context: ToolContext) -> inspect.BoundArguments:
+    def bind_from(self, arguments: Mapping[str, Any], context: ToolContext) -> inspect.BoundArguments:
         """Bind the arguments of another function to this one; arguments that it does not take are dropped."""
         kinds = {parameter.kind: parameter.name for parameter in self.python.parameters.values()}
         rest = kinds.get(inspect.Parameter.VAR_KEYWORD)
         taken = {name: value for name, value in arguments.items() if name in self.annotations}
         if rest is not None:
             taken[rest] = {name: value for name, value in arguments.items() if name not in self.annotations}
-        return self.bound(taken, context)
+        return self.bind(taken, context)
 
 
 def validation_mistakes(error: ValidationError) -> list[tuple[str, str]]:
@@ -321,12 +321,12 @@ class Schema(GenerateJsonSchema):
             raise PydanticSerializationError(str(error)) from error
 
 
-def _schema_of(model: type[BaseModel]) -> JsonObject:
+def _generate_schema(model: type[BaseModel]) -> JsonObject:
     schema: JsonObject = plain(model.model_json_schema(schema_generator=Schema))
     return schema
 
 
-def _output_of(annotation: Any) -> Any:
+def _find_output_type(annotation: Any) -> Any:
     """Return the type of the one value that a generator yields besides events; other types unchanged."""
     if typing.get_origin(annotation) not in _GENERATORS:
         return annotation
@@ -336,7 +336,7 @@ def _output_of(annotation: Any) -> Any:
     return typing.Union[outputs] if outputs else Any  # noqa: UP007  # built from a list
 
 
-def _adapter(annotation: Any) -> TypeAdapter[Any]:
+def _create_adapter(annotation: Any) -> TypeAdapter[Any]:
     try:
         return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
     except PydanticUserError:  # models and dataclasses have a config of their own
@@ -356,7 +356,7 @@ def namespace_of(function: Callable[..., Any]) -> dict[str, Any]:
     return names | {parameter.__name__: parameter for parameter in getattr(function, "__type_params__", ())}
 
 
-def resolved(annotation: Any, namespace: dict[str, Any]) -> Any:
+def resolve_annotation(annotation: Any, namespace: dict[str, Any]) -> Any:
     if annotation is EMPTY:
         return Any
     holder = types.SimpleNamespace(__annotations__={"it": annotation})
@@ -414,41 +414,41 @@ def _add_output(output: Any, yielded: Any) -> Any:
 
 async def call_predicate(function: Callable[..., Any], arguments: Mapping[str, Any], context: ToolContext) -> bool:
     """Return the decision of an author's predicate, called with the arguments that it takes."""
-    return bool(await invoke(function, Signature(function, name_of(function)).bound_to(arguments, context)))
+    return bool(await invoke(function, Signature(function, name_of(function)).bind_from(arguments, context)))
 
 
 async def invoke(function: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
     """Call a function of any kind and return its result; sync functions run in a thread with our contextvars."""
-    if _is(inspect.isasyncgenfunction, function):
-        return await _awaited(_last(function(*bound.args, **bound.kwargs)))
-    if _is(inspect.iscoroutinefunction, function):
-        return await _awaited(function(*bound.args, **bound.kwargs))
-    result = await asyncio.to_thread(_called, function, bound)
+    if _is_kind(inspect.isasyncgenfunction, function):
+        return await _await_result(_run_async_generator(function(*bound.args, **bound.kwargs)))
+    if _is_kind(inspect.iscoroutinefunction, function):
+        return await _await_result(function(*bound.args, **bound.kwargs))
+    result = await asyncio.to_thread(_call_in_thread, function, bound)
     if inspect.isawaitable(result):  # a sync wrapper around an async function
-        return await _awaited(result)
+        return await _await_result(result)
     return result
 
 
-def _is(kind: Callable[[Any], bool], function: Callable[..., Any]) -> bool:
+def _is_kind(kind: Callable[[Any], bool], function: Callable[..., Any]) -> bool:
     if inspect.isroutine(function) or isinstance(function, functools.partial | type):
         return kind(function)
     return kind(type(function).__call__)
 
 
-def _called(function: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
+def _call_in_thread(function: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
     try:
         result = function(*bound.args, **bound.kwargs)
-        return _exhausted(result) if _is(inspect.isgeneratorfunction, function) else result
+        return _run_generator(result) if _is_kind(inspect.isgeneratorfunction, function) else result
     except (StopIteration, SystemExit, asyncio.CancelledError) as error:
-        raise _contained(error) from error
+        raise _wrap_error(error) from error
 
 
-def _exhausted(generator: Generator[Any, None, Any]) -> Any:
+def _run_generator(generator: Generator[Any, None, Any]) -> Any:
     with contextlib.closing(generator):
         return functools.reduce(_add_output, generator, None)
 
 
-async def _last(generator: AsyncGenerator[Any, None]) -> Any:
+async def _run_async_generator(generator: AsyncGenerator[Any, None]) -> Any:
     output = None
     async with contextlib.aclosing(generator):
         async for yielded in generator:
@@ -456,19 +456,19 @@ async def _last(generator: AsyncGenerator[Any, None]) -> Any:
     return output
 
 
-async def _awaited(result: Awaitable[Any]) -> Any:
+async def _await_result(result: Awaitable[Any]) -> Any:
     try:
         return await result
     except SystemExit as error:
-        raise _contained(error) from error
+        raise _wrap_error(error) from error
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        raise _contained(error) from error
+        raise _wrap_error(error) from error
 
 
-def _contained(error: BaseException) -> RuntimeError:
+def _wrap_error(error: BaseException) -> RuntimeError:
     """Return an exception to raise instead of one that must not reach the event loop.
 
     A thread cannot deliver StopIteration, so the caller would wait forever. SystemExit would end the whole worker.

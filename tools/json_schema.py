@@ -74,13 +74,13 @@ def on_vertex() -> bool:
     return os.environ.get("GOOGLE_GENAI_USE_ENTERPRISE", vertex).lower() in ("1", "true")
 
 
-def flattened(value: Any) -> Any:
+def flatten_for_vertex(value: Any) -> Any:
     """Return a schema with `nullable` instead of a null choice in `anyOf`, which Vertex AI rejects."""
     if isinstance(value, list):
-        return [flattened(item) for item in value]
+        return [flatten_for_vertex(item) for item in value]
     if not isinstance(value, dict):
         return value
-    schema = {key: flattened(item) for key, item in value.items()}
+    schema = {key: flatten_for_vertex(item) for key, item in value.items()}
     choices = schema.get("anyOf")
     if not isinstance(choices, list) or len(choices) < 2:
         return schema

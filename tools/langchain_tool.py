@@ -26,32 +26,32 @@ class LangchainTool(FunctionTool):
             raise ValueError(f"{tool.__name__} is a class; wrap an instance: LangchainTool({tool.__name__}(…)).")
         if not hasattr(tool, "run") and not hasattr(tool, "_run"):
             raise ValueError("Tool must be a Langchain tool, have a 'run' or '_run' method.")
-        super().__init__(_function_of(tool))
+        super().__init__(_find_function(tool))
         self.name = name if name is not None else getattr(tool, "name", None) or self.name
         if description is not None or getattr(tool, "description", None):
             self.description = tool.description if description is None else description
         self._return_direct = bool(getattr(tool, "return_direct", False))
-        self._foreign = _foreign(tool, self.name, self.description)
+        self._delegate = _create_delegate(tool, self.name, self.description)
 
     def _get_declaration(self) -> JsonObject | None:
-        return super()._get_declaration() if self._foreign is None else self._foreign._get_declaration()
+        return super()._get_declaration() if self._delegate is None else self._delegate._get_declaration()
 
     def seen(self, args: JsonObject, tool_context: ToolContext) -> Mapping[str, Any] | None:
         """Return the arguments for predicates."""
-        own = super().seen if self._foreign is None else self._foreign.seen
-        return own(args, tool_context)
+        method = super().seen if self._delegate is None else self._delegate.seen
+        return method(args, tool_context)
 
     def edited(self, args: JsonObject, shown: JsonObject) -> JsonObject:
         """Return the arguments that an approver edited, converted for the tool."""
-        own = super().edited if self._foreign is None else self._foreign.edited
-        return own(args, shown)
+        method = super().edited if self._delegate is None else self._delegate.edited
+        return method(args, shown)
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
         """Run the tool. With `return_direct`, a successful result ends the turn without another model call."""
-        if self._foreign is None:
+        if self._delegate is None:
             result = await super().run_async(args=args, tool_context=tool_context)
         else:
-            result = await self._foreign.run_async(args=args, tool_context=tool_context)
+            result = await self._delegate.run_async(args=args, tool_context=tool_context)
         failed = isinstance(result, ArgumentsRefused) or (isinstance(result, dict) and result.get("error"))
         if self._return_direct and not failed:
             tool_context.actions.skip_summarization = True
@@ -70,16 +70,16 @@ class _LangchainRun(FrameworkTool):
             return refused
         from langchain_core.runnables import ensure_config
 
-        further: dict[str, Any] = {"config": ensure_config()}
+        options: dict[str, Any] = {"config": ensure_config()}
         if self.takes_id:
-            further["tool_call_id"] = tool_context.function_call_id or ""
-        bound = inspect.signature(self.func).bind(self.taken(args or {}), **further)
+            options["tool_call_id"] = tool_context.function_call_id or ""
+        bound = inspect.signature(self.func).bind(self.taken(args or {}), **options)
         result = await invoke(self.func, bound)
         # With an id, LangChain wraps the tool's result in a message.
         return getattr(result, "content", result) if self.takes_id else result
 
 
-def _function_of(tool: Any) -> Callable[..., Any]:
+def _find_function(tool: Any) -> Callable[..., Any]:
     """Return the function of a tool, by ADK's rules."""
     if _is(tool, "StructuredTool"):
         function: Callable[..., Any] = tool.func or tool.coroutine
@@ -88,7 +88,7 @@ def _function_of(tool: Any) -> Callable[..., Any]:
     return own
 
 
-def _foreign(tool: Any, name: str, description: str) -> FrameworkTool | None:
+def _create_delegate(tool: Any, name: str, description: str) -> FrameworkTool | None:
     """Return a tool that runs a LangChain tool; None for any other object."""
     if not _is(tool, "BaseTool"):
         return None
@@ -96,16 +96,16 @@ def _foreign(tool: Any, name: str, description: str) -> FrameworkTool | None:
     if known is None and tool.args.keys() == {"tool_input"}:  # a Tool with one text parameter
         schema = {"type": "object", "properties": tool.args, "required": ["tool_input"]}
     else:
-        shown = tool.tool_call_schema
-        schema = shown if isinstance(shown, dict) else shown.model_json_schema()
+        call_schema = tool.tool_call_schema
+        schema = call_schema if isinstance(call_schema, dict) else call_schema.model_json_schema()
     arguments = known if isinstance(known, type) and issubclass(known, BaseModel) else None
     takes_id = False
     if arguments is not None and (injected := arguments.model_fields.keys() - schema.get("properties", {}).keys()):
         takes_id = _takes_id(arguments, injected, name)
         arguments = tool.tool_call_schema
-    made = _LangchainRun(tool.arun, name=name, description=description, schema=schema, arguments=arguments)
-    made.takes_id = takes_id
-    return made
+    delegate = _LangchainRun(tool.arun, name=name, description=description, schema=schema, arguments=arguments)
+    delegate.takes_id = takes_id
+    return delegate
 
 
 def _takes_id(arguments: type[BaseModel], injected: Collection[str], name: str) -> bool:

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from waystation.core import ApprovalPolicy, Effect, JsonObject
-from waystation.tools import FunctionTool, OnError, settled
+from waystation.tools import FunctionTool, OnError, cacheable
 
 NOTE = (
     "NOTE: This operation is long-running. Once it has returned an intermediate or pending status, do not "
@@ -54,7 +54,7 @@ class LongRunningFunctionTool(FunctionTool):
             approval=approval,
         )
 
-    @settled
+    @cacheable
     def _get_declaration(self) -> JsonObject | None:
         declaration = super()._get_declaration()
         if declaration is not None:

@@ -50,59 +50,59 @@ def outcome_of(
     A value that cannot be recorded becomes an error response, which states that the tool did run.
     """
     try:
-        answer = _answer(value, long_running)
+        answer = _build_response(value, long_running)
         _check_size(encode([answer.response, answer.parts]), MAX_RESULT_BYTES)
     except NotJson as error:
-        answer = _ran_but("its result cannot be given to you", error)
+        answer = _build_ran_error("its result cannot be given to you", error)
     except Exception as error:  # noqa: BLE001  # an author's value can raise anything when it is read
-        answer = _ran_but("its result cannot be read", error)
+        answer = _build_ran_error("its result cannot be read", error)
     if forgotten := context.not_awaited():
-        answer = _ran_but("part of it was not done", forgotten)
-    return _recordable(answer, context, duration_s)
+        answer = _build_ran_error("part of it was not done", forgotten)
+    return _make_recordable(answer, context, duration_s)
 
 
 def failure_of(error: BaseException, *, context: ToolContext, duration_s: float = 0.0) -> ToolOutcome:
     """Return the outcome of a tool that raised. State that it wrote before is kept, as in ADK (adk-semantics 1.7)."""
     if isinstance(error, TypeError | AttributeError):  # for instance, a coroutine was used instead of its result
         error = context.not_awaited() or error
-    return _recordable(_error(describe(error), error_type_of(error)), context, duration_s)
+    return _make_recordable(_build_error(describe(error), error_type_of(error)), context, duration_s)
 
 
 def describe(error: BaseException) -> str:
     """Return the text of an exception to record: at most 4 KiB, never empty."""
     if isinstance(error, ValidationError):  # its own text has several lines and links
-        return _cleaned(f"{error.title}: {mistakes(error)}.", MAX_ERROR_BYTES)
+        return _clean_text(f"{error.title}: {mistakes(error)}.", MAX_ERROR_BYTES)
     if isinstance(error, BaseExceptionGroup):
         causes = "; ".join(describe(cause) for cause in error.exceptions[:_SHOWN_CAUSES])
-        return _cleaned(f"{_text_of(error)}: {causes}", MAX_ERROR_BYTES)
-    return _cleaned(_text_of(error), MAX_ERROR_BYTES) or error_type_of(error)
+        return _clean_text(f"{_read_text(error)}: {causes}", MAX_ERROR_BYTES)
+    return _clean_text(_read_text(error), MAX_ERROR_BYTES) or error_type_of(error)
 
 
 def error_type_of(error: BaseException) -> str:
     """Return the name of an exception's class, in at most 200 bytes."""
-    return _cleaned(type(error).__name__, _MAX_NAME_BYTES)
+    return _clean_text(type(error).__name__, _MAX_NAME_BYTES)
 
 
-def _answer(value: Any, long_running: bool) -> ToolOutcome:
+def _build_response(value: Any, long_running: bool) -> ToolOutcome:
     """Return the response for the model, without a check that it can be recorded."""
     if isinstance(value, ArgumentsRefused):
         # Final for a long-running tool too: the function was not called.
         return ToolOutcome(function_call_id="", response=plain(dict(value)), error_type="InvalidArguments")
     if isinstance(value, _genai("FunctionResponse")):  # its name and id are ignored
         waits = long_running and value.will_continue is not False
-        rest, media = _without_media(value.response or {})
-        response, parts = plain(rest), (*map(_json, value.parts or ()), *media)
+        rest, media = _split_media(value.response or {})
+        response, parts = plain(rest), (*map(_dump_json, value.parts or ()), *media)
         silent = waits and not response and not parts
         return ToolOutcome(function_call_id="", response=None if silent else response, final=not waits, parts=parts)
     if long_running and not value:
         return ToolOutcome(function_call_id="", final=False)
-    rest, parts = _without_media(value)
+    rest, parts = _split_media(value)
     whole_response = isinstance(value, dict) or (parts and not rest)
     response = plain(rest) if whole_response else {"result": plain(rest)}
     return ToolOutcome(function_call_id="", response=response, final=not long_running, parts=parts)
 
 
-def _recordable(answer: ToolOutcome, context: ToolContext, duration_s: float) -> ToolOutcome:
+def _make_recordable(answer: ToolOutcome, context: ToolContext, duration_s: float) -> ToolOutcome:
     """Return an outcome that can be encoded and decoded, even if the context's actions cannot."""
     secrets = tuple(context.secrets_given())
     masks = {"response": masked(answer.response, secrets), "parts": masked(answer.parts, secrets)}
@@ -119,26 +119,26 @@ def _recordable(answer: ToolOutcome, context: ToolContext, duration_s: float) ->
         return outcome
     except Exception as error:  # noqa: BLE001  # a value in the state can raise anything when it is read
         if answer.error_type is None:
-            answer = _ran_but("nothing that it wrote to state or set as an action was kept", error)
+            answer = _build_ran_error("nothing that it wrote to state or set as an action was kept", error)
         return answer.model_copy(update=about)
 
 
-def _ran_but(consequence: str, error: Exception) -> ToolOutcome:
-    cause = _cleaned(describe(error), MAX_ERROR_BYTES - 256)
-    return _error(
+def _build_ran_error(consequence: str, error: Exception) -> ToolOutcome:
+    cause = _clean_text(describe(error), MAX_ERROR_BYTES - 256)
+    return _build_error(
         f"The tool ran, but {consequence}: {cause} Do not call it again for this reason alone.",
         error_type_of(error),
     )
 
 
-def _error(text: str, error_type: str) -> ToolOutcome:
+def _build_error(text: str, error_type: str) -> ToolOutcome:
     response = {"error": text, "error_type": error_type}
     return ToolOutcome(function_call_id="", response=response, error_type=error_type)
 
 
 def not_kept(outcome: ToolOutcome, error: Exception) -> ToolOutcome:
     """Return the outcome to record when a large result cannot be stored outside the history."""
-    answer = _ran_but("its result cannot be kept", error)
+    answer = _build_ran_error("its result cannot be kept", error)
     return outcome.model_copy(
         update={"response": answer.response, "error_type": answer.error_type, "parts": (), "final": True}
     )
@@ -149,14 +149,14 @@ def _check_size(data: bytes, limit: int = MAX_VALUE_BYTES) -> None:
         raise TooLarge(len(data), limit)
 
 
-def _text_of(error: BaseException) -> str:
+def _read_text(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:  # noqa: BLE001  # author's code
         return f"(the text of this {type(error).__name__} cannot be read)"
 
 
-def _cleaned(text: str, limit: int) -> str:
+def _clean_text(text: str, limit: int) -> str:
     """Return `text` without lone surrogates, in at most `limit` bytes of UTF-8."""
     # An exact str, since a subclass may override len. Cut before encoding, since the text may have megabytes.
     exact = str.__str__(text)
@@ -166,20 +166,20 @@ def _cleaned(text: str, limit: int) -> str:
     return data[: limit - len(_CUT.encode())].decode("utf-8", "ignore") + _CUT
 
 
-def _without_media(value: Any, depth: int = 0) -> tuple[Any, tuple[JsonObject, ...]]:
+def _split_media(value: Any, depth: int = 0) -> tuple[Any, tuple[JsonObject, ...]]:
     """Return `value` without its media, and the media as parts of a FunctionResponse.
 
     A container without media is unchanged; one with only media is dropped.
     """
     if isinstance(value, _genai("Part")):
-        media = _media_of(value)
-        return ({}, (media,)) if media else (_json(value), ())
+        media = _extract_media(value)
+        return ({}, (media,)) if media else (_dump_json(value), ())
     if not isinstance(value, dict | list | tuple) or depth > _MAX_DEPTH or not _genai("Part"):
         return value, ()
     kept: dict[Any, Any] = {}
     found: list[JsonObject] = []
     for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-        rest, parts = _without_media(item, depth + 1)
+        rest, parts = _split_media(item, depth + 1)
         found.extend(parts)
         if rest or not parts:
             kept[key] = rest
@@ -193,15 +193,15 @@ def _genai(name: str) -> Any:
     return getattr(sys.modules.get("google.genai.types"), name, ())
 
 
-def _media_of(part: Any) -> JsonObject | None:
+def _extract_media(part: Any) -> JsonObject | None:
     blob, file = part.inline_data, part.file_data
     if blob is not None and blob.data is not None and blob.mime_type:
-        return {"inlineData": {"mimeType": blob.mime_type, "data": _json(blob)["data"]}}
+        return {"inlineData": {"mimeType": blob.mime_type, "data": _dump_json(blob)["data"]}}
     if file is not None and file.file_uri and file.mime_type:
         return {"fileData": {"fileUri": file.file_uri, "mimeType": file.mime_type}}
     return None
 
 
-def _json(value: Any) -> JsonObject:
+def _dump_json(value: Any) -> JsonObject:
     dumped: JsonObject = plain(value.model_dump(mode="json", by_alias=True, exclude_none=True))
     return dumped

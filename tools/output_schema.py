@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from waystation.core import JsonObject, plain
-from waystation.tools import BaseTool, Signature, ToolContext, declaration, settled, validation_mistakes
+from waystation.tools import BaseTool, Signature, ToolContext, cacheable, declaration, validation_mistakes
 
 SET_MODEL_RESPONSE = "set_model_response"
 OUTPUT_SCHEMA = "OUTPUT_SCHEMA"
@@ -28,10 +28,10 @@ def parsed(schema: Any, text: str) -> Any:
     Raises:
         ValueError: It is not JSON, or does not match the schema; the text quotes no values.
     """
-    text = _unfenced(text)
+    text = _strip_fence(text)
     try:
-        if _checks(schema):
-            return _dumped(TypeAdapter(schema).validate_json(text))
+        if _is_validated(schema):
+            return _dump(TypeAdapter(schema).validate_json(text))
         return plain(json.loads(text))
     except ValidationError as error:
         raise ValueError(explained(error)) from None
@@ -49,20 +49,20 @@ class SetModelResponseTool(BaseTool):
 
     def __init__(self, output_schema: Any) -> None:
         self.output_schema = output_schema
-        self._function = _function(output_schema)
+        self._function = _create_function(output_schema)
         super().__init__(name=SET_MODEL_RESPONSE, description=inspect.cleandoc(self._function.__doc__ or ""))
 
-    @settled
+    @cacheable
     def _get_declaration(self) -> JsonObject | None:
         return declaration(self.name, self.description, Signature(self._function, self.name).schema)
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
         """Return the answer as plain JSON, or an error that the model can correct."""
-        if not _checks(self.output_schema):
+        if not _is_validated(self.output_schema):
             return args.get("response")
-        answer = args.get("items", []) if _item_of(self.output_schema) else args
+        answer = args.get("items", []) if _find_item_type(self.output_schema) else args
         try:
-            return _dumped(TypeAdapter(self.output_schema).validate_python(answer))
+            return _dump(TypeAdapter(self.output_schema).validate_python(answer))
         except ValidationError as error:
             return ResponseRefused(
                 error=f"Validation Error found:\n{explained(error)}\nRecall the set_model_response function correctly, "
@@ -74,7 +74,7 @@ class ResponseRefused(dict[str, Any]):
     """The response to a structured answer that does not match the schema."""
 
 
-def _function(schema: Any) -> Any:
+def _create_function(schema: Any) -> Any:
     def set_model_response() -> str:
         """Set your final response using the required output schema.
 
@@ -85,23 +85,23 @@ def _function(schema: Any) -> Any:
 
     if _is_model(schema):
         parameters = [
-            _parameter(
+            _create_parameter(
                 name,
                 Annotated[field.annotation, Field(description=field.description)],
                 inspect.Parameter.empty if field.is_required() else field.get_default(call_default_factory=True),
             )
             for name, field in schema.model_fields.items()
         ]
-    elif item := _item_of(schema):
-        parameters = [_parameter("items", list[item])]  # type: ignore[valid-type]  # a type that is only known here
+    elif item := _find_item_type(schema):
+        parameters = [_create_parameter("items", list[item])]  # type: ignore[valid-type]  # a type that is only known here
     else:
         untyped = isinstance(schema, dict) or not (isinstance(schema, type) or typing.get_origin(schema))
-        parameters = [_parameter("response", dict if untyped else schema)]
+        parameters = [_create_parameter("response", dict if untyped else schema)]
     set_model_response.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # as functools does
     return set_model_response
 
 
-def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+def _create_parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
@@ -109,23 +109,23 @@ def _is_model(schema: Any) -> bool:
     return isinstance(schema, type) and not typing.get_origin(schema) and issubclass(schema, BaseModel)
 
 
-def _item_of(schema: Any) -> Any:
+def _find_item_type(schema: Any) -> Any:
     """Return the item type of a schema that is a list of pydantic models, otherwise None."""
     args = typing.get_args(schema)
     return args[0] if typing.get_origin(schema) is list and args and _is_model(args[0]) else None
 
 
-def _checks(schema: Any) -> bool:
-    return _is_model(schema) or _item_of(schema) is not None
+def _is_validated(schema: Any) -> bool:
+    return _is_model(schema) or _find_item_type(schema) is not None
 
 
-def _dumped(value: Any) -> Any:
+def _dump(value: Any) -> Any:
     if isinstance(value, list):
-        return [_dumped(item) for item in value]
+        return [_dump(item) for item in value]
     return plain(value.model_dump(mode="json", exclude_none=True))
 
 
-def _unfenced(text: str) -> str:
+def _strip_fence(text: str) -> str:
     """Return the text without the code fence that models sometimes add."""
     stripped = text.strip()
     if len(stripped) < 6 or not (stripped.startswith("```") and stripped.endswith("```")):

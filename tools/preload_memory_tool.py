@@ -48,13 +48,13 @@ class PreloadMemoryTool(BaseTool):
             # Log neither the query nor the error's text, which may quote it.
             log.warning("memory.not_preloaded", agent=tool_context.agent_name, error_type=type(error).__name__)
             return
-        lines = [line for memory in result.memories for line in _lines_of(memory)]
+        lines = [line for memory in result.memories for line in _format_memory(memory)]
         if lines:
             part = Part.from_text(text=_PRELOADED.format(memories="\n".join(lines)))
-            llm_request.contents.insert(_turn_of(llm_request.contents), Content(role="user", parts=[part]))
+            llm_request.contents.insert(_find_turn(llm_request.contents), Content(role="user", parts=[part]))
 
 
-def _lines_of(memory: MemoryEntry) -> list[str]:
+def _format_memory(memory: MemoryEntry) -> list[str]:
     lines = [f"Time: {memory.timestamp}"] if memory.timestamp else []
     text = " ".join(part.text for part in memory.content.parts or () if part.text)
     if text:
@@ -62,7 +62,7 @@ def _lines_of(memory: MemoryEntry) -> list[str]:
     return lines
 
 
-def _turn_of(contents: list[Content]) -> int:
+def _find_turn(contents: list[Content]) -> int:
     """Return the index where the current turn begins: before the user's last message, after the last tool responses."""
     for index in range(len(contents) - 1, -1, -1):
         content = contents[index]

@@ -116,7 +116,7 @@ class State(MutableMapping[str, Any]):
     def has_delta(self) -> bool:
         """Whether any value was changed, also in place."""
         with self._lock:
-            return bool(self._written or self._removed or any(map(self._changed, self._read)))
+            return bool(self._written or self._removed or any(map(self._is_changed, self._read)))
 
     def delta(self) -> tuple[JsonObject, tuple[str, ...]]:
         """Return the written keys with their values, and the keys removed with `del` or `pop`.
@@ -125,14 +125,14 @@ class State(MutableMapping[str, Any]):
             StateRefused: A value that was changed in place has no JSON form.
         """
         with self._lock:
-            changed = {key: self._read[key][1] for key in self._read if self._changed(key)}
+            changed = {key: self._read[key][1] for key in self._read if self._is_changed(key)}
             delta = {key: self._plain(key, value) for key, value in {**changed, **self._written}.items()}
             return delta, tuple(self._removed)
 
     def _new_keys(self) -> list[str]:
         return [key for key in self._written if key not in self._current]
 
-    def _changed(self, key: str) -> bool:
+    def _is_changed(self, key: str) -> bool:
         original, copy = self._read[key]
         if not isinstance(copy, dict | list):
             return False

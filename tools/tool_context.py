@@ -211,7 +211,7 @@ def _require_config(method: str, value: object) -> None:
         raise TypeError(f"`auth_config` of `{method}` is {a(value)}; use an AuthConfig.")
 
 
-def _configured(service: T | None, missing: str) -> T:
+def _require_service(service: T | None, missing: str) -> T:
     if service is None:
         raise ValueError(missing)
     return service
@@ -303,7 +303,7 @@ class _ArtifactContext(_ActionContext):
         return await self._artifacts().get_artifact_version(**self._session_scope(), filename=filename, version=version)
 
     def _artifacts(self) -> BaseArtifactService:
-        return _configured(self._services.artifacts, "Artifact service is not initialized.")
+        return _require_service(self._services.artifacts, "Artifact service is not initialized.")
 
     def _session_scope(self) -> dict[str, str]:
         return {"app_name": self.session.app_name, "user_id": self.user_id, "session_id": self.session.id}
@@ -320,7 +320,7 @@ class _MemoryContext(_ActionContext):
             ValueError: The worker has no memory service.
         """
         _require_text("search_memory", "query", query)
-        service = _configured(self._services.memory, "Memory service is not available.")
+        service = _require_service(self._services.memory, "Memory service is not available.")
         return await service.search_memory(**self._user(), query=query)
 
     @_must_be_awaited
@@ -330,7 +330,9 @@ class _MemoryContext(_ActionContext):
         Raises:
             ValueError: The worker has no memory service.
         """
-        service = _configured(self._services.memory, "Cannot add session to memory: memory service is not available.")
+        service = _require_service(
+            self._services.memory, "Cannot add session to memory: memory service is not available."
+        )
         await service.add_session_to_memory(self.session)
 
     @_must_be_awaited
@@ -343,7 +345,9 @@ class _MemoryContext(_ActionContext):
             ValueError: The worker has no memory service.
         """
         _require_list("add_events_to_memory", "events", events, "Event")
-        service = _configured(self._services.memory, "Cannot add events to memory: memory service is not available.")
+        service = _require_service(
+            self._services.memory, "Cannot add events to memory: memory service is not available."
+        )
         await service.add_events_to_memory(
             **self._user(), session_id=self.session.id, events=events, custom_metadata=custom_metadata
         )
@@ -358,7 +362,7 @@ class _MemoryContext(_ActionContext):
             ValueError: The worker has no memory service.
         """
         _require_list("add_memory", "memories", memories, "MemoryEntry")
-        service = _configured(self._services.memory, "Cannot add memory: memory service is not available.")
+        service = _require_service(self._services.memory, "Cannot add memory: memory service is not available.")
         await service.add_memory(**self._user(), memories=memories, custom_metadata=custom_metadata)
 
     @_must_be_awaited
@@ -368,7 +372,7 @@ class _MemoryContext(_ActionContext):
         Raises:
             ValueError: The worker has no memory service.
         """
-        service = _configured(self._services.memory, "Cannot delete memory: memory service is not available.")
+        service = _require_service(self._services.memory, "Cannot delete memory: memory service is not available.")
         await service.delete_memory(**self._user(), memory_id=memory_id)
 
     def _user(self) -> dict[str, str]:
@@ -483,7 +487,7 @@ class _CredentialContext(_ActionContext):
 
     def _service(self) -> BaseCredentialService:
         # ADK's wire literal, see adk-semantics 5.
-        return _configured(self._services.credentials, "Credential service is not initialized.")
+        return _require_service(self._services.credentials, "Credential service is not initialized.")
 
     def _store(self, member: str) -> CredentialStore:
         service = self._service()

@@ -81,7 +81,7 @@ def resolve_tools(agent: LlmAgent) -> tuple[list[BaseTool | BaseToolset], list[A
             tools.append(item)
             continue
         try:
-            tool = _tool(item)
+            tool = _convert_to_tool(item)
         except InvalidTool as error:
             problems.append(error)
             continue
@@ -94,7 +94,7 @@ def resolve_tools(agent: LlmAgent) -> tuple[list[BaseTool | BaseToolset], list[A
     return tools, problems
 
 
-def _tool(item: object) -> BaseTool:
+def _convert_to_tool(item: object) -> BaseTool:
     if isinstance(item, BaseTool):
         kind = type(item).__name__
         if not hasattr(item, "name"):
@@ -174,16 +174,20 @@ async def toolbox(
     """
     tools: dict[str, BaseTool] = {}
     failures = [] if failed is None else failed
-    entries = entries_of(agent) if wanted is None else _candidates(entries_of(agent), wanted)
+    entries = entries_of(agent) if wanted is None else _find_candidates(entries_of(agent), wanted)
     for entry in entries:
-        for tool in [entry] if isinstance(entry, BaseTool) else await _given(entry, agent, context(), failures, limit):
+        for tool in (
+            [entry]
+            if isinstance(entry, BaseTool)
+            else await _list_usable_tools(entry, agent, context(), failures, limit)
+        ):
             if tool.name in tools:
                 log.warning("tool_name.taken", agent=agent.name, tool=tool.name, remedy="give a toolset a prefix")
             tools[tool.name] = tool
     return tools
 
 
-def _candidates(entries: Sequence[BaseTool | BaseToolset], wanted: str) -> tuple[BaseTool | BaseToolset, ...]:
+def _find_candidates(entries: Sequence[BaseTool | BaseToolset], wanted: str) -> tuple[BaseTool | BaseToolset, ...]:
     """Return the entries that may be, or contain, the last tool with a name."""
     named = [i for i, entry in enumerate(entries) if isinstance(entry, BaseTool) and entry.name == wanted]
     last = named[-1] if named else -1
@@ -195,7 +199,7 @@ def _candidates(entries: Sequence[BaseTool | BaseToolset], wanted: str) -> tuple
     )
 
 
-async def _given(
+async def _list_usable_tools(
     toolset: BaseToolset, agent: LlmAgent, context: ReadonlyContext, failures: list[str], limit: timedelta
 ) -> list[BaseTool]:
     """Return the usable tools of a toolset; none when it raises."""
@@ -214,14 +218,14 @@ async def _given(
         return []
     usable = []
     for tool in tools:
-        if problem := _problem(tool, agent):
+        if problem := _find_problem(tool, agent):
             log.warning("tool.left_out", agent=agent.name, toolset=kind, tool=tool.name, problem=problem)
         else:
             usable.append(tool)
     return usable
 
 
-def _problem(tool: BaseTool, agent: LlmAgent) -> str | None:
+def _find_problem(tool: BaseTool, agent: LlmAgent) -> str | None:
     """Return the reason why a toolset's tool cannot be offered, None for a usable one."""
     if isinstance(tool, AgentTool) and all(found is not tool.agent for _, found in agents_below(agent)):
         # Its agent would run as a child workflow, and workers only serve agents that they find without a toolset.
@@ -249,7 +253,7 @@ async def close_toolsets(roots: Iterable[BaseAgent], *, timeout_s: float = CLOSE
 
 async def _close(toolset: BaseToolset, timeout_s: float) -> None:
     kind = type(toolset).__name__
-    closing = asyncio.create_task(_closed(toolset))
+    closing = asyncio.create_task(_try_close(toolset))
     # Not asyncio.timeout, which waits forever for a toolset that suppresses its cancellation.
     done, _ = await asyncio.wait((closing,), timeout=timeout_s)
     if not done:
@@ -259,7 +263,7 @@ async def _close(toolset: BaseToolset, timeout_s: float) -> None:
         log.warning("toolset.close_failed", toolset=kind, error_type=type(error).__name__)
 
 
-async def _closed(toolset: BaseToolset) -> Exception | None:
+async def _try_close(toolset: BaseToolset) -> Exception | None:
     try:
         await toolset.close()
     except Exception as error:  # noqa: BLE001  # author's code; the other toolsets are closed anyway

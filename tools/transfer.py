@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from waystation.core import JsonObject
-from waystation.tools import FunctionTool, ToolContext, settled
+from waystation.tools import FunctionTool, ToolContext, cacheable
 
 
 def transfer_to_agent(agent_name: str, tool_context: ToolContext) -> None:
@@ -25,7 +25,7 @@ class TransferToAgentTool(FunctionTool):
         super().__init__(transfer_to_agent)
         self._agent_names = list(agent_names)
 
-    @settled
+    @cacheable
     def _get_declaration(self) -> JsonObject | None:
         declared = super()._get_declaration()
         assert declared is not None

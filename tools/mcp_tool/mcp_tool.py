@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from waystation.agents import ReadonlyContext
 from waystation.core import Effect, JsonObject
-from waystation.tools import BaseTool, ToolContext, declaration, settled
+from waystation.tools import BaseTool, ToolContext, cacheable, declaration
 from waystation.tools.authorization import PENDING
 from waystation.tools.mcp_tool.mcp_session_manager import McpSessions, OutcomeUnknown
 
@@ -40,7 +40,7 @@ class McpTool(BaseTool):
         self._progress_callback = progress_callback
         self.effect = effect or effect_of(mcp_tool)
 
-    @settled
+    @cacheable
     def _get_declaration(self) -> JsonObject:
         declared = declaration(self.name, self.description, self.raw_mcp_tool.input_schema)
         if self.raw_mcp_tool.output_schema is not None:

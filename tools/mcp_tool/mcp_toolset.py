@@ -19,8 +19,8 @@ from waystation.tools import (
     BaseToolset,
     ToolPredicate,
     authentication_problems,
-    authorized,
-    provided_headers,
+    authorize,
+    call_header_provider,
 )
 from waystation.tools.mcp_tool.mcp_session_manager import (
     ConnectionParams,
@@ -132,7 +132,7 @@ class McpToolset(BaseToolset):
             ConnectionError: The server is unreachable.
         """
         tools: list[BaseTool] = []
-        for listed in await self._listed(readonly_context):
+        for listed in await self._list_tools(readonly_context):
             if listed.name in RESERVED_NAMES:
                 if listed.name not in self._left_out:  # logged once, not before each model call
                     log.warning("mcp_tool.left_out", tool=listed.name, problem="the name is reserved for the framework")
@@ -195,7 +195,7 @@ class McpToolset(BaseToolset):
             *authentication_problems(self.auth_scheme, self.auth_credential, self.credential_key),
         ]
 
-    async def _listed(self, context: ReadonlyContext | None) -> list[Tool]:
+    async def _list_tools(self, context: ReadonlyContext | None) -> list[Tool]:
         headers = await self._headers(context) or {}
         owner = None if self._listing_ttl else context.invocation_id if context else None
         key = (owner, *sorted(headers.items()))
@@ -239,9 +239,9 @@ class McpToolset(BaseToolset):
         """
         headers: dict[str, str] = {}
         if self.header_provider is not None and context is not None:
-            headers.update(await provided_headers(self.header_provider, context))
+            headers.update(await call_header_provider(self.header_provider, context))
         name = type(self).__name__
-        credential = await authorized(
+        credential = await authorize(
             name, self.auth_scheme, self.auth_credential, self.credential_key, context, ask=ask
         )
         if credential is None:

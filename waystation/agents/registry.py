@@ -207,7 +207,7 @@ def discover(folders: Iterable[Path]) -> tuple[Registry, list[Problem]]:
     for folder in folders:
         packages = [folder] if _is_package(folder) else sorted(filter(_is_package, folder.glob("*")))
         if not packages:
-            problems.append(Problem(str(folder), NoAgents(str(folder), _why_empty(folder))))
+            problems.append(Problem(str(folder), NoAgents(str(folder), _explain_empty(folder))))
         for package in packages:
             if package.resolve() in seen:
                 continue
@@ -223,7 +223,7 @@ def discover(folders: Iterable[Path]) -> tuple[Registry, list[Problem]]:
     return registry, problems
 
 
-def _why_empty(folder: Path) -> str:
+def _explain_empty(folder: Path) -> str:
     if folder.is_dir():
         return "the folder contains no agent package; add one with an `agent.py` that defines `root_agent`."
     problem = "it is a file" if folder.exists() else "the folder does not exist"
@@ -454,7 +454,7 @@ def _failing_predicates(rule: ApprovalRule, tools: Sequence[BaseTool]) -> Iterat
 def _unknown_parameters(predicate: Callable[..., Any], tool: BaseTool) -> list[str]:
     """Return the predicate's parameters without a default that the tool does not have."""
     known = _parameters(tool)
-    return [] if known is None else [name for name in Signature(predicate, "").mandatory if name not in known]
+    return [] if known is None else [name for name in Signature(predicate, "").required_names if name not in known]
 
 
 def _parameters(tool: BaseTool) -> set[str] | None:

@@ -34,7 +34,7 @@ class RunConfig(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _set_aside(cls, data: Any) -> Any:
+    def _ignore_fields(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
         ignored = tuple(name for name in _ACCEPTED if data.get(name) is not None)

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from waystation.agents import ApprovalRule, BaseAgent, ContextCacheConfig
 from waystation.apps import BaseEventsSummarizer
-from waystation.plugins import BasePlugin, misdeclared
+from waystation.plugins import BasePlugin, wrong_callbacks
 
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]*")
 
@@ -85,6 +85,6 @@ class App(BaseModel):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"Plugin with name '{name}' already registered.")
-        if mistakes := [mistake for plugin in plugins for mistake in misdeclared(plugin)]:
+        if mistakes := [mistake for plugin in plugins for mistake in wrong_callbacks(plugin)]:
             raise ValueError(" ".join(mistakes))
         return plugins

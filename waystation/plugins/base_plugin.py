@@ -74,7 +74,7 @@ def overrides(plugin: BasePlugin, hook: str) -> bool:
     return getattr(type(plugin), hook, None) is not getattr(BasePlugin, hook, None) or hook in vars(plugin)
 
 
-def misdeclared(plugin: BasePlugin) -> Iterator[str]:
+def wrong_callbacks(plugin: BasePlugin) -> Iterator[str]:
     """Yield the callbacks of a plugin with wrong parameters, one sentence each."""
     for name, hook in vars(BasePlugin).items():
         if name.startswith("_") or not inspect.iscoroutinefunction(hook) or not overrides(plugin, name):

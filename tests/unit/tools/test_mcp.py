@@ -86,15 +86,15 @@ async def test_filter_and_prefix(make: Make) -> None:
 async def test_an_invocation_uses_one_listing(local: McpToolset) -> None:
     """Another one asks again; each task may be that of another activity."""
     await local.get_tools(at("i-1"))
-    (first, second) = [await local._listed(at("i-1")) for _ in range(2)]
+    (first, second) = [await local._list_tools(at("i-1")) for _ in range(2)]
     assert first is second
-    assert await local._listed(at("i-2")) is not first
+    assert await local._list_tools(at("i-2")) is not first
 
 
 async def test_a_listing_may_be_shared_for_a_time() -> None:
     """With ADK's setting, which counts in seconds."""
     toolset = stdio(tool_list_cache_ttl_seconds=3600)
-    assert await toolset._listed(at("i-1")) is await toolset._listed(at("i-2"))
+    assert await toolset._list_tools(at("i-1")) is await toolset._list_tools(at("i-2"))
     await toolset.close()
 
 

@@ -21,7 +21,15 @@ import structlog
 
 from waystation.agents import ReadonlyContext
 from waystation.core import Effect, InvalidTool, JsonObject
-from waystation.tools import Authorization, BaseTool, ToolContext, authorized, declaration, provided_headers, settled
+from waystation.tools import (
+    Authorization,
+    BaseTool,
+    ToolContext,
+    authorize,
+    cacheable,
+    call_header_provider,
+    declaration,
+)
 from waystation.tools.openapi_tool.openapi_spec_parser.destination import DestinationRefused, check_destination
 from waystation.tools.openapi_tool.openapi_spec_parser.specification import Operation, Parameter, is_absolute
 
@@ -115,7 +123,7 @@ class RestApiTool(BaseTool):
         """Set default headers for all requests."""
         self._default_headers = headers
 
-    @settled
+    @cacheable
     def _get_declaration(self) -> JsonObject:
         return declaration(self.name, self.description, self.operation.schema)
 
@@ -136,7 +144,7 @@ class RestApiTool(BaseTool):
         Raises:
             httpx2.TransportError: The service is unreachable, or the connection broke.
         """
-        authorization = await authorized(
+        authorization = await authorize(
             self.name, self.auth_scheme, self.auth_credential, self.credential_key, tool_context, ask=True
         )
         if authorization is None:
@@ -165,7 +173,7 @@ class RestApiTool(BaseTool):
         """Return the headers that do not depend on arguments."""
         headers = {"User-Agent": f"waystation (tool: {self.name})", **self._default_headers}
         if self._settings.header_provider is not None:
-            headers.update(await provided_headers(self._settings.header_provider, context))
+            headers.update(await call_header_provider(self._settings.header_provider, context))
         if self._settings.idempotency_header and self.effect != "read":
             headers[self._settings.idempotency_header] = context.idempotency_key
         for name, value in headers.items():
@@ -212,7 +220,7 @@ class RestApiTool(BaseTool):
             return self._settings.client_factory()
         timeout = httpx2.Timeout(READ_S, connect=CONNECT_S, pool=CONNECT_S)
         # Without proxies from the environment, which would send the request to an unchecked destination.
-        return httpx2.AsyncClient(timeout=timeout, verify=_verified(self._settings.verify), trust_env=False)
+        return httpx2.AsyncClient(timeout=timeout, verify=_create_ssl_context(self._settings.verify), trust_env=False)
 
     def _error(self, text: str) -> JsonObject:
         # ADK's wire literal.
@@ -233,7 +241,7 @@ async def _read(response: httpx2.Response) -> bytes | None:
 
 
 @functools.lru_cache(maxsize=16)
-def _verified(verify: bool | str | ssl.SSLContext) -> ssl.SSLContext | bool:
+def _create_ssl_context(verify: bool | str | ssl.SSLContext) -> ssl.SSLContext | bool:
     """Return the SSL context. Cached, because loading all certificate authorities takes tens of milliseconds."""
     if isinstance(verify, str):
         folder = Path(verify).is_dir()
@@ -271,13 +279,17 @@ def request_for(
         _set_header(merged, "Content-Type", content_type)
     for name, value in (*headers.items(), *authorization.headers.items()):
         _set_header(merged, name, value)
-    pairs = [pair for parameter, value in _at("cookie", operation, known) for pair in _pairs(parameter, value)]
+    pairs = [
+        pair for parameter, value in _select_location("cookie", operation, known) for pair in _pairs(parameter, value)
+    ]
     cookies = [f"{name}={quote(value, safe=_COOKIE_CHARS)}" for name, value in pairs]
     cookies += [f"{name}={value}" for name, value in authorization.cookies.items()]
     if cookies:
         _set_header(merged, "Cookie", "; ".join(cookies))
     url, path_query = _url(operation, known)
-    query = [pair for parameter, value in _at("query", operation, known) for pair in _pairs(parameter, value)]
+    query = [
+        pair for parameter, value in _select_location("query", operation, known) for pair in _pairs(parameter, value)
+    ]
     query = [pair for pair in (*path_query, *query) if pair[0] not in authorization.query]
     return Request(
         method=operation.method,
@@ -300,7 +312,7 @@ def _select_arguments(operation: Operation, args: JsonObject) -> JsonObject:
     return known
 
 
-def _at(location: str, operation: Operation, args: JsonObject) -> Iterator[tuple[Parameter, Any]]:
+def _select_location(location: str, operation: Operation, args: JsonObject) -> Iterator[tuple[Parameter, Any]]:
     for parameter in operation.parameters:
         if parameter.location == location and args.get(parameter.argument) is not None:
             yield parameter, args[parameter.argument]
@@ -308,7 +320,9 @@ def _at(location: str, operation: Operation, args: JsonObject) -> Iterator[tuple
 
 def _url(operation: Operation, args: JsonObject) -> tuple[str, list[tuple[str, str]]]:
     """Return the URL without query, and the query that the path contains."""
-    values = {parameter.name: _segment(parameter, value) for parameter, value in _at("path", operation, args)}
+    values = {
+        parameter.name: _segment(parameter, value) for parameter, value in _select_location("path", operation, args)
+    }
     path, _, query = operation.path.partition("?")
 
     def fill(match: re.Match[str]) -> str:
@@ -340,7 +354,7 @@ def _segment(parameter: Parameter, value: Any) -> str:
 
 def _headers(operation: Operation, args: JsonObject) -> dict[str, str]:
     headers = {}
-    for parameter, value in _at("header", operation, args):
+    for parameter, value in _select_location("header", operation, args):
         text = _text(parameter, value)
         if not text.isascii() or not text.isprintable():
             raise ArgumentRefused(f"Header parameter {parameter.name!r} must be printable ASCII, on one line.")
@@ -414,7 +428,7 @@ def _body(operation: Operation, args: JsonObject) -> tuple[JsonObject, str | Non
     if kind == "multipart/form-data" and isinstance(value, dict):
         parts = [(p, value[p.name]) for p in parameters if value.get(p.name) is not None]
         # httpx sets the header, since it chooses the boundary.
-        return {"files": [(p.name, _part(p, item)) for p, item in parts]}, None
+        return {"files": [(p.name, _create_part(p, item)) for p, item in parts]}, None
     return {"content": value.encode() if isinstance(value, str) else _json(value)}, media_type
 
 
@@ -433,7 +447,7 @@ def _field(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else _simple(value)
 
 
-def _part(parameter: Parameter, value: Any) -> tuple[str | None, bytes]:
+def _create_part(parameter: Parameter, value: Any) -> tuple[str | None, bytes]:
     """Return a part of a form, as a file only if the specification declares a file."""
     schema = parameter.schema if isinstance(parameter.schema, dict) else {}
     is_file = schema.get("format") == "binary" or "contentMediaType" in schema

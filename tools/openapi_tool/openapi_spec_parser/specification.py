@@ -151,7 +151,7 @@ def operations_of(document: JsonObject, *, server: str | None = None, preserve_n
     for path, item in (document.get("paths") or {}).items():
         where = path
         try:
-            shared = resolved(document, item) or {}
+            shared = dereference(document, item) or {}
             for method in METHODS:
                 if isinstance(shared.get(method), dict):
                     where = f"{method.upper()} {path}"
@@ -178,7 +178,7 @@ def check(document: JsonObject) -> None:
     old = version.startswith("3.0")
     # Many documents omit these fields, which are not used here.
     filled = {"info": {"title": "", "version": ""}, "paths": {}, **document, "openapi": "3.0.3" if old else "3.1.0"}
-    filled["paths"] = {path: _with_responses(item) for path, item in (filled["paths"] or {}).items()}
+    filled["paths"] = {path: _add_responses(item) for path, item in (filled["paths"] or {}).items()}
     try:
         (v3_0 if old else v3_1).OpenAPI.model_validate(filled)
     except ValidationError as error:
@@ -186,7 +186,7 @@ def check(document: JsonObject) -> None:
         raise InvalidTool("OpenAPIToolset", f"the specification is invalid at `{path}`: {reason}.") from None
 
 
-def _with_responses(item: Any) -> Any:
+def _add_responses(item: Any) -> Any:
     if not isinstance(item, dict):
         return item or {}
     return {
@@ -212,12 +212,12 @@ class _Reader:
         operation_id = raw.get("operationId") or snake_case(f"{self._path}_{self._method}")
         media_type, fields, whole_body = self._body()
         parameters = [*self._parameters(), *fields]
-        arguments = _numbered([parameter.argument for parameter in parameters])
-        schemas, defs = standing_alone(
+        arguments = _number_duplicates([parameter.argument for parameter in parameters])
+        schemas, defs = make_self_contained(
             self._document, dict(zip(arguments, (parameter.schema for parameter in parameters), strict=True))
         )
         return Operation(
-            name=_unique(snake_case(operation_id)[:MAX_NAME_CHARS], names),
+            name=_make_unique(snake_case(operation_id)[:MAX_NAME_CHARS], names),
             operation_id=operation_id,
             description=raw.get("description") or raw.get("summary") or "",
             method=self._method.upper(),
@@ -237,7 +237,7 @@ class _Reader:
         """Yield the parameters outside of the body. The operation's parameters override those of its path."""
         raw: dict[tuple[str, Any], JsonObject] = {}
         for item in [*(self._raw.get("parameters") or []), *(self._item.get("parameters") or [])]:
-            parameter = resolved(self._document, item)
+            parameter = dereference(self._document, item)
             raw.setdefault((parameter["name"], parameter["in"]), parameter)
         for (name, location), parameter in raw.items():
             if location == "header" and name.lower() in _NO_PARAMETERS:
@@ -259,12 +259,12 @@ class _Reader:
 
     def _body(self) -> tuple[str | None, list[Parameter], bool]:
         """Return the first media type, as in ADK, the body's parameters, and whether one of them is the whole body."""
-        body = resolved(self._document, self._raw.get("requestBody")) or {}
+        body = dereference(self._document, self._raw.get("requestBody")) or {}
         content: JsonObject = body.get("content") or {}
         if not content:
             return None, [], False
         media_type, holder = next(iter(content.items()))
-        schema = resolved(self._document, holder.get("schema", {}))
+        schema = dereference(self._document, holder.get("schema", {}))
         kind = schema.get("type") if isinstance(schema, dict) else None
         if kind == "object":
             fields = [
@@ -308,7 +308,7 @@ class _Reader:
             return None
         schemes = (self._document.get("components") or {}).get("securitySchemes") or {}
         name = next((name for requirement in required for name in requirement), None)
-        scheme: JsonObject | None = resolved(self._document, schemes.get(name))
+        scheme: JsonObject | None = dereference(self._document, schemes.get(name))
         return scheme
 
 
@@ -316,7 +316,7 @@ def servers_of(document: JsonObject) -> Iterator[str]:
     """Yield the URLs of all servers in a specification."""
     holders = [document]
     for item in (document.get("paths") or {}).values():
-        shared = resolved(document, item) or {}
+        shared = dereference(document, item) or {}
         holders += [shared, *(shared[method] for method in METHODS if isinstance(shared.get(method), dict))]
     for holder in holders:
         for server in holder.get("servers") or ():
@@ -347,7 +347,7 @@ def snake_case(text: str) -> str:
     return re.sub(r"_+", "_", text.lower()).strip("_")
 
 
-def _numbered(names: list[str]) -> list[str]:
+def _number_duplicates(names: list[str]) -> list[str]:
     """Make names unique by numbering duplicates: `id`, `id_0`, `id_1`. Source: ADK 2.13."""
     uniques: list[str] = []
     for name in names:
@@ -358,7 +358,7 @@ def _numbered(names: list[str]) -> list[str]:
     return uniques
 
 
-def _unique(name: str, taken: set[str]) -> str:
+def _make_unique(name: str, taken: set[str]) -> str:
     number, unique = 1, name
     while unique in taken:
         number += 1
@@ -387,7 +387,7 @@ class _SchemaTooLarge(Exception):
     pass
 
 
-def resolved(document: JsonObject, value: Any) -> Any:
+def dereference(document: JsonObject, value: Any) -> Any:
     """Return the target of a reference; other values unchanged.
 
     Raises:
@@ -418,7 +418,7 @@ def _target(document: JsonObject, ref: str) -> Any:
     return target
 
 
-def standing_alone(document: JsonObject, schemas: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def make_self_contained(document: JsonObject, schemas: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the schemas under the same keys, and the `$defs` that they need.
 
     References are inlined, as in ADK. A recursive schema goes to `$defs`. If inlining makes the schemas too large, all
