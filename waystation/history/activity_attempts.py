@@ -1,4 +1,4 @@
-"""Attempts at activities: those that histories record, and those that the server has yet to make."""
+"""Attempts at activities: recorded in histories, and pending on the server."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class Attempts:
     failure_before: Failure | None = None
     """Of the attempt before the last one."""
     lost: bool = False
-    """Whether all attempts failed."""
+    """Whether every attempt failed."""
 
     @property
     def lasted_s(self) -> float | None:
@@ -80,7 +80,7 @@ def attempts_of(histories: Iterable[WorkflowHistory]) -> list[Attempts]:
 
 
 def failed_workflow_tasks(histories: Iterable[WorkflowHistory]) -> list[tuple[int, str]]:
-    """Return event ids and reasons of failed workflow tasks, for instance of a worker with other code."""
+    """Return event ids and error messages of failed workflow tasks, for example after an incompatible deployment."""
     return [
         (event.event_id, event.workflow_task_failed_event_attributes.failure.message)
         for history in histories
@@ -91,58 +91,60 @@ def failed_workflow_tasks(histories: Iterable[WorkflowHistory]) -> list[tuple[in
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """One activity that failed and has further attempts, or that no worker has picked up yet."""
+    """An activity that failed and will be retried, or that no worker has picked up yet."""
 
     workflow_id: str
     activity: str
-    """Its id."""
+    """The activity id."""
     type: str
     failed: int
-    """How many attempts failed; 0 before the first one."""
+    """Number of failed attempts; 0 before the first one."""
     most: int
     """The maximum number of attempts; 0 for no limit."""
     failure: Failure | None
-    """Of the last attempt."""
+    """Failure of the last attempt."""
     task_queue: str
-    """The task queue of the workers that may run it."""
+    """The task queue that holds the activity."""
     next_at: float | None
-    """When the next attempt is or was due, in seconds since 1970; None once a worker has picked it up."""
+    """When the next attempt is due, in seconds since 1970; None once a worker has picked it up."""
 
 
 async def fetch_retries(client: Client, workflow_id: str) -> tuple[list[Retry], bool]:
-    """Return the pending attempts of a workflow and those that it started, and whether any work is pending at all.
+    """Return the pending retries of a workflow and of the agents it called, and whether it has any pending work.
 
     Raises:
         RPCError: The server does not answer.
     """
-    found = list[Retry]()
-    at_work = False
-    left = [workflow_id]
-    while left:
-        id = left.pop(0)
+    retries = list[Retry]()
+    has_work = False
+    workflow_ids = [workflow_id]
+    while workflow_ids:
+        id = workflow_ids.pop(0)
         described = await describe_workflow(client, id)
         if described is None or described.status is not WorkflowExecutionStatus.RUNNING:
             continue
-        told = described.raw_description
-        at_work = at_work or bool(told.pending_activities or told.pending_children)
-        left += [each.workflow_id for each in told.pending_children if each.workflow_type_name == WORKFLOW]
-        # The activity that looks at a called agent fails for as long as that agent runs.
-        found += [
-            _retry(id, each)
-            for each in told.pending_activities
-            if each.activity_type.name != CHILD.name and (each.attempt > 1 or _waits(each))
+        description = described.raw_description
+        has_work = has_work or bool(description.pending_activities or description.pending_children)
+        workflow_ids += [
+            child.workflow_id for child in description.pending_children if child.workflow_type_name == WORKFLOW
         ]
-    return found, at_work
+        # The activity that waits for a called agent fails until that agent ends, which is no retry to report.
+        retries += [
+            _retry(id, activity)
+            for activity in description.pending_activities
+            if activity.activity_type.name != CHILD.name and (activity.attempt > 1 or _is_queued(activity))
+        ]
+    return retries, has_work
 
 
-def _waits(activity: PendingActivityInfo) -> bool:
+def _is_queued(activity: PendingActivityInfo) -> bool:
     return activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
 
 
 def _retry(workflow_id: str, activity: PendingActivityInfo) -> Retry:
-    # Until the next attempt is due the server gives its time, afterwards the time since which it waits for a worker.
-    later = activity.HasField("next_attempt_schedule_time")
-    due = activity.next_attempt_schedule_time if later else activity.scheduled_time
+    # Before the due time the server reports that time, afterwards the time at which the attempt was queued.
+    is_scheduled = activity.HasField("next_attempt_schedule_time")
+    due = activity.next_attempt_schedule_time if is_scheduled else activity.scheduled_time
     return Retry(
         workflow_id,
         activity.activity_id,
@@ -151,5 +153,5 @@ def _retry(workflow_id: str, activity: PendingActivityInfo) -> Retry:
         most=activity.maximum_attempts,
         failure=failure_of(activity.last_failure) if activity.HasField("last_failure") else None,
         task_queue=activity.activity_options.task_queue.name,
-        next_at=due.ToNanoseconds() / 1e9 if _waits(activity) else None,
+        next_at=due.ToNanoseconds() / 1e9 if _is_queued(activity) else None,
     )

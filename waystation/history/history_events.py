@@ -50,7 +50,7 @@ MAX_FAILURE_CHARS = 4_096
 
 
 def failure_of(failure: FailureProto) -> Failure:
-    """Return why an activity or a child ended, in the words the workflow's exceptions have for it."""
+    """Return the failure of an activity or a called agent, with the same values as in the workflow."""
     if failure.HasField("timeout_failure_info"):
         return Failure(kind=_TIMEOUTS.get(failure.timeout_failure_info.timeout_type, "start_to_close"))
     if failure.HasField("canceled_failure_info"):
@@ -61,32 +61,32 @@ def failure_of(failure: FailureProto) -> Failure:
     return Failure(kind="error", error_type="Error")
 
 
-TASK_UNDER_WAY = frozenset({EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED, EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED})
-"""At the end of a history these may belong to an attempt that is not recorded yet: the server shows them all the same,
-and may reuse their ids."""
+TASK_IN_FLIGHT = frozenset({EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED, EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED})
+"""Event types of a workflow task. At the end of a history the server may show such events of an attempt that is not
+recorded yet, and may reuse their ids."""
 
 
 async def decode_events(events: Iterable[HistoryEvent], converter: DataConverter) -> Sequence[HistoryEvent]:
-    """Return events with their payloads as they were before the converter's codec and storage, if it has them.
+    """Return events with payloads decoded by the converter's codec and fetched from its store, if it has them.
 
     Raises:
-        StoreFailed: Offloaded payloads cannot be looked for.
+        StoreFailed: The store cannot be reached.
     """
     codec = converter.payload_codec
     result = []
     for event in events:
-        if codec is None and not any(is_reference(p) for held in payloads_of(event) for p in held.payloads):
+        if codec is None and not any(is_reference(p) for payloads in payloads_of(event) for p in payloads.payloads):
             result.append(event)
             continue
-        plain = HistoryEvent()
-        plain.CopyFrom(event)
-        for payloads in payloads_of(plain):
-            opened = await retrieved(payloads.payloads, converter)
+        copied = HistoryEvent()
+        copied.CopyFrom(event)
+        for payloads in payloads_of(copied):
+            decoded = await retrieved(payloads.payloads, converter)
             if codec is not None:
-                opened = await codec.decode(opened)
+                decoded = await codec.decode(decoded)
             del payloads.payloads[:]
-            payloads.payloads.extend(opened)
-        result.append(plain)
+            payloads.payloads.extend(decoded)
+        result.append(copied)
     return result
 
 
@@ -105,25 +105,24 @@ _CONTENT = {
     "workflow_execution_failed": "failure.application_failure_info.details",
     "child_workflow_execution_failed": "failure.application_failure_info.details",
 }
-"""Where events hold an invocation's content."""
+"""The fields of events that hold the content of an invocation."""
 
 
 def payloads_of(event: HistoryEvent) -> Iterator[Payloads]:
-    """Yield what an event holds of an invocation's content."""
     kind = event.WhichOneof("attributes") or ""
     place = _CONTENT.get(kind.removesuffix("_event_attributes"))
-    if place and (held := attrgetter(f"{kind}.{place}")(event)).payloads:
-        yield held
+    if place and (payloads := attrgetter(f"{kind}.{place}")(event)).payloads:
+        yield payloads
 
 
 def attributes_of(event: HistoryEvent) -> Any:
-    """Return the attributes of an event, of whichever type it is."""
+    """Return the attributes of an event, whatever its type."""
     kind = event.WhichOneof("attributes")
     return getattr(event, kind) if kind else None
 
 
 def scheduled_by(attributes: Any) -> int:
-    """Return the id of the event that scheduled an activity or initiated a child; 0 for attributes that name none."""
+    """Return the id of the event that scheduled an activity or initiated a child; 0 if the attributes name none."""
     return getattr(attributes, "scheduled_event_id", 0) or getattr(attributes, "initiated_event_id", 0)
 
 
@@ -139,7 +138,7 @@ _LOST = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT: Failure(kind="start_to_close"),
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED: Failure(kind="error", error_type="TerminatedError"),
 }
-"""Events whose type alone says why an activity, a child or a workflow ended without a result."""
+"""The failure of an activity, a child or a workflow that follows from the event type alone."""
 
 
 def loss_of(event: HistoryEvent) -> Failure | None:
@@ -154,7 +153,7 @@ def loss_of(event: HistoryEvent) -> Failure | None:
 
 
 def outcome_of(last: HistoryEvent) -> ChildOutcome | None:
-    """Return the outcome of an invocation, given the last event of a run; None while it is running."""
+    """Return the outcome of an invocation, given the last event of a run; None while the invocation runs."""
     if last.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
         data = read_content(last.workflow_execution_completed_event_attributes.result.payloads)
         try:
@@ -166,10 +165,12 @@ def outcome_of(last: HistoryEvent) -> ChildOutcome | None:
 
 
 def carried_by(first: HistoryEvent) -> tuple[InvocationInput, Carried] | None:
-    """Return a run's input and what it has from the run that it continues, given its first event.
+    """Return the input of a run and the state it carries over from the previous run, given its first event.
+
+    None if the run does not continue another one.
 
     Raises:
-        ForeignHistory: It cannot be read.
+        ForeignHistory: The input cannot be read.
     """
     started = first.workflow_execution_started_event_attributes
     check_content(started.input.payloads)
@@ -177,7 +178,7 @@ def carried_by(first: HistoryEvent) -> tuple[InvocationInput, Carried] | None:
 
 
 def type_of(history: WorkflowHistory) -> str:
-    """Return the type of a workflow, given a history that begins at its beginning."""
+    """Return the workflow type, given a history that includes its first event."""
     return history.events[0].workflow_execution_started_event_attributes.workflow_type.name
 
 
@@ -188,57 +189,57 @@ def seconds_of(event: HistoryEvent) -> float:
 
 def run_id_of(events: Iterable[HistoryEvent]) -> str:
     """Return the id of a run, given its first events."""
-    found = ""
+    run_id = ""
     for event in events:
         started = event.workflow_execution_started_event_attributes.original_execution_run_id
-        # The history of a run that was reset begins with that of the run before.
-        found = event.workflow_task_failed_event_attributes.new_run_id or started or found
-    return found
+        # The history of a reset run begins with the history of the run before.
+        run_id = event.workflow_task_failed_event_attributes.new_run_id or started or run_id
+    return run_id
 
 
 def run_ids_of(events: Iterable[HistoryEvent]) -> list[str]:
-    """Return the ids that a run had, given its events: more than one if it was reset, for each stretch its own."""
-    each = dict.fromkeys(run_id_of([event]) for event in events)
-    return [run_id for run_id in each if run_id]
+    """Return all ids that a run had, given its events: more than one if the run was reset."""
+    run_ids = dict.fromkeys(run_id_of([event]) for event in events)
+    return [run_id for run_id in run_ids if run_id]
 
 
 def continues(first: HistoryEvent) -> str | None:
-    """Return the id of the run that one continues, given its first event."""
+    """Return the id of the previous run, given the first event of a run."""
     return first.workflow_execution_started_event_attributes.continued_execution_run_id or None
 
 
 def continued_as(last: HistoryEvent) -> str | None:
-    """Return the id of the run that continues one, given its last event."""
+    """Return the id of the next run, given the last event of a run."""
     return last.workflow_execution_continued_as_new_event_attributes.new_execution_run_id or None
 
 
 def json_data(payloads: Iterable[Payload]) -> list[bytes]:
     """Return the JSON of each payload; empty bytes for a payload that is not JSON."""
-    # As in workflows/ports.py: what is not JSON reads as broken JSON, on both sides alike.
+    # The workflow, too, reads a payload that is not JSON as broken JSON; see workflows/ports.py.
     return [p.data if p.metadata.get("encoding") in (b"json/plain", b"json/protobuf") else b"" for p in payloads]
 
 
 def read_content(payloads: Sequence[Payload]) -> bytes:
-    """Return the JSON in payloads that a worker wrote.
+    """Return the JSON in payloads written by a worker.
 
     Raises:
-        StoreFailed: It is in a store that this process does not have.
+        StoreFailed: A payload is in a store that this process does not have.
     """
     check_content(payloads)
     return b"".join(json_data(payloads))
 
 
-def lacking_in(payloads: Iterable[Payload]) -> str | None:
-    """Return why some payload is missing: it is in a store that this process does not have. None when all are there."""
+def describe_missing(payloads: Iterable[Payload]) -> str | None:
+    """Return why a payload is missing: it is in a store that this process does not have. None if all are present."""
     for payload in payloads:
         if payload.metadata.get("encoding") == UNREADABLE["encoding"] or is_reference(payload):
             problem = payload.data.decode(errors="replace") if not is_reference(payload) else "none is configured here."
-            return f"{problem} The remedy is --store, or {STORE_VARIABLE}."
+            return f"{problem} Set --store or {STORE_VARIABLE}."
     return None
 
 
 def check_content(payloads: Iterable[Payload]) -> None:
-    if problem := lacking_in(payloads):
+    if problem := describe_missing(payloads):
         raise StoreFailed("which large payloads are kept", problem)
 
 
@@ -252,7 +253,7 @@ def patch_of(event: HistoryEvent) -> str:
 
 
 def agent_failure_of(failure: FailureProto) -> Failure:
-    """Return why a called agent failed, and what it used."""
+    """Return why a called agent failed, and its token usage."""
     details = []
     with suppress(ValueError):
         details = [decode(data) for data in json_data(failure.application_failure_info.details.payloads)]

@@ -17,22 +17,22 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.core import ids
-from waystation.history.history_events import TASK_UNDER_WAY, EventType, decode_events, run_id_of
+from waystation.history.history_events import TASK_IN_FLIGHT, EventType, decode_events, run_id_of
 
 T = TypeVar("T")
 
-STEPPED_BACK = "CurrentBranchChangedFailure"
-"""The server's error when a reader seems to know more of a run than it does: after a failover, and at times on a busy
-server whose notification of a change arrives after the reader has seen the next one."""
+READER_AHEAD = "CurrentBranchChangedFailure"
+"""The server's error when a reader is ahead of the server: after a failover, and on a busy server whose change
+notification arrives late."""
 
 
 def is_not_found(error: RPCError) -> bool:
-    """Whether an error means that there is no such workflow; a missing namespace has another message."""
+    """Whether the error means that the workflow does not exist. A missing namespace has another message."""
     return error.status is RPCStatusCode.NOT_FOUND and "namespace" not in error.message.lower()
 
 
 async def none_if_missing(answer: Awaitable[T]) -> T | None:
-    """Return what the server answers; None when it has no such workflow or run."""
+    """Return the server's answer; None if it has no such workflow or run."""
     try:
         return await answer
     except RPCError as error:
@@ -42,7 +42,7 @@ async def none_if_missing(answer: Awaitable[T]) -> T | None:
 
 
 async def describe_workflow(client: Client, workflow_id: str) -> WorkflowExecutionDescription | None:
-    """Describe the latest run of a workflow; None when there is no such workflow."""
+    """Describe the latest run of a workflow; None if there is no such workflow."""
     return await none_if_missing(client.get_workflow_handle(workflow_id).describe())
 
 
@@ -55,86 +55,85 @@ class WorkflowRun:
 
 
 async def find_session_runs(client: Client, session: str) -> dict[WorkflowRun, bool]:
-    """Return all runs of a session's workflows that the server knows, and whether each is running.
+    """Return all runs of the workflows of a session that the server knows, each with whether it is running.
 
-    Visibility lists them with a delay. Running workflows are found at once, as children of their parents, and so are
-    the latest invocations by their numbers; agents that these called and that are over are not.
+    Visibility lists runs with a delay. Running workflows are found at once, as children of their parents, and so are
+    the latest invocations, by their numbers. Closed agents that those invocations called are not.
     """
-    found: dict[WorkflowRun, bool] = {}
-    # The quoted names in such an id have no quotation marks. What goes with `_` or `%` in them is passed over below.
+    runs: dict[WorkflowRun, bool] = {}
+    # The quoted names in a session id contain no quotation marks. `_` and `%` match too much, which is filtered below.
     query = f"WorkflowId = '{session}' OR WorkflowId STARTS_WITH '{session}/'"
     async for execution in client.list_workflows(query):
         if is_in_session(execution.id, session):
-            going_on = execution.status is WorkflowExecutionStatus.RUNNING
-            found[WorkflowRun(execution.id, execution.run_id)] = going_on
-    left = [session, *{run.workflow_id for run, going_on in found.items() if going_on}]
-    latest = max((invocation_number(run.workflow_id, session) for run in found), default=0)
+            is_running = execution.status is WorkflowExecutionStatus.RUNNING
+            runs[WorkflowRun(execution.id, execution.run_id)] = is_running
+    queue = [session, *{run.workflow_id for run, is_running in runs.items() if is_running}]
+    latest = max((invocation_number(run.workflow_id, session) for run in runs), default=0)
     while described := await describe_workflow(client, ids.session_invocation(session, latest := latest + 1)):
-        left.append(described.id)
+        queue.append(described.id)
     seen = set[str]()
-    while left:
-        if (workflow_id := left.pop()) in seen:
+    while queue:
+        if (workflow_id := queue.pop()) in seen:
             continue
         seen.add(workflow_id)
         if described := await describe_workflow(client, workflow_id):
-            going_on = described.status is WorkflowExecutionStatus.RUNNING
-            found[WorkflowRun(workflow_id, described.run_id)] = going_on
-            children = described.raw_description.pending_children if going_on else ()
-            left += [child.workflow_id for child in children if is_in_session(child.workflow_id, session)]
-    return found
+            is_running = described.status is WorkflowExecutionStatus.RUNNING
+            runs[WorkflowRun(workflow_id, described.run_id)] = is_running
+            children = described.raw_description.pending_children if is_running else ()
+            queue += [child.workflow_id for child in children if is_in_session(child.workflow_id, session)]
+    return runs
 
 
 def is_in_session(workflow_id: str, session: str) -> bool:
-    """Whether a workflow is a session, or below it."""
+    """Whether a workflow is the session or one of its descendants."""
     return workflow_id == session or workflow_id.startswith(f"{session}/")
 
 
 def invocation_number(workflow_id: str, session: str) -> int:
-    """Return which invocation of a session a workflow is, or is below; 0 when it is the session."""
+    """Return the number of the invocation that a workflow is or belongs to; 0 for the session itself."""
     number = workflow_id.removeprefix(f"{session}/").partition("/")[0]
     return int(number) if number.isdecimal() else 0
 
 
 class HistoryPoll:
-    """The history of one run, by the server's long-poll, until the run ends."""
+    """Long-polls the history of one run until the run ends."""
 
     def __init__(self, client: Client, workflow_id: str, run_id: str | None = None) -> None:
         self._client, self._workflow_id, self._run_id = client, workflow_id, run_id
-        self._pages = self._from_the_start()
+        self._pages = self._poll_from_start()
         self._first_run_id, self._last = "", HistoryEvent()
 
     @property
     def more(self) -> bool:
-        """Whether there may be a further page."""
+        """Whether there may be another page."""
         return self._pages.current_page is None or bool(self._pages.next_page_token)
 
     async def page(self) -> Sequence[HistoryEvent]:
-        """Wait for the next events, and return them with decoded payloads; occasionally none.
+        """Wait for the next events and return them with decoded payloads; occasionally none.
 
-        When the server requires a new start, they begin with the first event again: events that were read before
-        repeat.
+        After a failover the server may require a restart: then the first event comes again, and events repeat.
 
         Raises:
             RPCError: The server has no such run, or does not answer.
-            StoreFailed: Offloaded payloads cannot be looked for.
+            StoreFailed: The payload store cannot be reached.
         """
         try:
             await self._pages.fetch_next_page()
         except RPCError as error:
-            if not any(detail.type_url.endswith(STEPPED_BACK) for detail in error.grpc_status.details):
+            if not any(detail.type_url.endswith(READER_AHEAD) for detail in error.grpc_status.details):
                 raise
-            self._pages = self._from_the_start()
+            self._pages = self._poll_from_start()
             await self._pages.fetch_next_page()
         page = self._pages.current_page or ()
         if page:
-            # By its id, since it need not be the latest run any more when it is read again.
+            # From now on by run id: a reset may have made another run the latest one.
             self._run_id, self._last = run_id_of(page) or self._run_id, page[-1]
             first = page[0].workflow_execution_started_event_attributes.first_execution_run_id
             self._first_run_id = first or self._first_run_id
         return await decode_events(page, self._client.data_converter)
 
     async def replaced_by(self) -> str | None:
-        """Return the id of the run that replaces this one after a reset; None without one.
+        """Return the id of the run that replaced this one in a reset; None without a reset.
 
         Raises:
             RPCError: The server does not answer.
@@ -142,13 +141,13 @@ class HistoryPoll:
         if self._last.event_type != EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED:
             return None
         latest = await describe_workflow(self._client, self._workflow_id)
-        if latest is None:  # deleted meanwhile
+        if latest is None:  # deleted since
             return None
-        # What is begun anew under the same id has no run in common with it.
-        of_the_same = latest.raw_description.workflow_execution_info.first_run_id == self._first_run_id
-        return latest.run_id if of_the_same and latest.run_id != self._run_id else None
+        # A new workflow with the same id has another first run.
+        is_same_workflow = latest.raw_description.workflow_execution_info.first_run_id == self._first_run_id
+        return latest.run_id if is_same_workflow and latest.run_id != self._run_id else None
 
-    def _from_the_start(self) -> WorkflowHistoryEventAsyncIterator:
+    def _poll_from_start(self) -> WorkflowHistoryEventAsyncIterator:
         handle = self._client.get_workflow_handle(self._workflow_id, run_id=self._run_id)
         return handle.fetch_history_events(wait_new_event=True)
 
@@ -159,13 +158,13 @@ TAIL_PAGE = 20
 
 
 async def fetch_events_after(client: Client, workflow_id: str, run_id: str, known: int) -> Sequence[HistoryEvent]:
-    """Return the events after the one of id `known`, oldest first, with decoded payloads.
+    """Return the events after event id `known`, oldest first, with decoded payloads.
 
     A workflow task in flight is left out, because another event may get its id.
 
     Raises:
         RPCError: The server has no such run, or does not answer.
-        StoreFailed: Offloaded payloads cannot be looked for.
+        StoreFailed: The payload store cannot be reached.
     """
     request = GetWorkflowExecutionHistoryReverseRequest(
         namespace=client.namespace,
@@ -177,6 +176,6 @@ async def fetch_events_after(client: Client, workflow_id: str, run_id: str, know
         page = await client.workflow_service.get_workflow_execution_history_reverse(request, retry=True)
         newest_first.extend(page.history.events)
         request.next_page_token = page.next_page_token
-    settled = dropwhile(lambda event: event.event_type in TASK_UNDER_WAY, newest_first)
+    settled = dropwhile(lambda event: event.event_type in TASK_IN_FLIGHT, newest_first)
     new = [event for event in settled if event.event_id > known]
     return await decode_events(reversed(new), client.data_converter)

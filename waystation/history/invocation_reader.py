@@ -1,6 +1,6 @@
 """Read the histories of an invocation into its log.
 
-A long invocation continues as new: each run names the run that it continues, and carries a snapshot.
+A long invocation continues as new: each run names the run that it continues and carries a snapshot.
 """
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
@@ -35,7 +35,7 @@ from waystation.core.log import facts
 from waystation.history.history_events import (
     COMMANDS,
     SILENT,
-    TASK_UNDER_WAY,
+    TASK_IN_FLIGHT,
     EventType,
     attributes_of,
     carried_by,
@@ -43,8 +43,8 @@ from waystation.history.history_events import (
     continued_as,
     continues,
     decode_events,
+    describe_missing,
     json_data,
-    lacking_in,
     loss_of,
     patch_of,
     read_content,
@@ -70,14 +70,17 @@ class EmptyTask:
     """A completed workflow task without commands that another task follows at once."""
 
     event_id: int
-    """Of its start."""
+    """Id of the event that started the task."""
     time: float
     later: list[Fact] = field(default_factory=list)
     """The facts after it. They wait until it is known which task they belong to."""
 
 
 class HistoryReader:
-    """Turns the events of one run into facts, in order. Remembers what ids the server's numbers stand for."""
+    """Turns the events of one run into facts, in order.
+
+    Resolves the event ids by which later events refer to earlier ones.
+    """
 
     def __init__(self) -> None:
         self.last_event_id = 0
@@ -86,22 +89,22 @@ class HistoryReader:
         self._tools: set[int] = set()
         self._admitted: dict[int, Request] = {}
         self._task = (0, 0.0)
-        """Event id and time of the latest start of a workflow task."""
+        """Event id and time of the start of the latest workflow task."""
         self._completed = False
-        """Whether that task is completed, and nothing was said about it yet."""
+        """Whether that task is completed and not reported yet."""
         self._commands = False
-        """Whether there was a command since the last task of which something was said."""
+        """Whether there was a command since the last reported task."""
         self._empty: list[EmptyTask] = []
-        """Those since the last task of which something was said."""
+        """Empty tasks since the last reported task."""
 
     def read(self, events: Iterable[HistoryEvent]) -> Iterator[Fact]:
-        """Yield the facts in `events`; events that were read before are passed over."""
+        """Yield the facts in `events`. Events that were read before are skipped."""
         for event in events:
             if event.event_id > self.last_event_id:
-                if event.event_type not in TASK_UNDER_WAY:
+                if event.event_type not in TASK_IN_FLIGHT:
                     self.last_event_id = event.event_id
                 if self._completed:
-                    yield from self._conclude(event)
+                    yield from self._complete_task(event)
                 if event.event_type not in SILENT:
                     for fact in self._read(event):
                         if self._empty and not isinstance(fact, facts.Closed):
@@ -109,15 +112,15 @@ class HistoryReader:
                         else:
                             yield from self._release(len(self._empty))
                             yield fact
-        yield from self._conclude(None)
+        yield from self._complete_task(None)
 
-    def _conclude(self, following: HistoryEvent | None) -> Iterator[Fact]:
-        """Report that a workflow task was completed, now that the event after it is known.
+    def _complete_task(self, following: HistoryEvent | None) -> Iterator[Fact]:
+        """Report a completed workflow task, now that the event after it is known.
 
         A replay merges an empty task into the one that follows at once, at the time of the latter. Refused updates
-        leave such tasks. The exception: when the event after a task accepts an update, a replay first applies all that
-        arrived before the last empty task that precedes the update, at the time of that task. Source: the SDK's core,
-        `find_end_index_of_next_wft_seq`.
+        leave such tasks. The exception: when the event after a task accepts an update, a replay first applies everything
+        that arrived before the last empty task that precedes the update, at the time of that task. Source: the SDK's
+        core, `find_end_index_of_next_wft_seq`.
         """
         if not self._completed:
             return
@@ -153,13 +156,13 @@ class HistoryReader:
             case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
                 self._completed = True
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
-                held = attributes.input.payloads
-                yield facts.Signalled(attributes.signal_name, json_data(held), lacking_in(held))
+                payloads = attributes.input.payloads
+                yield facts.Signalled(attributes.signal_name, json_data(payloads), describe_missing(payloads))
             case EventType.EVENT_TYPE_MARKER_RECORDED:
                 if ref := ids.signal_not_found(patch_of(event)):
                     yield facts.NotFound(ref)
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ADMITTED:
-                # Only those that a reset sends again are recorded so; that they are accepted then repeats nothing.
+                # Only updates that a reset sends again are recorded as admitted; accepting them later repeats nothing.
                 self._admitted[event.event_id] = attributes.request
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
                 admitted = attributes.accepted_request_sequencing_event_id
@@ -173,14 +176,14 @@ class HistoryReader:
             case ending if ending in _ENDINGS:
                 yield facts.Closed(_ENDINGS[ending], seconds_of(event))
             case _:
-                # What archives the log is no part of it, nor is what nobody waits for any more; what was taken over is
-                # read where the next run begins with it.
-                yield from (fact for fact in self._read_work(event, attributes) if not _is_aside(fact))
+                # Skip the archiving of the log and activities whose result nobody waits for. Content that a fork copies
+                # is read at the start of the next run.
+                yield from (fact for fact in self._read_activity(event, attributes) if not _is_irrelevant(fact))
 
     def _started(self, attributes: Any) -> Fact:
         if attributes.workflow_type.name != WORKFLOW:
             raise ForeignHistory(
-                f"This is a history of {attributes.workflow_type.name!r}; Waystation reads those of {WORKFLOW!r}."
+                f"The history is of a workflow of type {attributes.workflow_type.name!r}, not {WORKFLOW!r}."
             )
         check_content(attributes.input.payloads)
         return facts.Started(
@@ -189,8 +192,7 @@ class HistoryReader:
             child=bool(attributes.parent_workflow_execution.workflow_id),
         )
 
-    def _read_work(self, event: HistoryEvent, attributes: Any) -> Iterator[Fact]:
-        """Yield the facts of an activity or of a called agent."""
+    def _read_activity(self, event: HistoryEvent, attributes: Any) -> Iterator[Fact]:
         match event.event_type:
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
                 kind, ref = attributes.activity_type.name, attributes.activity_id
@@ -202,7 +204,7 @@ class HistoryReader:
                     self._tools.add(event.event_id)
                 yield facts.Scheduled(ref, read_content(attributes.input.payloads), kind == MODEL.name)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED:
-                # Whatever it still says, the workflow does not hear; how the child ended is told by a further look.
+                # The workflow ignores a later result; another activity reports how the child ended.
                 if attributes.scheduled_event_id in self._followed:
                     self._scheduled[attributes.scheduled_event_id] = ids.archive(0)
                 elif attributes.scheduled_event_id not in self._tools:
@@ -222,12 +224,12 @@ class HistoryReader:
 
 
 def log_of(histories: Sequence[WorkflowHistory], log: Log | None = None) -> Log:
-    """Return the log that the runs of an invocation make, oldest first; `log` is that of the runs before.
+    """Return the log of an invocation from its runs, oldest first; `log` is the log of the runs before them.
 
-    If runs before are missing and `log` is too, the log begins with the snapshot that the first run carries.
+    If earlier runs and `log` are missing, the log begins with the snapshot that the first run carries.
 
     Raises:
-        ForeignHistory: It is not an invocation of Waystation, or a history is damaged or missing.
+        ForeignHistory: A history is damaged, missing, or not one of an invocation.
     """
     for history in _own_runs(histories):
         projection = Projection(history.workflow_id, log)
@@ -236,39 +238,39 @@ def log_of(histories: Sequence[WorkflowHistory], log: Log | None = None) -> Log:
             projection.flush()
         except WaystationError:
             raise
-        except Exception as error:  # whatever is met in what no workflow recorded so
+        except Exception as error:  # hand-edited histories raise many kinds of errors
             reason = f"{type(error).__name__}: {str(error)[:200]}"
             raise ForeignHistory(
-                f"The history of {history.workflow_id!r} contradicts itself ({reason}), as one that was edited by hand "
-                "may. Save it again."
+                f"The history of {history.workflow_id!r} is inconsistent ({reason}). It may have been edited. "
+                "Save it again."
             ) from error
         log = projection.log
     assert log is not None
     return log
 
 
-def _is_aside(fact: Fact) -> bool:
-    taken_over = isinstance(fact, facts.Returned) and fact.ref == str(FORK)
-    return taken_over or (isinstance(fact, facts.Returned | facts.Lost) and ids.is_archive(fact.ref))
+def _is_irrelevant(fact: Fact) -> bool:
+    is_fork_source = isinstance(fact, facts.Returned) and fact.ref == str(FORK)
+    return is_fork_source or (isinstance(fact, facts.Returned | facts.Lost) and ids.is_archive(fact.ref))
 
 
 async def fetch_log_before(client: Client, id: str, first: HistoryEvent, fetch: Fetch) -> Log:
-    """Return the log up to the start of a run, given the first event of that run's history.
+    """Return the log up to the start of a run, given the first event of that run.
 
-    Read from the histories of earlier runs, and, where the server has deleted them, from the segments in the store.
+    It is read from the histories of the earlier runs. For runs that the server has deleted, it is read from the store.
 
     Raises:
-        ForeignHistory: It is not a history of Waystation, or it is damaged.
-        StoreFailed: It is to be read from the store, and the store does not have it.
+        ForeignHistory: A history is damaged or not one of Waystation.
+        StoreFailed: The store does not have the log.
     """
     earlier: list[WorkflowHistory] = []
-    given = carried_by(first)
-    while given and not given[1].forked and (history := await fetch_run(client, id, given[1].run_id)):
+    carried = carried_by(first)
+    while carried and not carried[1].forked and (history := await fetch_run(client, id, carried[1].run_id)):
         earlier += await decode_histories([history], client.data_converter)
-        given = carried_by(earlier[-1].events[0])
+        carried = carried_by(earlier[-1].events[0])
     log = Log(id)
-    if given:
-        await extend_log(log, given[1], fetch)
+    if carried:
+        await extend_log(log, carried[1], fetch)
     return log_of(earlier[::-1], log)
 
 
@@ -277,36 +279,37 @@ async def log_from_runs(histories: Sequence[WorkflowHistory], fetch: Fetch) -> L
 
     Raises:
         ForeignHistory: The file is damaged.
-        StoreFailed: The store does not have what came before.
+        StoreFailed: The store does not have the earlier entries.
     """
     first = _own_runs(histories)[0]
     log = Log(first.workflow_id)
-    if given := carried_by(first.events[0]):
-        await extend_log(log, given[1], fetch)
+    if carried := carried_by(first.events[0]):
+        await extend_log(log, carried[1], fetch)
     return log_of(histories, log)
 
 
 def _own_runs(histories: Sequence[WorkflowHistory]) -> Sequence[WorkflowHistory]:
-    """Return the runs whose log is the invocation's: without the run in which a fork read its source."""
+    """Return the runs that belong to the log of an invocation: without the run in which a fork reads its source."""
     for number, history in enumerate(histories[1:], 1):
-        if (given := carried_by(history.events[0])) and given[1].forked:
+        if (carried := carried_by(history.events[0])) and carried[1].forked:
             return histories[number:]
     return histories
 
 
 def carried_log(log: Log, histories: Sequence[WorkflowHistory]) -> Log:
-    """Return what `log` was before its first entry: empty, or the snapshot that the first run carries."""
-    given = carried_by(_own_runs(histories)[0].events[0]) if log.entries_before else None
-    return given[1].snapshot.restored(log.invocation_id, given[0]) if given else Log(log.invocation_id)
+    """Return the log before the first entry of `log`: empty, or the snapshot that the first run carries."""
+    carried = carried_by(_own_runs(histories)[0].events[0]) if log.entries_before else None
+    return carried[1].snapshot.restored(log.invocation_id, carried[0]) if carried else Log(log.invocation_id)
 
 
 async def fetch_run(client: Client, id: str, run_id: str | None = None) -> WorkflowHistory | None:
-    """Return the history of one run, the latest one if none is named, as the server has it; None when it is deleted."""
+    """Return the history of a run, by default the latest, with payloads as stored; None if the server deleted it."""
     return await none_if_missing(client.get_workflow_handle(id, run_id=run_id).fetch_history())
 
 
 async def fetch_runs(client: Client, last: WorkflowHistory) -> list[WorkflowHistory]:
-    """Return the histories of all runs up to `last` that the server still has, oldest first, as it has them."""
+    """Return the histories of all runs up to `last` that the server still has, oldest first, with payloads as
+    stored."""
     earlier: WorkflowHistory | None = last
     runs = []
     while earlier:
@@ -317,7 +320,7 @@ async def fetch_runs(client: Client, last: WorkflowHistory) -> list[WorkflowHist
 
 
 async def fetch_saved_history(client: Client, last: WorkflowHistory) -> SavedHistory:
-    """Return all runs up to `last`, as `histories` does, and those of the agents that were called."""
+    """Return the histories of all runs up to `last`, and those of called agents."""
     runs = await fetch_runs(client, last)
     called = []
     for id in dict.fromkeys(id for run in runs for id in called_agent_ids(run)):
@@ -327,7 +330,7 @@ async def fetch_saved_history(client: Client, last: WorkflowHistory) -> SavedHis
 
 
 def called_agent_ids(history: WorkflowHistory) -> list[str]:
-    """Return the ids of the agents that a run of an invocation has called."""
+    """Return the workflow ids of the agents that a run of an invocation called."""
     if type_of(history) != WORKFLOW:
         return []
     initiated = (event.start_child_workflow_execution_initiated_event_attributes for event in history.events)
@@ -338,45 +341,45 @@ async def decode_histories(histories: Iterable[WorkflowHistory], converter: Data
     """Return histories with payloads decoded by the codec and fetched from the store.
 
     Raises:
-        StoreFailed: Offloaded payloads cannot be looked for.
+        StoreFailed: The payload store cannot be reached.
     """
-    return [WorkflowHistory(each.workflow_id, await decode_events(each.events, converter)) for each in histories]
+    return [WorkflowHistory(run.workflow_id, await decode_events(run.events, converter)) for run in histories]
 
 
 async def follow_log(client: Client, handle: WorkflowHandle[Any, Any], fetch: Fetch) -> AsyncIterator[Log]:
-    """Yield the log whenever the history has grown, through all further runs, until the invocation ends.
+    """Yield the log whenever the history has grown, across all runs, until the invocation ends.
 
-    After a reset it is another log: that of the new run.
+    After a reset, a new log of the new run follows.
     """
     log: Log | None = None
     run_id = handle.run_id
     while True:
         reader = HistoryReader()
         projection: Projection | None = None
-        following: str | None = None
-        given: tuple[InvocationInput, Carried] | None = None
+        next_run_id: str | None = None
+        carried: tuple[InvocationInput, Carried] | None = None
         pages = HistoryPoll(client, handle.id, run_id)
         while pages.more:
             page = await pages.page()
-            if not handle.run_id and (following := await pages.replaced_by()):
+            if not handle.run_id and (next_run_id := await pages.replaced_by()):
                 log = None
                 break
             if projection is None:
-                given = carried_by(page[0]) if page else None
-                known = None if given and given[1].forked else log
+                carried = carried_by(page[0]) if page else None
+                known = None if carried and carried[1].forked else log
                 projection = Projection(handle.id, known or await fetch_log_before(client, handle.id, page[0], fetch))
             projection.feed(reader.read(page))
             projection.flush()
             log = projection.log
-            following = continued_as(page[-1]) if page else following
-            # A fork first reads what it takes over, and goes on in another run.
+            next_run_id = continued_as(page[-1]) if page else next_run_id
+            # A fork first reads its source and then continues in another run.
             if (
-                given
+                carried
                 or not (log.state.input and log.state.input.fork)
                 or log.state.outcome.failure
                 or log.state.outcome.ended
             ):
                 yield log
-        if following is None:
+        if next_run_id is None:
             return
-        run_id = following
+        run_id = next_run_id

@@ -1,4 +1,4 @@
-"""Read the state of scopes from their histories: no worker has to run, and the latest signals are included."""
+"""Read the state of scopes from their histories. No worker has to run, and the latest signals are included."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -13,8 +13,8 @@ from waystation.history.history_events import EventType, attributes_of, json_dat
 from waystation.history.history_fetch import fetch_events_after, is_not_found
 
 MAX_SCOPES = 200
-"""How many scopes the LRU cache holds; an evicted one is read again when needed."""
-_OVER = frozenset(
+"""Size of the LRU cache. An evicted scope is read again when needed."""
+_CLOSED = frozenset(
     {
         EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,
         EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED,
@@ -26,27 +26,27 @@ _OVER = frozenset(
 
 
 @dataclass(slots=True)
-class _Known:
+class _CachedScope:
     """A scope as far as this process has read it."""
 
     fold: ScopeFold
     run_id: str = ""
     last_event_id: int = 0
     next_run_id: str = ""
-    over: bool = False
-    """Whether its run has ended for good, and the state with it."""
+    ended: bool = False
+    """Whether its workflow has ended. A new workflow with the same id starts empty."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def begin(self, run_id: str) -> None:
-        """Forget what was read, to read a run from its start."""
+        """Reset to the start of a run."""
         self.fold = ScopeFold(self.fold.prefix)
-        self.run_id, self.last_event_id, self.next_run_id, self.over = run_id, 0, "", False
+        self.run_id, self.last_event_id, self.next_run_id, self.ended = run_id, 0, "", False
 
-    def learn(self, event: HistoryEvent) -> None:
-        """Take the next event.
+    def apply(self, event: HistoryEvent) -> None:
+        """Apply the next event.
 
         Raises:
-            ForeignHistory: It is not a scope's, or cannot be read.
+            ForeignHistory: The workflow is not a scope, or its state cannot be read.
         """
         attributes = attributes_of(event)
         match event.event_type:
@@ -57,17 +57,16 @@ class _Known:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
                 self.next_run_id = attributes.new_execution_run_id
             case EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED if attributes.new_run_id:
-                # The run was reset; the start still tells the id that it had before.
+                # The run was reset; its start event still has the run id from before.
                 self.run_id = attributes.new_run_id
-            case kind if kind in _OVER:
-                self.over = True
+            case kind if kind in _CLOSED:
+                self.ended = True
         self.last_event_id = event.event_id
 
     def _start(self, started: WorkflowExecutionStartedEventAttributes) -> None:
         if started.workflow_type.name != SCOPE_WORKFLOW:
             raise ForeignHistory(
-                f"State is kept by workflows of the type {SCOPE_WORKFLOW!r}; another holds its id: "
-                f"{started.workflow_type.name!r}."
+                f"The workflow with the id of a scope is a {started.workflow_type.name!r}, not a {SCOPE_WORKFLOW!r}."
             )
         self.run_id = started.original_execution_run_id
         carried = started.continued_execution_run_id
@@ -75,42 +74,42 @@ class _Known:
             snapshot = ScopeSnapshot.model_validate(decode(json_data(started.input.payloads)[0])) if carried else None
             self.fold = ScopeFold(self.fold.prefix, snapshot)
         except ValueError:
-            raise ForeignHistory("What a scope carried over cannot be read; it is a newer version's.") from None
+            raise ForeignHistory("The carried state of a scope cannot be read. A newer version recorded it.") from None
 
 
 class ScopeReader:
-    """Reads scopes, and caches them: a second read fetches only new events."""
+    """Reads scopes and caches them. A second read fetches only new events."""
 
     def __init__(self, client: Client, *, max_scopes: int = MAX_SCOPES) -> None:
         self._client = client
-        self._known: LRUCache[str, _Known] = LRUCache(max_scopes)
+        self._scopes: LRUCache[str, _CachedScope] = LRUCache(max_scopes)
 
     async def read(self, scope_id: str) -> ScopeFold:
-        """Return a scope as it is now; an empty one when nothing was ever written to it."""
-        known = self._known.setdefault(scope_id, _Known(ScopeFold(prefix_of(scope_id))))
-        async with known.lock:
-            await self._catch_up(known, scope_id)
-            return ScopeFold(known.fold.prefix) if known.over else known.fold
+        """Return the current state of a scope; empty if nothing was ever written to it."""
+        scope = self._scopes.setdefault(scope_id, _CachedScope(ScopeFold(prefix_of(scope_id))))
+        async with scope.lock:
+            await self._refresh(scope, scope_id)
+            return ScopeFold(scope.fold.prefix) if scope.ended else scope.fold
 
-    async def _catch_up(self, known: _Known, scope_id: str) -> None:
+    async def _refresh(self, scope: _CachedScope, scope_id: str) -> None:
         try:
-            if known.run_id:
-                await self._read_on(known, scope_id)
-            if known.over or not known.run_id:  # there may be a new one of the same id
-                known.begin("")
-                await self._read_on(known, scope_id)
-            while known.next_run_id:
-                known.begin(known.next_run_id)
-                await self._read_on(known, scope_id)
+            if scope.run_id:
+                await self._read_new_events(scope, scope_id)
+            if scope.ended or not scope.run_id:  # there may be a new workflow with the same id
+                scope.begin("")
+                await self._read_new_events(scope, scope_id)
+            while scope.next_run_id:
+                scope.begin(scope.next_run_id)
+                await self._read_new_events(scope, scope_id)
         except RPCError as error:
             if not is_not_found(error):
                 raise
-            deleted = bool(known.run_id)
-            known.begin("")
-            if deleted:  # perhaps there is a new one
-                await self._catch_up(known, scope_id)
+            deleted = bool(scope.run_id)
+            scope.begin("")
+            if deleted:  # there may be a new workflow
+                await self._refresh(scope, scope_id)
 
-    async def _read_on(self, known: _Known, scope_id: str) -> None:
-        """Read what is new in the run that is known, or else all of the current one."""
-        for event in await fetch_events_after(self._client, scope_id, known.run_id, known.last_event_id):
-            known.learn(event)
+    async def _read_new_events(self, scope: _CachedScope, scope_id: str) -> None:
+        """Read the new events of the known run, or all events of the latest run if none is known."""
+        for event in await fetch_events_after(self._client, scope_id, scope.run_id, scope.last_event_id):
+            scope.apply(event)

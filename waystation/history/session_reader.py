@@ -28,27 +28,27 @@ from waystation.storage import Blobs
 
 
 class SessionReader:
-    """One run of a session, as far as its history was read, and with it the transcript of all runs before."""
+    """One run of a session as far as its history was read, with the transcript of all runs before."""
 
     def __init__(self, session: str, blobs: Blobs, previous: Transcript | None = None) -> None:
-        """`previous` is the transcript of an earlier run, if this process has it: it need not be fetched again."""
+        """`previous` is the transcript of an earlier run if this process has it; then it is not fetched again."""
         self._session, self._blobs, self._previous = session, blobs, previous
         self.transcript = Transcript(session)
         self.given: SessionInput | None = None
         self.last_event_id = 0
         self.state: JsonObject = {}
-        """The state with which the latest invocation began, and what was reported since."""
+        """The state at the start of the latest invocation, plus the changes reported since."""
         self.continued: str | None = None
-        """The run that goes on, when this one does not."""
+        """The id of the next run, if the session continued as new."""
         self._children: dict[int, int] = {}
         self._collecting: set[int] = set()
 
     async def read(self, events: Iterable[HistoryEvent]) -> None:
-        """Take events; those that were read before are passed over.
+        """Read events. Events that were read before are skipped.
 
         Raises:
-            ForeignHistory: They are not a session's, or damaged.
-            StoreFailed: What they left in the store is not there.
+            ForeignHistory: The events are damaged or not those of a session.
+            StoreFailed: The store does not have a part of the transcript.
         """
         for event in events:
             if event.event_id > self.last_event_id:
@@ -64,19 +64,19 @@ class SessionReader:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
                 if attributes.workflow_type.name != SESSION_WORKFLOW:
                     raise ForeignHistory(f"{self._session!r} is a {attributes.workflow_type.name!r}, not a session.")
-                given = SessionInput.model_validate(decode(read_content(attributes.input.payloads)))
-                await self._begin(given if attributes.continued_execution_run_id else as_started(given))
+                params = SessionInput.model_validate(decode(read_content(attributes.input.payloads)))
+                await self._begin(params if attributes.continued_execution_run_id else as_started(params))
             case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
                 if attributes.workflow_type.name == WORKFLOW:
                     number = int(attributes.workflow_id.rpartition("/")[2])
                     self._children[event.event_id] = number
-                    asked = InvocationInput.model_validate(decode(read_content(attributes.input.payloads)))
-                    self.transcript.start(number, seconds_of(event), asked)
-                    self.state = lasting(asked.state)
+                    request = InvocationInput.model_validate(decode(read_content(attributes.input.payloads)))
+                    self.transcript.start(number, seconds_of(event), request)
+                    self.state = lasting(request.state)
             case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED:
                 result = InvocationResult.model_validate(decode(read_content(attributes.result.payloads)))
                 if result.report:
-                    self._tell(self._children[attributes.initiated_event_id], result.report)
+                    self._apply_report(self._children[attributes.initiated_event_id], result.report)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
                 if attributes.activity_type.name == COLLECT.name:
                     self._collecting.add(event.event_id)
@@ -84,28 +84,28 @@ class SessionReader:
                 if attributes.scheduled_event_id in self._collecting:
                     collected = Collected.model_validate(decode(read_content(attributes.result.payloads)))
                     if collected.report:
-                        self._tell(collected.number, await self._whole(collected))
+                        self._apply_report(collected.number, await self._fetch_report(collected))
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
                 self.continued = attributes.new_execution_run_id
 
-    async def _begin(self, given: SessionInput) -> None:
-        self.given = given
-        self.state = given.carried.state if given.carried else given.state
-        kept = sum(ref.entries for ref in given.segments)
-        if self._previous and len(self._previous.items) == kept + len(given.items) and kept:
+    async def _begin(self, params: SessionInput) -> None:
+        self.given = params
+        self.state = params.carried.state if params.carried else params.state
+        stored = sum(ref.entries for ref in params.segments)
+        if self._previous and len(self._previous.items) == stored + len(params.items) and stored:
             self.transcript = self._previous
             return
-        for ref in given.segments:
+        for ref in params.segments:
             self.transcript.restore(decode(await self._blobs.get(ref.digest)))
-        self.transcript.restore(given.items)
+        self.transcript.restore(params.items)
 
-    def _tell(self, number: int, report: Report) -> None:
+    def _apply_report(self, number: int, report: Report) -> None:
         if self.transcript.tell(number, report) is None:
             return
-        left = {key: value for key, value in self.state.items() if key not in report.removed_keys}
-        self.state = {**left, **lasting(report.state_delta)}
+        state = {key: value for key, value in self.state.items() if key not in report.removed_keys}
+        self.state = {**state, **lasting(report.state_delta)}
 
-    async def _whole(self, collected: Collected) -> Report:
+    async def _fetch_report(self, collected: Collected) -> Report:
         assert collected.report is not None
         if collected.segment is None:
             return collected.report

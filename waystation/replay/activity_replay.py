@@ -1,7 +1,7 @@
-"""Run the code of recorded activities again on this machine: a tool call, a model call, or the making of a prompt.
+"""Re-run recorded activities on this machine: a tool call, a model call, or building a prompt.
 
-It is the workers' code in an `ActivityEnvironment`, and reads a recording where workers read histories. Nothing is
-written to a server or a history; what the code of agents, tools and callbacks does by itself is real.
+The workers' code runs in an `ActivityEnvironment` and reads a recording where workers read histories. Nothing is
+written to a server or a history. Side effects of agents, tools and callbacks are real.
 """
 
 import asyncio
@@ -74,11 +74,11 @@ from waystation.worker.services import lasting_services
 
 OnText: TypeAlias = Callable[[str], None] | None
 Ask: TypeAlias = Callable[[Callable[[], BaseLlm], LlmRequest, OnText], Awaitable[LlmResponse]]
-"""Asks a model. The model is looked up only when it is asked, so that a prompt can be seen without a key."""
+"""Calls a model. The model is created only when it is called, so that building a prompt needs no API key."""
 
 
 class _EditablePrompt(BaseModel):
-    """The JSON of a prompt in a file for editing. What a file leaves out stays as it is."""
+    """The JSON of a prompt in a file for editing. Fields missing from the file keep their values."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -91,29 +91,29 @@ class _EditablePrompt(BaseModel):
 
 
 class NoSuchStep(WaystationError):
-    """An event was not made by such a step, or what the step was given is not recorded."""
+    """The event has no such activity, or the input of the activity is not recorded."""
 
 
 class NotApproved(WaystationError):
-    """A call that nobody has approved would run."""
+    """A tool call would run that nobody approved."""
 
     def __init__(self, planned: "PlannedCall") -> None:
         super().__init__(
-            f"{planned.what} was never approved: {planned.unapproved}. To run it on this machine all the same, say so: "
-            "`unapproved=True`, or --unapproved."
+            f"{planned.what} was never approved: {planned.unapproved}. "
+            "To run it on this machine anyway, pass `unapproved=True` or --unapproved."
         )
 
 
 class NotAsked(WaystationError):
-    """Author code answered for the agent or its model, so that no model is asked."""
+    """A callback answered in place of the model, so the model was not called."""
 
 
 class NotAPrompt(WaystationError):
-    """A file does not hold what a model can be given."""
+    """The text of an edited prompt is not a valid prompt."""
 
 
 class _StopBeforeModel(BaseException):
-    """The request is known, and the model is not to be asked. No author code catches it."""
+    """Raised instead of calling the model. A BaseException, so that author code does not catch it."""
 
 
 InputT = TypeVar("InputT", bound=Position)
@@ -141,30 +141,30 @@ ToolStep: TypeAlias = RecordedActivity[ToolCallInput, ToolOutcome]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedRequest:
-    """The request of a model call that was made again."""
+    """The request of a replayed model call."""
 
     sent: LlmRequest
     definition: str
-    """Digest of what the agent declares; equal to that of a recorded reply when the agent has not changed since."""
+    """Digest of the agent's declaration. Equal to the recorded one as long as the agent has not changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedCall:
-    """A recorded tool call that may be run again."""
+    """A recorded tool call that is ready to run again."""
 
     step: ToolStep
     what: str
-    """The call in one short line."""
+    """Tool name and arguments on one line."""
     effect: str
-    """`read`, `repeatable` or `once`, as the present tool declares it."""
+    """`read`, `repeatable` or `once`, as the tool declares it now."""
     args: JsonObject
     idempotency_key: str
     unapproved: str | None
-    """Why no approval lets it run, although it needs one; None when it does not, or has one."""
+    """Why the call has no approval although it needs one; None if it has one or needs none."""
 
     @property
     def call(self) -> CallState:
-        """The call as it was just before."""
+        """The state of the call just before it ran."""
         return self.step.log.state.calls[self.step.input.function_call_id]
 
 
@@ -172,7 +172,7 @@ def model_step(recording: Recording, number: int) -> ModelStep:
     """Return model call `number`.
 
     Raises:
-        NoSuchStep: The recording has no such call, or the history of its run is lost.
+        NoSuchStep: The recording has no such call, or the history of its run is missing.
     """
     unreadable = f"The input of model call {number} of {recording.source!r} cannot be read."
     if step := _find_activity(recording, ModelReplyRef(number), ModelCallInput, unreadable):
@@ -190,18 +190,18 @@ def tool_step(recording: Recording, function_call_id: str) -> ToolStep:
     if call is None:
         known = ", ".join(recording.log.state.calls) or "none"
         raise NoSuchStep(f"{recording.source!r} has no call {function_call_id!r}; its calls: {known}.")
-    unreadable = f"{function_call_id!r} of {recording.source!r} calls no tool but an agent."
+    unreadable = f"{function_call_id!r} of {recording.source!r} calls an agent, not a tool."
     for run in range(call.run, -1, -1):
         if step := _find_activity(recording, CallRef(function_call_id, run), ToolCallInput, unreadable):
             return step
-    return _never_ran(recording, function_call_id)
+    return _plan_unscheduled(recording, function_call_id)
 
 
 def _find_activity(
     recording: Recording, ref: ModelReplyRef | CallRef, input_type: type[InputT], unreadable: str
 ) -> RecordedActivity[InputT, Any] | None:
     """Return a recorded activity; None if it was never scheduled."""
-    scheduled = _scheduled(recording, str(ref))
+    scheduled = _find_scheduled(recording, str(ref))
     if scheduled is None:
         return None
     data, info = scheduled
@@ -212,12 +212,12 @@ def _find_activity(
     entries = params.at + len(params.new) - recording.log.entries_before
     if entries < 0:
         raise NoSuchStep(f"The log before {str(ref)!r} of {recording.source!r} is lost with an earlier run.")
-    result, failure = _outcome(recording.log, ref)
+    result, failure = _find_result(recording.log, ref)
     return RecordedActivity(log=recording.after(entries), scheduled=info, input=params, result=result, failure=failure)
 
 
-def _outcome(log: Log, ref: ModelReplyRef | CallRef) -> tuple[Any, Failure | None]:
-    """Return the result of an activity, and why it has none."""
+def _find_result(log: Log, ref: ModelReplyRef | CallRef) -> tuple[Any, Failure | None]:
+    """Return the result of an activity, or its failure."""
     for entry in log.entries:
         match entry.body:
             case ModelReplied(number, result) if ModelReplyRef(number) == ref:
@@ -231,13 +231,13 @@ def _outcome(log: Log, ref: ModelReplyRef | CallRef) -> tuple[Any, Failure | Non
     return None, None
 
 
-def _never_ran(recording: Recording, function_call_id: str) -> ToolStep:
-    """Return a call of which no run is recorded, as it would have run at the last moment of the recording."""
+def _plan_unscheduled(recording: Recording, function_call_id: str) -> ToolStep:
+    """Return a call without a recorded run, as it would have run at the end of the recording."""
     log = recording.after(len(recording.log.entries))
     call = log.state.calls[function_call_id]
     if call.call.kind in ("agent", "answered"):
         what = "calls an agent" if call.call.kind == "agent" else "was answered when the model's reply was read"
-        raise NoSuchStep(f"{function_call_id!r} of {recording.source!r} {what}; there is no tool to run.")
+        raise NoSuchStep(f"{function_call_id!r} of {recording.source!r} {what}. There is no tool to run.")
     plan = call.call
     params = ToolCallInput(
         at=log.length,
@@ -255,33 +255,33 @@ def _never_ran(recording: Recording, function_call_id: str) -> ToolStep:
 
 
 def model_number(recording: Recording, event: int) -> int | None:
-    """Return the number of the model call that gave an event; None when another step did.
+    """Return the number of the model call that produced an event; None if no model call did.
 
     Raises:
         NoSuchEvent: There is no such event.
     """
     body = recording.log.entries[recording.moment(event).entries - 1].body
-    if isinstance(body, Ended):  # because the model gave no answer: that makes no event of its own
+    if isinstance(body, Ended):  # The last model call failed, which makes no event of its own.
         lost = [entry.body.number for entry in recording.log.entries if isinstance(entry.body, ModelLost)]
         return lost[-1] if lost else None
     return body.number if isinstance(body, ModelReplied) else None
 
 
 def calls_in(recording: Recording, event: int) -> list[str]:
-    """Return the ids of the tool calls that an event makes, asks for, or brings responses to, in its order."""
-    found = recording.moment(event).event
-    parts = ((found and found.content) or {}).get("parts") or ()
-    named = dict.fromkeys(
-        ids.requesting_call(str(held.get("id")))
-        for part in parts
-        for held in (part.get("functionCall"), part.get("functionResponse"))
-        if held
+    """Return the ids of the tool calls that an event makes, requests input for, or responds to, in order."""
+    source = recording.moment(event).event
+    content = source.content if source else None
+    call_ids = dict.fromkeys(
+        ids.requesting_call(str(call.get("id")))
+        for part in (content or {}).get("parts") or ()
+        for call in (part.get("functionCall"), part.get("functionResponse"))
+        if call
     )
-    return [id for id in named if id in recording.log.state.calls]
+    return [id for id in call_ids if id in recording.log.state.calls]
 
 
-def _scheduled(recording: Recording, activity_id: str) -> tuple[bytes, Mapping[str, Any]] | None:
-    """Return input and info of the activity scheduled last under an id; after a reset there can be two."""
+def _find_scheduled(recording: Recording, activity_id: str) -> tuple[bytes, Mapping[str, Any]] | None:
+    """Return input and info of the activity last scheduled under an id. A reset can schedule it twice."""
     for history in reversed(recording.histories):
         for attempts in reversed(attempts_of([history])):
             scheduled = history.events[attempts.event_id - 1].activity_task_scheduled_event_attributes
@@ -297,7 +297,7 @@ def _scheduled(recording: Recording, activity_id: str) -> tuple[bytes, Mapping[s
 
 
 class Workshop:
-    """Runs steps of recordings again with the present agents. Close it, or use it in `async with`."""
+    """Re-runs recorded activities with the present agents. Close it, or use it in `async with`."""
 
     def __init__(
         self,
@@ -308,17 +308,17 @@ class Workshop:
         conversations: Conversations | None = None,
         on_heartbeat: Callable[..., None] = lambda *_: None,
     ) -> None:
-        """Take what a worker would.
+        """Load the agents.
 
         Args:
-            agents: Where the agents are found.
-            models: How model names become models.
-            services: Where artifacts, memories and credentials are; by default as for a worker in this folder.
-            conversations: Reads earlier invocations of a session; without it they are left out.
-            on_heartbeat: Called with the details of heartbeats while an activity runs.
+            agents: A registry, or the folders of the agents.
+            models: Creates models by name.
+            services: The artifact, memory and credential services; by default those of a worker in this folder.
+            conversations: Reads earlier invocations of the session; without it they are left out.
+            on_heartbeat: Called with the details of each heartbeat of a running activity.
 
         Raises:
-            AuthoringError: An agent cannot be used; the first mistake.
+            AuthoringError: An agent is invalid; the first error is raised.
         """
         self.registry = registry_of(agents)
         self._models, self._services = models or Models(), services or lasting_services()
@@ -336,50 +336,50 @@ class Workshop:
     async def planned(
         self, recording: Recording, event: int, *, call: str | None = None, args: JsonObject | None = None
     ) -> PlannedCall:
-        """Return the tool call of an event, as it would be run again.
+        """Prepare a tool call of an event to run again.
 
         Args:
-            recording: Where the event is.
-            event: The event with the call, or with its response.
-            call: The call's id, when the event has several.
-            args: Instead of the recorded arguments.
+            recording: The recording.
+            event: Number of the event with the call, or with its response.
+            call: The function call id, if the event has several calls.
+            args: Arguments to use instead of the recorded ones.
 
         Raises:
             NoSuchEvent: There is no such event.
-            NoSuchStep: It has no such call, or several.
-            UnknownAgent: The agent is not there.
+            NoSuchStep: The event has no such call, or has several.
+            UnknownAgent: The agent does not exist.
         """
-        step = tool_step(recording, _chosen(recording, event, call))
-        held = step.log.state.calls[step.input.function_call_id]
-        tool = await self._tool(step)
-        confirmed = held.call.confirmation is not None
-        used = held.args if args is None else args
+        step = tool_step(recording, _choose_call(recording, event, call))
+        recorded = step.log.state.calls[step.input.function_call_id]
+        tool = await self._find_tool(step)
+        confirmed = recorded.call.confirmation is not None
+        args = recorded.args if args is None else args
         return PlannedCall(
             step=step,
-            what=summary.call(held.name, used),
+            what=summary.call(recorded.name, args),
             effect=tool.effect_when(confirmed=confirmed) if tool else step.input.effect,
-            args=used,
-            idempotency_key=ids.idempotency_key(step.log.invocation_id, held.id),
-            unapproved=_unapproved(recording, step),
+            args=args,
+            idempotency_key=ids.idempotency_key(step.log.invocation_id, recorded.id),
+            unapproved=_explain_missing_approval(recording, step),
         )
 
     async def rerun_tool(self, recording: Recording, planned: PlannedCall, *, unapproved: bool = False) -> ToolRerun:
-        """Run a tool call again.
+        """Run a prepared tool call.
 
         Raises:
-            NotApproved: Nobody has approved it, and `unapproved` does not say that it may run all the same.
+            NotApproved: Nobody approved the call, and `unapproved` is not set.
         """
         step, call = planned.step, planned.call
         if planned.unapproved and not unapproved:
             raise NotApproved(planned)
-        remarks = [f"The tool was given the recorded idempotency key, {planned.idempotency_key}."]
+        remarks = [f"The tool got the recorded idempotency key, {planned.idempotency_key}."]
         if planned.unapproved:
             asks = call.asks or call.call.confirmation or Confirmation()
             confirmation = {"confirmed": True, "hint": asks.hint, "payload": asks.payload}
             step = replace(step, input=step.input.model_copy(update={"confirmation": confirmation}))
             remarks.append(f"Nobody has approved this call: {planned.unapproved}.")
         elif step.scheduled is None:
-            remarks.append("It never ran before; its context is that of the last recorded moment.")
+            remarks.append("The call never ran before. Its context is that of the last recorded moment.")
         args = None if planned.args == call.args else planned.args
         now, failure = await _result_or_failure(self.call_tool(step, args=args))
         return ToolRerun(
@@ -394,18 +394,18 @@ class Workshop:
             recorded_failure=step.failure,
             now=now,
             failure=failure,
-            remarks=[*remarks, *self._missing(recording)],
+            remarks=[*remarks, *self._session_remarks(recording)],
         )
 
     async def prompt(self, recording: Recording, event: int) -> JsonObject:
-        """Return the prompt that the model call which gave an event would have now, in the form for editing.
+        """Return the present prompt of the model call that produced an event, in the form for editing.
 
-        Callbacks up to that point run; the model is not asked.
+        Callbacks before the model call run; the model is not called.
 
         Raises:
             NoSuchEvent: There is no such event.
-            NoSuchStep: No model gave it.
-            NotAsked: A callback answers for the model.
+            NoSuchStep: No model produced the event.
+            NotAsked: A callback answers in place of the model.
         """
         return request_to_json((await self.request(self._model_step(recording, event))).sent)
 
@@ -418,20 +418,20 @@ class Workshop:
         instruction: str | None = None,
         model: str | BaseLlm | None = None,
     ) -> ModelRerun:
-        """Make the model call again that gave an event, with the prompt as it was, or an edited one.
+        """Repeat the model call that produced an event, with its prompt or an edited one.
 
         Args:
-            recording: Where the event is.
-            event: That with the reply, or with the error.
-            prompt: JSON as `prompt` returns it; what it leaves out stays as it is.
-            instruction: Instead of the system instruction.
-            model: A model, or the name of one, that is asked instead.
+            recording: The recording.
+            event: Number of the event with the reply or the error.
+            prompt: JSON as `prompt` returns it; missing fields keep their values.
+            instruction: Replaces the system instruction.
+            model: A model or its name, to call instead of the agent's.
 
         Raises:
             NoSuchEvent: There is no such event.
-            NoSuchStep: No model gave it.
+            NoSuchStep: No model produced the event.
             NotAPrompt: The prompt is not valid.
-            UnknownAgent: The agent is not there.
+            UnknownAgent: The agent does not exist.
         """
         step = self._model_step(recording, event)
         replaced = {"system_instruction": instruction, "model": model if isinstance(model, str) else None}
@@ -444,15 +444,15 @@ class Workshop:
             requests.append((request, sent))
             if isinstance(model, BaseLlm):
                 return await model.generate(sent, on_text=on_text)
-            asked = own() if sent.model == request.model else self._models.named(sent.model, step.input.agent)
-            return await asked.generate(sent, on_text=on_text)
+            other = own() if sent.model == request.model else self._models.named(sent.model, step.input.agent)
+            return await other.generate(sent, on_text=on_text)
 
         call, failure = await _result_or_failure(self.call_model(step, ask=ask))
         reply, request = call or (None, None)
-        changed, remarks = _changed(step, request.definition if request else None)
+        changed, remarks = _compare_definitions(step, request.definition if request else None)
         unedited, sent = map(request_to_json, requests[-1]) if requests else (None, None)
         if sent is None and failure is None:
-            remarks.append("A callback spoke for the model, which was not asked.")
+            remarks.append("A callback answered in place of the model, which was not called.")
         return ModelRerun(
             source=recording.source,
             what=f"model call {step.input.number} of {step.input.agent}, of {recording.id}",
@@ -465,38 +465,42 @@ class Workshop:
             recorded_failure=step.failure,
             now=reply,
             failure=failure,
-            remarks=[*remarks, *self._missing(recording)],
+            remarks=[*remarks, *self._session_remarks(recording)],
         )
 
     async def call_tool(self, step: ToolStep, *, args: JsonObject | None = None) -> ToolOutcome:
-        """Run a tool call once, with the callbacks around it; `args` instead of the recorded arguments.
+        """Run a tool call once, including its callbacks.
+
+        Args:
+            step: The recorded call.
+            args: Arguments to use instead of the recorded ones.
 
         Raises:
-            ApplicationError: The activity fails, as it would on a worker.
+            ApplicationError: The activity failed.
         """
         call = step.log.state.calls[step.input.function_call_id]
-        given = step.input.model_copy(update={"retries": 0})  # what Temporal would repeat is reported instead
+        params = step.input.model_copy(update={"retries": 0})  # report a failure instead of retrying
         log = step.log
         if args is not None:
             log = copy.copy(log)
             log.state.calls = {**log.state.calls, call.id: replace(call, args=args)}
-            given = given.model_copy(update={"digest": log.state.calls[call.id].approved_digest})
+            params = params.model_copy(update={"digest": log.state.calls[call.id].approved_digest})
         inputs = _RecordedInputs(log)
         caller = ToolCaller(self.registry, inputs, self._conversations or inputs, services=self._services)
-        data = await self._run(log, step.scheduled, f"{call.agent}.{call.name}", caller.call, given)
+        data = await self._run(log, step.scheduled, f"{call.agent}.{call.name}", caller.call, params)
         return ToolOutcome.model_validate_json(data)
 
     async def call_model(self, step: ModelStep, *, ask: Ask | None = None) -> tuple[ModelReply, ReplayedRequest | None]:
-        """Run a model call with the callbacks around it; also return the request, unless no model was asked.
+        """Run a model call including its callbacks. Return the reply, and the request unless no model was called.
 
-        The summary, and what `user:` and `app:` state held, are taken from the recorded reply.
+        A summary of the conversation and `user:` and `app:` state are taken from the recorded reply.
 
         Args:
-            step: The call.
-            ask: How the model is asked.
+            step: The recorded call.
+            ask: Called in place of the model.
 
         Raises:
-            ApplicationError: The activity fails, as it would on a worker.
+            ApplicationError: The activity failed.
         """
         definitions: list[str] = []
         models = _InterceptedModels(self._models, ask)
@@ -523,11 +527,11 @@ class Workshop:
         return reply, ReplayedRequest(sent=models.requests[-1], definition=definitions[-1])
 
     async def request(self, step: ModelStep) -> ReplayedRequest:
-        """Return the request of a model call. Callbacks up to that point run; the model is not asked.
+        """Return the request of a model call. Callbacks before the model call run; the model is not called.
 
         Raises:
-            NotAsked: A callback answers for the agent or its model.
-            ApplicationError: The request cannot be put together.
+            NotAsked: A callback answers in place of the model.
+            ApplicationError: The request cannot be built.
         """
 
         async def stop(_model: Callable[[], BaseLlm], _request: LlmRequest, _on_text: OnText) -> LlmResponse:
@@ -535,14 +539,14 @@ class Workshop:
 
         _, request = await self.call_model(step, ask=stop)
         if request is None:
-            raise NotAsked(f"A callback of {step.input.agent!r} speaks for its model, which is not asked.")
+            raise NotAsked(f"A callback of {step.input.agent!r} answers in place of its model.")
         return request
 
-    async def _tool(self, step: ToolStep) -> BaseTool | None:
-        """Return the tool that a call would run now; None when the agent does not have it any more.
+    async def _find_tool(self, step: ToolStep) -> BaseTool | None:
+        """Return the present tool of a call; None if the agent does not have it any more.
 
         Raises:
-            UnknownAgent: The agent is not there.
+            UnknownAgent: The agent does not exist.
         """
         call, log = step.log.state.calls[step.input.function_call_id], step.log
         root, agent = self.registry.find(step.input.root, call.agent)
@@ -556,16 +560,18 @@ class Workshop:
     def _model_step(self, recording: Recording, event: int) -> ModelStep:
         number = model_number(recording, event)
         if number is None:
-            raise NoSuchStep(f"No model gave event {event} of {recording.source!r}; `waystation events` lists them.")
+            raise NoSuchStep(
+                f"No model produced event {event} of {recording.source!r}. `waystation events` lists the events."
+            )
         step = model_step(recording, number)
         self.registry.find(step.input.root, step.input.agent)
         return step
 
-    def _missing(self, recording: Recording) -> list[str]:
+    def _session_remarks(self, recording: Recording) -> list[str]:
         started = recording.log.state.input
         if started is None or started.session is None or self._conversations is not None:
             return []
-        return ["What was said before in its session was not read, so a model sees only this invocation."]
+        return ["Earlier invocations of the session were not read, so the model sees only this one."]
 
     async def _run(
         self,
@@ -573,7 +579,7 @@ class Workshop:
         scheduled: Mapping[str, Any] | None,
         name: str,
         activity: Callable[[Any], Awaitable[bytes]],
-        given: Position,
+        params: Position,
     ) -> bytes:
         environment = ActivityEnvironment()
         environment.on_heartbeat = self._on_heartbeat
@@ -581,11 +587,11 @@ class Workshop:
             environment.info, activity_type=name, workflow_id=log.invocation_id, **(scheduled or {})
         )
 
-        running = asyncio.ensure_future(environment.run(activity, given))
+        running = asyncio.ensure_future(environment.run(activity, params))
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
-            environment.cancel()  # as a worker does: tools learn of it, and have a moment
+            environment.cancel()  # like a worker: gives the tool time to clean up
             await asyncio.wait((running,))
             if not running.cancelled():
                 running.exception()
@@ -602,25 +608,25 @@ async def rerun_tool(
     unapproved: bool = False,
     services: Services | None = None,
 ) -> ToolRerun:
-    """Run the tool call of an event again, on this machine and at once; its effect is real.
+    """Run the tool call of an event again, on this machine. Its side effects are real.
 
-    It is given the recorded arguments (edited ones, where a person edited them), the state and everything else of its
-    context as they were, and the same idempotency key.
+    The tool gets the recorded arguments (as edited by an approver, if they were), state and context, and the same
+    idempotency key.
 
     Args:
-        recording: Where the event is.
-        event: The event with the call, or with its response.
-        agents: Where the agent is found.
-        call: The call's id, when the event has several.
-        args: Instead of the recorded arguments.
-        unapproved: Whether it may run although nobody has approved it, which it needed.
-        services: Where artifacts, memories and credentials are; by default as for a worker in this folder.
+        recording: The recording.
+        event: Number of the event with the call, or with its response.
+        agents: A registry, or the folders of the agents.
+        call: The function call id, if the event has several calls.
+        args: Arguments to use instead of the recorded ones.
+        unapproved: Also run a call that needed an approval and never got one.
+        services: The artifact, memory and credential services; by default those of a worker in this folder.
 
     Raises:
         NoSuchEvent: There is no such event.
-        NoSuchStep: It has no such call, or several.
-        NotApproved: Nobody has approved it.
-        UnknownAgent: The agent is not there.
+        NoSuchStep: The event has no such call, or has several.
+        NotApproved: Nobody approved the call, and `unapproved` is not set.
+        UnknownAgent: The agent does not exist.
     """
     async with Workshop(agents, services=services) as workshop:
         planned = await workshop.planned(recording, event, call=call, args=args)
@@ -637,26 +643,27 @@ async def rerun_model(
     model: str | BaseLlm | None = None,
     services: Services | None = None,
 ) -> ModelRerun:
-    """Make the model call again that gave an event, with the prompt as it was, or an edited one.
+    """Repeat the model call that produced an event, with its prompt or an edited one.
 
     Args:
-        recording: Where the event is.
-        event: That with the reply, or with the error.
-        agents: Where the agent is found.
+        recording: The recording.
+        event: Number of the event with the reply or the error.
+        agents: A registry, or the folders of the agents.
         prompt: Replaces parts of the prompt, such as `{"contents": […]}`; `ModelRerun.request` shows the names.
-        instruction: Instead of the system instruction.
-        model: A model, or the name of one, that is asked instead; `demo` is the agent's offline demo model.
-        services: Where artifacts, memories and credentials are; by default as for a worker in this folder.
+        instruction: Replaces the system instruction.
+        model: A model or its name, to call instead of the agent's; `demo` for the agent's demo model.
+        services: The artifact, memory and credential services; by default those of a worker in this folder.
 
     Raises:
         NoSuchEvent: There is no such event.
-        NoSuchStep: No model gave it.
-        UnknownAgent: The agent is not there.
+        NoSuchStep: No model produced the event.
+        NotAPrompt: The prompt is not valid.
+        UnknownAgent: The agent does not exist.
     """
-    given = None if prompt is None else encode(prompt)
+    edited = None if prompt is None else encode(prompt)
     models, model = (Models(DEMO), None) if model == DEMO else (None, model)
     async with Workshop(agents, models=models, services=services) as workshop:
-        return await workshop.rerun_model(recording, event, prompt=given, instruction=instruction, model=model)
+        return await workshop.rerun_model(recording, event, prompt=edited, instruction=instruction, model=model)
 
 
 def request_to_json(request: LlmRequest) -> JsonObject:
@@ -671,7 +678,7 @@ def request_to_json(request: LlmRequest) -> JsonObject:
 
 
 def parse_prompt(text: str | bytes) -> JsonObject:
-    """Return the fields of a request that an edited prompt replaces, as keyword arguments of `dataclasses.replace`.
+    """Return the fields of an edited prompt, as keyword arguments of `dataclasses.replace`.
 
     Raises:
         NotAPrompt: The text is not a prompt, such as `{"contents": […]}`.
@@ -686,10 +693,10 @@ def parse_prompt(text: str | bytes) -> JsonObject:
 
 
 def registry_of(agents: Agents) -> Registry:
-    """Return the agents of a registry or of folders.
+    """Return the registry, or load the agents of folders into one.
 
     Raises:
-        AuthoringError: None can be used; the first mistake.
+        AuthoringError: No agent is valid; the first error is raised.
     """
     if isinstance(agents, Registry):
         return agents
@@ -701,21 +708,21 @@ def registry_of(agents: Agents) -> Registry:
 
 
 async def as_declared(
-    found: Prompt,
+    prompt: Prompt,
     recording: Recording,
     context: PromptContext,
-    said: Conversation,
+    conversation: Conversation,
     agents: Agents,
     *,
     callbacks: bool = False,
     services: Services | None = None,
 ) -> Prompt:
-    """Return a prompt with everything that the agent's present declaration adds to it.
+    """Add to a prompt what the agent's present declaration contributes: instruction, tools and settings.
 
     Raises:
-        UnknownAgent: None of the agents has the name.
-        NoPrompt: It has no model now.
-        InstructionFailed: Its instruction cannot be put together.
+        UnknownAgent: The agent does not exist.
+        NoPrompt: The agent has no model now.
+        InstructionFailed: The instruction cannot be built.
         ApplicationError: A callback raised.
     """
     registry = registry_of(agents)
@@ -724,7 +731,7 @@ async def as_declared(
         raise NoPrompt(f"Agent {agent.name!r} is {a(agent)} now; it has no model.")
     services = services or lasting_services()
     contexts = Contexts.of(
-        said,
+        conversation,
         context.work,
         services,
         str(ModelReplyRef(context.call or context.log.state.steps + 1)),
@@ -734,20 +741,20 @@ async def as_declared(
     recorded = context.reply.definition if context.reply else ""
     same = definition_digest(agent, request) == recorded if recorded else None
     functions = _instruction_functions(agent)
-    remarks = [*found.remarks, *_remarks(context, functions, same=same)]
+    remarks = [*prompt.remarks, *_remarks(context, functions, same=same)]
     changing = _request_changers(agent, Hooks(agent, root.plugins_of(agent)), tools)
     if changing and callbacks:
-        inputs = _RecordedInputs(context.log, said=said)
+        inputs = _RecordedInputs(context.log, conversation=conversation)
         workshop = Workshop(registry, services=services, conversations=inputs)
         sent, remark = await _sent_request(recording, context, workshop)
         request = sent or request
         remarks.append(remark)
     elif changing:
-        text = f"{', '.join(changing)} may have changed it then, and did not run now; --callbacks (`callbacks=`) runs"
-        remarks.append(f"{text} them on this machine.")
-    certain = not (found.remarks or changing or functions)
+        names = ", ".join(changing)
+        remarks.append(f"{names} may have changed the prompt and did not run now. Run with --callbacks (`callbacks=`).")
+    certain = not (prompt.remarks or changing or functions)
     return replace(
-        found,
+        prompt,
         contents=request.contents,
         model=request.model,
         instruction=request.system_instruction,
@@ -774,22 +781,26 @@ async def _declared_request(
 
 def _remarks(context: PromptContext, functions: Sequence[str], *, same: bool | None) -> Iterator[str]:
     if same is False:
-        yield "The agent has changed since: model, instruction, tools and settings are as they are now."
+        yield "The agent has changed since. Model, instruction, tools and settings are the present ones."
     if same is None:
-        why = "gave no reply" if context.call else "was not asked"
-        yield f"The model {why}, so nothing says whether the agent is still as it was."
+        why = "gave no reply" if context.call else "was not called"
+        yield f"The model {why}, so it is unknown whether the agent has changed."
     if functions:
-        yield f"A function gives the {' and the '.join(functions)}; it was asked now."
+        yield f"Called again, because it is a function: {', '.join(functions)}."
 
 
 def _request_changers(agent: LlmAgent, hooks: Hooks, tools: dict[str, BaseTool]) -> list[str]:
-    """Return what may change a request once it is put together."""
-    names = [getattr(each, "name", None) or type(each).__name__ for each in (speakers(agent, tools) if tools else ())]
+    """Return the names of tools and callbacks that may change a finished request."""
+    names = (
+        [getattr(speaker, "name", None) or type(speaker).__name__ for speaker in speakers(agent, tools)]
+        if tools
+        else []
+    )
     return [*names, "`before_model_callback`"] if hooks.has("before_model_callback") else names
 
 
 def _instruction_functions(agent: LlmAgent) -> list[str]:
-    """Return which instructions are functions: only their names are in the recorded digest."""
+    """Return the names of instructions that are functions. Their results are not part of the recorded digest."""
     owners = {"global_instruction": agent.root_agent, "instruction": agent}
     return [name for name, owner in owners.items() if callable(getattr(owner, name, ""))]
 
@@ -797,14 +808,14 @@ def _instruction_functions(agent: LlmAgent) -> list[str]:
 async def _sent_request(
     recording: Recording, context: PromptContext, workshop: Workshop
 ) -> tuple[LlmRequest | None, str]:
-    """Return the request after callbacks and tools have changed it, and a remark on that."""
+    """Return the request after callbacks and tools changed it, and a remark about that."""
     if context.call is None:
-        return None, "Callbacks did not run: they do for model calls that were made."
+        return None, "Callbacks did not run, because this model call was never made."
     try:
         sent = (await workshop.request(model_step(recording, context.call))).sent
     except NotAsked as error:
-        return None, f"Callbacks ran now. {error}"
-    return sent, "Callbacks ran now, on this machine; what they did then is not recorded."
+        return None, f"Callbacks ran again. {error}"
+    return sent, "Callbacks ran again, on this machine. Their original changes are not recorded."
 
 
 async def _result_or_failure(replayed: Awaitable[T]) -> tuple[T | None, Failure | None]:
@@ -814,21 +825,21 @@ async def _result_or_failure(replayed: Awaitable[T]) -> tuple[T | None, Failure 
         return None, Failure(kind="error", error_type=error.type or "Error", message=error.message)
 
 
-def _chosen(recording: Recording, event: int, call: str | None) -> str:
-    """Return the id of the call of an event, or of the one of them that is chosen."""
+def _choose_call(recording: Recording, event: int, call: str | None) -> str:
+    """Return the id of the only tool call of an event, or `call` if the event has that call."""
     calls = calls_in(recording, event)
     where = f"Event {event} of {recording.source!r}"
     if call is not None and call not in calls:
         raise NoSuchStep(f"{where} has no call {call!r}; it has: {', '.join(calls) or 'none'}.")
     if not calls:
-        raise NoSuchStep(f"{where} has no tool call; `waystation events` lists them.")
+        raise NoSuchStep(f"{where} has no tool call. `waystation events` lists the events.")
     if call is None and len(calls) > 1:
-        raise NoSuchStep(f"{where} has several calls: {', '.join(calls)}. Choose: --call.")
+        raise NoSuchStep(f"{where} has several calls: {', '.join(calls)}. Choose one with `call=` or --call.")
     return call or calls[0]
 
 
-def _unapproved(recording: Recording, step: ToolStep) -> str | None:
-    """Return why a call that never ran has no approval; None when it has one, or needs none."""
+def _explain_missing_approval(recording: Recording, step: ToolStep) -> str | None:
+    """Return why a call that never ran has no approval; None if it has one or needs none."""
     call = recording.log.state.calls[step.input.function_call_id]
     if step.scheduled is not None or call.gate in ("none", "passed"):
         return None
@@ -837,26 +848,24 @@ def _unapproved(recording: Recording, step: ToolStep) -> str | None:
     if call.expired:
         return "nobody answered in time"
     return (
-        "it still waits for a person"
-        if call.gate == "waiting" and not recording.log.state.outcome.ended
-        else "nobody answered"
+        "it is still pending" if call.gate == "waiting" and not recording.log.state.outcome.ended else "nobody answered"
     )
 
 
-def _changed(step: ModelStep, definition: str | None) -> tuple[bool | None, list[str]]:
-    """Return whether the agent has changed since, and a remark on that."""
+def _compare_definitions(step: ModelStep, definition: str | None) -> tuple[bool | None, list[str]]:
+    """Return whether the agent has changed since the recording, and a remark about that."""
     if definition is None or step.result is None or not step.result.definition:
         return None, []
     if definition == step.result.definition:
-        return False, ["The agent is as it was: same model, instruction, tools and settings."]
-    return True, ["The agent has changed since: the prompt has its present instruction, tools and settings."]
+        return False, ["The agent has not changed: same model, instruction, tools and settings."]
+    return True, ["The agent has changed since. The prompt has its present instruction, tools and settings."]
 
 
 class _RecordedInputs:
-    """What a recording holds, for activities that read it from histories, stores and scopes."""
+    """The recorded log, conversation and scopes, for activities that normally read them from histories and stores."""
 
-    def __init__(self, log: Log, reply: ModelReply | None = None, said: Conversation | None = None) -> None:
-        self._log, self._reply, self._said = log, reply, said
+    def __init__(self, log: Log, reply: ModelReply | None = None, conversation: Conversation | None = None) -> None:
+        self._log, self._reply, self._conversation = log, reply, conversation
 
     async def at(self, workflow_id: str, run_id: str, position: Position) -> Log:
         return self._log
@@ -868,7 +877,8 @@ class _RecordedInputs:
         pass
 
     async def conversation(self, log: Log) -> Conversation:
-        return Conversation(log, self._said.earlier, self._said.count) if self._said else Conversation(log)
+        before = self._conversation
+        return Conversation(log, before.earlier, before.count) if before else Conversation(log)
 
     async def read(self, started: InvocationInput) -> JsonObject:
         return (self._reply.scopes if self._reply else None) or {}
@@ -878,7 +888,7 @@ class _RecordedInputs:
 
 
 class _InterceptedModels(Models):
-    """Models that are asked through a function, and the requests that they were sent."""
+    """Passes the requests to models through a function, and collects them."""
 
     def __init__(self, models: Models, ask: Ask | None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Whether this build can continue everything that is open in a namespace."""
+"""Check whether this build can continue all open workflows of a namespace."""
 
 import asyncio
 import base64
@@ -27,40 +27,39 @@ OPEN = f"ExecutionStatus = 'Running' AND ({KINDS})"
 CLOSED = f"ExecutionStatus != 'Running' AND ({KINDS})"
 PAGE = 200
 START_LIMIT_S = 120.0
-"""How long a process may take to load the agents."""
+"""Maximum time for a process to load the agents."""
 LIMIT_S = 120.0
-"""How long the replay of one history may take: one of 50,000 events takes some seconds."""
+"""Maximum time to replay one history. One of 50,000 events takes some seconds."""
 PROGRAM = (sys.executable, "-m", "waystation.replay.compatibility_check")
 _MAX_ANSWER = 2**26
-"""Bytes of one answer of that program: one line of JSON."""
+"""Maximum length of an answer of that program, one line of JSON, in bytes."""
 _STDERR_CHARS = 400
 
 
 Verdict: TypeAlias = Literal["replays", "differs", "misfit", "unchecked", "lacking", "vanished"]
-"""`differs`: this build would do otherwise than was recorded. `misfit`: the agents at hand cannot go on with it.
-`unchecked`: replaying it hung, or took its process down. `lacking`: large values are not in the store. `vanished`: the
-server no longer has it."""
+"""`differs`: this build would diverge from the recording. `misfit`: the present agents cannot continue it. `unchecked`:
+its replay hung or crashed. `lacking`: large values are missing from the store. `vanished`: the server deleted it."""
 BREAKS: frozenset[Verdict] = frozenset({"differs", "misfit", "unchecked", "lacking"})
-"""What speaks against a build. What could not be looked at does, too: nobody knows."""
+"""Verdicts that fail the gate. A workflow that could not be checked counts, too."""
 MAX_FINDINGS = 1_000
-"""So many are kept, whatever the number of invocations; all are counted."""
+"""Maximum number of findings that are stored. All workflows are counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What is to be known of one workflow that does not simply replay."""
+    """A workflow that does not simply replay."""
 
     id: str
     run_id: str
     kind: str
-    """The workflow's type."""
+    """The workflow type."""
     verdict: Verdict
     problem: str = ""
-    """A line."""
+    """One line."""
     divergence: JsonObject | None = None
-    """Where this build parts from what was recorded, as `Divergence.to_json` says it."""
+    """The divergence, as `Divergence.to_json` returns it."""
     misfits: Sequence[JsonObject] = ()
-    """What the agents at hand lack."""
+    """Reasons why the present agents cannot continue it."""
 
     def to_json(self) -> JsonObject:
         """Return what `--json` writes."""
@@ -69,30 +68,30 @@ class Finding:
 
 @dataclass(kw_only=True)
 class GateReport:
-    """What came of a gate."""
+    """The result of a gate."""
 
     tools_checked: bool
-    """Whether it was looked at the agents, too."""
+    """Whether agents were checked, too."""
     counts: Counter[Verdict] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
-    """Those that do not simply replay, at most `MAX_FINDINGS`."""
+    """Workflows that do not simply replay, at most `MAX_FINDINGS`."""
     problems: Sequence[str] = ()
-    """Why agents could not be loaded; nothing was replayed then."""
+    """Why agents could not be loaded. In that case nothing was replayed."""
     sampled: int = 0
-    """How many of those were closed."""
+    """How many of the checked workflows were closed."""
 
     @property
     def checked(self) -> int:
-        """How many workflows were looked at."""
+        """Number of checked workflows."""
         return self.counts.total()
 
     @property
     def passes(self) -> bool:
-        """Whether nothing speaks against deploying this build."""
+        """Whether this build can be deployed."""
         return not self.problems and not any(self.counts[verdict] for verdict in BREAKS)
 
     def add(self, finding: Finding) -> None:
-        """Count one workflow; keep the finding unless it simply replays."""
+        """Count a workflow, and store the finding unless it simply replays."""
         self.counts[finding.verdict] += 1
         if finding.verdict != "replays" and len(self.findings) < MAX_FINDINGS:
             self.findings.append(finding)
@@ -122,22 +121,22 @@ async def gate(
 ) -> GateReport:
     """Replay every open invocation, session and scope of a namespace against this build.
 
-    In processes of their own, so that one history that hangs or crashes is reported like any other. No more histories
-    are held than are worked on.
+    Histories are replayed in separate processes, so that a replay that hangs or crashes is reported like any other
+    finding.
 
     Args:
-        client: Of the namespace; with the store of its workers.
-        agents: Folders with the agents to be deployed. With them it is looked, too, whether the tools are there that
-            open calls need, and take their arguments.
-        sample: Of how many of those that were closed last to do the same.
-        processes: How many processes replay; by default one for each core.
-        limit_s: How long the replay of one may take.
-        progress: Called after each, with what was found so far and how many there are in all.
-        program: What replays; takes the folders as arguments.
+        client: A client of the namespace, with the store of its workers.
+        agents: Folders of the agents to deploy. If set, the tools of open calls are checked, too: that they exist and
+            accept the recorded arguments.
+        sample: How many of the most recently closed workflows to check, too.
+        processes: Number of processes; by default one for each core.
+        limit_s: Maximum time to replay one history.
+        progress: Called after each workflow with the report so far and the number of open workflows.
+        program: The command that replays histories; the folders of the agents are appended.
 
     Raises:
         RPCError: The server does not answer.
-        RuntimeError: The replaying processes do not start.
+        RuntimeError: A process does not start.
     """
     report = GateReport(tools_checked=bool(agents))
     total = (await client.temporal.count_workflows(OPEN)).count
@@ -151,9 +150,9 @@ async def gate(
         for query, limit in ((OPEN, None), (CLOSED, sample)):
             if limit == 0:
                 continue
-            found = client.temporal.list_workflows(query, page_size=PAGE, limit=limit)
+            executions = client.temporal.list_workflows(query, page_size=PAGE, limit=limit)
             before = report.checked
-            await _each(client, found, replicas, report, lambda: progress and progress(report, total))
+            await _check_all(client, executions, replicas, report, lambda: progress and progress(report, total))
             report.sampled = report.checked - before if query == CLOSED else 0
     finally:
         for replica in replicas:
@@ -161,14 +160,14 @@ async def gate(
     return report
 
 
-async def _each(
+async def _check_all(
     client: AgentClient,
     executions: AsyncIterator[WorkflowExecution],
     replicas: Sequence["Replica"],
     report: GateReport,
     progress: Callable[[], object],
 ) -> None:
-    """Look at each workflow; while one is replayed by each process, another one is fetched for it."""
+    """Check each workflow. While a process replays one, the next one is fetched for it."""
     next_one = asyncio.Lock()
 
     async def work(replica: Replica) -> None:
@@ -177,8 +176,8 @@ async def _each(
                 execution = await anext(executions, None)
             if execution is None:
                 return
-            said = await _judged(client, execution, replica)
-            report.add(Finding(id=execution.id, run_id=execution.run_id, kind=execution.workflow_type, **said))
+            verdict = await _judge(client, execution, replica)
+            report.add(Finding(id=execution.id, run_id=execution.run_id, kind=execution.workflow_type, **verdict))
             progress()
 
     workers = [asyncio.create_task(work(replica)) for replica in (*replicas, *replicas)]
@@ -190,7 +189,7 @@ async def _each(
         await asyncio.gather(*workers, return_exceptions=True)
 
 
-async def _judged(client: AgentClient, execution: WorkflowExecution, replica: "Replica") -> JsonObject:
+async def _judge(client: AgentClient, execution: WorkflowExecution, replica: "Replica") -> JsonObject:
     handle = client.temporal.get_workflow_handle(execution.id, run_id=execution.run_id)
     converter = offloading(client.blobs, short_forms=True, converter=client.temporal.data_converter)
     try:
@@ -198,31 +197,31 @@ async def _judged(client: AgentClient, execution: WorkflowExecution, replica: "R
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
-        return {"verdict": "vanished", "problem": "The server no longer has it."}
+        return {"verdict": "vanished", "problem": "The server has deleted it."}
     except StoreFailed as error:
         return {"verdict": "lacking", "problem": str(error)}
     if lacking := shortened(converter):
         first = next(iter(lacking.values()))
-        return {"verdict": "lacking", "problem": f"{len(lacking)} of its large values cannot be had: {first}"}
+        return {"verdict": "lacking", "problem": f"{len(lacking)} large values are missing from the store: {first}"}
     async with replica.idle:
-        return await replica.judged(history)
+        return await replica.judge(history)
 
 
 class Replica:
-    """A process that replays one history after another; one that hangs or crashes is followed by another."""
+    """A process that replays one history after another. It is replaced when a replay hangs or crashes."""
 
     def __init__(self, command: Sequence[str], limit_s: float) -> None:
         self._command, self._limit_s = command, limit_s
         self._process: asyncio.subprocess.Process | None = None
         self._errors: Any = None
         self.idle = asyncio.Lock()
-        """Held while a history is replayed."""
+        """Locked during a replay."""
 
     async def start(self) -> list[str]:
-        """Start it; return why it cannot load the agents.
+        """Start the process; return why it cannot load the agents.
 
         Raises:
-            RuntimeError: It does not start.
+            RuntimeError: The process does not start.
         """
         self._errors = self._errors or tempfile.TemporaryFile()  # noqa: SIM115  # closed by `stop`
         self._process = await asyncio.create_subprocess_exec(
@@ -231,19 +230,19 @@ class Replica:
             stdout=asyncio.subprocess.PIPE,
             stderr=self._errors,
             limit=_MAX_ANSWER,
-            # The very code that runs here, however it was found.
+            # The process must load the same code as this one.
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         )
         try:
-            said = await asyncio.wait_for(self._exchange(), START_LIMIT_S)
+            answer = await asyncio.wait_for(self._exchange(), START_LIMIT_S)
         except (TimeoutError, asyncio.IncompleteReadError, ConnectionError):
             await self._kill()
-            raise RuntimeError(f"The process that replays did not start: {self._last_words()}") from None
-        problems: list[str] = said["problems"]
+            raise RuntimeError(f"The replay process did not start: {self._read_errors()}") from None
+        problems: list[str] = answer["problems"]
         return problems
 
-    async def judged(self, history: WorkflowHistory) -> JsonObject:
-        """Return what is to be said of a history."""
+    async def judge(self, history: WorkflowHistory) -> JsonObject:
+        """Return the verdict on a history."""
         if self._process is None:
             await self.start()
         events = base64.b64encode(History(events=history.events).SerializeToString()).decode()
@@ -252,13 +251,13 @@ class Replica:
             return await asyncio.wait_for(self._exchange(request), self._limit_s)
         except TimeoutError:
             await self._kill()
-            return {"verdict": "unchecked", "problem": f"Its replay hung for {self._limit_s:g} s."}
+            return {"verdict": "unchecked", "problem": f"The replay hung for {self._limit_s:g} s."}
         except (asyncio.IncompleteReadError, ConnectionError):
             await self._kill()
-            return {"verdict": "unchecked", "problem": f"Its replay crashed: {self._last_words()}"}
+            return {"verdict": "unchecked", "problem": f"The replay crashed: {self._read_errors()}"}
 
     async def _exchange(self, request: bytes = b"") -> JsonObject:
-        """Send a line, if any, and return the line that the process answers."""
+        """Send a line, if any, and return the answer of the process."""
         assert self._process is not None
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -267,10 +266,10 @@ class Replica:
         answer: JsonObject = json.loads(await self._process.stdout.readuntil())
         return answer
 
-    def _last_words(self) -> str:
+    def _read_errors(self) -> str:
         self._errors.seek(max(self._errors.seek(0, os.SEEK_END) - _STDERR_CHARS, 0))
-        said = " ".join(self._errors.read().decode(errors="replace").split())
-        return said or "it said nothing."
+        text = " ".join(self._errors.read().decode(errors="replace").split())
+        return text or "no output on standard error."
 
     async def _kill(self) -> None:
         process, self._process = self._process, None
@@ -280,7 +279,7 @@ class Replica:
             await process.wait()
 
     async def stop(self) -> None:
-        """End it."""
+        """Stop the process."""
         await self._kill()
         if self._errors is not None:
             self._errors.close()

@@ -1,4 +1,4 @@
-"""What is read from recordings can be printed: in a terminal through rich, in a notebook as the same in HTML."""
+"""Representations of recordings: in terminals through rich, in notebooks as the same in HTML."""
 
 import importlib
 import io
@@ -7,9 +7,9 @@ from rich.console import Console, RenderableType
 from rich.terminal_theme import TerminalTheme
 
 PAGE = 110
-"""Columns in a notebook."""
+"""Width in notebooks, in columns."""
 _PRE = "font-family:ui-monospace,Menlo,Consolas,monospace;line-height:1.35;white-space:pre-wrap;margin:0"
-# Readable on a light page and on a dark one; what has no style has the page's own colour.
+# Readable on light and dark pages. Unstyled text has the page's color.
 _THEME = TerminalTheme(
     (255, 255, 255),
     (0, 0, 0),
@@ -21,16 +21,16 @@ _THEME = TerminalTheme(
 
 
 class Displayable:
-    """Something with a representation in rich, from which that of notebooks is made."""
+    """An object that rich and notebooks can display."""
 
     def __rich__(self) -> RenderableType:
-        # By name, like `lazy_exports`: presentation is the layer above, and loads when something is displayed.
+        # Imported by name, like `lazy_exports`: presentation is a higher layer.
         views = importlib.import_module("waystation.presentation.recording_views")
         rendered: RenderableType = views.render(self)
         return rendered
 
     def _repr_html_(self) -> str:
-        """Return the same as HTML without scripts; texts of models, tools and users are escaped."""
+        """Return the rich representation as HTML without scripts. Texts of models, tools and users are escaped."""
         console = Console(
             record=True, width=PAGE, file=io.StringIO(), force_jupyter=False, highlight=False, markup=False, emoji=False
         )

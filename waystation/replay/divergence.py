@@ -1,8 +1,7 @@
 """The first divergence between a history and the present workflow code, in agent terms.
 
-The commands of both are brought into one form and compared, inputs and options included. Temporal's own replayer
-compares the rest: markers of patches, and the cancellation of what is in flight, whose trace in a history depends on
-timing.
+The commands of both are read into one form and compared, including inputs and options. Temporal's own replayer compares
+the rest: patch markers, and cancellations of work in flight, whose trace in a history depends on timing.
 """
 
 from collections import defaultdict, deque
@@ -49,29 +48,30 @@ from waystation.replay.comparison import ABSENT, json_differences
 from waystation.storage import is_reference
 
 UNKNOWN: Any = object()
-"""Content that a codec has encoded or that is in no store, and an option that the code leaves to the server."""
+"""A value that cannot be compared: encoded by a codec, missing from the store, or an option that the server fills
+in."""
 _READABLE = frozenset({b"json/plain", b"json/protobuf", b"binary/null", b"binary/plain", b""})
 _PATCHES = "TemporalChangeVersion"
-"""Search attribute in which the SDK lists the patches of a run."""
+"""The search attribute in which the SDK lists the patches of a run."""
 
 
 _RECORDED, _PRESENT = 0, 1
 _Paths = tuple[str, str]
-"""Where a history event holds something (`_RECORDED`), and where the SDK's command does (`_PRESENT`).
+"""The path of a value in a history event (`_RECORDED`), and in an SDK command (`_PRESENT`).
 
-Only these paths depend on the SDK's private protobufs: no public type holds what workflow code asks for in a replay.
+Only these paths depend on private protobufs of the SDK. No public type holds the commands of a replay.
 """
 
 
 class _Form(NamedTuple):
-    """Where one kind of command holds its particulars."""
+    """The paths of one kind of command."""
 
     kind: str
     message: _Paths
     name: _Paths | None = None
     id: _Paths | None = None
     fields: Mapping[str, _Paths] = {}
-    """Everything else that is compared. A map of payloads under an empty name gives one field for each key."""
+    """The paths of all other compared fields. A map of payloads under an empty name gives one field for each key."""
 
 
 _CAPPED = ("schedule_to_start_timeout", "start_to_close_timeout")
@@ -81,7 +81,7 @@ _RETRIES = (
     "non_retryable_error_types",
 )
 _FILLED_IN = frozenset({*_TIMEOUTS[:3], *(f"retry.{name}" for name in _RETRIES)})
-"""Options that the server fills in when the code leaves them open."""
+"""Options that the server fills in if the code sets none."""
 _FAILURE = {
     "type": ("application_failure_info.type",) * 2,
     "message": ("message",) * 2,
@@ -170,12 +170,12 @@ _CANCELS = {
     "cancel_child_workflow_execution": ("start_child_workflow_execution", "child_workflow_seq"),
     "cancel_signal_workflow": ("signal_external_workflow_execution", "seq"),
 }
-"""The SDK's commands that cancel, each with what it cancels, and the field that holds the number of that."""
+"""The SDK's cancel commands, each with the command it cancels and the field that refers to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One request to the server."""
+    """A command of workflow code to the server."""
 
     kind: str
     """`activity`, `timer`, `child`, `signal`, `cancel`, `attributes`, `memo`, `accept`, `answer`, `refuse`, `complete`,
@@ -183,33 +183,33 @@ class Command:
     name: str = ""
     """The type of an activity or a child, or the name of a signal."""
     id: str = ""
-    """The id of the activity, child or receiver."""
+    """The id of the activity or the child, or of the workflow that receives a signal."""
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """Everything else that is compared; payloads are decoded, durations are in seconds."""
+    """All other compared values. Payloads are decoded, durations are in seconds."""
     event_id: int = 0
-    """Of the history event, when it is recorded."""
+    """Id of the recorded history event."""
     line: str | None = None
-    """The line of the workflow code that made it, when it is made now and the line is known."""
+    """The line of workflow code that issued the command, if it was replayed and the line is known."""
 
 
 @dataclass(slots=True)
 class Activation:
-    """What workflow code did in one go during a replay."""
+    """The commands of workflow code in one activation of a replay."""
 
     started: int
-    """Id of the event with which its workflow task started."""
+    """Id of the history event that started the workflow task."""
     commands: Sequence[tuple[Any, str | None]] = ()
-    """The SDK's commands, each with the line that made it."""
+    """The SDK's commands, each with the line that issued it."""
     failure: Any = None
-    """The failure of the workflow task, as the SDK encodes it."""
-    rests_in: str | None = None
-    """The line at which the code waits afterwards, or at which it failed."""
+    """The encoded failure of the workflow task."""
+    waits_at: str | None = None
+    """The line at which the code waits or failed."""
 
 
 def recorded_tasks(events: Sequence[HistoryEvent]) -> dict[int, tuple[int, list[Command]]]:
-    """Return the commands of each completed workflow task, by the id of the event with which it started.
+    """Return the commands of each completed workflow task, by the id of its start event.
 
-    Each with the id of the event with which it was completed.
+    Each list comes with the id of the event that completed the task.
     """
     tasks: dict[int, tuple[int, list[Command]]] = {}
     latest: list[Command] = []
@@ -225,36 +225,36 @@ def recorded_tasks(events: Sequence[HistoryEvent]) -> dict[int, tuple[int, list[
 def present_commands(
     activations: Sequence[Activation], started: WorkflowExecutionStartedEventAttributes, queue: str
 ) -> list[Command]:
-    """Return the commands of one workflow task, as the server would record them.
+    """Return the commands of one workflow task as the server would record them.
 
-    What is cancelled in the task that began it is never sent, and the end of the workflow is sent last.
+    A command that the same task cancels is never sent. The command that ends the workflow is sent last.
 
     Args:
-        activations: The code's, of this task.
-        started: What the run began with.
+        activations: The activations of the task.
+        started: The start of the run.
         queue: The replayer's own task queue.
     """
-    made = [command for activation in activations for command in activation.commands]
+    commands = [command for activation in activations for command in activation.commands]
     never_sent = set()
-    for command, _ in made:
+    for command, _ in commands:
         if cancels := _CANCELS.get(variant := command.WhichOneof("variant")):
             never_sent.add((cancels[0], getattr(getattr(command, variant), cancels[1])))
-    commands = []
-    for command, line in made:
+    sent = []
+    for command, line in commands:
         variant = command.WhichOneof("variant")
         if (variant, getattr(getattr(command, variant), "seq", None)) in never_sent:
             continue
         if present := _read(command, _PRESENT, line=line):
-            _complete(present.fields, started, queue)
-            commands.append(present)
-    return sorted(commands, key=lambda command: command.kind in _ENDS)
+            _fill_in(present.fields, started, queue)
+            sent.append(present)
+    return sorted(sent, key=lambda command: command.kind in _ENDS)
 
 
-def _complete(fields: Any, started: WorkflowExecutionStartedEventAttributes, queue: str) -> None:
-    """Change a command to what the server makes of it, see its `validateActivityScheduleAttributes`."""
+def _fill_in(fields: Any, started: WorkflowExecutionStartedEventAttributes, queue: str) -> None:
+    """Complete a command like the server does; see its `validateActivityScheduleAttributes`."""
     if fields.get("task_queue") in ("", queue):
         fields["task_queue"] = started.task_queue.name
-    run_limit = _plain(started.workflow_run_timeout)
+    run_limit = _to_python(started.workflow_run_timeout)
     total = min(filter(None, (fields.get("schedule_to_close_timeout"), run_limit)), default=None)
     for name in _CAPPED:
         if total and fields.get(name):
@@ -267,54 +267,54 @@ def _complete(fields: Any, started: WorkflowExecutionStartedEventAttributes, que
 
 
 def _read(message: Any, side: int, **about: Any) -> Command | None:
-    """Return the command of a history event or of the SDK's command, if it is one that is compared."""
+    """Return the command in a history event or an SDK command; None if it is not compared."""
     variant = message.WhichOneof(("attributes", "variant")[side]) or ""
-    for form in _forms(variant.removesuffix("_event_attributes"), side):
-        held = getattr(message, variant)
+    for form in _find_forms(variant.removesuffix("_event_attributes"), side):
+        attributes = getattr(message, variant)
         for name in form.message[side].split(".")[1:]:
-            held = getattr(held, name) if held is not None and held.HasField(name) else None
-        if held is None or (form.kind == "cancel" and getattr(held, "child_workflow_only", False)):
+            attributes = getattr(attributes, name) if attributes is not None and attributes.HasField(name) else None
+        if attributes is None or (form.kind == "cancel" and getattr(attributes, "child_workflow_only", False)):
             continue
         fields: dict[str, Any] = {}
         for key, paths in form.fields.items():
-            value = _plain(_at(held, paths[side]))
+            value = _to_python(_get(attributes, paths[side]))
             fields.update({key: value} if key else value)
-        name, id = (_first(held, paths[side]) if paths else "" for paths in (form.name, form.id))
+        name, id = (_first_text(attributes, paths[side]) if paths else "" for paths in (form.name, form.id))
         return None if _PATCHES in fields else Command(form.kind, name, id, fields, **about)
     return None
 
 
 @cache
-def _forms(variant: str, side: int) -> list[_Form]:
+def _find_forms(variant: str, side: int) -> list[_Form]:
     return [form for form in _FORMS if form.message[side].split(".")[0] == variant]
 
 
-def _first(message: Any, paths: str) -> str:
-    """Return the first text that is not empty."""
-    return next(filter(None, (str(_at(message, path)) for path in paths.split("|"))), "")
+def _first_text(message: Any, paths: str) -> str:
+    """Return the first non-empty text."""
+    return next(filter(None, (str(_get(message, path)) for path in paths.split("|"))), "")
 
 
-def _at(message: Any, path: str) -> Any:
+def _get(message: Any, path: str) -> Any:
     return attrgetter(path)(message) if path else message
 
 
-def _plain(value: Any) -> Any:
-    """Return a value of protobuf as one of Python."""
+def _to_python(value: Any) -> Any:
+    """Convert a protobuf value to a Python value."""
     match value:
         case Duration():
             return value.seconds + value.nanos / 1e9
         case Payload():
-            return _content(value)
+            return _decode_payload(value)
         case Mapping():
-            return {key: _content(value[key]) for key in sorted(value)}
+            return {key: _decode_payload(value[key]) for key in sorted(value)}
         case Sequence() if not isinstance(value, str):
-            items = [_content(each) if isinstance(each, Payload) else each for each in value]
+            items = [_decode_payload(item) if isinstance(item, Payload) else item for item in value]
             return items[0] if len(items) == 1 else items
         case _:
             return value
 
 
-def _content(payload: Payload) -> Any:
+def _decode_payload(payload: Payload) -> Any:
     encoding = payload.metadata.get("encoding", b"")
     if encoding not in _READABLE or is_reference(payload):
         return UNKNOWN
@@ -327,15 +327,15 @@ def _content(payload: Payload) -> Any:
 
 
 DIFFERENCES = 5
-"""Of the parts in which two commands differ, how many are named."""
+"""Maximum number of differing fields that are reported."""
 _CONSEQUENCES = {"memo": 1, "timer": 2, "accept": 2, "attributes": 3}
-"""Commands that only follow from others, the least interesting last."""
+"""Kinds of commands that follow from other commands, the least informative last."""
 _COMMANDS = {
     "timer": "wait {command.fields[seconds]:g} s at most",
     "child": "start {command.name} {command.id}",
     "signal": "send {command.name!r} to {command.id}",
     "cancel": "cancel {command.id}",
-    "accept": "take an update",
+    "accept": "accept an update",
     "cancelled": "end as cancelled",
     "continue": "continue as new",
 }
@@ -360,10 +360,10 @@ _WAITS = {
 
 
 class Part(NamedTuple):
-    """A field in which a command differs from the recorded one."""
+    """A field with different values in two commands."""
 
     name: str
-    """Such as `input.args.amount`."""
+    """A path such as `input.args.amount`."""
     recorded: Any
     now: Any
 
@@ -374,32 +374,32 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Divergence:
-    """The first thing that the present code does differently than it was recorded."""
+    """The first difference between a recording and the present code."""
 
     workflow_id: str
     run_id: str
     recorded: str
-    """What was done then, such as `call pay(amount=200)`."""
+    """The recorded command, such as `call pay(amount=200)`."""
     now: str
-    """What the code does now, such as `wait for approval of pay(amount=200)`."""
+    """The present command, such as `wait for approval of pay(amount=200)`."""
     event: int | None
-    """Number of the agent's event after which it happens; None for sessions and scopes, which have none."""
+    """Number of the last agent event before the divergence; None for sessions and scopes, which have no events."""
     after: str | None
-    """What had happened last, such as `model reply 2`."""
+    """The last log entry before the divergence, such as `model reply 2`."""
     history_event: int
-    """Id of the history event that records it, or else of the one after which it would be recorded."""
+    """Id of the recorded history event. If nothing was recorded, the id of the event before."""
     line: str | None = None
-    """The line of workflow code that does it, such as `workflows/perform.py:110 in call_tool`."""
+    """The line of workflow code, such as `workflows/scheduler.py:110 in call_tool`."""
     parts: Sequence[Part] = ()
-    """The fields that differ, when both do the same with other particulars."""
+    """The fields that differ, if both commands are of the same kind."""
     failure: str | None = None
-    """Name of the error with which the workflow task fails now, when it does."""
+    """Error type of the failing workflow task."""
     run: int = 1
-    """Number of the run of the workflow."""
+    """Number of the run of the workflow, from 1."""
     runs: int = 1
 
     def __str__(self) -> str:
-        """Return it as one line."""
+        """Return one line."""
         where = [f"after event {self.event}"] if self.event is not None else []
         where += [f"history event {self.history_event}"]
         after = f", after {self.after}" if self.after else ""
@@ -427,91 +427,92 @@ class Divergence:
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A divergence in Temporal's terms. None as a command: no further command."""
+    """A divergence in terms of Temporal. A command is None where one side has no further command."""
 
     completed: int
-    """Id of the event with which the workflow task was completed."""
+    """Id of the event that completed the workflow task."""
     recorded: Command | None = None
     now: Command | None = None
     parts: Sequence[Part] = ()
     swapped: bool = False
-    """Whether both make the same commands, in another order."""
+    """Whether both sides have the same commands in different order."""
     line: str | None = None
     failure: str | None = None
-    """Why the workflow task fails now."""
+    """Why the workflow task fails."""
     failure_type: str | None = None
 
 
 def first_difference(history: WorkflowHistory, activations: Sequence[Activation], queue: str) -> Difference | None:
-    """Compare a history, with payloads decoded, with what the code did when it was replayed.
+    """Return the first difference between a history and its replay.
 
-    What the code did after the last recorded workflow task is no difference: nothing of it is recorded yet.
+    Commands after the last recorded workflow task are ignored, because nothing is recorded for them yet.
 
     Args:
-        history: The history.
-        activations: What the code did.
+        history: The history with decoded payloads.
+        activations: The activations of the replay.
         queue: The replayer's own task queue.
     """
     started = history.events[0].workflow_execution_started_event_attributes
     own = run_ids_of(history.events)
     tasks = recorded_tasks(history.events)
     updated = False
-    left = deque(activations)
+    pending = deque(activations)
     for start in sorted(tasks):
         completed, recorded = tasks[start]
-        # Tasks without commands are replayed together with the one after them.
+        # Workflow tasks without commands are replayed together with the next one.
         done = []
-        while left and left[0].started <= start:
-            done.append(left.popleft())
+        while pending and pending[0].started <= start:
+            done.append(pending.popleft())
         for activation in done:
             if activation.failure:
                 failure, kind = activation.failure, activation.failure.application_failure_info.type
                 return Difference(
                     completed=completed,
-                    recorded=_most_telling(recorded),
-                    line=activation.rests_in,
+                    recorded=_most_informative(recorded),
+                    line=activation.waits_at,
                     failure=failure.message.strip() or kind,
                     failure_type=kind,
                 )
         if not done:
-            if recorded and left:
-                return Difference(completed=completed, recorded=_most_telling(recorded))
+            if recorded and pending:
+                return Difference(completed=completed, recorded=_most_informative(recorded))
             continue
         updated = updated or any(command.kind == "accept" for command in recorded)
         present = present_commands(done, started, queue)
         for number, (one, other) in enumerate(zip_longest(recorded, present)):
-            if one and other and _is_same(one, other):
-                if parts := _parts(one, other, own, updated=updated):
+            if one and other and _is_same_command(one, other):
+                if parts := _compare_fields(one, other, own, updated=updated):
                     return Difference(completed=completed, recorded=one, now=other, parts=parts, line=other.line)
                 continue
-            return _out_of_step(completed, recorded[number:], present[number:], done[-1].rests_in)
+            return _compare_rest(completed, recorded[number:], present[number:], done[-1].waits_at)
     return None
 
 
-def _out_of_step(
-    completed: int, recorded: Sequence[Command], present: Sequence[Command], rests_in: str | None
+def _compare_rest(
+    completed: int, recorded: Sequence[Command], present: Sequence[Command], waits_at: str | None
 ) -> Difference:
-    """Compare the commands of a workflow task from the first on that is not the recorded one."""
-    missing = [each for each in recorded if not any(_is_same(each, other) for other in present)]
-    added = [each for each in present if not any(_is_same(each, other) for other in recorded)]
+    """Compare the remaining commands of a workflow task, from the first one that differs."""
+    missing = [command for command in recorded if not any(_is_same_command(command, other) for other in present)]
+    added = [command for command in present if not any(_is_same_command(command, other) for other in recorded)]
     swapped = bool(recorded and present and not missing and not added)
-    one, other = (recorded[0], present[0]) if swapped else (_most_telling(missing), _most_telling(added))
-    line = other.line if other else rests_in
+    one, other = (recorded[0], present[0]) if swapped else (_most_informative(missing), _most_informative(added))
+    line = other.line if other else waits_at
     return Difference(completed=completed, recorded=one, now=other, swapped=swapped, line=line)
 
 
-def _most_telling(commands: Sequence[Command]) -> Command | None:
-    return min(commands, key=lambda each: _CONSEQUENCES.get(each.kind, 0), default=None)
+def _most_informative(commands: Sequence[Command]) -> Command | None:
+    return min(commands, key=lambda command: _CONSEQUENCES.get(command.kind, 0), default=None)
 
 
-def _is_same(one: Command, other: Command) -> bool:
+def _is_same_command(one: Command, other: Command) -> bool:
     return (one.kind, one.name, one.id) == (other.kind, other.name, other.id)
 
 
-def _parts(recorded: Command, now: Command, own: Sequence[str], *, updated: bool) -> list[Part]:
-    """Return where two commands differ that do the same; `own`: the run's ids, `updated`: whether it had updates."""
+def _compare_fields(recorded: Command, now: Command, own: Sequence[str], *, updated: bool) -> list[Part]:
+    """Return the fields in which two commands of the same kind differ. `own`: ids of the run; `updated`: it had
+    updates."""
     differences = json_differences(recorded.fields, now.fields)
-    parts = (Part(each.place, each.recorded, each.now) for each in differences)
+    parts = (Part(item.place, item.recorded, item.now) for item in differences)
     return [part for part in parts if not _is_harmless(part, recorded, own, updated=updated)][:DIFFERENCES]
 
 
@@ -519,21 +520,21 @@ def _is_harmless(part: Part, command: Command, own: Sequence[str], *, updated: b
     name, recorded, now = part
     if UNKNOWN in (recorded, now):
         return True
-    # Recorded types gain optional fields, and some are written with their defaults, some without.
+    # Recorded types gain optional fields, which are written with their defaults or not at all.
     if recorded is ABSENT and now in (None, "", False, 0, [], {}):
         return True
-    # A replay knows a run by one id, where one that was reset had several.
+    # In a replay a run has one id. A reset run was recorded with several.
     if name.endswith(".run_id") and recorded in own and now in own:
         return True
-    # Results that were there before an update, and to which the code had nothing to do, come after it in a replay. So
-    # which entries a command says were applied before it, and how far a session is, may be another command's.
+    # On replay, results that arrived before an update without effect are applied after it. So the entries
+    # that a command lists as applied, and the progress of a session, may move to another command.
     if updated and (name == "input.at" or name.startswith("input.new")):
         return True
     return command.kind == "answer" and name in ("result.open", "result.status") and now is not ABSENT
 
 
 def describe_divergence(histories: Sequence[WorkflowHistory], run: int, difference: Difference) -> Divergence:
-    """Return a difference in agent terms; `run` is the index of the history in which it is."""
+    """Describe a difference in agent terms. `run` is the index of its history."""
     history = histories[run]
     log = _log_until(histories, run, difference.completed)
     entries = reversed(log.entries) if log else ()
@@ -556,8 +557,8 @@ def describe_divergence(histories: Sequence[WorkflowHistory], run: int, differen
 
 
 def _log_until(histories: Sequence[WorkflowHistory], run: int, event_id: int) -> Log | None:
-    """Return the log of an invocation right after a history event of one of its runs."""
-    if type_of(histories[run]) != WORKFLOW or not event_id:  # 0: it differs before the workflow takes its first step
+    """Return the log of an invocation right after a history event."""
+    if type_of(histories[run]) != WORKFLOW or not event_id:  # 0: it differs before the first workflow task
         return None
     cut = WorkflowHistory(histories[run].workflow_id, histories[run].events[:event_id])
     try:
@@ -569,7 +570,7 @@ def _log_until(histories: Sequence[WorkflowHistory], run: int, event_id: int) ->
 def _describe_both(difference: Difference, log: Log | None) -> tuple[str, str]:
     one, other = describe_command(difference.recorded, log), describe_command(difference.now, log)
     if difference.failure:
-        return one if difference.recorded else "something else", f"the workflow task fails: {difference.failure}"
+        return one if difference.recorded else "another command", f"the workflow task fails: {difference.failure}"
     if difference.swapped:
         return f"{one}, before {other}", f"{other} first"
     if difference.parts and one == other:
@@ -579,7 +580,7 @@ def _describe_both(difference: Difference, log: Log | None) -> tuple[str, str]:
 
 
 def describe_command(command: Command | None, log: Log | None) -> str:
-    """Return a command in agent terms; `log` is what had happened by then, when there is one."""
+    """Describe a command in agent terms. `log` is the log so far, if there is one."""
     if command is None:
         return "nothing"
     fields = command.fields
@@ -599,8 +600,8 @@ def describe_command(command: Command | None, log: Log | None) -> str:
             text = result.get("text") if isinstance(result, dict) else None
             return f"{'complete' if kind == 'complete' else 'answer an update'} with {_text(text or result)}"
         case "refuse" | "fail" as kind:
-            does = "fail" if kind == "fail" else "refuse an update"
-            return f"{does} with {fields['type']}: {summary.clip(fields['message'])}"
+            action = "fail" if kind == "fail" else "refuse an update"
+            return f"{action} with {fields['type']}: {summary.clip(fields['message'])}"
         case kind:
             return _COMMANDS[kind].format(command=command)
 
@@ -622,18 +623,18 @@ def _describe_memo(fields: Mapping[str, Any]) -> str:
     if fields and MEMO_PENDING not in fields:
         return f"set memo {', '.join(fields)}"
     pending = fields.get(MEMO_PENDING)
-    waits = []
+    descriptions = []
     for call in pending if isinstance(pending, list) else ():
         args = call.get("args")
-        shown = args if isinstance(args, dict) and set(args) != {"omitted_bytes"} else {}
-        waits.append(
-            f"{_WAITS.get(str(call.get('kind')), 'an answer to')} {summary.call(str(call.get('tool')), shown)}"
+        args = args if isinstance(args, dict) and set(args) != {"omitted_bytes"} else {}
+        descriptions.append(
+            f"{_WAITS.get(str(call.get('kind')), 'an answer to')} {summary.call(str(call.get('tool')), args)}"
         )
-    return f"wait for {' and '.join(waits)}" if waits else "say that nothing waits"
+    return f"wait for {' and '.join(descriptions)}" if descriptions else "clear the pending calls"
 
 
 def _describe_entry(body: Body) -> str | None:
-    """Return an entry of a log as what something comes after; None for one that only follows from others."""
+    """Describe a log entry that something else follows; None for an entry that is itself a consequence."""
     if isinstance(body, AnswerCounted):
         return f"the answer to {ids.requesting_call(body.function_call_id)}"
     template = _ENTRIES.get(type(body))
@@ -645,12 +646,12 @@ def _text(value: Any) -> str:
 
 
 def format_value(value: Any) -> str:
-    """Return a part on one line."""
+    """Return a value on one line."""
     return "absent" if value is ABSENT else summary.clip(encode(plain_of(value)).decode())
 
 
 def plain_of(value: Any) -> Any:
-    """Return a value as JSON can hold it."""
+    """Return a value that can be converted to JSON."""
     if isinstance(value, bytes):
         return f"{len(value)} bytes"
     return None if value is ABSENT or value is UNKNOWN else value

@@ -1,7 +1,7 @@
-"""Prompts at the moments of a recording.
+"""The prompt of a model call at a moment of a recording.
 
-Histories hold what was said and what came of it, not prompts. The contents follow from the log; the instruction, the
-tools and the settings are the agent's, and only a digest of them was recorded with each reply.
+Histories do not hold prompts. The contents are rebuilt from the log. Instruction, tools and settings come from the
+agent; only their digest was recorded with each reply.
 """
 
 from collections.abc import Sequence
@@ -16,46 +16,46 @@ if TYPE_CHECKING:
     from waystation.agents.registry import Registry
 
 Agents: TypeAlias = Union["Registry", Path, str, Sequence[Path | str]]
-"""Agents that are there already, or the folders in which they are found, as for a worker's `--agents`."""
+"""A registry of agents, or the folders of agents, as for a worker's `--agents`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prompt(Displayable):
-    """What a model was, or would have been, shown."""
+    """The prompt that a model got, or would have got."""
 
     at: int
-    """Number of the event that was asked about."""
+    """Number of the event."""
     agent: str
-    """Whose model it is."""
+    """Name of the agent."""
     call: int | None
-    """Which model call of the invocation; None when no model was called after the event."""
+    """Number of the model call in the invocation; None if no model was called after the event."""
     gave: int | None
-    """Number of the event with the reply, when there is one."""
+    """Number of the event with the reply, if there is one."""
     contents: Sequence[JsonObject]
-    """The conversation as the model is shown it, oldest first: genai Contents as JSON."""
+    """The conversation, oldest first: genai Contents as JSON."""
     model: str | None = None
     instruction: str | None = None
     tools: Sequence[JsonObject] = ()
-    """What the model could call, as it was declared to it."""
+    """Declarations of the functions that the model could call."""
     native_tools: Sequence[JsonObject] = ()
-    """Tools that the provider runs itself."""
+    """Tools that the model provider runs."""
     config: JsonObject = field(default_factory=dict)
-    """Settings of the generation."""
+    """The generation config."""
     whole: bool = False
-    """Whether the agent was at hand; without it there are only contents."""
+    """Whether the agent was available. Without it the prompt has only contents."""
     exact: bool | None = None
-    """True: exactly what the model saw. False: the agent has changed since, and this is how it is now. None: nobody
-    can tell; `remarks` say why."""
+    """True: exactly the original prompt. False: the agent has changed since, and this is its present prompt. None:
+    unknown; see `remarks`."""
     remarks: Sequence[str] = ()
-    """What one has to know before relying on it."""
+    """Limits of the reconstruction."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptContext:
-    """A model call, as far as the log tells."""
+    """A model call and the log at that time."""
 
     log: Log
-    """As it was when the model was called."""
+    """The log just before the model was called."""
     work: AgentRun
     call: int | None
     reply: ModelReply | None

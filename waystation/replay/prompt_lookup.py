@@ -37,49 +37,50 @@ async def prompt_at(
 ) -> Prompt:
     """Return the prompt at event `number`.
 
-    Of an event in which a model replied it is the prompt that gave this reply; of any other the one that a model was
-    given next after it, or would have been given, had it been context. The last event if `number` is left out.
+    For an event that a model produced, this is the prompt of that model call. For any other event, it is the prompt of
+    the next model call, or the prompt that a model call would get now.
 
     Args:
-        recording: Where the event is.
-        number: The event's, from 1; 0 is before the first.
-        agents: Where the agent is found. Instructions that are functions and toolsets are asked anew; nothing else of
-            its author's runs. Without it the prompt has no instruction, tools and settings.
-        callbacks: Whether to run `before_model` callbacks, and tools that change requests, on this machine.
-        services: What instructions with `{artifact.…}` and callbacks read; by default as a worker in this folder.
-        session: Of the session that the invocation belongs to: what was said before.
-        store: Where the workers keep large payloads.
+        recording: The recording.
+        number: Number of the event, from 1; 0 is before the first. By default the last event.
+        agents: A registry, or the folders of the agents. Instructions that are functions and toolsets are called again;
+            no other author code runs. Without agents the prompt has no instruction, tools and settings.
+        callbacks: Also run `before_model` callbacks, and tools that change requests, on this machine.
+        services: The services for callbacks and for instructions with `{artifact.…}`; by default those of a worker in
+            this folder.
+        session: The recording of the session of the invocation, for earlier invocations.
+        store: The store of large payloads, as configured for the workers.
 
     Raises:
         NoSuchEvent: The recording has no such event.
-        NoPrompt: No model was asked after it.
-        UnknownAgent: None of the agents has the name.
+        NoPrompt: No model was called after the event.
+        UnknownAgent: The agent does not exist.
     """
     moment = recording.moment(number)
-    context = _context(recording, moment)
-    said, remarks = await _conversation(context.log, session, store)
+    context = _find_model_call(recording, moment)
+    conversation, remarks = await _read_conversation(context.log, session, store)
     if context.log.entries_before:
-        remarks.append("Earlier runs are missing from the recording, and what was said in them from this prompt.")
+        remarks.append("Earlier runs are missing from the recording, so their messages are missing from the prompt.")
     compaction = context.reply.compaction if context.reply else None
     summary = compaction.event(recording.id, context.work.branch) if compaction else None
-    found = Prompt(
+    bare = Prompt(
         at=moment.number,
         agent=context.work.agent,
         call=context.call,
         gave=context.gave,
-        contents=prompt.contents(said, agent=context.work.agent, branch=context.work.branch, summary=summary),
+        contents=prompt.contents(conversation, agent=context.work.agent, branch=context.work.branch, summary=summary),
         remarks=remarks,
     )
     if agents is None:
-        missing = "Only what was said: instruction, tools and settings are the agent's, which --agents DIR (`agents=`)"
-        return replace(found, remarks=[*remarks, f"{missing} would add."])
-    # Here, because it loads all that a worker loads.
+        hint = "Contents only. For instruction, tools and settings pass --agents DIR (`agents=`)."
+        return replace(bare, remarks=[*remarks, hint])
+    # Deferred: it loads all the code of a worker.
     from waystation.replay.activity_replay import as_declared
 
-    return await as_declared(found, recording, context, said, agents, callbacks=callbacks, services=services)
+    return await as_declared(bare, recording, context, conversation, agents, callbacks=callbacks, services=services)
 
 
-def _context(recording: Recording, moment: Moment) -> PromptContext:
+def _find_model_call(recording: Recording, moment: Moment) -> PromptContext:
     bodies = [entry.body for entry in recording.log.entries]
     calls = [(index, body) for index, body in enumerate(bodies) if isinstance(body, ModelCalled)]
     replies = {body.number: (index, body.reply) for index, body in enumerate(bodies) if isinstance(body, ModelReplied)}
@@ -92,35 +93,34 @@ def _context(recording: Recording, moment: Moment) -> PromptContext:
         work = log.state.runs[called.turn]
         at, reply = replies.get(called.number, (None, None))
         if work.asks_model(next_phase(log.state, work), reply):
-            gave = _gave(recording, at, reply) if at is not None and reply else None
+            event = _find_event(recording, at, reply) if at is not None and reply else None
             reason = (
                 (reply.wrap_up if reply else None)
                 or verdict(log.state, work, next_phase(log.state, work)).reason
                 or "it is used up"
             )
-            return PromptContext(log, work, called.number, reply, gave, reason if called.wrap_up else None)
+            return PromptContext(log, work, called.number, reply, event, reason if called.wrap_up else None)
     models = [work for work in moment.log.state.runs.by_index.values() if work.shape.kind == "llm"]
     if not models or moment.log.state.input is None:
-        text = f"no model was asked after event {moment.number}, nor would one have been"
-        raise NoPrompt(f"{recording.source!r}: {text}.")
+        raise NoPrompt(f"{recording.source!r}: no model was called after event {moment.number}, or would be.")
     return PromptContext(moment.log, models[-1], None, None, None)
 
 
-def _gave(recording: Recording, index: int, reply: ModelReply) -> int | None:
-    """Return the number of the event with what the model said; others may have come of the same entry."""
+def _find_event(recording: Recording, index: int, reply: ModelReply) -> int | None:
+    """Return the number of the event with the reply. The log entry may have produced other events, too."""
     before, after = recording.course[index].events, recording.course[index + 1].events
     numbers = range(before + 1, after + 1)
-    said = (n for n in numbers if (event := recording.moment(n).event) and event.content == reply.content)
-    return next(said, numbers[0] if numbers else None)
+    matches = (n for n in numbers if (event := recording.moment(n).event) and event.content == reply.content)
+    return next(matches, numbers[0] if numbers else None)
 
 
-async def _conversation(log: Log, session: Recording | None, store: str | None) -> tuple[Conversation, list[str]]:
-    """Return what was said until then, earlier in the session included, and what is missing of it."""
+async def _read_conversation(log: Log, session: Recording | None, store: str | None) -> tuple[Conversation, list[str]]:
+    """Return the conversation so far, including earlier invocations of the session, and what is missing from it."""
     link = log.state.input.session if log.state.input else None
     if link is None:
         return Conversation(log), []
-    problem = "its history was not given"
-    for history in reversed(session.histories if session else ()):  # a later run knows what was said in earlier ones
+    problem = "its recording was not passed"
+    for history in reversed(session.histories if session else ()):  # the latest run has the transcript of earlier ones
         reader = SessionReader(link.id, Blobs(store))
         try:
             await reader.read(history.events)
@@ -129,6 +129,6 @@ async def _conversation(log: Log, session: Recording | None, store: str | None) 
             continue
         if link.number in reader.transcript.marks:
             return Conversation(log, reader.transcript, reader.transcript.marks[link.number]), []
-        problem = "its history does not begin this invocation"
-    missing = f"What was said before in session {link.id!r} is missing: {problem.rstrip('.')}."
+        problem = "its history does not contain this invocation"
+    missing = f"Earlier invocations of session {link.id!r} are missing: {problem.rstrip('.')}."
     return Conversation(log), [missing]

@@ -1,4 +1,4 @@
-"""One invocation as it was recorded, on a server or in a file, and what it held at each of its moments."""
+"""A recorded invocation, from a server or a file, and its state at each moment."""
 
 import asyncio
 from bisect import bisect_left
@@ -43,28 +43,28 @@ if TYPE_CHECKING:
 
 
 class Point(NamedTuple):
-    """What a log held after one of its entries."""
+    """State of the log after an entry."""
 
     events: int
-    """How many events there were."""
+    """Number of events so far."""
     state: JsonObject
     pending: tuple[PendingCall, ...]
 
 
 def _point(log: Log) -> Point:
-    # The state is replaced and never changed in place, so that keeping it costs nothing.
+    # No copy needed: the state is replaced on each change, never modified.
     return Point(log.state.event_count, log.state.session.values, tuple(log.state.pending()))
 
 
 @dataclass(frozen=True)
 class Moment(Displayable):
-    """The moment right after an event, or after an entry that made none."""
+    """The moment right after an event, or after a log entry without an event."""
 
     recording: "Recording"
     number: int
-    """Of the latest event; 0 is before the first."""
+    """Number of the latest event; 0 before the first."""
     entries: int
-    """How many of the entries that the recording holds had been applied."""
+    """Number of entries applied so far, counted from the first entry of the recording."""
 
     @property
     def event(self) -> Event | None:
@@ -74,27 +74,27 @@ class Moment(Displayable):
 
     @property
     def events(self) -> Sequence[Event]:
-        """Those that had happened, as far as the recording holds them."""
+        """The events so far, as far as the recording has them."""
         return self.recording.events[: self.number - self.recording.events_before]
 
     @property
     def entry(self) -> Entry | None:
-        """What was applied last: a result, an answer, a deadline; None before the first."""
+        """The log entry applied last; None before the first."""
         return self.recording.log.entries[self.entries - 1] if self.entries else None
 
     @cached_property
     def log(self) -> Log:
-        """The log as it was, built anew. With an event come those that the same entry made."""
+        """The log at that time, rebuilt on access. It includes all events of the last entry."""
         return self.recording.after(self.entries)
 
     @cached_property
     def state(self) -> JsonObject:
-        """The state, `temp:` keys included. Not to be modified."""
+        """The state, including `temp:` keys. Do not modify it."""
         points = self.recording.course
         point = points[self.entries]
         if not self.entries or point.events == self.number:
             return point.state
-        before = points[self.entries - 1]  # further events came of the same entry
+        before = points[self.entries - 1]  # The entry produced further events.
         fold = SessionState(before.state)
         first = self.recording.events_before
         for event in self.recording.events[before.events - first : self.number - first]:
@@ -103,104 +103,104 @@ class Moment(Displayable):
 
     @property
     def pending(self) -> Sequence[PendingCall]:
-        """What waited for a person."""
+        """The pending calls."""
         return self.recording.course[self.entries].pending
 
     @property
     def time(self) -> float:
-        """When it was, in seconds since 1970 by the workflow's clock."""
+        """When it happened, in seconds since 1970 by the workflow's clock."""
         entry = self.entry or next(iter(self.recording.log.entries), None)
         return entry.time if entry else 0.0
 
     @property
     def before(self) -> "Moment | None":
-        """The moment of the event before; None at the first."""
+        """The moment after the previous event; None at the first."""
         return self.recording.moment(self.number - 1) if self.number > self.recording.events_before else None
 
 
 @dataclass(frozen=True)
 class Recording(Displayable):
-    """What was recorded of an invocation, or of a session or a scope, which have no log of an agent.
+    """The recorded runs of an invocation. Also of a session or a scope, which have no log.
 
-    Moments are named by events, numbered from 1 as `waystation events` lists them; 0 is before the first.
+    Moments are named by event numbers, from 1 as `waystation events` lists them; 0 is before the first event.
     """
 
     source: str
-    """The id, or the file."""
-    histories: Sequence[WorkflowHistory] = field(repr=False)  # which no terminal and no failed test has room for
-    """Of its runs, oldest first, with payloads that codec and store have opened."""
+    """The workflow id or the file."""
+    histories: Sequence[WorkflowHistory] = field(repr=False)  # too large to print
+    """One history for each run, oldest first, with decoded payloads."""
     log: Log = field(repr=False)
     called: Mapping[str, "Recording"] = field(default_factory=dict, repr=False)
-    """The agents that it called, by the ids of the calls; those whose histories are not there are left out."""
+    """Recordings of called agents by function call id, as far as their histories exist."""
     lacking: Mapping[str, str] = field(default_factory=dict)
-    """Digests of large values of which only short forms could be had, each with the reason."""
+    """Digests of large values that are missing from the store, each with the reason."""
 
     @classmethod
     async def of(cls, invocation: "Invocation") -> "Recording":
-        """Return what the server has, whether the invocation goes on or is over.
+        """Return the recording of an invocation from the server. It may still be running.
 
         Raises:
-            ForeignHistory: It is not one of ours, or a newer version's.
-            StoreFailed: A part that was archived cannot be had.
-            RPCError: The server does not know it, or does not answer.
+            ForeignHistory: The workflow is not one of Waystation, or a newer version recorded it.
+            StoreFailed: An archived part is not in the store.
+            RPCError: The server does not know the invocation, or does not answer.
         """
         client = invocation.client
         converter = offloading(client.blobs, short_forms=True, converter=client.temporal.data_converter)
-        return await _recording(invocation.id, await invocation.saved(), converter, client.blobs)
+        return await _load(invocation.id, await invocation.saved(), converter, client.blobs)
 
     @classmethod
     async def read(
         cls, path: Path | str, *, store: str | None = None, converter: DataConverter = DataConverter.default
     ) -> "Recording":
-        """Return what a file holds, such as `waystation history`, the `temporal` CLI or the Web UI writes.
+        """Return the recording in a file written by `waystation history`, the `temporal` CLI or the Web UI.
 
         Args:
             path: The file.
-            store: Where the workers keep large payloads: a folder or the URL of an object store.
-            converter: As the workers', for payloads that a codec has encoded.
+            store: The store of large payloads, a folder or the URL of an object store, as configured for the workers.
+            converter: The workers' data converter, if a codec encoded the payloads.
 
         Raises:
-            ForeignHistory: It holds something else, is truncated or damaged, or a newer version's.
-            OSError: It cannot be read.
+            ForeignHistory: The file is damaged, holds something else, or was recorded by a newer version.
+            OSError: The file cannot be read.
         """
         saved = await asyncio.to_thread(read_history_file, Path(path))
         blobs = Blobs(store)
-        return await _recording(str(path), saved, offloading(blobs, short_forms=True, converter=converter), blobs)
+        return await _load(str(path), saved, offloading(blobs, short_forms=True, converter=converter), blobs)
 
     @property
     def id(self) -> str:
-        """The workflow's id."""
+        """The workflow id."""
         return self.histories[0].workflow_id
 
     @property
     def kind(self) -> str:
-        """The workflow's type: `AgentInvocation`, `AgentSession` or `AgentScope`."""
+        """The workflow type: `AgentInvocation`, `AgentSession` or `AgentScope`."""
         return type_of(self.histories[0])
 
     def below(self) -> Iterator["Recording"]:
-        """Yield the agents that it called, and those that they called."""
-        for each in self.called.values():
-            yield each
-            yield from each.below()
+        """Yield all agents called by the invocation and by the agents it called."""
+        for agent in self.called.values():
+            yield agent
+            yield from agent.below()
 
     @property
     def events(self) -> Sequence[Event]:
-        """Those that the recording holds, the first of which has the number `events_before` + 1."""
+        """The events of the recording. The first one has the number `events_before` + 1."""
         return self.log.state.events
 
     def at(self, number: int) -> Log:
-        """Return the log as it was right after event `number`.
+        """Return the log right after event `number`.
 
         Raises:
-            NoSuchEvent: There is no such event, or it is before what the recording holds.
+            NoSuchEvent: There is no such event, or it precedes the recording.
         """
         return self.moment(number).log
 
     def moment(self, number: int | None = None) -> Moment:
-        """Return the moment right after event `number`; the last one if that is left out.
+        """Return the moment right after event `number`, by default the last moment.
 
         Raises:
-            NoSuchEvent: There is no such event, or it is before what the recording holds.
+            NoSuchEvent: There is no such event, or it precedes the recording.
         """
         first, last = self.course[0].events, self.course[-1].events
         if number is None:
@@ -215,17 +215,17 @@ class Recording(Displayable):
             yield self.moment(number)
 
     def after(self, entries: int) -> Log:
-        """Return the log as it was after so many of the entries that the recording holds."""
+        """Return the log after a number of entries, counted from the first entry of the recording."""
         return carried_log(self.log, self.histories).extend(self.log.entries[:entries])
 
     @property
     def events_before(self) -> int:
-        """How many events precede what the recording holds; none, unless earlier runs are lost."""
+        """Number of events that precede the recording; 0 unless earlier runs are missing."""
         return self.log.state.events_before
 
     @cached_property
     def course(self) -> Sequence[Point]:
-        """What the log held before the first entry of the recording, and after each."""
+        """The state of the log before the first entry, and after each entry."""
         log = carried_log(self.log, self.histories)
         points = [_point(log)]
         for entry in self.log.entries:
@@ -234,33 +234,33 @@ class Recording(Displayable):
         return points
 
 
-async def _recording(source: str, saved: SavedHistory, converter: DataConverter, blobs: Blobs) -> Recording:
-    histories = await _opened(source, saved.histories, converter)
+async def _load(source: str, saved: SavedHistory, converter: DataConverter, blobs: Blobs) -> Recording:
+    histories = await _decode(source, saved.histories, converter)
     check_readable(histories, repr(source))
     log = Log(histories[0].workflow_id)
     if type_of(histories[0]) not in (SESSION_WORKFLOW, SCOPE_WORKFLOW):
         try:
             log = await log_from_runs(histories, blobs.get)
-        except StoreFailed:  # what is left of it is in the snapshot with which the first of the runs begins
+        except StoreFailed:  # the first run carries a snapshot of the rest
             log = log_of(histories)
     called: dict[str, Recording] = {}
-    for each in saved.called:
-        id = each.histories[0].workflow_id
-        called[id.rpartition("/")[2]] = await _recording(id, each, converter, blobs)
+    for agent in saved.called:
+        id = agent.histories[0].workflow_id
+        called[id.rpartition("/")[2]] = await _load(id, agent, converter, blobs)
     return Recording(source, histories, log, called, dict(shortened(converter)))
 
 
-async def _opened(
+async def _decode(
     source: str, histories: Sequence[WorkflowHistory], converter: DataConverter
 ) -> Sequence[WorkflowHistory]:
     try:
         return await decode_histories(histories, converter)
     except (WaystationError, OSError):
         raise
-    except Exception as error:  # whatever a codec of others raises, such as for another key
+    except Exception as error:  # third-party codecs raise any error, for example for a wrong key
         if converter.payload_codec is None:
             raise
         raise ForeignHistory(
-            f"{source!r} has payloads that the codec at hand cannot open ({type(error).__name__}: {str(error)[:200]}). "
-            "Use the codec, and the key, of the workers that recorded it."
+            f"The configured codec cannot decode payloads of {source!r} ({type(error).__name__}: {str(error)[:200]}). "
+            "Use the codec and the key of the workers that recorded them."
         ) from error

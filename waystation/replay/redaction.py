@@ -1,8 +1,8 @@
-"""Redact histories for readers who must not see their content: what a rule hides is hidden wherever it occurs.
+"""Redact histories for readers who must not see their content. A hidden value is hidden wherever it occurs.
 
-Event ids, times, numbers, and the types and lengths of values stay, and equal values stay equal, so the engine decides
-the same. Digests and messages that it computes from content are recomputed. Payloads from a store or behind a codec
-are put into the history, which then replays and reads as before without either.
+Event ids, times, numbers, and the types and lengths of values stay, and equal values stay equal, so the engine makes
+the same decisions. Digests and messages derived from content are recomputed. Payloads from a store or a codec are
+written into the history, which then needs neither.
 """
 
 import base64
@@ -62,20 +62,20 @@ from waystation.storage import UNREADABLE, shortened
 
 SECRETS, TEXT, FIELD = "secrets", "text", "field:"
 MIN_SEARCHED_CHARS = 4
-"""A hidden value that is shorter is not searched for in other texts, where it would be found by chance."""
+"""Hidden values shorter than this are not searched for in other texts, where they occur by chance."""
 MAX_ROUNDS = 10
-"""How often digests and messages are recomputed at most: those of one round may depend on those of the one before."""
+"""Maximum number of rounds for recomputing digests and messages. Those of one round may depend on the round before."""
 _DEFAULTS = frozenset({DEFAULT_USER, DEFAULT_APP, OPERATOR, OPERATOR.removeprefix(ROLE)})
-"""Names that histories leave out and the engine compares with."""
+"""Names that the engine compares with. Histories leave them out."""
 _PLAIN_KEY = re.compile(r"[A-Za-z_$][\w$.:-]{0,63}", re.ASCII)
 _TOKENS = re.compile(
     r"\b(?:sk|pk|rk|gh[pousr]|xox[abprs]|glpat|hf)[-_][A-Za-z0-9_-]{16,}|\bAKIA[0-9A-Z]{16}\b|\bAIza[\w-]{35}"
     r"|\beyJ[\w-]{8,}|://[^/\s:@]+:[^/\s@]+@|-----BEGIN [A-Z ]*PRIVATE KEY-----|\b(?:Bearer|Basic)\s+\S{6,}"
 )
-"""Keys of well-known services, in addition to what no history takes in the first place."""
+"""Keys and tokens of well-known services, in addition to those that histories never contain."""
 _USED_UP = re.compile(r"max_\w+: the limit of [\d.]+ [a-z ]{,20} is used up", re.ASCII)
-"""The engine's message about a budget."""
-# One letter for each length that a character may have in UTF-8, so that a payload stays as long.
+"""The engine's message about a used-up budget."""
+# One alphabet for each length of a character in UTF-8, so that payloads keep their lengths.
 _ALPHABETS = (
     "abcdefghijklmnopqrstuvwxyz",
     "àáâãäåæçèéêëìíîï",
@@ -85,7 +85,7 @@ _ALPHABETS = (
 
 Redact: TypeAlias = Callable[[Any], Any]
 
-# Recorded JSON. A text under any other name is hidden with all text, so a field that a later version adds is hidden.
+# Recorded JSON. Text in all other fields counts as content, so fields added later are hidden by default.
 _NAMES = frozenset(
     {
         # ids
@@ -103,7 +103,7 @@ _NAMES = frozenset(
     }
 )
 _ERRORS = frozenset({"reason", "refused"})
-"""Fields with the name of an error or with a message."""
+"""Fields that hold the name of an error or a message."""
 _STATE_KEYS = frozenset({"removed_keys", "removed", "changed"})
 _KEYED_BY_ENGINE = frozenset({"by_index", "calls", "shares", "submitted"})
 _KEYED_BY_PEOPLE = frozenset({"artifact_delta", "answer_ids", "approved_by", "viewed_by"})
@@ -118,8 +118,8 @@ AUTHORED = {
     "interim": "response",
     "values": "state",
 }
-"""Fields with JSON of authors, models and people, each with its name in rules: the same value under several names is
-hidden under each of them, or under none."""
+"""Fields with JSON of authors, models and approvers, each with its name in rules. A value that occurs under several
+names is hidden under all of them or under none."""
 _GENAI_CALLS = frozenset({"functionCall", "functionResponse", "originalFunctionCall"})
 _GENAI_WORDS = {
     "role": re.compile("user|model|function|tool"),
@@ -127,7 +127,7 @@ _GENAI_WORDS = {
     "functionCallId": re.compile(r"[\w.~:/-]{1,100}"),
 }
 _BUDGET_QUESTION = frozenset({"args", "asks", "call", "hint"})
-"""Fields that the engine writes, and reads, when it asks for more budget."""
+"""Fields that the engine writes and reads when it requests more budget."""
 _HARMLESS = frozenset({"credentialKey", "credential_key", "requestedAuthConfigs", "requested_auth_configs"})
 
 # Temporal's events.
@@ -140,10 +140,10 @@ _RECORDS = frozenset(
         *("child_workflow_execution_failed", "signal_external_workflow_execution_initiated"),
     }
 )
-"""Events whose payloads the engine records."""
+"""Events whose payloads the engine writes."""
 _SIGNALS = frozenset({ANSWER_SIGNAL, MESSAGE_SIGNAL, APPLY_SIGNAL, CLOSE, PARKED_SIGNAL, CHILD_ENDED_SIGNAL})
 _PAYLOAD_MAPS = {"search_attributes": "indexed_fields", "memo": "fields", "upserted_memo": "fields"}
-"""Fields of events whose payloads have names, each with the field in it that holds them."""
+"""Fields of events with named payloads, each with the inner field that holds them."""
 _MEMOS = frozenset({MEMO_PENDING, MEMO_SESSION, MEMO_FORK})
 _IDS = frozenset(
     {
@@ -154,8 +154,8 @@ _IDS = frozenset(
         *("attached_request_id", "new_task_queue", "signal_name"),
     }
 )
-"""Texts that are ids or names, besides ids of runs. All others are hidden under every rule: they name people, hosts
-and builds."""
+"""Text fields with ids or names, besides ids of runs. All other texts are always hidden, because they name people,
+hosts and builds."""
 _DROPPED = frozenset(
     {
         *("binary_checksum", "completion_callbacks", "encoded_attributes", "header", "links", "nexus_header"),
@@ -167,28 +167,28 @@ _JSON = (b"json/plain", b"json/protobuf")
 
 
 class InvalidRule(WaystationError):
-    """Not a valid rule of redaction."""
+    """The redaction rule is not valid."""
 
 
 class NotRedacted(WaystationError):
-    """The redacted history would not be that of the same invocation."""
+    """The redacted history would differ from the original in more than its texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What is hidden. Secrets always are."""
+    """The redaction rules. Secrets are always hidden."""
 
     text: bool = False
-    """All text that people, models and tools wrote."""
+    """Hide all text that people, models and tools wrote."""
     fields: tuple[tuple[str, ...], ...] = ()
-    """Fields by name, or by the last names of their paths."""
+    """Fields to hide, each by its name or by the last names of its path."""
 
     @classmethod
     def of(cls, rules: Iterable[str]) -> "Rules":
         """Parse rules: `secrets`, `text`, `field:NAME`, `field:some.path`.
 
         Raises:
-            InvalidRule: One is not valid.
+            InvalidRule: A rule is not valid.
         """
         rules = list(rules)
         fields = {rule: tuple(rule.removeprefix(FIELD).split(".")) for rule in rules if rule.startswith(FIELD)}
@@ -200,34 +200,34 @@ class Rules:
         return cls(TEXT in rules, tuple(fields.values()))
 
     def hides(self, path: Sequence[str]) -> bool:
-        """Whether the value at a path is hidden because of its name."""
-        return named_secret(path[-1]) or any(tuple(path[-len(each) :]) == each for each in self.fields)
+        """Whether a rule hides the value at a path."""
+        return named_secret(path[-1]) or any(tuple(path[-len(suffix) :]) == suffix for suffix in self.fields)
 
 
 @dataclass
 class Redactor:
-    """Hides values by rules, equal ones in the same way wherever they occur."""
+    """Replaces values by tokens; equal values get equal tokens."""
 
     rules: Rules
     key: bytes = field(default_factory=lambda: secrets.token_bytes(16))
-    """Without it nobody can try out what a value was."""
+    """Random, so that nobody can guess a value and compare its token."""
     recomputed: dict[str, str] = field(default_factory=dict)
-    """Digests and messages that the engine computes from content, with those of the redacted content."""
+    """Digests and messages that the engine derives from content, mapped to those of the redacted content."""
     hidden: set[str] = field(default_factory=set)
-    """Texts hidden otherwise than by the rule for all text; they are searched for in other texts."""
+    """Texts that are hidden by name or as secrets. They are searched for in other texts."""
     ids: set[str] = field(default_factory=set)
-    """Ids of runs, and names of which ids are made; they stay."""
+    """Texts that stay: run ids, and names inside workflow ids."""
     _tokens: dict[str, str] = field(default_factory=dict)
     _taken: set[str] = field(default_factory=set)
     _pattern: re.Pattern[str] | None = None
 
     def search_for_hidden(self) -> None:
-        """From now on also hide in other texts what was hidden so far."""
+        """From now on also hide the texts hidden so far when they occur inside other texts."""
         texts = sorted((text for text in self.hidden if len(text) >= MIN_SEARCHED_CHARS), key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, texts))) if texts else None
 
     def recorded(self, value: Any, path: tuple[str, ...] = ()) -> Any:
-        """Return JSON of the engine: ids, names that authors declare and words of the engine stay."""
+        """Redact JSON of the engine. Ids, declared names and words of the engine stay."""
         name = path[-1] if path else ""
         match value:
             case _ if name in AUTHORED:
@@ -235,18 +235,20 @@ class Redactor:
             case list() if name == "held":  # parts that are not in an event yet, by author
                 return [[author, self.authored(parts, ("parts",))] for author, parts in value]
             case dict():
-                asks_for_budget = "budget" in (value.get("asked"), value.get("kind"))
-                of_key = str if name in _KEYED_BY_ENGINE else self.text if name in _KEYED_BY_PEOPLE else self._key
+                is_budget_request = "budget" in (value.get("asked"), value.get("kind"))
+                of_key = (
+                    str if name in _KEYED_BY_ENGINE else self.text if name in _KEYED_BY_PEOPLE else self._redact_key
+                )
                 return {
                     of_key(key): item
-                    if asks_for_budget and key in _BUDGET_QUESTION
+                    if is_budget_request and key in _BUDGET_QUESTION
                     else self.recorded(item, (*path, key))
                     for key, item in value.items()
                 }
             case list():
                 return [self.recorded(item, path) for item in value]
             case str() if name in _STATE_KEYS:
-                return self._key(value)
+                return self._redact_key(value)
             case str() if _is_name(name, value):
                 return self.recomputed.get(value, value)
             case str():
@@ -255,11 +257,11 @@ class Redactor:
                 return value
 
     def authored(self, value: Any, path: tuple[str, ...] = (), *, covered: bool = False, texts: bool = False) -> Any:
-        """Return JSON of authors, models or people; a name above it hides all of it (`covered`) or its texts."""
+        """Redact JSON of authors, models or people. `covered` hides all of it, `texts` only the texts."""
         match value:
             case dict():
                 return {
-                    self._key(key): self._member(key, item, path, covered=covered, texts=texts)
+                    self._redact_key(key): self._redact_member(key, item, path, covered=covered, texts=texts)
                     for key, item in value.items()
                 }
             case list():
@@ -267,11 +269,11 @@ class Redactor:
             case str():
                 return self.hide(value) if covered or texts else self.text(value)
             case int() | float() if covered and not isinstance(value, bool):
-                return self._number(value)
+                return self._replace_digits(value)
             case _:
                 return value
 
-    def _member(
+    def _redact_member(
         self, key: str, item: Any, path: tuple[str, ...] = (), *, covered: bool = False, texts: bool = False
     ) -> Any:
         at = (*path, key)
@@ -279,41 +281,43 @@ class Redactor:
         # A number under such a name may be a count, as in `total_tokens`.
         texts = texts or (SECRET_NAMES.search(key) is not None and key not in _HARMLESS)
         if not (covered or texts):
-            # Of a genai Content roles, media types, and the names and ids of calls stay.
+            # In a genai Content, roles, media types, and the names and ids of calls stay.
             if isinstance(item, str) and key in _GENAI_WORDS and _GENAI_WORDS[key].fullmatch(item):
                 return item
             if isinstance(item, dict) and key in _GENAI_CALLS:
                 return {
-                    name: value if name in ("id", "name") and _is_name(name, value) else self._member(name, value)
+                    name: value
+                    if name in ("id", "name") and _is_name(name, value)
+                    else self._redact_member(name, value)
                     for name, value in item.items()
                 }
         return self.authored(item, at, covered=covered, texts=texts)
 
-    def _key(self, key: str) -> str:
+    def _redact_key(self, key: str) -> str:
         if _PLAIN_KEY.fullmatch(key):
             return key
-        return self.token(key) if self.rules.text else self._search(key)
+        return self.token(key) if self.rules.text else self._hide_inside(key)
 
     def text(self, text: str) -> str:
-        """Return a text of anybody's."""
+        """Redact a text."""
         if known := self.recomputed.get(text):
             return known
         if self.rules.text or text in self.hidden:
             return self.token(text)
         if looks_secret(text) or _TOKENS.search(text):
             return self.hide(text)
-        return self._search(text)
+        return self._hide_inside(text)
 
     def hide(self, text: str) -> str:
-        """Return the token of a text that is hidden everywhere."""
+        """Hide a text, and remember to search for it in other texts."""
         self.hidden.add(text)
         return self.token(text)
 
-    def _search(self, text: str) -> str:
+    def _hide_inside(self, text: str) -> str:
         return self._pattern.sub(lambda match: self.token(match[0]), text) if self._pattern else text
 
     def token(self, text: str) -> str:
-        """Return what replaces a text."""
+        """Return the replacement of a text."""
         if known := self.recomputed.get(text):
             return known
         if text in _DEFAULTS or text in self.ids or not text.strip() or _USED_UP.fullmatch(text):
@@ -321,23 +325,23 @@ class Redactor:
         if text.startswith(ROLE):
             return ROLE + self.token(text.removeprefix(ROLE))
         if (token := self._tokens.get(text)) is None:
-            made = (self._made(text, attempt) for attempt in range(20))  # of one letter there are not many
-            token = next((each for each in made if each not in self._taken), None) or self._made(text, 0)
+            candidates = (self._make_token(text, attempt) for attempt in range(20))  # a one-letter text has few tokens
+            token = next((item for item in candidates if item not in self._taken), None) or self._make_token(text, 0)
             self._tokens[text] = token
             self._taken.add(token)
         return token
 
-    def _made(self, text: str, attempt: int) -> str:
+    def _make_token(self, text: str, attempt: int) -> str:
         stream = hashlib.shake_256(self.key + attempt.to_bytes(2, "big") + text.encode()).digest(len(text))
         letters = "".join(map(_letter, text, stream))
-        if is_sealed(text):  # an answer with any other token would have been refused
+        if is_sealed(text):  # the engine would refuse any other form
             head, *parts = text.split(".")
             head = base64.urlsafe_b64encode(json.dumps({"enc": "x"}).encode()).decode().rstrip("=") if head else ""
             return ".".join([head, *(letters[: len(part)] for part in parts)])
-        # An answer that looked like a secret was refused for that, and has to look like one.
+        # The engine refused this answer for looking like a secret. The redacted one must look like one, too.
         return f"?code={letters[6:]}" if looks_secret(text) else letters
 
-    def _number(self, value: float) -> float:
+    def _replace_digits(self, value: float) -> float:
         """Return another number with as many digits."""
         written = repr(value)
         if "e" in written or "n" in written:
@@ -354,14 +358,14 @@ def _is_name(field: str, text: Any) -> bool:
 
 
 def _letter(char: str, byte: int) -> str:
-    if char in '"\\' or char < " ":  # JSON writes it as two characters or more
+    if char in '"\\' or char < " ":  # JSON escapes these characters
         return char
     alphabet = _ALPHABETS[len(char.encode()) - 1]
     return alphabet[byte % len(alphabet)]
 
 
 def redact_history(history: WorkflowHistory, redactor: Redactor) -> WorkflowHistory:
-    """Return the history of one run redacted: its payloads, and Temporal's own texts."""
+    """Redact the history of one run: payloads, and texts in Temporal's own fields."""
     return WorkflowHistory(history.workflow_id, [_redact_event(event, redactor) for event in history.events])
 
 
@@ -369,17 +373,17 @@ def _redact_event(event: HistoryEvent, redactor: Redactor) -> HistoryEvent:
     redacted = HistoryEvent()
     redacted.CopyFrom(event)
     kind = redacted.WhichOneof("attributes") or ""
-    of_payload = redactor.recorded if kind.removesuffix("_event_attributes") in _RECORDS else redactor.authored
+    redact = redactor.recorded if kind.removesuffix("_event_attributes") in _RECORDS else redactor.authored
     attributes = attributes_of(redacted)
     signal = getattr(attributes, "signal_name", None)
     if signal is not None and signal not in _SIGNALS:
-        attributes.signal_name, of_payload = redactor.text(signal), redactor.authored
-    _redact_message(redacted, redactor, of_payload)
+        attributes.signal_name, redact = redactor.text(signal), redactor.authored
+    _redact_message(redacted, redactor, redact)
     return redacted
 
 
-def _redact_message(message: Any, redactor: Redactor, of_payload: Redact) -> None:
-    """Redact a message of Temporal's in place."""
+def _redact_message(message: Any, redactor: Redactor, redact: Redact) -> None:
+    """Redact a protobuf message in place."""
     for descriptor, value in message.ListFields():
         name = descriptor.name
         if name in _DROPPED:
@@ -397,11 +401,11 @@ def _redact_message(message: Any, redactor: Redactor, of_payload: Redact) -> Non
                 else:
                     _redact_message(value[key], redactor, redactor.authored)
         elif descriptor.message_type:
-            for each in value if descriptor.is_repeated else [value]:
-                if isinstance(each, Payload):
-                    _redact_payload(each, of_payload)
+            for item in value if descriptor.is_repeated else [value]:
+                if isinstance(item, Payload):
+                    _redact_payload(item, redact)
                 else:
-                    _redact_message(each, redactor, of_payload)
+                    _redact_message(item, redactor, redact)
         elif isinstance(value, str):
             sticky = getattr(message, "kind", None) == TaskQueueKind.TASK_QUEUE_KIND_STICKY  # named after its host
             if isinstance(message, Failure) and name == "message":
@@ -420,95 +424,95 @@ def _redact_payload(payload: Payload, redact: Redact) -> None:
         del payload.metadata[name]
     if encoding not in _JSON:
         unreadable = encoding == UNREADABLE["encoding"]
-        payload.data = b"It was not there when this was kept." if unreadable else b"x" * len(payload.data)
+        payload.data = b"Missing when this history was redacted." if unreadable else b"x" * len(payload.data)
         return
     try:
         payload.data = encode(redact(decode(payload.data)))
     except ValueError:
-        payload.data = b"\x00" * len(payload.data)  # still not JSON
+        payload.data = b"\x00" * len(payload.data)  # not JSON before, and not after
 
 
 async def redact(
     saved: SavedHistory, rules: Iterable[str], *, converter: DataConverter = DataConverter.default
 ) -> SavedHistory:
-    """Return histories in which rules hide what they name, those of called agents included.
+    """Redact histories, including those of called agents.
 
     Args:
-        saved: As the server has them.
+        saved: The histories, as the server has them.
         rules: `secrets`, `text`, `field:NAME`; see `Rules`.
-        converter: Decodes payloads that are kept beside the history, or that a codec encoded.
+        converter: Decodes payloads that are in a store or that a codec encoded.
 
     Raises:
         InvalidRule: A rule is not valid.
-        NotRedacted: The redacted invocation would read differently, such as without what is kept beside the history.
-        ForeignHistory: A history is not ours, or is damaged.
+        NotRedacted: The redacted invocation would read differently, or large values are missing from the store.
+        ForeignHistory: A history is damaged, or not one of Waystation.
     """
-    decoded = await _decoded(saved, converter)
+    decoded = await _decode(saved, converter)
     if short := shortened(converter):
         raise NotRedacted(
-            f"{len(short)} large values cannot be had, and with their short forms the invocation would read otherwise; "
-            f"--store says where workers keep them. {next(iter(short.values()))}"
+            f"{len(short)} large values are missing, and the invocation would read differently without them. "
+            f"Set --store to the store of the workers. {next(iter(short.values()))}"
         )
     redactor = Redactor(Rules.of(rules))
-    for each in _all(decoded):
-        kind, *names = each.histories[0].workflow_id.split("/")
-        if kind in ("session", "user"):  # ids that are made of names of users
+    for part in _iterate(decoded):
+        kind, *names = part.histories[0].workflow_id.split("/")
+        if kind in ("session", "user"):  # ids that contain user names
             redactor.ids.update(map(unquote, names))
-    _redacted(decoded, redactor)  # collects ids, and what is to be hidden in other texts
+    _redact_all(decoded, redactor)  # collects ids and hidden texts
     redactor.search_for_hidden()
-    result = _redacted(decoded, redactor)
+    result = _redact_all(decoded, redactor)
     for _ in range(MAX_ROUNDS):
         known = dict(redactor.recomputed)
-        redactor.recomputed |= _recomputed(decoded, result)
+        redactor.recomputed |= _recompute(decoded, result)
         if redactor.recomputed == known:
             break
-        result = _redacted(decoded, redactor)
-    _check(decoded, result)
-    for before, after in zip(_all(decoded), _all(result), strict=True):
+        result = _redact_all(decoded, redactor)
+    _check_same_entries(decoded, result)
+    for before, after in zip(_iterate(decoded), _iterate(result), strict=True):
         for one, other in zip(before.histories, after.histories, strict=True):
             if (divergence := await divergence_of(other)) and await divergence_of(one) is None:
                 raise NotRedacted(
-                    f"Redacted by these rules, {one.workflow_id!r} would not replay: {divergence}. Report this."
+                    f"Redacted by these rules, {one.workflow_id!r} would not replay: {divergence}. Please report it."
                 )
     return result
 
 
-async def _decoded(saved: SavedHistory, converter: DataConverter) -> SavedHistory:
+async def _decode(saved: SavedHistory, converter: DataConverter) -> SavedHistory:
     histories = await decode_histories(saved.histories, converter)
     check_readable(histories, f"The history of {histories[0].workflow_id!r}")
-    return SavedHistory(histories, [await _decoded(each, converter) for each in saved.called])
+    return SavedHistory(histories, [await _decode(agent, converter) for agent in saved.called])
 
 
-def _all(saved: SavedHistory) -> Iterator[SavedHistory]:
+def _iterate(saved: SavedHistory) -> Iterator[SavedHistory]:
     yield saved
-    for each in saved.called:
-        yield from _all(each)
+    for agent in saved.called:
+        yield from _iterate(agent)
 
 
-def _redacted(saved: SavedHistory, redactor: Redactor) -> SavedHistory:
+def _redact_all(saved: SavedHistory, redactor: Redactor) -> SavedHistory:
     histories = [redact_history(history, redactor) for history in saved.histories]
-    return SavedHistory(histories, [_redacted(each, redactor) for each in saved.called])
+    return SavedHistory(histories, [_redact_all(agent, redactor) for agent in saved.called])
 
 
-def _logs(before: SavedHistory, after: SavedHistory) -> Iterator[tuple[SavedHistory, Log, SavedHistory, Log]]:
-    """Yield each invocation, before and after it is redacted."""
-    for one, other in zip(_all(before), _all(after), strict=True):
+def _read_logs(before: SavedHistory, after: SavedHistory) -> Iterator[tuple[SavedHistory, Log, SavedHistory, Log]]:
+    """Yield each invocation with its log, before and after redaction."""
+    for one, other in zip(_iterate(before), _iterate(after), strict=True):
         if type_of(one.histories[0]) == WORKFLOW:
             yield one, log_of(one.histories), other, log_of(other.histories)
 
 
-def _recomputed(before: SavedHistory, after: SavedHistory) -> dict[str, str]:
-    """Return digests and messages that the engine computes from histories, with those that it computes now."""
+def _recompute(before: SavedHistory, after: SavedHistory) -> dict[str, str]:
+    """Map the digests and messages that the engine derives from the histories to those of the redacted histories."""
     messages: list[tuple[str | None, str | None]] = []
     digests: list[tuple[str | None, str | None]] = []
-    for saved, one, redacted, other in _logs(before, after):
+    for saved, one, redacted, other in _read_logs(before, after):
         messages.append((one.state.result().reason, other.state.result().reason))
         if one.state.outcome.failure and other.state.outcome.failure:
             messages.append((one.state.outcome.failure.message, other.state.outcome.failure.message))
         first, second = carried_log(one, saved.histories), carried_log(other, redacted.histories)
         for was, now in zip(one.entries, other.entries, strict=False):
             if isinstance(was.body, AnswerIgnored) and isinstance(now.body, AnswerIgnored):
-                messages.append((was.body.message, now.body.message))  # it names who was refused, and who is asked
+                messages.append((was.body.message, now.body.message))  # it names approvers
             first.append(was.ref, was.time, was.body)
             second.append(now.ref, now.time, now.body)
             for call in first.state.calls.values():
@@ -523,19 +527,21 @@ def _recomputed(before: SavedHistory, after: SavedHistory) -> dict[str, str]:
     return {old: new for old, new in (*messages, *changed) if old and new}
 
 
-def _check(before: SavedHistory, after: SavedHistory) -> None:
-    """Check that both tell of the same invocations.
+def _check_same_entries(before: SavedHistory, after: SavedHistory) -> None:
+    """Check that redaction changed neither entries nor calls.
 
     Raises:
-        NotRedacted: They do not.
+        NotRedacted: An entry or a call differs.
     """
-    for _, one, _, other in _logs(before, after):
+    for _, one, _, other in _read_logs(before, after):
         steps = [[(entry.ref, type(entry.body).__name__) for entry in log.entries] for log in (one, other)]
         for number, (left, right) in enumerate(zip(*steps, strict=False), 1):
             if left != right:
                 raise NotRedacted(
-                    f"Redacted by these rules, {one.invocation_id!r} would go on otherwise at entry {number}: {right} "
-                    f"instead of {left}. Report this; other rules may do."
+                    f"Redacted by these rules, {one.invocation_id!r} would differ at entry {number}: {right} "
+                    f"instead of {left}. Please report it. Other rules may work."
                 )
         if len(one.entries) != len(other.entries) or list(one.state.calls) != list(other.state.calls):
-            raise NotRedacted(f"Redacted by these rules, {one.invocation_id!r} would end otherwise. Report this.")
+            raise NotRedacted(
+                f"Redacted by these rules, {one.invocation_id!r} would end differently. Please report it."
+            )

@@ -1,4 +1,4 @@
-"""Replay histories against the present workflow code, and return where the two diverge first."""
+"""Replay histories against the present workflow code, and find the first divergence."""
 
 import asyncio
 import copy
@@ -38,15 +38,15 @@ _WORKFLOWS = [AgentInvocation, AgentScope, AgentSession]
 _CORE_MESSAGE = re.compile(r'message: "(.+?)", source: "')
 _CORE_EVENT = re.compile(r"HistoryEvent\(id: (\d+), (\w+)\)")
 _MAX_CORE_MESSAGE = 600
-"""Characters of a message of Temporal's replayer."""
+"""Maximum length of a message of Temporal's replayer."""
 _DEADLOCK = "TMPRL1101"
-"""How the SDK marks a workflow task that took over two seconds, as on a busy machine: our workflow code never does."""
+"""Marks a workflow task that took over two seconds. With our workflow code this happens only on a busy machine."""
 _ATTEMPTS = 3
-"""How often a history is replayed when it does."""
+"""Number of times a history is replayed after such a timeout."""
 _STANDARD_LIBRARY = str(Path(asyncio.__file__).parents[1])
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 Location: TypeAlias = tuple[str, int, str]
-"""A file, a line in it, and the name of the function."""
+"""File, line number and function name."""
 Replays: TypeAlias = Callable[[WorkflowHistory], Awaitable[Difference | None]]
 
 
@@ -57,21 +57,22 @@ async def replay(
     converter: DataConverter | None = None,
     settings: WorkflowSettings | None = None,
 ) -> None:
-    """Replay a recording; neither a server nor the agent is needed.
+    """Replay a recording. Neither a server nor the agent is needed.
 
     Temporal's own replayer compares kinds and names of commands. This also compares their order, the inputs of
-    activities and called agents, their options, results, memo and search attributes.
+    activities and called agents, options, results, memo and search attributes.
 
     Args:
-        recorded: A history of an invocation, a session or a scope, open or closed; or a recording, with all its runs
-            and the agents that it called.
-        runner: Runs the workflow code; by default as in production.
+        recorded: A history of an invocation, a session or a scope, open or closed; or a recording, with all its
+            runs and
+            called agents.
+        runner: Runs the workflow code; by default without a sandbox.
         converter: Decodes payloads; by default large ones are read from the default store.
-        settings: Timeouts and retries of the workers that recorded it, when not the default ones.
+        settings: Timeouts and retries of the workers that recorded the history, if not the defaults.
 
     Raises:
-        ForeignHistory: It does not begin with the start of a workflow.
-        NotReplayable: The present code does something else, or large values of a recording are missing.
+        ForeignHistory: A history does not begin with the start of a workflow.
+        NotReplayable: The present code diverges, or large values are missing from the store.
     """
     divergence = await divergence_of(recorded, runner=runner, converter=converter, settings=settings)
     if divergence:
@@ -85,24 +86,24 @@ async def divergence_of(
     converter: DataConverter | None = None,
     settings: WorkflowSettings | None = None,
 ) -> Divergence | None:
-    """Return where the present code first diverges from a recording; None when it does not. See `replay`.
+    """Return the first divergence of the present code from a recording; None if there is none. See `replay`.
 
     Raises:
-        ForeignHistory: It does not begin with the start of a workflow.
-        NotReplayable: Large values of a recording are missing.
+        ForeignHistory: A history does not begin with the start of a workflow.
+        NotReplayable: Large values are missing from the store.
     """
     async with replaying(runner=runner, converter=converter, settings=settings) as replays:
         return await find_divergence(recorded, replays)
 
 
 async def find_divergence(recorded: Recording | WorkflowHistory, replays: Replays) -> Divergence | None:
-    """As `divergence_of`, with a replayer that serves for more than one."""
+    """Like `divergence_of`, with a replayer that can be reused."""
     if isinstance(recorded, WorkflowHistory):
         difference = await replays(recorded)
         return describe_divergence([recorded], 0, difference) if difference else None
     if lacking := recorded.lacking:
-        what = f"{len(lacking)} of the large values of {recorded.id!r} cannot be had"
-        raise NotReplayable(f"{what}; --store says where workers keep them. {next(iter(lacking.values()))}")
+        problem = f"{len(lacking)} large values of {recorded.id!r} are missing"
+        raise NotReplayable(f"{problem}. Set --store to the store of the workers. {next(iter(lacking.values()))}")
     for run, history in enumerate(recorded.histories):
         if difference := await replays(history):
             return describe_divergence(recorded.histories, run, difference)
@@ -119,7 +120,7 @@ async def replaying(
     converter: DataConverter | None = None,
     settings: WorkflowSettings | None = None,
 ) -> AsyncIterator[Replays]:
-    """Yield a function that replays a history and returns where it first differs; one history at a time."""
+    """Yield a function that replays a history and returns its first difference. It replays one history at a time."""
     converter = converter or offloading(Blobs())
     observer = _Observer(runner or UnsandboxedWorkflowRunner())
     queued: list[WorkflowHistory] = []
@@ -138,7 +139,7 @@ async def replaying(
     async with replayer.workflow_replay_iterator(feed()) as results:
 
         async def replays(history: WorkflowHistory) -> Difference | None:
-            # The SDK would wait for the start, and for the first workflow task, for ever.
+            # For such histories the SDK would wait forever.
             if not history.events or not history.events[0].HasField("workflow_execution_started_event_attributes"):
                 raise ForeignHistory(
                     f"The history of {history.workflow_id!r} does not begin with the start of a workflow."
@@ -150,7 +151,7 @@ async def replaying(
             while queued and _DEADLOCK in str(result.replay_failure):
                 result = await anext(results)
             queued.clear()
-            with suppress(StoreFailed):  # payloads in a store are not compared then
+            with suppress(StoreFailed):  # then payloads in the store are not compared
                 [history] = await decode_histories([history], converter)
             if difference := first_difference(history, observer.activations, observer.queue):
                 return difference
@@ -160,7 +161,7 @@ async def replaying(
 
 
 def _from_temporal(activations: Sequence[Activation], failure: Exception) -> Difference:
-    """Return a difference that only Temporal's replayer finds: markers, and the cancelling of what is in flight."""
+    """Return a difference that only Temporal's replayer reports: patch markers, and cancellations of work in flight."""
     text = " ".join(str(failure).split())
     message = _CORE_MESSAGE.search(text)
     text = (message[1] if message else text).replace("\\'", "'")[:_MAX_CORE_MESSAGE]
@@ -170,7 +171,7 @@ def _from_temporal(activations: Sequence[Activation], failure: Exception) -> Dif
 
 
 class _Observer(WorkflowRunner):
-    """Runs workflows as another runner does, and keeps what the latest one did."""
+    """Runs workflows through another runner, and records the activations of the latest one."""
 
     def __init__(self, runner: WorkflowRunner) -> None:
         self._runner = runner
@@ -192,41 +193,41 @@ class _Observer(WorkflowRunner):
 
 
 def _observe(instance: Any, activations: list[Activation]) -> None:
-    """Have a workflow note what each activation does, and in which lines.
+    """Record what a workflow does in each activation, and in which lines.
 
-    Only private attributes of the SDK tell the lines. Without these, and in the sandbox, the lines are missing.
+    The lines come from private attributes of the SDK. They are missing if the SDK changes, and in the sandbox.
     """
     activate: Any = instance.activate
     add_command: Any = getattr(instance, "_add_command", None)
     lines: list[str | None] = []
 
-    def add_noted() -> Any:
+    def add_command_and_line() -> Any:
         lines.append(_own_line(_raising_frames()) or _own_line(_locations(walk_stack(sys._getframe(1)))))
         return add_command()
 
-    def activate_noted(act: Any) -> Any:
+    def activate_and_record(act: Any) -> Any:
         lines.clear()
         completion = activate(act)
-        # Copied: the worker encodes them in place.
+        # copied, because the worker encodes them in place
         commands = copy.deepcopy(list(completion.successful.commands))
-        known = lines if len(lines) == len(commands) else [None] * len(commands)
-        activation = Activation(act.history_length, list(zip(commands, known, strict=True)))
+        known_lines = lines if len(lines) == len(commands) else [None] * len(commands)
+        activation = Activation(act.history_length, list(zip(commands, known_lines, strict=True)))
         if completion.HasField("failed"):
             activation.failure = completion.failed.failure
             frames = [(file, int(line), name) for file, line, name in _FRAME.findall(activation.failure.stack_trace)]
-            activation.rests_in = _own_line(reversed(frames))
+            activation.waits_at = _own_line(reversed(frames))
         else:
-            activation.rests_in = _own_line(_waiting_frames(getattr(instance, "_primary_task", None)))
+            activation.waits_at = _own_line(_waiting_frames(getattr(instance, "_primary_task", None)))
         activations.append(activation)
         return completion
 
-    instance.activate = activate_noted
+    instance.activate = activate_and_record
     if add_command is not None:
-        instance._add_command = add_noted
+        instance._add_command = add_command_and_line
 
 
 def _waiting_frames(task: asyncio.Task[Any] | None) -> Iterator[Location]:
-    """Return the frames in which a task waits, innermost first."""
+    """Yield the frames in which a task waits, innermost first."""
     awaited: Any = task.get_coro() if task is not None and not task.done() else None
     frames = []
     while awaited is not None and getattr(awaited, "cr_frame", None) is not None:
@@ -236,7 +237,7 @@ def _waiting_frames(task: asyncio.Task[Any] | None) -> Iterator[Location]:
 
 
 def _raising_frames() -> Iterator[Location]:
-    """Return the frames in which the exception was raised that is being handled, innermost first."""
+    """Yield the frames that raised the exception being handled, innermost first."""
     error = sys.exception()
     while error is not None and error.__context__ is not None:
         error = error.__context__
@@ -248,13 +249,13 @@ def _locations(frames: Iterable[tuple[FrameType, int]]) -> Iterator[Location]:
 
 
 def _own_line(frames: Iterable[Location]) -> str | None:
-    """Return the innermost line that is no library's."""
+    """Return the innermost line outside of libraries."""
     return next((f"{path}:{line} in {name}" for file, line, name in frames if (path := _own_path(file))), None)
 
 
 @cache
 def _own_path(file: str) -> str | None:
-    """Return a path below its package, such as `workflows/perform.py`; None for libraries and `engine_activity`."""
+    """Return a path such as `workflows/scheduler.py`; None for libraries and `engine_activity`."""
     path = Path(file)
     library = "site-packages" in path.parts or file.startswith(_STANDARD_LIBRARY) or not path.suffix
     if library or file in (__file__, engine_activity.__file__):

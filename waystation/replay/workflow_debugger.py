@@ -1,4 +1,4 @@
-"""Stop in the workflow code, in Python's debugger, at the moment at which it makes an event again."""
+"""Stop in the workflow code, in pdb, at a moment of a recording."""
 
 import pdb
 import sys
@@ -15,44 +15,44 @@ from waystation.replay.recording import Moment
 from waystation.workflows.invocation import AgentInvocation
 
 _CODE = str(Path(sys.modules[AgentInvocation.__module__].__file__ or "").parent)
-"""Where the workflow code is."""
+"""The folder of the workflow code."""
 
 
 class NothingToBreakAt(WaystationError):
-    """Nothing was applied at a moment, so no line of the workflow code can be shown there."""
+    """No log entry was applied at the moment, so there is no line to stop at."""
 
 
 class WorkflowDebugger(pdb.Pdb):
-    """Python's debugger. It begins in the workflow code that applies what is about to be applied.
+    """pdb that starts in the workflow code which applies a log entry.
 
-    To quit is to let go: raised in a workflow, pdb's own way to quit would count as its failure.
+    Quitting continues the replay, because pdb's own `quit` would raise in the workflow and fail it.
     """
 
     def __init__(self) -> None:
-        """Leave Ctrl-C to the program that replays."""
+        """Leave Ctrl-C to the replaying program."""
         super().__init__(nosigint=True)
-        self._begun = False
+        self._started = False
 
     def user_call(self, frame: FrameType, argument_list: None) -> None:
-        """Begin without saying that the log is called."""
-        if self._begun:
+        """Start without reporting the call of the log."""
+        if self._started:
             super().user_call(frame, argument_list)
         else:
             self.interaction(frame, None)
 
     def setup(self, f: FrameType | None, tb: Any) -> None:
-        """Select, when it begins, the innermost frame of the workflow code, and not one of the log."""
+        """On start, select the innermost frame of the workflow code instead of a frame of the log."""
         super().setup(f, tb)
-        ours = [i for i, (frame, _) in enumerate(self.stack) if frame.f_code.co_filename.startswith(_CODE)]
-        if ours and not self._begun:
-            self.curindex = ours[-1]
+        own = [i for i, (frame, _) in enumerate(self.stack) if frame.f_code.co_filename.startswith(_CODE)]
+        if own and not self._started:
+            self.curindex = own[-1]
             self.curframe = self.stack[self.curindex][0]
-            if "curframe_locals" in vars(self):  # until Python 3.12
+            if "curframe_locals" in vars(self):  # up to Python 3.12
                 self.curframe_locals = self.curframe.f_locals
-        self._begun = True
+        self._started = True
 
     def do_quit(self, arg: str) -> bool:
-        """Let the replay go on to its end, without stopping again."""
+        """Continue the replay to its end without stopping again."""
         self.clear_all_breaks()
         self.set_continue()
         return True
@@ -61,47 +61,47 @@ class WorkflowDebugger(pdb.Pdb):
 
 
 async def break_at(moment: Moment, debugger: Callable[[], pdb.Pdb] = WorkflowDebugger) -> str | None:
-    """Replay an invocation and stop in its workflow code just before the entry of a moment is applied.
+    """Replay an invocation and stop in its workflow code just before the log entry of a moment is applied.
 
-    The code runs in the thread of the event loop, which stands still meanwhile, so that the debugger has the terminal.
+    The workflow code runs in the thread of the event loop. The loop is blocked while the debugger has the terminal.
 
     Returns:
-        What the present code does otherwise than it was recorded; None when it does the same.
+        How the present code diverges from the recording; None if it does not.
 
     Raises:
-        NothingToBreakAt: It is the beginning, or the run that did it is not in the recording.
+        NothingToBreakAt: The moment is before the first event, or its run is not in the recording.
     """
     recording = moment.recording
     if not moment.entries:
-        raise NothingToBreakAt(f"{recording.source!r}: nothing was applied before event 1; go to an event.")
+        raise NothingToBreakAt(f"{recording.source!r}: nothing was applied before event 1. Go to an event.")
     problem = None
-    with _stopping(recording.id, recording.log.entries_before + moment.entries - 1, debugger) as stopped:
+    with _break_before(recording.id, recording.log.entries_before + moment.entries - 1, debugger) as stops:
         for history in recording.histories:
             replayer = Replayer(
                 workflows=[AgentInvocation], workflow_runner=UnsandboxedWorkflowRunner(), debug_mode=True
             )
             result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
             problem = str(result.replay_failure) if result.replay_failure else None
-            if stopped or problem:
+            if stops or problem:
                 break
-    if not stopped and not problem:
+    if not stops and not problem:
         raise NothingToBreakAt(f"{recording.source!r}: the run that made event {moment.number} is not recorded.")
     return problem
 
 
 @contextmanager
-def _stopping(invocation_id: str, length: int, debugger: Callable[[], pdb.Pdb]) -> Iterator[list[int]]:
-    """Have the debugger begin where a log that has `length` entries is about to grow."""
-    append, stopped = Log.append, list[int]()
+def _break_before(invocation_id: str, length: int, debugger: Callable[[], pdb.Pdb]) -> Iterator[list[int]]:
+    """Start the debugger just before a log with `length` entries grows."""
+    append, stops = Log.append, list[int]()
 
-    def stopping(log: Log, ref: EntryRef, now: float, body: Body) -> None:
-        if log.length == length and log.invocation_id == invocation_id and not stopped:
-            stopped.append(length)
+    def append_or_stop(log: Log, ref: EntryRef, now: float, body: Body) -> None:
+        if log.length == length and log.invocation_id == invocation_id and not stops:
+            stops.append(length)
             debugger().set_trace(sys._getframe(1))
         append(log, ref, now, body)
 
-    Log.append = stopping  # type: ignore[method-assign, assignment]  # for as long as it is replayed
+    Log.append = append_or_stop  # type: ignore[method-assign, assignment]  # only during the replay
     try:
-        yield stopped
+        yield stops
     finally:
         Log.append = append  # type: ignore[method-assign]

@@ -85,7 +85,7 @@ async def test_a_file_whose_runs_do_not_fit_is_refused(serve: Serve, waystation:
     assert (await command("replay", str(path))).code == 2
     path.write_text(json.dumps({**kept, "earlierRuns": [*earlier[:-1], {"events": earlier[-1]["events"][2:]}]}))
     damaged = await command("replay", str(path))
-    assert (damaged.code, f"run {len(earlier)}, is no history" in damaged.err) == (2, True)
+    assert (damaged.code, f"run {len(earlier)}, is not a history" in damaged.err) == (2, True)
     path.write_text(json.dumps(kept).replace('"adder.add"', '"adder.subtract"'))
     differs = await command("replay", str(path), "--json")
     assert differs.code == 1

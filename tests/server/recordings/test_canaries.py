@@ -157,7 +157,7 @@ async def test_what_would_not_replay_is_not_written(
     planted: tuple[SavedHistory, DataConverter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here because the digests of calls stay those of the calls as they were."""
-    monkeypatch.setattr(redaction, "_recomputed", lambda *_: {})
+    monkeypatch.setattr(redaction, "_recompute", lambda *_: {})
     with pytest.raises(NotRedacted, match=r"would not replay: recorded: wait for approval of pay"):
         await redact(planted[0], ["text"], converter=planted[1])
 

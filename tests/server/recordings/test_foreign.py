@@ -119,39 +119,39 @@ def of_another_activity(events: list[Any]) -> None:
 FOREIGN: dict[str, tuple[Callable[[], str], str]] = {
     "empty": (lambda: "", "it is empty"),
     "blank": (lambda: " \n ", "it is empty"),
-    "a proxy's error": (lambda: "<!DOCTYPE html><html><body>502 Bad Gateway</body></html>", "a page of HTML"),
-    "words": (lambda: "Error: context deadline exceeded", "it is no JSON"),
+    "a proxy's error": (lambda: "<!DOCTYPE html><html><body>502 Bad Gateway</body></html>", "it is HTML or XML"),
+    "words": (lambda: "Error: context deadline exceeded", "it is not JSON"),
     "another JSON": (lambda: '{"hello": "world"}', "no list of `events`"),
     "a list": (lambda: "[1, 2]", "it cannot be read"),
     "a package": (lambda: '{"name": "x", "version": "1.0.0", "events": {}}', "no list of `events`"),
     "another workflow": (lambda: text_of(lambda t: t.replace('"AgentInvocation"', '"Order"')), "a history of 'Order'"),
-    "cut off": (lambda: text_of(lambda t: t[: len(t) // 2]), "it is cut off after"),
+    "cut off": (lambda: text_of(lambda t: t[: len(t) // 2]), "its JSON is cut off after"),
     "cut off in a text": (
         lambda: text_of(lambda t: t[: t.index("TIMER_STARTED") + 9]),
-        "it is cut off after",
+        "its JSON is cut off after",
     ),
     "damaged": (
         lambda: text_of(lambda t: t.replace("eventTime", 'event"Time', 1)),
-        "; it is damaged",
+        "it is damaged JSON at line ",
     ),
     "without its beginning": (lambda: without("1"), "its first event is not the workflow's start"),
-    "without a middle event": (lambda: without("7"), "event 7 is missing, and what is there goes on with 8"),
+    "without a middle event": (lambda: without("7"), "event 7 is missing; the next event is 8"),
     "an event of a server that is newer": (
         lambda: text_of(lambda t: t.replace("EVENT_TYPE_WORKFLOW_TASK_COMPLETED", "EVENT_TYPE_UNHEARD_OF", 1)),
-        "event 4 has no type that Temporal's SDK here knows",
+        "event 4 has a type unknown to the installed Temporal SDK",
     ),
     "an activity out of nothing": (
         lambda: edited(of_another_activity),
-        "tells of an activity that event 1 did not schedule",
+        "belongs to an activity that event 1 did not schedule",
     ),
-    "edited against what follows": (lambda: edited(without_its_message), "contradicts itself (KeyError: "),
+    "edited against what follows": (lambda: edited(without_its_message), "is inconsistent (KeyError: "),
     "its first page": (
         lambda: json.dumps({"history": json.loads(KEPT.read_text()), "nextPageToken": "CAE="}),
         "the first page of a history",
     ),
     "encrypted": (lambda: recoded("binary/encrypted"), "encoded as 'binary/encrypted'"),
     "compressed": (lambda: recoded("binary/zlib"), "encoded as 'binary/zlib'"),
-    "a newer mark": (lambda: marked("fewer-events"), "newer version of Waystation: it has the mark 'fewer-events'"),
+    "a newer mark": (lambda: marked("fewer-events"), "newer version of Waystation: it has the marker 'fewer-events'"),
     "a newer activity": (
         lambda: text_of(lambda t: t.replace('"call_model"', '"call_models"')),
         "newer version of Waystation: it has the activity 'call_models'",
@@ -190,7 +190,7 @@ async def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path: Path) -
     """A folder, and a pipe into which nobody writes."""
     (tmp_path / "folder.json").mkdir()
     os.mkfifo(tmp_path / "pipe.json")
-    for name, cause in (("folder.json", "is a folder"), ("pipe.json", "is no regular file")):
+    for name, cause in (("folder.json", "is a folder"), ("pipe.json", "is not a regular file")):
         ran = await command("replay", str(tmp_path / name))
         assert (ran.code, cause in ran.err, name in ran.err) == (2, True, True), ran
 
@@ -322,7 +322,7 @@ async def test_what_a_codec_hides_is_refused_and_the_remedies_work(server: Embed
         begun = await AgentClient(temporal, task_queue="veiled-file").start("quiet", "whisper", id="veiled-file")
         await begun.result()
     ran = await command("--address", server.address, "report", "veiled-file", "--json")
-    assert (ran.code, "'veiled-file' has payloads that are encoded as 'binary/veiled'" in ran.err) == (6, True), ran
+    assert (ran.code, "'veiled-file' has payloads encoded as 'binary/veiled'" in ran.err) == (6, True), ran
 
     async def saved(name: str, *more: str) -> Path:
         program = Path(sys.executable).with_name("temporal")
@@ -349,5 +349,5 @@ async def test_what_a_codec_hides_is_refused_and_the_remedies_work(server: Embed
             raise RuntimeError("the tag does not fit")
 
     other = dataclasses.replace(temporalio.converter.default(), payload_codec=OfAnotherKey())
-    with pytest.raises(ForeignHistory, match=r"veiled\.json' has payloads .* \(RuntimeError: the tag does not fit\)"):
+    with pytest.raises(ForeignHistory, match=r"payloads of '.*veiled\.json' \(RuntimeError: the tag does not fit\)"):
         await Recording.read(veiled, converter=other)

@@ -153,7 +153,7 @@ async def test_a_tool_that_a_parked_call_needs_is_gone(own_server: EmbeddedServe
     lacks = await misfit(own_server, agents, PAYS)
     assert lacks == {
         "reason": "tool_gone",
-        "problem": "'pay' of agent 'clerk' is gone.",
+        "problem": "Tool 'pay' of agent 'clerk' is gone.",
         "agent": "clerk",
         "tool": "pay",
         "function_call_id": "fc-1",
@@ -165,7 +165,7 @@ import os
 import threading
 from waystation.replay import compatibility_check
 
-taken = compatibility_check._next
+taken = compatibility_check._read_request
 
 
 def troubled(requests):
@@ -178,6 +178,6 @@ def troubled(requests):
     return history
 
 
-compatibility_check._next = troubled
+compatibility_check._read_request = troubled
 compatibility_check.main()
 """

@@ -135,7 +135,7 @@ async def test_what_was_said_before_in_a_session_is_in_the_prompt(serve: Serve) 
         (alone,) = await prompts(recording, agent)
         assert len(alone.contents) == 1
         assert alone.exact is None
-        assert any("What was said before" in remark for remark in alone.remarks)
+        assert any("Earlier invocations of session" in remark for remark in alone.remarks)
 
 
 async def test_a_summary_that_was_made_for_a_prompt_is_in_it(serve: Serve) -> None:
@@ -263,7 +263,7 @@ async def test_an_instruction_that_is_a_function_is_asked_anew(serve: Serve) -> 
     (prompt,) = await prompts(recording, agent)
     assert "Serve Ann." in (prompt.instruction or "")
     assert prompt.exact is None
-    assert any("A function gives the instruction" in remark for remark in prompt.remarks)
+    assert any("it is a function: instruction" in remark for remark in prompt.remarks)
 
 
 async def test_the_prompt_of_an_event_is_the_one_that_gave_it_or_comes_next(serve: Serve) -> None:
@@ -300,7 +300,7 @@ async def test_without_the_agent_the_contents_are_there_and_how_to_get_the_rest(
 
 async def test_where_no_agent_began_there_is_no_prompt() -> None:
     """The input was refused."""
-    with pytest.raises(NoPrompt, match="no model was asked after event 0"):
+    with pytest.raises(NoPrompt, match="no model was called after event 0"):
         await prompt_at(await Recording.read(HISTORIES / "invalid-input.json"), 0)
 
 

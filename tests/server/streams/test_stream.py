@@ -228,7 +228,7 @@ async def test_a_file_that_is_no_history_is_refused(tmp_path: Path, text: str) -
     """The message names the file and says how to get one."""
     path = tmp_path / "odd.json"
     path.write_text(text)
-    with pytest.raises(ForeignHistory, match=r"odd\.json' is no history: .*temporal workflow show -o json"):
+    with pytest.raises(ForeignHistory, match=r"odd\.json' is not a history: .*temporal workflow show -o json"):
         await anext(stream_file(path))
 
 

@@ -229,6 +229,6 @@ async def test_a_replay_that_hangs_or_crashes_is_reported_like_any_other(
         report = await gate(env.client, processes=1, limit_s=10, program=[sys.executable, str(program)])
     assert (report.passes, dict(report.counts)) == (False, {"replays": 2, "unchecked": 2})
     assert {found.id: found.problem for found in report.findings} == {
-        "hangs": "Its replay hung for 10 s.",
-        "crashes": "Its replay crashed: out of memory",
+        "hangs": "The replay hung for 10 s.",
+        "crashes": "The replay crashed: out of memory",
     }

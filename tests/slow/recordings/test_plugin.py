@@ -121,7 +121,7 @@ def test_a_file_that_is_no_history_fails_in_one_line(project: Path) -> None:
     (project / "incidents" / "confirmation-approved.json").write_text("cut")
     found = ran(project)
     assert found.returncode == 1
-    assert "confirmation-approved.json' is no history: it is no JSON." in found.stdout
+    assert "confirmation-approved.json' is not a history: it is not JSON." in found.stdout
     assert "def read(" not in found.stdout
 
 

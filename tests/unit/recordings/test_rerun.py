@@ -76,7 +76,7 @@ async def test_an_edited_call_runs_with_the_edited_arguments() -> None:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("confirmation-left-waiting", "still waits"),
+        ("confirmation-left-waiting", "still pending"),
         ("confirmation-rejected", "somebody rejected it"),
         ("confirmation-expired", "nobody answered in time"),
         ("cancelled-while-waiting", "nobody answered"),
@@ -229,7 +229,7 @@ async def test_a_failed_model_call_may_succeed_now() -> None:
 @pytest.mark.parametrize("event", [1, 3])
 async def test_an_event_that_no_model_gave_is_refused(event: int) -> None:
     """The user's message, and a response."""
-    with pytest.raises(NoSuchStep, match="No model gave event"):
+    with pytest.raises(NoSuchStep, match="No model produced event"):
         await rerun_model(await recorded("one-tool"), event, agents=scenario("one-tool"))
 
 
