@@ -118,9 +118,9 @@ class HistoryReader:
         """Report a completed workflow task, now that the event after it is known.
 
         A replay merges an empty task into the one that follows at once, at the time of the latter. Refused updates
-        leave such tasks. The exception: when the event after a task accepts an update, a replay first applies everything
-        that arrived before the last empty task that precedes the update, at the time of that task. Source: the SDK's
-        core, `find_end_index_of_next_wft_seq`.
+        leave such tasks. The exception: when the event after a task accepts an update, a replay first applies
+        everything that arrived before the last empty task that precedes the update, at the time of that task. Source:
+        the SDK's core, `find_end_index_of_next_wft_seq`.
         """
         if not self._completed:
             return
