@@ -128,7 +128,7 @@ async def fetch_retries(client: Client, workflow_id: str) -> tuple[list[Retry], 
         workflow_ids += [
             child.workflow_id for child in description.pending_children if child.workflow_type_name == WORKFLOW
         ]
-        # The activity that waits for a called agent fails until that agent ends, which is no retry to report.
+        # The activity that waits for a called agent fails until that agent ends. This is not a retry.
         retries += [
             _retry(id, activity)
             for activity in description.pending_activities

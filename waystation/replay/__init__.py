@@ -1,4 +1,4 @@
-"""Replay histories against the code at hand, and rebuild what they recorded."""
+"""Read recordings, replay them against the present code, and re-run single activities."""
 
 from waystation.lazy_exports import lazy_exports
 

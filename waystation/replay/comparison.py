@@ -56,7 +56,7 @@ class Changes:
         return bool(self.added or self.changed or self.removed)
 
     def to_json(self) -> JsonObject:
-        """Return what `--json` writes."""
+        """Return the JSON that `--json` prints."""
         changed = {key: {"before": before, "after": after} for key, (before, after) in self.changed.items()}
         return {"added": self.added, "changed": changed, "removed": self.removed}
 
@@ -330,7 +330,7 @@ class Rerun(Displayable):
         return not self.differences
 
     def to_json(self) -> JsonObject:
-        """Return what `--json` writes."""
+        """Return the JSON that `--json` prints."""
         recorded, now = self.sides()
         duration_before, duration_now = self.durations()
         return {
@@ -376,7 +376,7 @@ class ModelRerun(Rerun):
     now: ModelReply | None
 
     def to_json(self) -> JsonObject:
-        """Return what `--json` writes."""
+        """Return the JSON that `--json` prints."""
         edited = [edit.to_json() for edit in self.edited]
         return super().to_json() | {"agent_changed": self.changed, "edited": edited, "request": self.request}
 

@@ -64,7 +64,7 @@ class Misfit:
     function_call_id: str | None = None
 
     def to_json(self) -> JsonObject:
-        """Return what `--json` writes."""
+        """Return the JSON that `--json` prints."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 

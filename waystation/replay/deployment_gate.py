@@ -62,7 +62,7 @@ class Finding:
     """Reasons why the present agents cannot continue it."""
 
     def to_json(self) -> JsonObject:
-        """Return what `--json` writes."""
+        """Return the JSON that `--json` prints."""
         return {name: value for name, value in asdict(self).items() if value}
 
 
@@ -97,7 +97,7 @@ class GateReport:
             self.findings.append(finding)
 
     def to_json(self) -> JsonObject:
-        """Return what `--json` writes."""
+        """Return the JSON that `--json` prints."""
         return {
             "passes": self.passes,
             "checked": self.checked,

@@ -368,7 +368,7 @@ class Part(NamedTuple):
     now: Any
 
     def to_json(self) -> JsonObject:
-        """Return what `--json` writes."""
+        """Return the JSON that `--json` prints."""
         return {"name": self.name, "recorded": plain_of(self.recorded), "now": plain_of(self.now)}
 
 
@@ -408,7 +408,7 @@ class Divergence:
         return f"{run}recorded: {self.recorded}{after} ({', '.join(where)}); now: {self.now}{line}"
 
     def to_json(self) -> JsonObject:
-        """Return what `--json` writes."""
+        """Return the JSON that `--json` prints."""
         return {
             "workflow_id": self.workflow_id,
             "run_id": self.run_id,

@@ -63,8 +63,7 @@ async def replay(
     activities and called agents, options, results, memo and search attributes.
 
     Args:
-        recorded: A history of an invocation, a session or a scope, open or closed; or a recording, with all its
-            runs and
+        recorded: The history of an open or closed invocation, session or scope; or a recording, with all its runs and
             called agents.
         runner: Runs the workflow code; by default without a sandbox.
         converter: Decodes payloads; by default large ones are read from the default store.
