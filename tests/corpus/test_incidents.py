@@ -1,4 +1,4 @@
-"""What an incident that is kept has to hold: it replays, and is read as its workflow said."""
+"""A stored incident replays, and is read as its workflow recorded it."""
 
 import base64
 import json
@@ -17,19 +17,19 @@ from waystation.testing.checks import misread
 
 @pytest.mark.parametrize("name", ["confirmation-approved", "confirmation-left-waiting", "model-fails", "called-agent"])
 async def test_what_was_recorded_keeps_replaying(name: str) -> None:
-    """Completed, waiting, failed."""
+    """Completed, waiting and failed invocations replay."""
     await assert_keeps_replaying(HISTORIES / f"{name}.json")
 
 
 def _result(held: JsonObject) -> None:
-    """Have the workflow say another result than it had."""
+    """Change the recorded result."""
     last = held["events"][-1]["workflowExecutionCompletedEventAttributes"]["result"]["payloads"][0]
     said = json.loads(base64.b64decode(last["data"])) | {"text": "Nothing was paid."}
     last["data"] = base64.b64encode(json.dumps(said).encode()).decode()
 
 
 def _tool(held: JsonObject) -> None:
-    """Have the workflow call another tool than the model wanted."""
+    """Change the tool of a recorded call."""
     scheduled = [event.get("activityTaskScheduledEventAttributes", {}) for event in held["events"]]
     next(each for each in scheduled if each.get("activityType") == {"name": "clerk.pay"})["activityType"] = {
         "name": "a.b"
@@ -38,7 +38,7 @@ def _tool(held: JsonObject) -> None:
 
 @pytest.mark.parametrize(("change", "problem"), [(_result, "Nothing was paid"), (_tool, r"now: call pay\(amount=5\)")])
 async def test_what_differs_is_said(change: Callable[[JsonObject], None], problem: str, tmp_path: Path) -> None:
-    """In the words of agents."""
+    """A divergence is described in agent terms."""
     held = json.loads((HISTORIES / "confirmation-approved.json").read_text())
     change(held)
     file = tmp_path / "changed.json"
@@ -48,14 +48,14 @@ async def test_what_differs_is_said(change: Callable[[JsonObject], None], proble
 
 
 async def test_a_result_that_is_read_otherwise_is_noticed() -> None:
-    """Here by a log that stops early."""
+    """A log that ends early is detected."""
     recording = await Recording.read(HISTORIES / "one-tool.json")
     assert list(misread(recording)) == []
     assert "text '3'" in next(misread(replace(recording, log=recording.after(1))), "")
 
 
 async def test_a_wait_that_is_not_read_is_noticed() -> None:
-    """Here by a log that takes the call to be refused."""
+    """A log that takes a pending call as refused is detected."""
     recording = await Recording.read(HISTORIES / "confirmation-left-waiting.json")
     assert list(misread(recording)) == []
     recording.log.state.calls["fc-1"].gate = "refused"

@@ -1,4 +1,4 @@
-"""Redacted histories: they replay and read as before, and hide what they are to hide."""
+"""Redacted histories replay and read as before, and hide their content."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ RULES = {
 
 
 def outline(log: Log) -> list[object]:
-    """Return what an invocation did, without what was said in it."""
+    """Return the steps of an invocation without their content."""
     events = [
         (event.id, event.author, event.branch, [sorted(part) for part in (event.content or {}).get("parts", ())])
         for event in log.state.events
@@ -47,7 +47,7 @@ def outline(log: Log) -> list[object]:
 
 
 async def kept_redacted(path: Path, rules: list[str], tmp_path: Path) -> Path:
-    """Redact a kept history, and write what is left into a file."""
+    """Redact a history of the corpus into a file."""
     saved = await redact(
         read_history_file(path), rules, converter=offloading(Blobs(HISTORIES / "store"), short_forms=True)
     )
@@ -59,7 +59,7 @@ async def kept_redacted(path: Path, rules: list[str], tmp_path: Path) -> Path:
 @pytest.mark.parametrize("rules", list(RULES))
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_redacted_history_replays_and_reads_as_before(name: str, rules: str, tmp_path: Path) -> None:
-    """Same entries, same events, same calls, same waits; without the store that the history needed."""
+    """Entries, events, calls and waits stay the same, and the store is not needed."""
     before = await Recording.read(HISTORIES / f"{name}.json", store=str(HISTORIES / "store"))
     after = await Recording.read(await kept_redacted(HISTORIES / f"{name}.json", RULES[rules], tmp_path))
     await replay(after)
@@ -67,12 +67,12 @@ async def test_a_redacted_history_replays_and_reads_as_before(name: str, rules: 
 
 
 def test_a_kept_history_is_a_saved_one() -> None:
-    """What is redacted is what files hold."""
+    """The redacted value is what history files hold."""
     assert isinstance(read_history_file(HISTORIES / "one-tool.json"), SavedHistory)
 
 
 async def test_without_the_store_nothing_is_redacted(tmp_path: Path) -> None:
-    """The short forms of large values would make a file that never replays."""
+    """Missing large values are an error, because the file would not replay."""
     ran = await command("--store", str(tmp_path), "history", str(HISTORIES / "offloaded.json"), "--redact", "text")
     assert (ran.code, ran.out, "--store says where" in ran.err) == (1, "", True), ran
 
@@ -80,7 +80,7 @@ async def test_without_the_store_nothing_is_redacted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rules", list(RULES))
 @pytest.mark.parametrize("name", SESSIONS)
 async def test_a_redacted_session_replays(name: str, rules: str, tmp_path: Path) -> None:
-    """Sessions hold what was said, too."""
+    """A redacted session replays."""
     kept = json.loads((HISTORIES / "sessions" / f"{name}.json").read_text())
     one = SavedHistory([WorkflowHistory.from_json(kept["id"], kept["history"])])
     saved = await redact(one, RULES[rules], converter=offloading(Blobs(HISTORIES / "store"), short_forms=True))

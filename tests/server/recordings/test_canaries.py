@@ -1,4 +1,4 @@
-"""What is planted wherever an invocation can hold text is in no redacted file, neither plain nor in base64."""
+"""Planted texts: none of them is left in a redacted file, neither plain nor in Base64."""
 
 import base64
 import binascii
@@ -40,12 +40,12 @@ PLACES = (
 
 
 def canary(place: str) -> str:
-    """Return what is planted somewhere."""
+    """Return a text to plant at a place."""
     return f"Tweety{place.capitalize()}Sings"
 
 
 def texts_in(held: Any) -> Iterator[str]:
-    """Yield every text of a file, and what is in it when it is base64."""
+    """Yield every text of a file, and the decoded text if it is Base64."""
     match held:
         case dict():
             for key, value in held.items():
@@ -61,7 +61,7 @@ def texts_in(held: Any) -> Iterator[str]:
 
 
 def found_in(held: Any, places: Iterable[str] = PLACES) -> set[str]:
-    """Return at which places what is in a file was planted."""
+    """Return the places whose planted texts are in a file."""
     all_of_it = "\n".join(texts_in(held))
     return {place for place in places if canary(place) in all_of_it}
 
@@ -99,7 +99,7 @@ def agent() -> Agent:
 
 @pytest.fixture
 async def planted(serve: Serve) -> tuple[SavedHistory, DataConverter]:
-    """An invocation with something planted wherever there is a place for it."""
+    """An invocation with a planted text wherever one fits."""
     async with serve(agent(), offload_over=10_000, verify=False) as env:
         invocation = await env.client.start(
             "teller",
@@ -138,7 +138,7 @@ def _payload(place: str) -> Payload:
 
 
 async def test_no_text_is_left_anywhere(planted: tuple[SavedHistory, DataConverter], tmp_path: Path) -> None:
-    """Texts, keys that are texts, names of people; payloads, and what Temporal itself writes beside them."""
+    """Texts, keys, names of people, payloads and Temporal's own texts are all hidden."""
     assert found_in(format_saved_history(planted[0])) == set(PLACES)
     redacted = await redact(planted[0], ["text"], converter=planted[1])
     assert found_in(format_saved_history(redacted)) == set()
@@ -156,14 +156,14 @@ async def test_no_text_is_left_anywhere(planted: tuple[SavedHistory, DataConvert
 async def test_what_would_not_replay_is_not_written(
     planted: tuple[SavedHistory, DataConverter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here because the digests of calls stay those of the calls as they were."""
+    """A redaction that breaks the replay is an error; here the digests of calls are not recomputed."""
     monkeypatch.setattr(redaction, "_recompute", lambda *_: {})
     with pytest.raises(NotRedacted, match=r"would not replay: recorded: wait for approval of pay"):
         await redact(planted[0], ["text"], converter=planted[1])
 
 
 async def test_secrets_are_hidden_wherever_they_are_repeated(planted: tuple[SavedHistory, DataConverter]) -> None:
-    """By the name of the field, by the form of the text; everything else stays."""
+    """Secrets are found by the name of the field and the form of the text; everything else stays."""
     held = "\n".join(texts_in(format_saved_history(await redact(planted[0], ["secrets"], converter=planted[1]))))
     assert "hunter2" not in held
     assert "sk-a1" not in held
@@ -172,7 +172,7 @@ async def test_secrets_are_hidden_wherever_they_are_repeated(planted: tuple[Save
 
 
 async def test_a_field_is_hidden_by_its_name_and_in_other_texts(planted: tuple[SavedHistory, DataConverter]) -> None:
-    """The model repeats what it was told; a path has to fit from its end."""
+    """A rule matches the end of a path, and its values are also hidden where the model repeats them."""
     held = "\n".join(texts_in(format_saved_history(await redact(planted[0], ["field:args.to"], converter=planted[1]))))
     assert "dana@example.com" not in held
     assert canary("argument") in held
@@ -181,7 +181,7 @@ async def test_a_field_is_hidden_by_its_name_and_in_other_texts(planted: tuple[S
 
 
 def test_a_failure_is_hidden_with_its_causes_and_its_stack() -> None:
-    """Also what an activity said in its last heartbeat."""
+    """A failure is hidden with its causes, its stack and the activity's last heartbeat."""
     places = ("message", "trace", "beat", "cause")
     event = HistoryEvent(event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED)
     failure = event.activity_task_failed_event_attributes.failure
@@ -196,7 +196,7 @@ def test_a_failure_is_hidden_with_its_causes_and_its_stack() -> None:
 
 
 async def test_the_command_writes_a_redacted_file(waystation: Command, serve: Serve, tmp_path: Path) -> None:
-    """From a server as from a file; a rule that is none is refused."""
+    """The command redacts an invocation on a server or in a file, and refuses an invalid rule."""
     model = ScriptedModel(says(canary("model")))
     async with serve(Agent(name="teller", model=model)) as env:
         invocation = await env.client.start("teller", canary("message"))

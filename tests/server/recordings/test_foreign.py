@@ -1,4 +1,4 @@
-"""Files and invocations that are not ours to read: each is refused in one line with the cause and the remedy."""
+"""Files and invocations that Waystation cannot read are refused in one line with cause and remedy."""
 
 import asyncio
 import base64
@@ -51,20 +51,20 @@ COMMANDS = [
 
 
 def text_of(change: Callable[[str], str]) -> str:
-    """Return a kept history with something changed."""
+    """Return the text of a history file after a change."""
     changed = change(KEPT.read_text())
     assert changed != KEPT.read_text()
     return changed
 
 
 def without(number: str) -> str:
-    """Return a kept history without one event."""
+    """Return a history file without one event."""
     found = json.loads(KEPT.read_text())
     return json.dumps({"events": [event for event in found["events"] if event["eventId"] != number]})
 
 
 def recoded(encoding: str) -> str:
-    """Return a kept history as a codec leaves it."""
+    """Return a history file as a codec leaves it."""
     found = json.loads(KEPT.read_text())
 
     def each(value: Any) -> Any:
@@ -78,7 +78,7 @@ def recoded(encoding: str) -> str:
 
 
 def marked(mark: str) -> str:
-    """Return a kept history with a mark that `workflow.patched` leaves."""
+    """Return a history file with a marker of `workflow.patched`."""
     found = json.loads(KEPT.read_text())
     data = base64.b64encode(json.dumps({"id": mark, "deprecated": False}).encode()).decode()
     payload = {"metadata": {"encoding": base64.b64encode(b"json/plain").decode()}, "data": data}
@@ -96,14 +96,14 @@ def marked(mark: str) -> str:
 
 
 def edited(change: Callable[[list[Any]], None]) -> str:
-    """Return a kept history as somebody edited its events."""
+    """Return a history file after an edit of its events."""
     found = json.loads(KEPT.read_text())
     change(found["events"])
     return json.dumps(found)
 
 
 def without_its_message(events: list[Any]) -> None:
-    """Leave out of the input what was said."""
+    """Remove the message from the input."""
     [payload] = events[0]["workflowExecutionStartedEventAttributes"]["input"]["payloads"]
     given = json.loads(base64.b64decode(payload["data"]))
     del given["message"]
@@ -111,7 +111,7 @@ def without_its_message(events: list[Any]) -> None:
 
 
 def of_another_activity(events: list[Any]) -> None:
-    """Have the first activity that began be one that was never scheduled."""
+    """Let the first started activity refer to an event that did not schedule it."""
     started = next(event for event in events if event["eventType"] == "EVENT_TYPE_ACTIVITY_TASK_STARTED")
     started["activityTaskStartedEventAttributes"]["scheduledEventId"] = "1"
 
@@ -161,7 +161,7 @@ FOREIGN: dict[str, tuple[Callable[[], str], str]] = {
 
 @pytest.mark.parametrize("name", FOREIGN)
 async def test_a_foreign_file_is_refused_with_cause_and_remedy(tmp_path: Path, name: str) -> None:
-    """Exit code 2, and one line that names the file, what is wrong with it and what to do."""
+    """The exit code is 2, and one line names the file, the cause and the remedy."""
     made, cause = FOREIGN[name]
     path = tmp_path / "given.json"
     path.write_text(made())
@@ -178,7 +178,7 @@ async def test_a_foreign_file_is_refused_with_cause_and_remedy(tmp_path: Path, n
 async def test_every_command_that_takes_files_refuses_them(
     tmp_path: Path, arguments: tuple[str, ...], name: str
 ) -> None:
-    """In the same words: one place looks at them."""
+    """All commands that read files report the same error."""
     made, cause = FOREIGN[name]
     path = tmp_path / "given.json"
     path.write_text(made())
@@ -187,7 +187,7 @@ async def test_every_command_that_takes_files_refuses_them(
 
 
 async def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path: Path) -> None:
-    """A folder, and a pipe into which nobody writes."""
+    """A folder and an unfed pipe are refused at once."""
     (tmp_path / "folder.json").mkdir()
     os.mkfifo(tmp_path / "pipe.json")
     for name, cause in (("folder.json", "is a folder"), ("pipe.json", "is not a regular file")):
@@ -198,7 +198,7 @@ async def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path: Path) -
 async def test_a_file_beyond_all_limits_is_refused_before_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The limit is far above that of the server; below it everything is read."""
+    """The size limit is far above the server's, and is checked before reading."""
     assert history_files.MAX_BYTES > 4 * 50_000_000
     with (tmp_path / "huge.json").open("wb") as file:
         file.truncate(history_files.MAX_BYTES + 1)
@@ -210,7 +210,7 @@ async def test_a_file_beyond_all_limits_is_refused_before_it_is_read(
 
 @pytest.mark.parametrize("count", range(1, 25, 3))
 async def test_a_tail_that_is_missing_is_no_fault(tmp_path: Path, count: int) -> None:
-    """The events that are there are those of the whole history."""
+    """A history without its last events is valid."""
     found = json.loads(KEPT.read_text())
     (tmp_path / "open.json").write_text(json.dumps({"events": found["events"][:count]}))
     whole = await Recording.read(KEPT)
@@ -238,7 +238,7 @@ def decoded(value: Any, *, metadata: bool) -> Any:
 @pytest.mark.parametrize("metadata", [True, False], ids=["with metadata", "older"])
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
 async def test_a_decoded_download_of_the_web_ui_says_the_same(tmp_path: Path, path: Path, metadata: bool) -> None:
-    """Payloads are plain values there; marks, memo and failures included, it is the same history."""
+    """A decoded download is read as the same history, including markers, memo and failures."""
     found = decoded(json.loads(await asyncio.to_thread(path.read_text)), metadata=metadata)
     (tmp_path / path.name).write_text(json.dumps(found))
     store = str(HISTORIES / "store")
@@ -248,7 +248,7 @@ async def test_a_decoded_download_of_the_web_ui_says_the_same(tmp_path: Path, pa
 
 
 async def test_an_answer_of_the_servers_http_api_is_a_history(tmp_path: Path) -> None:
-    """With its one page; and so is the list of events alone."""
+    """A one-page answer of the server's HTTP API and a bare list of events are valid histories."""
     found = json.loads(KEPT.read_text())
     for number, shape in enumerate(({"history": found, "nextPageToken": ""}, found["events"])):
         path = tmp_path / f"{number}.json"
@@ -257,13 +257,13 @@ async def test_an_answer_of_the_servers_http_api_is_a_history(tmp_path: Path) ->
 
 
 def test_workflows_set_no_mark_but_for_signals_that_were_not_found() -> None:
-    """Readers take any other mark for that of a newer version."""
+    """Workflows record no other markers, because readers attribute others to newer versions."""
     sources = "".join(path.read_text() for path in sorted((ROOT / "workflows").glob("*.py")))
     assert set(re.findall(r"workflow\.patched\((.+?)\)", sources)) == {"ids.not_found(number"}
 
 
 async def test_an_input_that_is_no_json_is_a_history_of_ours(serve: Serve) -> None:
-    """Anybody may start an invocation with anything: that it then fails is what was recorded."""
+    """The history of an invocation that failed because of its input is valid."""
     async with serve(Agent(name="quiet", model=ScriptedModel()), verify=False) as env:
         payload = Payload(metadata={"encoding": b"binary/plain"}, data=b"\x00")
         begun = await start_raw(env.client, f"raw-{env.client.task_queue}", RawValue(payload))
@@ -275,7 +275,7 @@ async def test_an_input_that_is_no_json_is_a_history_of_ours(serve: Serve) -> No
 
 @contextlib.contextmanager
 def codec_server() -> Iterator[str]:
-    """Serve what `Veil` does as Temporal's codec servers do."""
+    """Serve the codec `Veil` like Temporal's codec servers."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -296,7 +296,7 @@ def codec_server() -> Iterator[str]:
             return {"metadata": metadata, "data": base64.b64encode(payload.data).decode()}
 
         def log_message(self, *args: Any) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         serving = threading.Thread(target=server.serve_forever)
@@ -309,7 +309,7 @@ def codec_server() -> Iterator[str]:
 
 
 async def test_what_a_codec_hides_is_refused_and_the_remedies_work(server: EmbeddedServer, tmp_path: Path) -> None:
-    """By id and in a file: without the codec; opened by a codec server, or with the converter, it is read."""
+    """An encoded history is refused, and is readable after a codec server or with the converter."""
     converter = dataclasses.replace(temporalio.converter.default(), payload_codec=Veil())
     temporal = await Client.connect(server.address, data_converter=converter)
 

@@ -1,4 +1,4 @@
-"""Before a deployment: whether a build, and its agents, can go on with everything that is open."""
+"""Before a deployment: whether a build and its agents can continue all open workflows."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -51,7 +51,7 @@ def ask(what: str) -> dict[str, Any]:
 
 
 def clerk(*replies: Any) -> Agent:
-    """Return the agent as it was deployed."""
+    """Return the deployed agent."""
     tools = [FunctionTool(pay, require_confirmation=True), LongRunningFunctionTool(ask)]
     return Agent(name="clerk", model=ScriptedModel(*replies), tools=tools)
 
@@ -61,26 +61,26 @@ PAYS = calls(("pay", {"amount": 200}))
 
 @pytest.fixture
 async def own_server() -> AsyncIterator[EmbeddedServer]:
-    """A server without what other tests leave open."""
+    """A server without workflows of other tests."""
     async with EmbeddedServer() as server:
         yield server
 
 
 @pytest.fixture
 def agents(tmp_path: Path) -> Path:
-    """The folder of the agents to be deployed."""
+    """The folder of the agents to deploy."""
     (tmp_path / "agents" / "clerk").mkdir(parents=True)
     deployed(tmp_path / "agents", AGENT)
     return tmp_path / "agents"
 
 
 def deployed(agents: Path, text: str) -> None:
-    """Change the agent that is to be deployed."""
+    """Change the agent to deploy."""
     (agents / "clerk" / "agent.py").write_text(text)
 
 
 async def listed(env: AgentEnvironment, *ids: str) -> None:
-    """Wait until visibility, which may lag behind, tells that these are open, and no others."""
+    """Wait until visibility lists exactly these open workflows."""
 
     async def look() -> bool:
         return {run.id async for run in env.temporal.list_workflows("ExecutionStatus = 'Running'")} == set(ids)
@@ -89,14 +89,14 @@ async def listed(env: AgentEnvironment, *ids: str) -> None:
 
 
 async def parked(env: AgentEnvironment, *ids: str) -> None:
-    """Start invocations that wait for a person, and nothing else."""
+    """Start invocations and wait until they are pending."""
     for id in ids:
         await waiting(await env.client.start("clerk", "pay dana 200", id=id), "fc-1")
     await listed(env, *ids)
 
 
 async def talking(env: AgentEnvironment) -> list[str]:
-    """Begin a session that waits for a person; return which workflows that makes."""
+    """Start a session and wait until it is pending; return its workflows."""
     session = env.client.session(session_id="talk", agent="clerk")
     sent = await session.send("pay dana 200")
     await waiting(await sent.invocation(), "fc-1")
@@ -104,7 +104,7 @@ async def talking(env: AgentEnvironment) -> list[str]:
 
 
 async def misfit(server: EmbeddedServer, agents: Path, *replies: Any) -> dict[str, Any]:
-    """Return the one thing that the agents to be deployed lack for an invocation that is parked."""
+    """Return the only misfit of a pending invocation."""
     async with AgentEnvironment(clerk(*replies), server=server) as env:
         await parked(env, "one")
         report = await gate(env.client, agents=[agents], processes=1)
@@ -116,7 +116,7 @@ async def misfit(server: EmbeddedServer, agents: Path, *replies: Any) -> dict[st
 
 
 async def test_what_is_open_replays(own_server: EmbeddedServer, agents: Path) -> None:
-    """Invocations, sessions, and the state that they share; with the agents that they run now nothing is lacking."""
+    """Open invocations, sessions and scopes replay, and their present agents have no misfits."""
     seen: list[tuple[int, int]] = []
     async with AgentEnvironment(clerk(PAYS, PAYS), server=own_server) as env:
         await parked(env, "one")
@@ -129,7 +129,7 @@ async def test_what_is_open_replays(own_server: EmbeddedServer, agents: Path) ->
 
 
 async def test_what_would_break_is_found(own_server: EmbeddedServer) -> None:
-    """It is told as `waystation replay` tells it; the others are looked at all the same."""
+    """A divergence is described as by `waystation replay`, and does not stop the check of others."""
     async with AgentEnvironment(clerk(PAYS), server=own_server) as env:
         await parked(env, "good")
         defaults = WorkflowSettings()
@@ -148,7 +148,7 @@ async def test_what_would_break_is_found(own_server: EmbeddedServer) -> None:
 
 
 async def test_a_tool_that_a_parked_call_needs_is_gone(own_server: EmbeddedServer, agents: Path) -> None:
-    """Whoever approves the call would be told that it worked, and the tool would never run."""
+    """A missing tool of a pending call is a misfit, because an approval could not run it."""
     deployed(agents, AGENT.replace("FunctionTool(pay, require_confirmation=True), ", ""))
     lacks = await misfit(own_server, agents, PAYS)
     assert lacks == {

@@ -1,4 +1,4 @@
-"""The prompt at a moment is what the model saw."""
+"""The reconstructed prompt of a moment is what the model got."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ def look(page: int) -> dict[str, Any]:
 
 
 def seen(request: LlmRequest) -> tuple[Any, ...]:
-    """Return what a model was given."""
+    """Return the request that a model got."""
     return (
         *(request.model, request.system_instruction, list(request.contents)),
         *(list(request.tools), list(request.native_tools), request.config),
@@ -51,7 +51,7 @@ def seen(request: LlmRequest) -> tuple[Any, ...]:
 
 
 def shown(prompt: Prompt) -> tuple[Any, ...]:
-    """Return the same of a prompt."""
+    """Return the same parts of a prompt."""
     return (
         *(prompt.model, prompt.instruction, list(prompt.contents)),
         *(list(prompt.tools), list(prompt.native_tools), prompt.config),
@@ -59,7 +59,7 @@ def shown(prompt: Prompt) -> tuple[Any, ...]:
 
 
 async def prompts(recording: Recording, *agents: BaseAgent | App, **options: Any) -> list[Prompt]:
-    """Return the prompt of each model call that gave an event, in order."""
+    """Return the prompt of each model call that produced an event, in order."""
     found = [
         await prompt_at(recording, moment.number, agents=Registry.of(*agents), **options)
         for moment in recording.moments()
@@ -68,13 +68,13 @@ async def prompts(recording: Recording, *agents: BaseAgent | App, **options: Any
 
 
 async def recorded(invocation: Invocation) -> Recording:
-    """Return what is recorded of an invocation that ends."""
+    """Return the recording of an invocation that ends."""
     await invocation.result()
     return await Recording.of(invocation)
 
 
 async def test_every_prompt_is_exactly_what_the_model_was_given(serve: Serve) -> None:
-    """Instructions with state filled in, tools with their schemas, settings, and the conversation so far."""
+    """Instruction with state, tool schemas, settings and conversation are those of the request."""
     model = ScriptedModel(calls(("add", {"a": 1, "b": 2})), calls(("add", {"a": 3, "b": 4})), says("seven"))
     agent = Agent(
         name="adder",
@@ -92,7 +92,7 @@ async def test_every_prompt_is_exactly_what_the_model_was_given(serve: Serve) ->
 
 
 async def test_agents_of_a_tree_are_shown_what_they_were_shown(serve: Serve) -> None:
-    """After a transfer the prompt is the other agent's, with its own tools, and the first one's words quoted."""
+    """After a transfer the prompt has the other agent's tools, and quotes the first agent."""
     model, other = ScriptedModel(calls(("transfer_to_agent", {"agent_name": "payer"}))), ScriptedModel(says("Paid."))
     payer = Agent(name="payer", model=other, description="Pays.", tools=[pay])
     agent = Agent(name="clerk", model=model, sub_agents=[payer])
@@ -105,7 +105,7 @@ async def test_agents_of_a_tree_are_shown_what_they_were_shown(serve: Serve) -> 
 
 
 async def test_a_called_agent_has_prompts_of_its_own(serve: Serve) -> None:
-    """They are in its own recording, which its caller's holds."""
+    """A called agent's prompts are in its own recording, which the caller's recording holds."""
     other = ScriptedModel(says("It is 4."))
     agent = Agent(
         name="clerk",
@@ -119,7 +119,7 @@ async def test_a_called_agent_has_prompts_of_its_own(serve: Serve) -> None:
 
 
 async def test_what_was_said_before_in_a_session_is_in_the_prompt(serve: Serve) -> None:
-    """With the session's recording; without it the prompt says what is missing."""
+    """Earlier invocations come from the session's recording; without it a remark names what is missing."""
     model = ScriptedModel(says("Hello Ann."), says("You are Ann."))
     agent = Agent(name="clerk", model=model)
     async with serve(agent) as env:
@@ -139,7 +139,7 @@ async def test_what_was_said_before_in_a_session_is_in_the_prompt(serve: Serve) 
 
 
 async def test_a_summary_that_was_made_for_a_prompt_is_in_it(serve: Serve) -> None:
-    """It stands for what it covers from the prompt on before which it was made."""
+    """A summary replaces the events it covers, from the prompt it was made for."""
     model = ScriptedModel(*(calls(("look", {"page": n})) for n in range(6)), says("all read"))
     writer = LlmEventSummarizer(ScriptedModel(*(says(f"summary {n}") for n in range(6))))
     config = EventsCompactionConfig(summarizer=writer, token_threshold=1_000, event_retention_size=2)
@@ -155,7 +155,7 @@ async def test_a_summary_that_was_made_for_a_prompt_is_in_it(serve: Serve) -> No
 
 
 async def test_where_agents_only_begin_others_the_prompt_is_of_the_first_that_has_a_model(serve: Serve) -> None:
-    """A sequence asks no model."""
+    """A sequence calls no model, so the prompt is that of its first agent with one."""
     first, second = ScriptedModel(says("one")), ScriptedModel(says("two"))
     agent = SequentialAgent(name="both", sub_agents=[Agent(name="a", model=first), Agent(name="b", model=second)])
     async with serve(agent) as env:
@@ -166,7 +166,7 @@ async def test_where_agents_only_begin_others_the_prompt_is_of_the_first_that_ha
 
 
 async def test_stored_state_of_the_user_is_in_the_instruction(serve: Serve) -> None:
-    """It is in no event: it was read when the invocation began. What a callback wrote then is there as well."""
+    """`user:` state that was read or written by a callback is in the instruction, although no event has it."""
 
     def learn(tool_context: ToolContext) -> str:
         """Learn the name."""
@@ -189,7 +189,7 @@ async def test_stored_state_of_the_user_is_in_the_instruction(serve: Serve) -> N
 
 
 async def test_a_model_that_was_told_to_wrap_up_had_no_tools() -> None:
-    """As it is recorded: what was used up is in the instruction."""
+    """The instruction names the used-up budget, and the prompt has no tools."""
     recording = await Recording.read(HISTORIES / "budget-wraps-up.json")
     found = await prompts(recording, SCENARIOS["budget-wraps-up"].agent())
     assert ([bool(prompt.tools) for prompt in found][-1], found[-1].exact) == (False, True)
@@ -198,7 +198,7 @@ async def test_a_model_that_was_told_to_wrap_up_had_no_tools() -> None:
 
 
 async def test_an_agent_that_has_changed_is_told_from_the_recorded_one(serve: Serve) -> None:
-    """The prompt is then made with the agent as it is now, and says so."""
+    """With a changed agent the prompt is the present one, and says so."""
     model = ScriptedModel(says("yes"))
     async with serve(Agent(name="clerk", model=model, instruction="Be brief.")) as env:
         recording = await recorded(await env.client.start("clerk", "go"))
@@ -211,7 +211,7 @@ async def test_an_agent_that_has_changed_is_told_from_the_recorded_one(serve: Se
 
 
 async def test_callbacks_run_only_when_asked_for(serve: Serve) -> None:
-    """Otherwise the prompt says that they may have changed what the model saw."""
+    """Without `callbacks` a remark says that callbacks may have changed the prompt."""
     ran: list[str] = []
 
     def shout(callback_context: CallbackContext, llm_request: EditableRequest) -> None:
@@ -233,7 +233,7 @@ async def test_callbacks_run_only_when_asked_for(serve: Serve) -> None:
 
 
 async def test_callbacks_are_shown_what_was_said_before_in_a_session(serve: Serve) -> None:
-    """As they were then."""
+    """Callbacks get the conversation of that time."""
 
     def look(callback_context: CallbackContext, llm_request: EditableRequest) -> None:
         llm_request.contents[-1].parts = [*(llm_request.contents[-1].parts or ()), types.Part(text="!")]
@@ -252,7 +252,7 @@ async def test_callbacks_are_shown_what_was_said_before_in_a_session(serve: Serv
 
 
 async def test_an_instruction_that_is_a_function_is_asked_anew(serve: Serve) -> None:
-    """What it said then nobody knows."""
+    """The former result of an instruction function is unknown."""
 
     def instruction(context: ReadonlyContext) -> str:
         return f"Serve {context.state.get('name')}."
@@ -267,7 +267,7 @@ async def test_an_instruction_that_is_a_function_is_asked_anew(serve: Serve) -> 
 
 
 async def test_the_prompt_of_an_event_is_the_one_that_gave_it_or_comes_next(serve: Serve) -> None:
-    """An event of the model: the prompt before it. Any other: the next one, or the one that would be."""
+    """An event of a model has the prompt of its call; any other event has the next prompt."""
     model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid."))
     agent = Agent(name="clerk", model=model, tools=[FunctionTool(pay, require_confirmation=True)])
     async with serve(agent) as env:
@@ -283,7 +283,7 @@ async def test_the_prompt_of_an_event_is_the_one_that_gave_it_or_comes_next(serv
 
 
 async def test_after_the_last_model_call_the_prompt_is_what_would_be_given() -> None:
-    """Here the wait for a person was over, and nobody asked the model again."""
+    """After an approval that expired, the prompt is that of a model call that never happened."""
     recording = await Recording.read(HISTORIES / "cancelled-while-waiting.json")
     last = await prompt_at(recording)
     assert (last.call, last.gave, last.exact) == (None, None, None)
@@ -291,7 +291,7 @@ async def test_after_the_last_model_call_the_prompt_is_what_would_be_given() -> 
 
 
 async def test_without_the_agent_the_contents_are_there_and_how_to_get_the_rest() -> None:
-    """A file is enough for them."""
+    """A file alone is enough for the contents, and a remark names the option for the rest."""
     prompt = await prompt_at(await Recording.read(HISTORIES / "one-tool.json"), 4)
     assert [content["role"] for content in prompt.contents] == ["user", "model", "user"]
     assert (prompt.whole, prompt.instruction, prompt.exact) == (False, None, None)
@@ -299,13 +299,13 @@ async def test_without_the_agent_the_contents_are_there_and_how_to_get_the_rest(
 
 
 async def test_where_no_agent_began_there_is_no_prompt() -> None:
-    """The input was refused."""
+    """An invocation with a refused input has no prompt."""
     with pytest.raises(NoPrompt, match="no model was called after event 0"):
         await prompt_at(await Recording.read(HISTORIES / "invalid-input.json"), 0)
 
 
 async def test_every_moment_of_every_kept_history_has_a_prompt() -> None:
-    """Whatever happened in it: calls of agents, branches, cuts, ends from outside."""
+    """Every moment has a prompt, with called agents, branches, cuts and ends from outside."""
     for path in sorted(HISTORIES.glob("*.json")):
         if path.name.endswith(".held.json") or path.stem == "invalid-input":
             continue

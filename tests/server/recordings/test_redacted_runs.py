@@ -1,4 +1,4 @@
-"""Redacted invocations of several runs: what one run hands to the next is hidden, too."""
+"""Redacted invocations of several runs: carried state is hidden, too."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ RULES = [["secrets"], ["field:to", "field:by", "field:sum"], ["text"]]
 
 
 async def redacted(invocation: Invocation, rules: list[str], file: Path) -> Recording:
-    """Redact an invocation, and read what is left from a file."""
+    """Redact an invocation, and read the result from a file."""
     blobs = invocation.client.blobs
     saved = await redact(await invocation.saved(), rules, converter=offloading(blobs, short_forms=True))
     await asyncio.to_thread(file.write_text, json.dumps(format_saved_history(saved)))
@@ -29,7 +29,7 @@ async def redacted(invocation: Invocation, rules: list[str], file: Path) -> Reco
 
 
 async def test_an_invocation_of_several_runs_replays(serve: Serve, tmp_path: Path) -> None:
-    """The log, the state and the snapshots between the runs say the same."""
+    """Log, state and the snapshots between runs stay consistent."""
     async with serve(Agent(name="adder", model=counting(8), tools=[add])) as env:
         invocation = await begun(env, "adder", state={"base": "Tweety sings"})
         await invocation.result()
@@ -49,7 +49,7 @@ async def test_an_invocation_of_several_runs_replays(serve: Serve, tmp_path: Pat
 
 
 async def test_an_approval_with_a_digest_counts_across_runs(serve: Serve, tmp_path: Path) -> None:
-    """Two people approve one call in two runs, each with what they were shown; one of them is refused in between."""
+    """Two approvals in two runs still count, and the refused one between them stays refused."""
 
     def pay(amount: int, to: str) -> dict[str, int]:
         return {"paid": amount}
@@ -81,7 +81,7 @@ async def test_an_approval_with_a_digest_counts_across_runs(serve: Serve, tmp_pa
 
 
 async def test_a_fork_that_a_person_answered_replays(serve: Serve, tmp_path: Path) -> None:
-    """Its log is that of the run that has what was taken over; the first one only reads it."""
+    """The log of a fork begins with the run that holds the copied entries."""
 
     def pay(amount: int, to: str) -> dict[str, int]:
         return {"paid": amount}

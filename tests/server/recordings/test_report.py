@@ -1,4 +1,4 @@
-"""Reports: what is told of an invocation, as JSON and as a page."""
+"""Reports of invocations, as JSON and as a page."""
 
 import html.parser
 import json
@@ -54,7 +54,7 @@ VOID = {"meta", "link", "input", "rect", "line", "circle"}
 
 
 class Page(html.parser.HTMLParser):
-    """A page that was read: its tags are closed, ids are there once, and links lead to them."""
+    """A parsed page: its tags are closed, its ids are unique, and its links have targets."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class Page(html.parser.HTMLParser):
         assert {link.removeprefix("#") for link in self.links} <= set(self.ids)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note a tag."""
+        """Record a tag."""
         self.tags[tag] += 1
         given = dict(attrs)
         assert not any(name.startswith("on") or name == "style" for name in given)
@@ -82,26 +82,26 @@ class Page(html.parser.HTMLParser):
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note a tag without content."""
+        """Record a tag without content."""
         self.tags[tag] += 1
 
     def handle_endtag(self, tag: str) -> None:
-        """Close the latest one."""
+        """Close the latest tag."""
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        """Keep what is to be read."""
+        """Collect the text."""
         if not {"script", "style"} & set(self.open):
             self.text += data
 
 
 def used(response: LlmResponse) -> LlmResponse:
-    """Return a response that says how many tokens it took."""
+    """Return a response with a token usage."""
     return response.model_copy(update={"usage": Usage(output_tokens=3, total_tokens=3)})
 
 
 async def test_a_report_tells_what_an_invocation_and_those_it_called_did(serve: Serve) -> None:
-    """Model calls with their cost, retries with their reason, people, changes of state, and the same below."""
+    """A report has model calls with cost, retries with reason, people and state changes, also of called agents."""
     tries: list[int] = []
 
     def look(where: str, tool_context: ToolContext) -> dict[str, str]:
@@ -150,7 +150,7 @@ async def test_a_report_tells_what_an_invocation_and_those_it_called_did(serve: 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
 async def test_every_kept_history_has_a_page(path: Path) -> None:
-    """Open and closed, failed and continued: all events are on it, and it is sound HTML."""
+    """Every history has a valid page with all its events."""
     recording = await Recording.read(path, store=str(HISTORIES / "store"))
     found = report(recording)
     assert [each["event"] for each in found.to_json()["events"]] == [event.to_json() for event in recording.events]
@@ -159,7 +159,7 @@ async def test_every_kept_history_has_a_page(path: Path) -> None:
 
 
 async def test_prompts_are_told_by_what_was_said_before() -> None:
-    """Put together again, each is what the model was shown; told, all of them take no more room than the events."""
+    """Prompts are stored as differences, which rebuild exactly what the model got."""
     recording = await Recording.read(HISTORIES / "many-steps.json")
     told = report(recording).to_json()
     shown: dict[int, list[JsonObject]] = {}
@@ -178,14 +178,14 @@ async def test_prompts_are_told_by_what_was_said_before() -> None:
 
 
 def without_ids(contents: list[JsonObject]) -> Any:
-    """Return contents without the ids of calls: models are shown their own."""
+    """Return contents without call ids."""
     text = json.dumps(contents)
     plain: Any = json.loads(text, object_hook=lambda held: {key: value for key, value in held.items() if key != "id"})
     return plain
 
 
 async def test_a_change_of_the_definition_is_told_between_the_calls_that_it_lies_between(tmp_path: Path) -> None:
-    """By the digests that replies hold."""
+    """A change of the agent shows in the digests of replies."""
     (history,) = read_history_file(HISTORIES / "many-steps.json").histories
     replies = [
         payload
@@ -204,7 +204,7 @@ async def test_a_change_of_the_definition_is_told_between_the_calls_that_it_lies
 
 
 async def test_what_models_and_tools_say_is_never_markup_and_is_clipped(serve: Serve) -> None:
-    """Tags are text, what steers the direction of writing is written out, and a long text tells how long it is."""
+    """Tags and directional characters are escaped, and long texts are clipped with their length."""
     bad = "</script></style><script>alert(1)</script><img src=x onerror=alert(2)>\u202e"
 
     def tool(tool_context: ToolContext) -> dict[str, str]:
@@ -227,7 +227,7 @@ async def test_what_models_and_tools_say_is_never_markup_and_is_clipped(serve: S
 
 
 def long(rounds: int) -> Recording:
-    """Return a recording of an agent that makes so many calls, with about seven events of history for each."""
+    """Return a recording with many calls, each with about seven history events."""
     log = Log("long")
     log.record(START, 0.0, Began(InvocationInput(agent="finder", message="Look at all.")))
     for number in range(1, rounds + 2):
@@ -251,7 +251,7 @@ def long(rounds: int) -> Recording:
 
 
 async def test_of_very_many_events_the_first_and_the_last_are_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is said how many are left out, and where all are."""
+    """A long page omits events in the middle, with their number and where to find them."""
     monkeypatch.setattr(report_page, "FIRST", 2)
     monkeypatch.setattr(report_page, "LAST", 5)
     monkeypatch.setattr(report_page, "GROUP", 3)
@@ -262,7 +262,7 @@ async def test_of_very_many_events_the_first_and_the_last_are_on_the_page(monkey
 
 
 async def test_a_notebook_shows_the_page_in_a_frame() -> None:
-    """Nothing of the page can steer the notebook."""
+    """The page is in a sandboxed frame."""
     found = report(await Recording.read(HISTORIES / "one-tool.json"))
     frame = found._repr_html_()
     assert frame.startswith('<iframe srcdoc="&lt;!doctype html&gt;')
@@ -271,7 +271,7 @@ async def test_a_notebook_shows_the_page_in_a_frame() -> None:
 
 
 async def test_the_command_writes_a_page_or_json(tmp_path: Path) -> None:
-    """To a file, or to standard output; of a file no server is needed."""
+    """The command writes to a file or standard output, and needs no server for a file."""
     kept, made = str(HISTORIES / "one-tool.json"), tmp_path / "report.html"
     ran = await command("--address", "127.0.0.1:1", "report", kept, "-o", str(made))
     assert (ran.code, ran.out) == (0, f"{made}: {len(made.read_bytes()):,} bytes\n")
@@ -282,7 +282,7 @@ async def test_the_command_writes_a_page_or_json(tmp_path: Path) -> None:
 
 
 async def test_what_has_no_report_exits_with_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session, and a page where jinja2 is lacking: the message says what helps."""
+    """For a session, and without jinja2, the message has the remedy."""
     session = tmp_path / "session.json"
     session.write_text((HISTORIES / "one-tool.json").read_text().replace('"AgentInvocation"', '"AgentSession"'))
     ran = await command("report", str(session), "--json")
@@ -295,13 +295,13 @@ async def test_what_has_no_report_exits_with_2(tmp_path: Path, monkeypatch: pyte
 
 
 async def test_a_page_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    """With the cause; it is the name that is wrong, not the invocation."""
+    """The message names the file and the cause."""
     ran = await command("report", str(HISTORIES / "one-tool.json"), "-o", str(tmp_path))
     assert (ran.code, ran.err) == (2, f"waystation: {str(tmp_path)!r} cannot be written: Is a directory.\n")
 
 
 async def test_a_fork_says_where_it_goes_on_from() -> None:
-    """On the page, and as JSON."""
+    """The source of a fork is on the page and in the JSON."""
     made = report(await Recording.read(HISTORIES / "forked-fork.json"))
     assert made.to_json()["fork"] == {"invocation_id": "forked", "event": 3}
     assert "forked, event 3" in made.html()

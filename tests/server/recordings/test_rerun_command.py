@@ -1,4 +1,4 @@
-"""`waystation rerun`: what it asks, what it refuses, what it prints."""
+"""`waystation rerun`: its questions, its refusals and its output."""
 
 import json
 from pathlib import Path
@@ -42,7 +42,7 @@ root_agent = Agent(
 
 @pytest.fixture
 def agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A folder with the agent of the kept histories, under a name of its own."""
+    """A folder with the agent of the corpus, under another name."""
     name = f"clerk_{tmp_path.name.replace('-', '_')}"
     package = tmp_path / "agents" / name
     package.mkdir(parents=True)
@@ -53,12 +53,12 @@ def agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def kept(name: str) -> str:
-    """Return the file of a kept history."""
+    """Return the file of a history of the corpus."""
     return str(HISTORIES / f"{name}.json")
 
 
 async def test_a_tool_that_reads_runs_unasked(agents: str) -> None:
-    """JSON has both sides and the differences."""
+    """A tool with the effect `read` runs without a question, and the JSON has both sides."""
     ran = await command("rerun", kept("one-tool"), "3", "--agents", agents, "--json")
     (found,) = ran.records
     assert ran.code == 0
@@ -67,13 +67,13 @@ async def test_a_tool_that_reads_runs_unasked(agents: str) -> None:
 
 
 async def test_other_arguments_may_be_given(agents: str) -> None:
-    """The difference is to what was recorded with the old ones."""
+    """With other arguments the comparison is with the recorded result."""
     ran = await command("rerun", kept("one-tool"), "3", "--agents", agents, "--args", '{"a": 5, "b": 5}', "--json")
     assert ran.records[0]["now"]["response"] == {"sum": 10}
 
 
 async def test_a_tool_with_an_effect_does_not_run_where_nobody_can_be_asked(agents: str) -> None:
-    """Unless a script says that it may."""
+    """Without a terminal, a tool with an effect needs `--yes`."""
     refused = await command("rerun", kept("confirmation-edited"), "5", "--agents", agents)
     assert refused.code == 2
     assert "`once`" in refused.err
@@ -85,7 +85,7 @@ async def test_a_tool_with_an_effect_does_not_run_where_nobody_can_be_asked(agen
 
 @pytest.mark.parametrize(("typed", "code"), [("y", 0), ("", 1)])
 async def test_a_person_is_asked_first(agents: str, monkeypatch: pytest.MonkeyPatch, typed: str, code: int) -> None:
-    """They are shown what runs, its effect and its key."""
+    """The question shows the call, its effect and its key."""
     monkeypatch.setattr(reruns, "present", lambda: Types(typed))
     ran = await command("rerun", kept("confirmation-edited"), "5", "--agents", agents)
     assert ran.code == code
@@ -99,7 +99,7 @@ async def test_a_person_is_asked_first(agents: str, monkeypatch: pytest.MonkeyPa
 async def test_an_unapproved_call_is_asked_for_by_its_name(
     agents: str, monkeypatch: pytest.MonkeyPatch, typed: str, code: int
 ) -> None:
-    """A `y` out of habit does not do."""
+    """An unapproved call is confirmed by typing the name of the tool, not by `y`."""
     monkeypatch.setattr(reruns, "present", lambda: Types(typed))
     ran = await command("rerun", kept("confirmation-rejected"), "2", "--agents", agents)
     assert ran.code == code
@@ -107,7 +107,7 @@ async def test_an_unapproved_call_is_asked_for_by_its_name(
 
 
 async def test_a_script_has_to_say_unapproved(agents: str) -> None:
-    """`--yes` alone is for calls that were approved."""
+    """`--yes` covers only approved calls."""
     given = ("rerun", kept("confirmation-rejected"), "2", "--agents", agents, "--yes")
     refused = await command(*given)
     assert (refused.code, refused.out) == (5, "")
@@ -116,7 +116,7 @@ async def test_a_script_has_to_say_unapproved(agents: str) -> None:
 
 
 async def test_a_prompt_is_written_edited_and_sent(agents: str, tmp_path: Path) -> None:
-    """The file holds all that the model is given."""
+    """The written file holds the complete prompt."""
     file = tmp_path / "prompt.json"
     wrote = await command("rerun", kept("one-tool"), "4", "--agents", agents, "--write-prompt", str(file))
     assert (wrote.code, wrote.out) == (0, "")
@@ -130,7 +130,7 @@ async def test_a_prompt_is_written_edited_and_sent(agents: str, tmp_path: Path) 
 
 
 async def test_an_agent_that_is_not_there_is_missed_where_it_was_looked_for(tmp_path: Path) -> None:
-    """No worker is meant."""
+    """The message names `--agents`, not a worker."""
     package = tmp_path / f"other_{tmp_path.name.replace('-', '_')}"
     package.mkdir()
     (package / "agent.py").write_text(
@@ -141,7 +141,7 @@ async def test_an_agent_that_is_not_there_is_missed_where_it_was_looked_for(tmp_
 
 
 async def test_a_prompt_is_edited_in_an_editor(agents: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is left in it is sent."""
+    """The edited prompt is sent."""
     monkeypatch.setattr(
         reruns, "present", lambda: Types(editor=lambda text: text.replace("Be brief.", "Rhyme.").replace('"3"', '"4"'))
     )
@@ -153,7 +153,7 @@ async def test_a_prompt_is_edited_in_an_editor(agents: str, monkeypatch: pytest.
 async def test_a_prompt_that_was_broken_in_an_editor_is_edited_again(
     agents: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With what was typed in it, and what is wrong above; who has had enough has run nothing."""
+    """The editor opens again with the invalid text and the error; giving up runs nothing."""
     seen: list[str] = []
 
     def editor(text: str) -> str:
@@ -184,7 +184,7 @@ async def test_a_prompt_that_was_broken_in_an_editor_is_edited_again(
     ],
 )
 async def test_what_cannot_be_run_is_refused(agents: str, given: tuple[str, ...], code: int, said: str) -> None:
-    """The one line says why, and what to do."""
+    """One line has the cause and the remedy."""
     name, *rest = given
     ran = await command("rerun", kept(name), *rest, "--agents", agents)
     assert (ran.code, ran.out) == (code, "")
@@ -192,7 +192,7 @@ async def test_what_cannot_be_run_is_refused(agents: str, given: tuple[str, ...]
 
 
 async def test_a_prompt_that_cannot_be_read_is_named(agents: str, tmp_path: Path) -> None:
-    """A file that is not there, and one that is no text."""
+    """A missing file and a binary file are refused."""
     absent, binary = tmp_path / "absent", tmp_path / "binary"
     binary.write_bytes(b"\xff\xfe{")
     for file, cause in ((absent, "No such file or directory"), (binary, "it is no text in UTF-8")):
@@ -201,7 +201,7 @@ async def test_a_prompt_that_cannot_be_read_is_named(agents: str, tmp_path: Path
 
 
 async def test_a_folder_without_the_agent_is_named(tmp_path: Path) -> None:
-    """Nothing is run."""
+    """Nothing runs without the agent."""
     none = str(tmp_path / "none")
     for asked in (("rerun", kept("one-tool"), "3"), ("prompt", kept("one-tool"), "--at", "3")):
         ran = await command(*asked, "--agents", none)
@@ -212,7 +212,7 @@ async def test_a_folder_without_the_agent_is_named(tmp_path: Path) -> None:
 async def test_a_step_of_a_called_agent_is_run_again(
     serve: Serve, waystation: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the file of its caller, whose events have the same numbers."""
+    """A called agent's events are addressed in the file of its caller."""
     package = tmp_path / "agents" / f"boss_{tmp_path.name}"
     package.mkdir(parents=True)
     (package / "agent.py").write_text(
@@ -238,7 +238,7 @@ async def test_a_step_of_a_called_agent_is_run_again(
 async def test_a_model_call_of_a_session_has_what_was_said_before(
     serve: Serve, waystation: Command, agents: str
 ) -> None:
-    """Read from the server; the invocation itself is not touched."""
+    """Earlier invocations are read from the server, and the invocation does not change."""
     agent = Agent(name="clerk", model=FunctionModel(lambda request: f"You said {user_text(request)}."))
     async with serve(agent) as env:
         session = env.client.session(agent="clerk", session_id="s-rerun")

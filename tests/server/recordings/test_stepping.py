@@ -1,4 +1,4 @@
-"""The step debugger: a walk through a recording, and the terminal that moves it."""
+"""The step debugger: the cursor in a recording and its terminal."""
 
 import asyncio
 import os
@@ -35,17 +35,17 @@ from waystation.tools.agent_tool import AgentTool
 
 
 async def walk(name: str) -> Walk:
-    """Return a walk through a kept history."""
+    """Return a cursor in a history of the corpus."""
     return Walk(await Recording.read(HISTORIES / f"{name}.json", store=str(HISTORIES / "store")))
 
 
 def body(walk: Walk) -> Body | None:
-    """Return what was applied where a walk stands."""
+    """Return the log entry at the cursor."""
     return walk.moment.entry.body if walk.moment.entry else None
 
 
 async def debugged(name: str, *commands: str, options: tuple[str, ...] = ()) -> Ran:
-    """Run the command on a kept history with commands piped in."""
+    """Run the command on a history of the corpus with commands from standard input."""
     given = ["debug", str(HISTORIES / f"{name}.json"), *options]
     lines = "".join(f"{each}\n" for each in commands)
     result = await asyncio.to_thread(CliRunner().invoke, app, given, input=lines, catch_exceptions=False)
@@ -53,7 +53,7 @@ async def debugged(name: str, *commands: str, options: tuple[str, ...] = ()) -> 
 
 
 async def test_a_walk_goes_from_event_to_event_and_back() -> None:
-    """It says where there is nowhere to go, and stays there."""
+    """The cursor moves by events, and stays at either end."""
     here = await walk("confirmation-approved")
     assert (here.moment.number, here.previous()) == (0, False)
     seen = []
@@ -72,7 +72,7 @@ async def test_a_walk_goes_from_event_to_event_and_back() -> None:
 
 
 async def test_steps_stop_where_no_event_was_made_too() -> None:
-    """A model that is called, a deadline that passes: each is a place, after the event before it."""
+    """Log entries without an event, such as a deadline, are positions after the event before."""
     here = await walk("confirmation-expired")
     places = [(here.made_event, body(here))]
     while here.step():
@@ -87,7 +87,7 @@ async def test_steps_stop_where_no_event_was_made_too() -> None:
 
 
 async def test_a_walk_finds_waits_tools_and_changes_of_the_state() -> None:
-    """Each in both directions."""
+    """The cursor finds pending calls, tools and state changes in both directions."""
     here = await walk("confirmation-approved")
     assert (here.next_wait(), here.moment.number, len(here.moment.pending)) == (True, 2, 1)
     assert (here.next_tool(), isinstance(body(here), CallReturned)) == (True, True)
@@ -103,7 +103,7 @@ async def test_a_walk_finds_waits_tools_and_changes_of_the_state() -> None:
 
 @pytest.mark.parametrize("name", ["asks-for-confirmation", "parallel-tools", "called-agent", "needs-login"])
 async def test_a_walk_stops_once_for_each_report_of_a_tool(name: str) -> None:
-    """Also where one report makes several events."""
+    """A tool result with several events is one position."""
     here = await walk(name)
     reports = [e for e in here.recording.log.entries if isinstance(e.body, CallReturned | CallLost | ChildReturned)]
     stops = []
@@ -113,7 +113,7 @@ async def test_a_walk_stops_once_for_each_report_of_a_tool(name: str) -> None:
 
 
 async def test_a_walk_searches_what_was_said_and_done() -> None:
-    """Without regard to upper and lower case; also what made no event."""
+    """The search ignores case, and includes entries without an event."""
     here = await walk("confirmation-approved")
     assert (here.search("PAID."), here.moment.number) == (True, 6)
     assert here.search("paid.") is False
@@ -124,7 +124,7 @@ async def test_a_walk_searches_what_was_said_and_done() -> None:
 
 
 async def test_a_walk_goes_into_called_agents_and_out_again(serve: Serve) -> None:
-    """It comes out where it went in."""
+    """Leaving a called agent returns to the position of the call."""
     counter = Agent(name="counter", model=ScriptedModel(says("It is 4.")))
     agent = Agent(
         name="clerk",
@@ -145,7 +145,7 @@ async def test_a_walk_goes_into_called_agents_and_out_again(serve: Serve) -> Non
 
 
 async def test_attempts_and_durations_are_those_of_the_history(serve: Serve) -> None:
-    """With what the attempt before failed with."""
+    """Attempts have their count, their times and the failure of the attempt before."""
     model = ScriptedModel(ModelOverloaded("busy", retry_after_s=0.01), says("yes"))
     async with serve(Agent(name="clerk", model=model)) as env:
         invocation = await env.client.start("clerk", "go")
@@ -165,7 +165,7 @@ async def test_attempts_and_durations_are_those_of_the_history(serve: Serve) -> 
 
 @pytest.mark.parametrize("name", ["parallel-tools", "continued", "budget-asks-approved", "branches-one-waits"])
 async def test_every_place_of_a_history_can_be_shown(name: str) -> None:
-    """Whatever was applied there; nothing of it needs a log that is built anew."""
+    """Every position has a representation, without rebuilding the log."""
     here = await walk(name)
     shown = [here._repr_html_()]
     while here.step():
@@ -174,7 +174,7 @@ async def test_every_place_of_a_history_can_be_shown(name: str) -> None:
 
 
 async def test_piped_commands_step_through_a_file() -> None:
-    """A screen after each move; what was changed, how long tools took and who answered is on it."""
+    """Each move prints changes, durations and the approver."""
     ran = await debugged("confirmation-approved", "n", "w", "t", "", "last", "q")
     screens = ran.out.split("(debug) ")
     assert ran.code == 0
@@ -188,13 +188,13 @@ async def test_piped_commands_step_through_a_file() -> None:
 
 
 async def test_an_empty_line_repeats_the_latest_move() -> None:
-    """Here from tool to tool."""
+    """An empty line repeats the last move."""
     screens = (await debugged("many-steps", "t", "", "")).out.split("(debug) ")
     assert [f"event {number} of" in screens[index] for index, number in ((1, 3), (2, 5), (3, 7))] == [True] * 3
 
 
 async def test_commands_that_cannot_be_followed_say_why() -> None:
-    """And the walk stays where it is."""
+    """An impossible command has an error message and does not move the cursor."""
     ran = await debugged(
         "one-tool",
         "?",
@@ -226,7 +226,7 @@ async def test_commands_that_cannot_be_followed_say_why() -> None:
 
 
 async def test_a_debugger_begins_where_it_is_told(tmp_path: Path) -> None:
-    """And has the agent at hand for prompts."""
+    """The debugger starts at the given event, with agents for prompts."""
     package = tmp_path / "stepped_clerks"
     package.mkdir()
     code = "from waystation import Agent\nroot_agent = Agent(name='clerk', model='m', instruction='Be brief.')\n"
@@ -238,7 +238,7 @@ async def test_a_debugger_begins_where_it_is_told(tmp_path: Path) -> None:
 
 
 async def in_terminal(*arguments: str, typed: list[tuple[str, bytes]]) -> tuple[int, str]:
-    """Run a command in a terminal; type each text once what comes before it is on the screen. Return all output."""
+    """Run a command in a terminal; type each text once the text before it is on the screen. Return all output."""
     parent, child = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40", "PYTHONPATH": str(ROOT)}
     process = await asyncio.create_subprocess_exec(
@@ -269,7 +269,7 @@ async def in_terminal(*arguments: str, typed: list[tuple[str, bytes]]) -> tuple[
 
 
 async def test_in_a_terminal_keys_act_at_once() -> None:
-    """Arrows and letters move without Enter; what needs more is typed as a line."""
+    """Keys act without Enter; commands with arguments are lines."""
     code, _ = await in_terminal(
         *("-m", "waystation.cli", "debug", str(HISTORIES / "confirmation-approved.json")),
         typed=[
@@ -285,7 +285,7 @@ async def test_in_a_terminal_keys_act_at_once() -> None:
 
 
 async def test_pdb_stops_in_the_workflow_code_that_makes_an_event() -> None:
-    """Just before it is applied, with its result at hand; to quit is to replay the rest."""
+    """pdb stops just before the entry is applied, and quitting continues the replay."""
     path = str(HISTORIES / "confirmation-approved.json")
     code, shown = await in_terminal(
         *("-m", "waystation.cli", "debug", path, "--at", "4", "--pdb"),
@@ -302,7 +302,7 @@ async def test_pdb_stops_in_the_workflow_code_that_makes_an_event() -> None:
 
 
 async def test_a_debugger_of_ones_own_is_given_the_frame_and_then_all_is_as_before() -> None:
-    """It stops once, in the run that makes the event, and what the code does otherwise is told."""
+    """Another debugger stops once, and a divergence of the code is returned."""
     recording = (await walk("confirmation-approved")).recording
     frames: list[FrameType] = []
 
@@ -320,7 +320,7 @@ async def test_a_debugger_of_ones_own_is_given_the_frame_and_then_all_is_as_befo
 
 
 async def test_pdb_is_left_for_the_walk_again() -> None:
-    """From inside the step debugger, at the place where it stands."""
+    """Leaving pdb returns to the position of the cursor."""
     code, shown = await in_terminal(
         *("-m", "waystation.cli", "debug", str(HISTORIES / "one-tool.json"), "--at", "3"),
         typed=[
@@ -335,7 +335,7 @@ async def test_pdb_is_left_for_the_walk_again() -> None:
 
 
 async def test_pdb_needs_an_event_and_its_run() -> None:
-    """It is said what is missing."""
+    """The error names what is missing."""
     path = str(HISTORIES / "one-tool.json")
     for options, code, text in (
         ((path, "--pdb"), 2, "say at which event"),

@@ -1,4 +1,4 @@
-"""Looking back: moments, what changed between them, and where two invocations part."""
+"""Moments of recordings, and differences between moments and between invocations."""
 
 import json
 from pathlib import Path
@@ -38,17 +38,17 @@ INVOCATIONS = [path for path in sorted(HISTORIES.glob("*.json")) if not path.nam
 
 
 async def recorded(name: str) -> Recording:
-    """Read a kept history."""
+    """Read a history of the corpus."""
     return await Recording.read(HISTORIES / f"{name}.json", store=str(HISTORIES / "store"))
 
 
 def kept(name: str) -> str:
-    """Return the path of a kept history."""
+    """Return the path of a history of the corpus."""
     return str(HISTORIES / f"{name}.json")
 
 
 async def test_a_moment_holds_what_the_log_held_then() -> None:
-    """State, waits and event of each, without replaying anything for it."""
+    """A moment has the state, the pending calls and the event of that time."""
     recording = await recorded("confirmation-approved")
     moments = list(recording.moments())
     assert [moment.number for moment in moments] == [1, 2, 3, 4, 5, 6]
@@ -63,7 +63,7 @@ async def test_a_moment_holds_what_the_log_held_then() -> None:
 
 @pytest.mark.parametrize("path", INVOCATIONS, ids=lambda path: path.stem)
 async def test_moments_of_every_kept_history_are_those_of_its_log(path: Path) -> None:
-    """What is kept on the way is what the log says that is built up to there."""
+    """Moments equal those of a log that is rebuilt up to them."""
     recording = await Recording.read(path, store=str(HISTORIES / "store"))
     for entries, point in list(enumerate(recording.course))[:: max(1, len(recording.course) // 8)]:
         log = recording.after(entries)
@@ -73,13 +73,13 @@ async def test_moments_of_every_kept_history_are_those_of_its_log(path: Path) ->
 
 
 async def test_the_state_at_an_event_has_nothing_of_a_later_one() -> None:
-    """Also where one step of the invocation made several events."""
+    """The state excludes later events of the same log entry."""
     recording = await recorded("callbacks")
     assert [(moment.entries, moment.state["calls"]) for moment in list(recording.moments())[1:3]] == [(3, 1), (3, 4)]
 
 
 async def test_a_number_that_is_none_is_refused_with_those_there_are() -> None:
-    """Of the library and of the command."""
+    """The error of an invalid event number has the valid range."""
     with pytest.raises(NoSuchEvent, match="from 0 to 6"):
         (await recorded("confirmation-approved")).moment(7)
     ran = await command("state", kept("confirmation-approved"), "--at", "7")
@@ -87,7 +87,7 @@ async def test_a_number_that_is_none_is_refused_with_those_there_are() -> None:
 
 
 async def test_what_changed_between_two_moments() -> None:
-    """Keys of the state, the events in between, and waits that began or ended."""
+    """A difference has state keys, events, and calls that became pending or were answered."""
     recording = await recorded("confirmation-approved")
     changed = difference(recording.moment(1), recording.moment(6))
     assert (changed.state.added, changed.state.changed, changed.state.removed) == ({"notes": {"x": True}}, {}, {})
@@ -100,7 +100,7 @@ async def test_what_changed_between_two_moments() -> None:
 
 
 async def test_what_was_added_to_a_prompt() -> None:
-    """The later one has what was said in between."""
+    """The later prompt has the contents added since."""
     recording = await recorded("one-tool")
     changed = difference(await prompt_at(recording, 2), await prompt_at(recording, 4))
     assert [(sign, content["role"]) for sign, content in changed.contents] == [("+", "model"), ("+", "user")]
@@ -108,7 +108,7 @@ async def test_what_was_added_to_a_prompt() -> None:
 
 
 async def test_two_invocations_are_compared_by_what_happened() -> None:
-    """Ids and times are no differences; the first event that differs is named, with the state there."""
+    """Ids and times are ignored; the first differing event comes with its state."""
     left, right = await recorded("confirmation-approved"), await recorded("confirmation-rejected")
     apart = difference(left, right)
     assert apart.first
@@ -121,7 +121,7 @@ async def test_two_invocations_are_compared_by_what_happened() -> None:
 
 
 def made(call: str, *, id: str = "made", message: str = "go", said: str = "done", kept: Any = 1) -> Recording:
-    """Return a recording in which a tool is called, under some id, and keeps a value until the end."""
+    """Return a recording in which a tool is called under an id and stores a value at the end."""
     log = Log(id)
     log.append(START, 0.0, Began(InvocationInput(agent="clerk", message=message)))
     part = {"functionCall": {"id": call, "name": "keep", "args": {}}}
@@ -139,7 +139,7 @@ def made(call: str, *, id: str = "made", message: str = "go", said: str = "done"
 
 
 def test_ids_of_calls_are_no_difference() -> None:
-    """Nor is the order of keys; another value is, and the state is that of the place where they part."""
+    """Call ids and the order of keys are ignored, values are compared."""
     assert not difference(made("fc-1"), made("fc-7"))
     apart = difference(made("fc-1", kept=True), made("fc-7", kept=1))
     assert apart.first == Pair(3, 3, same=False)
@@ -152,7 +152,7 @@ def test_ids_of_calls_are_no_difference() -> None:
 
 
 async def test_an_invocation_that_goes_on_longer_differs_where_the_other_ends() -> None:
-    """Nothing stands beside what it did then; the state is compared with the other's last."""
+    """Additional events have no counterpart, and the state is compared with the last one of the other."""
     apart = difference(await recorded("one-tool"), await recorded("many-steps"))
     assert apart.first
     lefts = [pair.left for pair in apart.pairs if pair.left]
@@ -161,7 +161,7 @@ async def test_an_invocation_that_goes_on_longer_differs_where_the_other_ends() 
 
 
 async def test_notebooks_are_given_html_in_which_nothing_is_markup(serve: Serve) -> None:
-    """What a model or a user said is text, and there are no scripts."""
+    """Texts are escaped, and there are no scripts."""
     text = "<script>alert(1)</script> [bold]x[/bold] \x1b[31m"
     agent = Agent(name="clerk", model=ScriptedModel(says(text)))
     async with serve(agent) as env:
@@ -179,7 +179,7 @@ async def test_notebooks_are_given_html_in_which_nothing_is_markup(serve: Serve)
 
 
 def test_a_long_recording_shows_where_it_begins_and_ends() -> None:
-    """A notebook is not filled with fifty thousand lines."""
+    """A long recording is shortened in a notebook."""
     log = Log("long")
     log.append(START, 0.0, Began(InvocationInput(agent="clerk", message="go")))
     for number in range(1, 301):
@@ -192,7 +192,7 @@ def test_a_long_recording_shows_where_it_begins_and_ends() -> None:
 
 
 async def test_commands_look_back_in_a_file() -> None:
-    """Without a server; each with people's words and as JSON."""
+    """The commands work on a file without a server, as text and as JSON."""
     path = kept("confirmation-approved")
     assert "  1  " in (await command("events", path)).out
     up_to = await command("events", path, "--at", "3", "--json")
@@ -213,7 +213,7 @@ async def test_commands_look_back_in_a_file() -> None:
 
 
 async def test_the_prompt_command_needs_the_agent_for_all_of_it(tmp_path: Path) -> None:
-    """With --agents the instruction is there, and whether it is the recorded one."""
+    """With `--agents` the prompt has the instruction, and says whether the agent has changed."""
     package = tmp_path / "travelled_clerks"
     package.mkdir()
     code = "from waystation import Agent\nroot_agent = Agent(name='clerk', model='m', instruction='Be brief.')\n"
@@ -230,7 +230,7 @@ async def test_the_prompt_command_needs_the_agent_for_all_of_it(tmp_path: Path) 
 
 
 async def test_a_session_is_not_looked_at_as_an_invocation(serve: Serve) -> None:
-    """It is said which of its invocations to name."""
+    """For a session the message asks for one of its invocations."""
     async with serve(Agent(name="clerk", model=ScriptedModel(says("Hello.")))) as env:
         session = env.client.session(agent="clerk", session_id=f"t-{env.client.task_queue}", user_id="ann")
         await (await session.send("Hi.")).result()
@@ -246,7 +246,7 @@ async def test_a_session_is_not_looked_at_as_an_invocation(serve: Serve) -> None
 
 
 async def test_only_its_own_session_says_what_was_said_before() -> None:
-    """A history that is no session's, and that of another session, are refused with what they are."""
+    """A history of something else, and of another session, is refused."""
     other = str(HISTORIES / "called-agent.json")
     ran = await command("prompt", kept("one-tool"), "--at", "3", "--session", other)
     assert (ran.code, ran.err) == (
@@ -259,7 +259,7 @@ async def test_only_its_own_session_says_what_was_said_before() -> None:
 
 
 async def test_a_session_in_a_file_is_the_wrong_file(tmp_path: Path) -> None:
-    """Exit code 2, as for all other files that cannot be looked at."""
+    """The exit code is 2, as for other files that are not invocations."""
     session = tmp_path / "session.json"
     session.write_text((HISTORIES / "one-tool.json").read_text().replace('"AgentInvocation"', '"AgentSession"'))
     ran = await command("events", str(session))
@@ -268,13 +268,13 @@ async def test_a_session_in_a_file_is_the_wrong_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shown", ["events", "state", "prompt"])
 async def test_a_moment_and_a_difference_are_not_asked_for_together(shown: str) -> None:
-    """Neither is left out silently."""
+    """Options that exclude each other are refused."""
     ran = await command(shown, kept("one-tool"), "--at", "1", "--diff", "1", "2")
     assert (ran.code, "not both" in ran.err) == (2, True)
 
 
 async def test_of_two_invocations_the_one_that_is_lacking_is_named(serve: Serve) -> None:
-    """The second of `diff`, where the first is there."""
+    """The error of `diff` names the invocation that does not exist."""
     async with serve(Agent(name="clerk", model=ScriptedModel(says("Hello.")))) as env:
         first = await env.client.start("clerk", "go")
         await first.result()
@@ -283,7 +283,7 @@ async def test_of_two_invocations_the_one_that_is_lacking_is_named(serve: Serve)
 
 
 async def test_the_diff_command_says_where_two_invocations_part() -> None:
-    """As `diff` does with its exit code."""
+    """The exit code is 1 if the invocations differ, as with `diff`."""
     left, right = kept("confirmation-approved"), kept("confirmation-edited")
     ran = await command("diff", left, right)
     assert (ran.code, "First difference: event 2 on the left, event 2 on the right." in ran.out) == (1, True)
@@ -294,7 +294,7 @@ async def test_the_diff_command_says_where_two_invocations_part() -> None:
 
 
 async def test_a_called_agent_is_looked_at_through_the_call(serve: Serve, tmp_path: Path) -> None:
-    """Of an invocation on a server too; an unknown call is answered with those there are."""
+    """A called agent is addressed by its call, and an unknown call is answered with the known ones."""
     from waystation.tools.agent_tool import AgentTool
 
     counter = Agent(name="counter", model=ScriptedModel(says("It is 4.")))
@@ -317,7 +317,7 @@ async def test_a_called_agent_is_looked_at_through_the_call(serve: Serve, tmp_pa
 
 
 async def test_what_a_called_agent_waited_for_is_found_through_the_call(tmp_path: Path) -> None:
-    """In a file, which has no other name for it."""
+    """In a file, a called agent has no other name than its call."""
     whole, child = (json.loads((HISTORIES / f"called-agent-waits{end}.json").read_text()) for end in ("", "-child"))
     (tmp_path / "kept.json").write_text(json.dumps({**whole, "calledAgents": [child]}))
     ran = await command("pending", str(tmp_path / "kept.json"), "--at", "3", "--called", "fc-1")
@@ -326,13 +326,13 @@ async def test_what_a_called_agent_waited_for_is_found_through_the_call(tmp_path
 
 @pytest.mark.parametrize("option", ["--agent", "--tool", "--person", "--older-than", "--below"])
 async def test_what_waited_at_a_moment_is_not_narrowed(option: str) -> None:
-    """Instead of showing what was not asked for."""
+    """Filters are refused together with a moment."""
     ran = await command("pending", kept("confirmation-approved"), "--at", "3", option, "1h")
     assert (ran.code, f"Invalid value for {option}: narrows what waits now" in ran.err) == (2, True)
 
 
 async def test_what_goes_on_is_looked_at_as_well(serve: Serve) -> None:
-    """`--at` of an invocation that waits; following a moment is refused."""
+    """`--at` works on a running invocation; following a moment is refused."""
     model = ScriptedModel(calls(("pay", {"amount": 5})), says("Paid."))
 
     def pay(amount: int) -> dict[str, int]:
@@ -352,7 +352,7 @@ async def test_what_goes_on_is_looked_at_as_well(serve: Serve) -> None:
 
 
 async def test_a_long_history_is_walked_backwards_without_building_it_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many moments are looked at, in whatever order, the log is gone through once."""
+    """The log is read once for any number of moments in any order."""
     recording = await recorded("many-steps")
     assert recording.course
     monkeypatch.setattr(Recording, "after", None)  # what builds a log up to an entry

@@ -1,4 +1,4 @@
-"""The deploy gate in detail, and replays that hang or crash."""
+"""The deployment gate in detail, and replays that hang or crash."""
 
 import sys
 from pathlib import Path
@@ -38,14 +38,14 @@ __all__ = ["agents", "own_server"]
 
 
 async def test_a_tool_is_of_another_kind(own_server: EmbeddedServer, agents: Path) -> None:
-    """One that answers at once has become one whose answer comes later."""
+    """A tool that has become long-running does not fit a pending call."""
     deployed(agents, AGENT.replace("[FunctionTool(pay, require_confirmation=True)", "[LongRunningFunctionTool(pay)"))
     lacks = await misfit(own_server, agents, PAYS)
     assert (lacks["reason"], lacks["tool"]) == ("other_kind", "pay")
 
 
 async def test_a_tool_does_not_take_the_recorded_arguments(own_server: EmbeddedServer, agents: Path) -> None:
-    """A parameter was renamed."""
+    """A renamed parameter does not fit a pending call."""
     deployed(agents, AGENT.replace("amount", "cents"))
     lacks = await misfit(own_server, agents, PAYS)
     assert lacks["reason"] == "arguments_refused"
@@ -55,13 +55,13 @@ async def test_a_tool_does_not_take_the_recorded_arguments(own_server: EmbeddedS
 async def test_a_tool_has_other_parameters_than_a_person_was_asked_about(
     own_server: EmbeddedServer, agents: Path
 ) -> None:
-    """It takes the arguments, but what was shown to whoever approves is not what would run, and so it does not run."""
+    """Changed parameters do not fit an approval request, even if the arguments are accepted."""
     deployed(agents, AGENT.replace('to: str = "dana"', 'to: str = "kim"'))
     assert (await misfit(own_server, agents, PAYS))["reason"] == "parameters_changed"
 
 
 async def test_a_tool_that_has_run_is_not_needed(own_server: EmbeddedServer, agents: Path) -> None:
-    """A long-running call whose answer is to come from a person does not run again."""
+    """A long-running call that waits for its answer does not run again."""
     deployed(agents, AGENT.replace(", LongRunningFunctionTool(ask)", ""))
     asks = calls(("ask", {"what": "now?"}))
     async with AgentEnvironment(clerk(asks, says("Asked.")), server=own_server) as env:
@@ -71,7 +71,7 @@ async def test_a_tool_that_has_run_is_not_needed(own_server: EmbeddedServer, age
 
 
 async def test_an_agent_has_no_model_any_more(own_server: EmbeddedServer, agents: Path) -> None:
-    """What waits needs no tool, but the answer is told to a model."""
+    """The answer to a call needs a model, even if it needs no tool."""
     inner = 'from waystation.agents import SequentialAgent\n\ninner = Agent(\n    name="inner"'
     changed = AGENT.replace('root_agent = Agent(\n    name="clerk"', inner)
     deployed(agents, changed + 'root_agent = SequentialAgent(name="clerk", sub_agents=[inner])\n')
@@ -87,7 +87,7 @@ async def test_an_agent_has_no_model_any_more(own_server: EmbeddedServer, agents
 async def test_an_agent_that_a_sequence_has_yet_to_begin_is_gone(
     own_server: EmbeddedServer, agents: Path, order: str, lacking: str | None
 ) -> None:
-    """It was recorded with the sequence; one that has had its turn is not needed any more."""
+    """A sequence needs its later agents, and not those that are done."""
     sequence = 'from waystation.agents import SequentialAgent\n\nclerk = Agent(\n    name="clerk"'
     changed = AGENT.replace('root_agent = Agent(\n    name="clerk"', sequence)
     first = 'first = Agent(name="first")\n'
@@ -105,7 +105,7 @@ async def test_an_agent_that_a_sequence_has_yet_to_begin_is_gone(
 
 
 async def test_an_agent_is_gone(own_server: EmbeddedServer, agents: Path) -> None:
-    """Of invocations, and of sessions whose next message it would answer."""
+    """A missing agent breaks invocations, and sessions whose next message it would answer."""
     deployed(agents, AGENT.replace('name="clerk"', 'name="cashier"'))
     async with AgentEnvironment(clerk(PAYS), server=own_server) as env:
         await listed(env, *await talking(env))
@@ -117,7 +117,7 @@ async def test_an_agent_is_gone(own_server: EmbeddedServer, agents: Path) -> Non
 
 
 async def test_agents_that_cannot_be_loaded_do_not_pass(own_server: EmbeddedServer, agents: Path) -> None:
-    """The mistake is told, and nothing replayed."""
+    """The error of an agent is reported, and nothing is replayed."""
     deployed(agents, "import nothing_of_the_kind\n")
     async with AgentEnvironment(clerk(), server=own_server) as env:
         report = await gate(env.client, agents=[agents], processes=1)
@@ -126,7 +126,7 @@ async def test_agents_that_cannot_be_loaded_do_not_pass(own_server: EmbeddedServ
 
 
 async def test_large_values_that_are_in_no_store_are_reported_apart(own_server: EmbeddedServer, tmp_path: Path) -> None:
-    """Nobody knows whether such an invocation replays, and so it does not pass."""
+    """A workflow with missing values has its own verdict, and fails the gate."""
     agent = clerk(calls(("pay", {"amount": 2, "to": "d" * 9_000})))
     async with AgentEnvironment(agent, server=own_server, offload_over=4_000) as env:
         await parked(env, "one")
@@ -136,7 +136,7 @@ async def test_large_values_that_are_in_no_store_are_reported_apart(own_server: 
 
 
 class Fetching(Interceptor):
-    """Counts the histories that are fetched; of one invocation the server says that it is gone."""
+    """Counts fetched histories, and reports one invocation as deleted."""
 
     def __init__(self) -> None:
         self.fetched = 0
@@ -144,7 +144,7 @@ class Fetching(Interceptor):
         self.report = GateReport(tools_checked=False)
 
     def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
-        """Stand before the client's own calls."""
+        """Wrap the client's calls."""
         counts = self
 
         class Noting(OutboundInterceptor):
@@ -161,7 +161,7 @@ class Fetching(Interceptor):
 
 
 async def test_no_more_histories_are_held_than_are_worked_on(own_server: EmbeddedServer) -> None:
-    """Two for each process; what vanishes while the others are looked at is reported apart, and breaks nothing."""
+    """At most two histories for each process are in memory, and a deleted workflow does not fail the gate."""
     fetching = Fetching()
 
     def told(report: GateReport, total: int) -> None:
@@ -178,7 +178,7 @@ async def test_no_more_histories_are_held_than_are_worked_on(own_server: Embedde
 
 
 async def test_some_of_what_is_closed_is_looked_at_too(own_server: EmbeddedServer, agents: Path) -> None:
-    """As many as wanted; they need no tool any more."""
+    """A sample of closed workflows is checked, which need no tools."""
     deployed(agents, AGENT.replace("FunctionTool(pay, require_confirmation=True), ", ""))
     async with AgentEnvironment(clerk(says("1"), says("2"), says("3")), server=own_server) as env:
         for message in ("a", "b", "c"):
@@ -189,7 +189,7 @@ async def test_some_of_what_is_closed_is_looked_at_too(own_server: EmbeddedServe
 
 
 async def test_the_command_says_so_in_a_table_and_by_its_exit_code(own_server: EmbeddedServer, agents: Path) -> None:
-    """Without agents it says that tools were not looked at."""
+    """Without agents the output says that tools were not checked."""
     async with AgentEnvironment(clerk(PAYS), server=own_server) as env:
         await parked(env, "one")
         where = ("--address", own_server.address, "--store", str(env.store))
@@ -214,14 +214,14 @@ async def test_the_command_says_so_in_a_table_and_by_its_exit_code(own_server: E
     [[], ["x", "--open"], ["x", "--sample", "3"], ["x", "--agents", "."], ["x", "--processes", "2"]],
 )
 async def test_options_that_do_not_go_together_are_refused(arguments: list[str]) -> None:
-    """Either what is named is replayed, or all that is open."""
+    """`--open` and names of invocations exclude each other."""
     assert (await command("replay", *arguments)).code == 2
 
 
 async def test_a_replay_that_hangs_or_crashes_is_reported_like_any_other(
     own_server: EmbeddedServer, tmp_path: Path
 ) -> None:
-    """Its process is replaced, and the others are looked at."""
+    """The process is replaced, and the other workflows are checked."""
     program = tmp_path / "trouble.py"
     program.write_text(TROUBLE)
     async with AgentEnvironment(clerk(*[PAYS] * 4), server=own_server) as env:

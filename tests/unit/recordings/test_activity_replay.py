@@ -1,4 +1,4 @@
-"""Recorded activities, run again by the workers' code without a worker."""
+"""Recorded activities run again with the workers' code, without a worker."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +25,7 @@ from waystation.tools.tool_context import ToolContext
 
 
 async def recorded(name: str) -> Recording:
-    """Read a kept history."""
+    """Read a history of the corpus."""
     return await Recording.read(HISTORIES / f"{name}.json")
 
 
@@ -35,7 +35,7 @@ def workshop(scenario: str) -> Workshop:
 
 
 async def test_a_tool_call_runs_again_as_it_was_recorded() -> None:
-    """Same arguments, same answer, same state delta; and the context that it had."""
+    """A replayed call has the same arguments, result, state delta and context."""
     seen: JsonObject = {}
 
     def add(a: int, b: int, tool_context: ToolContext) -> dict[str, int]:
@@ -53,21 +53,21 @@ async def test_a_tool_call_runs_again_as_it_was_recorded() -> None:
 
 
 async def test_an_edited_call_runs_again_with_what_the_person_made_of_it() -> None:
-    """The approval that was recorded lets it run: the digest is that of the edited arguments."""
+    """The recorded approval covers the edited arguments, because their digest matches."""
     step = tool_step(await recorded("confirmation-edited"), "fc-1")
     assert (await workshop("confirmation-edited").call_tool(step)).response == {"paid": 5}
     assert (await workshop("confirmation-edited").call_tool(step, args={"amount": 7})).response == {"paid": 7}
 
 
 async def test_a_tool_that_raises_is_not_repeated() -> None:
-    """What Temporal would try again is told at once."""
+    """A failure that Temporal would retry is reported at once."""
     step = tool_step(await recorded("tool-raises"), "fc-1")
     now = await workshop("tool-raises").call_tool(step)
     assert (now.response, now.error_type) == (step.result and step.result.response, "ValueError")
 
 
 async def test_a_model_call_runs_again_with_the_prompt_that_was_recorded() -> None:
-    """The model of today is asked with the conversation of then."""
+    """The present model gets the recorded conversation."""
     model = ScriptedModel(says("three, I think"))
     step = model_step(await recorded("one-tool"), 2)
     now, asked = await Workshop(Registry.of(Agent(name="clerk", model=model))).call_model(step)
@@ -78,7 +78,7 @@ async def test_a_model_call_runs_again_with_the_prompt_that_was_recorded() -> No
 
 
 async def test_a_prompt_is_put_together_without_asking_the_model() -> None:
-    """Its definition is the recorded one as long as the agent has not changed."""
+    """The definition digest changes only with the agent's declaration."""
     step = model_step(await recorded("one-tool"), 2)
     assert step.result is not None
     same = await workshop("one-tool").request(step)
@@ -90,7 +90,7 @@ async def test_a_prompt_is_put_together_without_asking_the_model() -> None:
 
 
 async def test_no_prompt_is_seen_where_a_callback_speaks_for_the_model() -> None:
-    """The model is not asked at all then."""
+    """There is no request when a callback answers in place of the model."""
 
     def speaks(callback_context: Any, llm_request: Any) -> Any:
         return says("I speak.")
@@ -102,7 +102,7 @@ async def test_no_prompt_is_seen_where_a_callback_speaks_for_the_model() -> None
 
 
 async def test_callbacks_see_the_request_before_it_is_looked_at() -> None:
-    """What they change is in what is sent, not in what is declared."""
+    """A change made by a callback is in the request, but not in the definition digest."""
 
     def changes(callback_context: Any, llm_request: Any) -> None:
         llm_request.append_instructions(["Be kind."])
@@ -118,14 +118,14 @@ async def test_callbacks_see_the_request_before_it_is_looked_at() -> None:
     ("event", "number", "calls"), [(1, None, []), (2, 1, ["fc-1"]), (3, None, ["fc-1"]), (4, 2, [])]
 )
 async def test_an_event_names_its_step(event: int, number: int | None, calls: list[str]) -> None:
-    """The event with a call and the one with its response both name the call."""
+    """The event with a call and the event with its response both name the call."""
     recording = await recorded("one-tool")
     assert (model_number(recording, event), calls_in(recording, event)) == (number, calls)
 
 
 @pytest.mark.parametrize("event", [2, 3, 4, 5])
 async def test_an_approval_belongs_to_its_call(event: int) -> None:
-    """The event that asks a person, and the one with the answer, name the call, too."""
+    """The event that requests an approval and the event with the answer name the call, too."""
     assert calls_in(await recorded("confirmation-edited"), event) == ["fc-1"]
 
 
@@ -133,7 +133,7 @@ async def test_an_approval_belongs_to_its_call(event: int) -> None:
     "wrong", [lambda found: tool_step(found, "fc-9"), lambda found: model_step(found, 9)], ids=["call", "model"]
 )
 async def test_a_step_that_is_not_there_is_named(wrong: Callable[[Recording], object]) -> None:
-    """With what there is."""
+    """The error names the call that does not exist."""
     recording = await recorded("one-tool")
     with pytest.raises(NoSuchStep, match="9"):
         wrong(recording)

@@ -1,4 +1,4 @@
-"""Where the present workflow code parts from what was recorded, in the words of agents."""
+"""The first divergence of the present workflow code from a history, in agent terms."""
 
 import dataclasses
 import gc
@@ -37,26 +37,26 @@ from waystation.workflows.scheduler import Scheduler
 
 
 def kept(name: str) -> WorkflowHistory:
-    """Return a history that is kept for replay."""
+    """Return a history of the corpus."""
     id = json.loads((HISTORIES / f"{name}.held.json").read_text())["id"]
     return WorkflowHistory.from_json(id, (HISTORIES / f"{name}.json").read_text())
 
 
 def kept_session(name: str) -> WorkflowHistory:
-    """Return a history of a session that is kept for replay."""
+    """Return the history of a session of the corpus."""
     held = json.loads((HISTORIES / "sessions" / f"{name}.json").read_text())
     return WorkflowHistory.from_json(held["id"], held["history"])
 
 
 async def parted(recorded: str | WorkflowHistory, settings: WorkflowSettings | None = None) -> Divergence:
-    """Return where the code parts from a kept history."""
+    """Return the divergence of the present code from a history."""
     found = await divergence_of(kept(recorded) if isinstance(recorded, str) else recorded, settings=settings)
     assert found is not None
     return found
 
 
 def altered(name: str, activity: str, change: Callable[[JsonObject], None]) -> WorkflowHistory:
-    """Return a copy of a kept history in which the first activity of a name had another result."""
+    """Return a copy of a history in which the first activity of a name has another result."""
     history = kept(name)
     events = [type(event).FromString(event.SerializeToString()) for event in history.events]
     [scheduled, *_] = [e for e in events if e.activity_task_scheduled_event_attributes.activity_type.name == activity]
@@ -70,12 +70,12 @@ def altered(name: str, activity: str, change: Callable[[JsonObject], None]) -> W
 
 
 def confirmed(reply: JsonObject) -> None:
-    """Have a person confirm the call of a model reply."""
+    """Add a required approval to the call in a model reply."""
     reply["calls"][0]["confirmation"] = {"hint": "May it?"}
 
 
 async def test_a_call_that_waits_for_approval_now() -> None:
-    """The difference is told as what was done, what is wanted instead, where in the story, and by which line."""
+    """A divergence has the recorded command, the present command, the place in the invocation and the line."""
     found = await parted(altered("one-tool", "call_model", confirmed))
     assert found.recorded == "call add(a=1, b=2)"
     assert found.now == "wait for approval of add(a=1, b=2)"
@@ -87,7 +87,7 @@ async def test_a_call_that_waits_for_approval_now() -> None:
 
 
 async def test_another_argument_of_a_tool(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Temporal's replayer would not see it: the kinds and names of commands are the same."""
+    """Arguments of tools are compared, unlike in Temporal's replayer, which sees only kinds and names."""
     real = scheduler._call_tool
 
     def call(log: Log, call: Any, *rest: Any) -> Any:
@@ -103,7 +103,7 @@ async def test_another_argument_of_a_tool(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 async def test_two_parallel_calls_in_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Said as an order, for both are asked for."""
+    """Equal commands in another order are reported as an order."""
     real = Scheduler.perform
     monkeypatch.setattr(Scheduler, "perform", lambda self, calls: real(self, list(reversed(calls))))
     found = await parted("parallel-tools")
@@ -112,7 +112,7 @@ async def test_two_parallel_calls_in_another_order(monkeypatch: pytest.MonkeyPat
 
 
 async def test_another_timer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Timers are compared by how long they run."""
+    """Timers are compared by their duration."""
     monkeypatch.setattr(invocation, "now", lambda: ports.now() - 60)
     found = await parted("confirmation-approved")
     assert found.now == "wait 2.59206e+06 s at most"
@@ -120,7 +120,7 @@ async def test_another_timer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_one_activity_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of the kind was recorded, whatever else was."""
+    """An additional activity is reported as having no recorded counterpart."""
     real = Scheduler.call_model
 
     def audited(self: Scheduler, *args: Any) -> None:
@@ -133,7 +133,7 @@ async def test_one_activity_more(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_one_activity_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The line is then the one at which the code waits instead."""
+    """For a missing command, the line is the one at which the code waits instead."""
     real = Scheduler.perform
     monkeypatch.setattr(Scheduler, "perform", lambda self, calls: real(self, calls[:2]))
     found = await parted("parallel-tools")
@@ -144,7 +144,7 @@ async def test_one_activity_less(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_another_id_of_a_called_agent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Temporal's replayer sees that, too, and says it in other words."""
+    """The workflow id of a called agent is compared."""
     monkeypatch.setattr(ids, "child_invocation", lambda invocation_id, call_id: f"{invocation_id}:{call_id}")
     found = await parted("called-agent")
     assert found.recorded == "start agent helper as called-agent/fc-1"
@@ -152,7 +152,7 @@ async def test_another_id_of_a_called_agent(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 async def test_another_input_of_a_called_agent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an agent is told when it is called is compared."""
+    """The input of a called agent is compared."""
     monkeypatch.setattr(responses, "inherited_state", lambda state: {"seed": 2})
     found = await parted("called-agent")
     assert found.recorded == "start agent helper as called-agent/fc-1, with input.state.seed 1"
@@ -160,7 +160,7 @@ async def test_another_input_of_a_called_agent(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_another_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of an invocation that is over what it returned is compared."""
+    """The result of a closed invocation is compared."""
     real = InvocationState.result
 
     def louder(self: InvocationState, reason: str | None = None) -> InvocationResult:
@@ -172,7 +172,7 @@ async def test_another_result(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_failure_instead_of_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The line is the one that raises."""
+    """For a failure, the line is the one that raises."""
 
     def broken(self: invocation.AgentInvocation, reason: str | None) -> None:
         raise ValueError(reason)
@@ -186,7 +186,7 @@ async def test_a_failure_instead_of_a_result(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_another_failure() -> None:
-    """Of an invocation that failed the reason is compared."""
+    """The reason of a failed invocation is compared."""
     history = kept("model-fails")
     last = history.events[-1].workflow_execution_failed_event_attributes
     last.failure.application_failure_info.type = "QuotaUsedUp"
@@ -196,7 +196,7 @@ async def test_another_failure() -> None:
 
 
 async def test_a_workflow_task_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such an invocation would stand still; what was recorded at that place is said beside why."""
+    """A failing workflow task is reported with its error and the recorded command."""
 
     def broken(*_: Any) -> None:
         raise ports.ResultElsewhere("It is elsewhere.")
@@ -210,7 +210,7 @@ async def test_a_workflow_task_that_fails(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 async def test_a_start_that_cannot_be_taken_up() -> None:
-    """Of which no event of the agent is recorded."""
+    """A start that fails is reported without an event number."""
     history = kept("one-tool")
     started = history.events[0].workflow_execution_started_event_attributes
     started.search_attributes.indexed_fields["WaystationUser"].metadata.clear()
@@ -232,7 +232,7 @@ async def test_a_start_that_cannot_be_taken_up() -> None:
     ],
 )
 async def test_other_options_of_an_activity(option: str, value: object, part: tuple[str, object, object]) -> None:
-    """How long it may run, and how often, is compared, and named when nothing else differs."""
+    """Timeouts and retries of activities are compared, and named if nothing else differs."""
     settings = WorkflowSettings()
     model: Any = dataclasses.replace(settings.model, **{option: value})  # type: ignore[arg-type]  # chosen by name
     other = dataclasses.replace(settings, model=model)
@@ -243,7 +243,7 @@ async def test_other_options_of_an_activity(option: str, value: object, part: tu
 
 
 async def test_a_timeout_that_the_server_caps_is_no_difference() -> None:
-    """The server records a heartbeat timeout that is at most as long as the activity may run."""
+    """The server caps a heartbeat timeout at the timeout of the activity, which is not a divergence."""
     history = kept("no-tool")
     [scheduled] = [e for e in history.events if e.HasField("activity_task_scheduled_event_attributes")]
     scheduled.activity_task_scheduled_event_attributes.heartbeat_timeout.FromSeconds(600)
@@ -253,7 +253,7 @@ async def test_a_timeout_that_the_server_caps_is_no_difference() -> None:
 
 
 async def test_another_task_queue() -> None:
-    """The replayer's own queue stands for that of the workers; any other is compared."""
+    """The replayer's own task queue matches that of the workers; any other task queue is a divergence."""
     history = kept("no-tool")
     [scheduled] = [e for e in history.events if e.HasField("activity_task_scheduled_event_attributes")]
     scheduled.activity_task_scheduled_event_attributes.task_queue.name = "gpu"
@@ -262,14 +262,14 @@ async def test_another_task_queue() -> None:
 
 
 async def test_another_memo(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is shown outside is compared, because people answer what they see."""
+    """The memo is compared, because approvers answer what it shows."""
     monkeypatch.setattr(visibility, "MAX_MEMO_ARGS", 1)
     found = await parted("confirmation-approved")
     assert found.parts[0].name.startswith("waystation_pending[0].")
 
 
 async def test_other_search_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By them it is found."""
+    """Search attributes are compared."""
     monkeypatch.setattr(visibility, "RUNNING", "working")
     found = await parted("scopes-stored")
     assert found.recorded.startswith("set search attributes ")
@@ -285,7 +285,7 @@ async def test_what_a_person_is_told_of_an_answer(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sessions have no events of an agent; Temporal's number says where."""
+    """A divergence in a session has a history event, and no agent event."""
     monkeypatch.setattr(ids, "session_invocation", lambda session, number: f"{session}:{number}")
     found = await parted(kept_session("talk.00"))
     assert found.recorded.startswith("answer an update with {")
@@ -294,7 +294,7 @@ async def test_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_the_last_workflow_task_that_is_not_over_is_no_difference() -> None:
-    """What the code does there nobody has recorded yet."""
+    """Commands of the last, unfinished workflow task are not compared."""
     history = kept("one-tool")
     tasks = [event.event_id for event in history.events if event.HasField("workflow_task_started_event_attributes")]
     for length in tasks:
@@ -302,7 +302,7 @@ async def test_the_last_workflow_task_that_is_not_over_is_no_difference() -> Non
 
 
 async def test_what_cannot_be_read_is_not_compared() -> None:
-    """Such as an input that a codec has encrypted."""
+    """Payloads that a codec encrypted are not compared."""
     history = kept("no-tool")
     [scheduled] = [e for e in history.events if e.HasField("activity_task_scheduled_event_attributes")]
     payload = scheduled.activity_task_scheduled_event_attributes.input.payloads[0]
@@ -313,7 +313,7 @@ async def test_what_cannot_be_read_is_not_compared() -> None:
 async def test_a_recording_is_replayed_with_the_agents_that_it_called(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A difference may be in one of them alone."""
+    """A divergence in a called agent alone is found."""
     file = tmp_path / "called.json"
     file.write_text(
         json.dumps(
@@ -333,7 +333,7 @@ async def test_a_recording_is_replayed_with_the_agents_that_it_called(
 
 
 async def test_a_long_history_replays() -> None:
-    """The one that is measured is such as a worker would have left."""
+    """A history as long as a worker would make it replays."""
     history = long_history(600, size=20)
     assert len(history.events) == 603
     assert await divergence_of(history) is None
@@ -349,7 +349,7 @@ async def test_a_long_history_replays() -> None:
 async def test_a_task_that_gets_no_turn_in_time_is_replayed_again(
     monkeypatch: pytest.MonkeyPatch, starved: int
 ) -> None:
-    """A busy machine is no difference; only if it stays so is that told, in the SDK's words."""
+    """A replay that times out on a busy machine is repeated; only repeated timeouts are reported."""
     begin, interrupt, given_up = _WorkflowWorker.__init__, _RunningWorkflow.attempt_deadlock_interruption, Event()
     workers = list[_WorkflowWorker]()
     left = starved

@@ -1,4 +1,4 @@
-"""Redaction knows where recorded types hold JSON of authors."""
+"""Redaction knows all fields with JSON of authors."""
 
 from collections.abc import Iterator
 from typing import Any, get_args
@@ -21,12 +21,12 @@ def kinds(kind: type[Recorded] = Recorded) -> Iterator[type[Recorded]]:
 
 
 def holds_any(annotation: Any) -> bool:
-    """Whether a type may be any JSON."""
+    """Whether a type accepts any JSON."""
     return annotation is Any or any(holds_any(each) for each in get_args(annotation))
 
 
 def test_a_field_with_any_json_is_known() -> None:
-    """In one that redaction does not know, a text under a name such as `agent` would stay."""
+    """Redaction lists every field that holds any JSON, because it would keep a text such as `agent` in others."""
     free = {name for kind in kinds() for name, field in kind.model_fields.items() if holds_any(field.annotation)}
     assert {"args", "state", "message"} <= free
     assert free - AUTHORED.keys() - RECORDS == set()

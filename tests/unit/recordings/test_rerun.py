@@ -1,4 +1,4 @@
-"""Recorded steps, run again, beside what was recorded."""
+"""Activities that run again, compared with what was recorded."""
 
 import asyncio
 import io
@@ -22,7 +22,7 @@ from waystation.tools.tool_context import ToolContext
 
 
 async def recorded(name: str) -> Recording:
-    """Read a kept history."""
+    """Read a history of the corpus."""
     return await Recording.read(HISTORIES / f"{name}.json")
 
 
@@ -32,20 +32,20 @@ def scenario(name: str) -> Registry:
 
 
 def clerk(*tools: Any, **fields: Any) -> Registry:
-    """Return an agent in the place of that of the scenarios."""
+    """Return an agent in place of the scenarios' agent."""
     return Registry.of(Agent(name="clerk", tools=list(tools), **fields))
 
 
 @pytest.mark.parametrize("event", [2, 3])
 async def test_a_tool_call_that_does_the_same_is_as_recorded(event: int) -> None:
-    """Named by the event with the call, or by that with the response."""
+    """A call is named by its event or by the event with its response, and has no differences."""
     found = await rerun_tool(await recorded("one-tool"), event, agents=scenario("one-tool"))
     assert (found.same, found.differences) == (True, [])
     assert found.args == {"a": 1, "b": 2}
 
 
 async def test_a_tool_that_changed_shows_what_differs() -> None:
-    """Place by place: in the response, in the state, in the error."""
+    """Differences are listed by place: in the response, the state and the error."""
 
     def add(a: int, b: int, tool_context: ToolContext) -> dict[str, Any]:
         tool_context.state["sum"] = float(a + b)
@@ -59,7 +59,7 @@ async def test_a_tool_that_changed_shows_what_differs() -> None:
 
 
 async def test_a_call_of_several_has_to_be_chosen() -> None:
-    """The error lists them."""
+    """The error lists the calls of the event."""
     recording = await recorded("parallel-tools")
     with pytest.raises(NoSuchStep, match="fc-1, fc-2, fc-3"):
         await rerun_tool(recording, 2, agents=scenario("parallel-tools"))
@@ -68,7 +68,7 @@ async def test_a_call_of_several_has_to_be_chosen() -> None:
 
 
 async def test_an_edited_call_runs_with_the_edited_arguments() -> None:
-    """They are what the person let through; what the model wanted is not run."""
+    """The approver's arguments are used instead of the model's."""
     found = await rerun_tool(await recorded("confirmation-edited"), 5, agents=scenario("confirmation-edited"))
     assert (found.args, found.same, found.idempotency_key) == ({"amount": 5}, True, "confirmation-edited/fc-1")
 
@@ -83,7 +83,7 @@ async def test_an_edited_call_runs_with_the_edited_arguments() -> None:
     ],
 )
 async def test_a_call_that_was_never_approved_has_to_be_asked_for(name: str, reason: str) -> None:
-    """The error says why it has no approval; told to, it runs as if it had one."""
+    """The error names the reason for the missing approval; with `unapproved` the call runs as if approved."""
     paid = []
 
     def pay_soon(amount: int) -> dict[str, int]:
@@ -101,13 +101,13 @@ async def test_a_call_that_was_never_approved_has_to_be_asked_for(name: str, rea
 
 
 async def test_an_agent_that_is_not_there_is_named() -> None:
-    """Nothing runs."""
+    """An unknown agent is an error."""
     with pytest.raises(UnknownAgent, match="'clerk'"):
         await rerun_tool(await recorded("one-tool"), 3, agents=Registry.of(Agent(name="other")))
 
 
 async def test_a_rerun_that_is_cancelled_stops_the_tool() -> None:
-    """As a worker stops it: the tool is cancelled, and may clean up."""
+    """Cancelling a replay cancels the tool, which may clean up."""
     running, stopped = asyncio.Event(), asyncio.Event()
 
     async def add(a: int, b: int) -> None:
@@ -126,7 +126,7 @@ async def test_a_rerun_that_is_cancelled_stops_the_tool() -> None:
 
 
 async def test_what_a_tool_says_while_it_runs_is_heard() -> None:
-    """Heartbeats reach whoever runs it."""
+    """Heartbeats of the tool reach the caller."""
     heard = asyncio.Queue[tuple[object, ...]]()
 
     async def add(a: int, b: int, tool_context: ToolContext) -> str:
@@ -141,7 +141,7 @@ async def test_what_a_tool_says_while_it_runs_is_heard() -> None:
 
 
 async def test_a_model_call_is_made_again_with_the_recorded_conversation() -> None:
-    """What it says now stands beside what was recorded; the agent is as it was, or not."""
+    """The present reply is compared with the recorded one, and a change of the agent is reported."""
     model = ScriptedModel(says("three"))
     found = await rerun_model(await recorded("one-tool"), 4, agents=clerk(model=model, instruction="Be brief."))
     assert [each.to_json() for each in found.differences] == [{"place": "text", "recorded": "3", "now": "three"}]
@@ -152,7 +152,7 @@ async def test_a_model_call_is_made_again_with_the_recorded_conversation() -> No
 
 
 async def test_a_model_call_that_made_calls_shows_other_calls() -> None:
-    """Arguments are compared, ids are not: they are the engine's."""
+    """Arguments of calls are compared, ids are not."""
     agents = clerk(pay, model=ScriptedModel(calls(("add", {"a": 1, "b": 3}))))
     found = await rerun_model(await recorded("one-tool"), 2, agents=agents)
     assert [each.to_json() for each in found.differences] == [
@@ -161,7 +161,7 @@ async def test_a_model_call_that_made_calls_shows_other_calls() -> None:
 
 
 def echo(request: LlmRequest) -> str:
-    """Return what the model was given."""
+    """Return the request as text."""
     return f"{request.model}: {request.system_instruction} ({len(request.contents)})"
 
 
@@ -176,7 +176,7 @@ def echo(request: LlmRequest) -> str:
     ids=["instruction", "contents", "both", "model"],
 )
 async def test_a_model_call_is_made_with_an_edited_prompt(edits: JsonObject, said: str, places: list[str]) -> None:
-    """What was edited is named, and everything else stays as it was."""
+    """Edited fields are named, and all others stay."""
     found = await rerun_model(await recorded("one-tool"), 4, agents=clerk(model=FunctionModel(echo)), **edits)
     assert found.now is not None
     assert said in str(found.now.content)
@@ -184,7 +184,7 @@ async def test_a_model_call_is_made_with_an_edited_prompt(edits: JsonObject, sai
 
 
 async def test_the_model_named_demo_is_the_offline_stand_in() -> None:
-    """As for workers and commands; an agent that has none says so, and Gemini is not asked for such a model."""
+    """`demo` names the agent's demo model; an agent without one fails instead of calling Gemini."""
     found = await rerun_model(await recorded("one-tool"), 4, agents=clerk(model="gemini-2.5-flash"), model="demo")
     assert found.failure is not None
     assert "has no demo model" in found.failure.message
@@ -200,13 +200,13 @@ async def test_the_model_named_demo_is_the_offline_stand_in() -> None:
     ],
 )
 async def test_a_prompt_that_is_none_is_refused(prompt: JsonObject, problem: str) -> None:
-    """Before the model is asked; the message names the field."""
+    """An invalid prompt is refused before the model is called, and the message names the field."""
     with pytest.raises(NotAPrompt, match=problem):
         await rerun_model(await recorded("one-tool"), 4, agents=clerk(model=FunctionModel(echo)), prompt=prompt)
 
 
 async def test_a_model_that_fails_now_says_so() -> None:
-    """The failure stands where the reply would."""
+    """A failure of the model takes the place of the reply."""
 
     def fails(_: LlmRequest) -> str:
         raise ValueError("no")
@@ -218,7 +218,7 @@ async def test_a_model_that_fails_now_says_so() -> None:
 
 
 async def test_a_failed_model_call_may_succeed_now() -> None:
-    """What was recorded is the failure."""
+    """A recorded failure is compared with the present reply."""
     agents = clerk(model=ScriptedModel(says("now I can")))
     recording = await recorded("model-fails")
     found = await rerun_model(recording, len(recording.events), agents=agents)
@@ -228,7 +228,7 @@ async def test_a_failed_model_call_may_succeed_now() -> None:
 
 @pytest.mark.parametrize("event", [1, 3])
 async def test_an_event_that_no_model_gave_is_refused(event: int) -> None:
-    """The user's message, and a response."""
+    """Neither the user's message nor a tool response has a model call."""
     with pytest.raises(NoSuchStep, match="No model produced event"):
         await rerun_model(await recorded("one-tool"), event, agents=scenario("one-tool"))
 
@@ -245,7 +245,7 @@ def _text(found: Any) -> str:
 
 @pytest.mark.parametrize("shown", [_html, _text])
 async def test_a_rerun_shows_itself_in_terminals_and_notebooks(shown: Callable[[Any], str]) -> None:
-    """Both sides, the verdict, and the key; texts of tools are never markup."""
+    """Both representations show both sides, the verdict and the key, and texts of tools are never markup."""
 
     def add(a: int, b: int) -> dict[str, str]:
         return {"sum": "[red]<b>4</b>"}
