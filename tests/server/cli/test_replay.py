@@ -87,7 +87,7 @@ async def test_a_folder_is_called_one(tmp_path: Path, name: str) -> None:
     """By its path no server is asked for it."""
     given = [str(tmp_path)] * (2 if name == "diff" else 1)
     ran = await command("--address", "127.0.0.1:1", name, *given)
-    assert (ran.code, f"{str(tmp_path)!r} is a folder; name a file" in ran.err) == (2, True), ran.err
+    assert (ran.code, f"{str(tmp_path)!r} is a folder, not a history file" in ran.err) == (2, True), ran.err
 
 
 async def test_a_folder_without_a_path_is_an_invocation_first(
@@ -108,7 +108,7 @@ async def test_a_folder_without_a_path_is_an_invocation_first(
     ("text", "named"),
     [
         ("", "it is empty"),
-        ("[" * 100_000, "it is cut off"),
+        ("[" * 100_000, "its JSON is cut off"),
         ("{}", "no list of `events`"),
         ("[]", "no list of `events`"),
         ('{"events": []}', "no list of `events`"),
