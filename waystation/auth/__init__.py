@@ -1,4 +1,4 @@
-"""Credentials that tools need, and logins of their users. ADK's `google.adk.auth`."""
+"""Credentials for tools, and the logins of their users. ADK's `google.adk.auth`."""
 
 from waystation.lazy_exports import lazy_exports
 

@@ -1,7 +1,7 @@
 """Credentials, with ADK's names and JSON.
 
-The values of secret fields are `Secret`: texts that do not show in `repr`, and that dumps leave out. Only `exposed`
-gives them away, for stores.
+Secret fields hold `Secret` strings: `repr` hides them and `model_dump` leaves them out. Only `exposed` returns them,
+for stores that encrypt.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from waystation.core import JsonObject, Secret
 _EXPOSE = "expose_secrets"
 
 
-def _hidden(value: Any) -> Any:
+def _hide(value: Any) -> Any:
     match value:
         case str():
             return Secret(value)
         case dict():
-            return {key: _hidden(item) for key, item in value.items()}
+            return {key: _hide(item) for key, item in value.items()}
         case list():
-            return [_hidden(item) for item in value]
+            return [_hide(item) for item in value]
         case _:
             return value
 
 
-Hidden: TypeAlias = Annotated[str | None, AfterValidator(_hidden)]
-"""A text that is a secret; given as any text."""
+Hidden: TypeAlias = Annotated[str | None, AfterValidator(_hide)]
+"""A string that becomes a `Secret`."""
 
 
 class AuthModel(BaseModel):
-    """A part of a credential or of an authentication scheme. JSON names are camelCase, Python's are accepted too."""
+    """A part of a credential or of an authentication scheme. Accepts camelCase JSON names and Python names."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
         extra="allow",
@@ -57,30 +57,29 @@ class AuthModel(BaseModel):
 
 
 class CredentialPart(AuthModel):
-    """A part of a credential. Fields that are not known here count as secret."""
+    """A part of a credential. Unknown fields count as secret."""
 
     @model_validator(mode="after")
     def _hide_extras(self) -> CredentialPart:
         for key, value in (self.__pydantic_extra__ or {}).items():
-            (self.__pydantic_extra__ or {})[key] = _hidden(value)
+            (self.__pydantic_extra__ or {})[key] = _hide(value)
         return self
 
     @model_serializer(mode="wrap")
     def _without_secrets(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
-        written: dict[str, Any] = handler(self)
+        content: dict[str, Any] = handler(self)
         if isinstance(info.context, dict) and info.context.get(_EXPOSE):
-            return written
-        fields = type(self).model_fields
-        shown = {name for name, field in fields.items() if not _is_secret(field.metadata)}
-        shown |= {field.alias for name, field in fields.items() if name in shown and field.alias}
-        return {key: value for key, value in written.items() if key in shown}
+            return content
+        public = {name: field for name, field in type(self).model_fields.items() if not _is_secret(field.metadata)}
+        names = {*public, *(field.alias for field in public.values())}
+        return {key: value for key, value in content.items() if key in names}
 
     def exposed(self) -> JsonObject:
-        """Return the JSON with all secrets, for a store that encrypts it."""
+        """Return the JSON with all secrets. Only for stores that encrypt it."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True, context={_EXPOSE: True})
 
     def secrets(self) -> Iterator[Secret]:
-        """Yield every secret text in it."""
+        """Yield every secret string in the credential."""
         return _secrets_in(dict(self))
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
@@ -88,7 +87,7 @@ class CredentialPart(AuthModel):
 
 
 def _is_secret(metadata: list[Any]) -> bool:
-    return any(isinstance(item, AfterValidator) and item.func is _hidden for item in metadata)
+    return any(isinstance(item, AfterValidator) and item.func is _hide for item in metadata)
 
 
 def _secrets_in(value: Any) -> Iterator[Secret]:
@@ -106,7 +105,7 @@ def _secrets_in(value: Any) -> Iterator[Secret]:
 
 
 class HttpCredentials(CredentialPart):
-    """What goes into an Authorization header."""
+    """The content of an Authorization header."""
 
     username: str | None = None
     password: Hidden = None
@@ -114,27 +113,27 @@ class HttpCredentials(CredentialPart):
 
 
 class HttpAuth(CredentialPart):
-    """A credential of HTTP authentication (RFC 7235)."""
+    """A credential for HTTP authentication (RFC 7235)."""
 
     scheme: str
     """`basic`, `bearer`, …"""
     credentials: HttpCredentials
-    additional_headers: Annotated[dict[str, str] | None, AfterValidator(_hidden)] = None
+    additional_headers: Annotated[dict[str, str] | None, AfterValidator(_hide)] = None
 
 
 class OAuth2Auth(CredentialPart):
-    """A client of an OAuth 2 provider, and what it was given there."""
+    """A client of an OAuth 2 provider, and the tokens that the provider issued to it."""
 
     client_id: str | None = None
     client_secret: Hidden = None
     auth_uri: str | None = None
-    """Where the user logs in; made unless given."""
+    """Where the user logs in. Generated by default."""
     nonce: str | None = None
     state: str | None = None
     redirect_uri: str | None = None
-    """Where the provider sends the user after the login."""
+    """Where the provider redirects the user after the login."""
     auth_response_uri: Hidden = None
-    """The whole URI to which the provider sent the user."""
+    """The complete URI to which the provider redirected the user."""
     auth_code: Hidden = None
     access_token: Hidden = None
     refresh_token: Hidden = None
@@ -142,7 +141,7 @@ class OAuth2Auth(CredentialPart):
     expires_at: int | None = None
     """Seconds since 1970."""
     expires_in: int | None = None
-    """Seconds, from when the token was issued."""
+    """Seconds since the token was issued."""
     audience: str | None = None
     prompt: str | None = None
     code_verifier: Hidden = None
@@ -157,8 +156,8 @@ class ServiceAccountCredential(CredentialPart):
 
     type_: str = Field("", alias="type")
     project_id: str
-    private_key_id: Annotated[str, AfterValidator(_hidden)]
-    private_key: Annotated[str, AfterValidator(_hidden)]
+    private_key_id: Annotated[str, AfterValidator(_hide)]
+    private_key: Annotated[str, AfterValidator(_hide)]
     client_email: str
     client_id: str
     auth_uri: str
@@ -169,16 +168,16 @@ class ServiceAccountCredential(CredentialPart):
 
 
 class ServiceAccount(CredentialPart):
-    """A Google service account, and what is asked of it."""
+    """A Google service account and the token to request for it."""
 
     service_account_credential: ServiceAccountCredential | None = None
-    """The key; None to use what the environment provides, with `use_default_credential`."""
+    """The key. None with `use_default_credential`: the environment then provides the credential."""
     scopes: list[str] | None = None
     use_default_credential: bool | None = False
     use_id_token: bool | None = False
-    """Whether an ID token is wanted, as Cloud Run and Cloud Functions do, instead of an access token."""
+    """Request an ID token instead of an access token, as Cloud Run and Cloud Functions require."""
     audience: str | None = None
-    """For an ID token: the URL of the service that receives it."""
+    """The URL of the service that receives the ID token."""
 
     @model_validator(mode="after")
     def _is_complete(self) -> ServiceAccount:
@@ -194,7 +193,7 @@ class ServiceAccount(CredentialPart):
 
 
 class AuthCredentialTypes(StrEnum):
-    """What kind of credential it is."""
+    """The kinds of credentials."""
 
     API_KEY = "apiKey"
     HTTP = "http"
@@ -204,7 +203,7 @@ class AuthCredentialTypes(StrEnum):
 
 
 class AuthCredential(CredentialPart):
-    """A credential of any kind; only the field of its kind is set."""
+    """A credential of any kind. Only the field of its kind is set."""
 
     auth_type: AuthCredentialTypes
     resource_ref: str | None = None

@@ -1,6 +1,6 @@
-"""How a service wants to be authenticated: the security schemes of OpenAPI 3, under the names ADK takes from FastAPI.
+"""The security schemes of OpenAPI 3, under the names that ADK takes from FastAPI.
 
-JSON names are those of OpenAPI. The models of FastAPI itself are accepted wherever these are.
+JSON names are those of OpenAPI. FastAPI's own models are accepted in place of these.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from waystation.auth.auth_credential import AuthModel
 
 
 class SecuritySchemeType(StrEnum):
-    """The kinds of scheme that OpenAPI 3 knows."""
+    """The kinds of security schemes in OpenAPI 3."""
 
     apiKey = "apiKey"
     http = "http"
@@ -26,20 +26,20 @@ AuthSchemeType = SecuritySchemeType
 
 
 class SchemeModel(BaseModel):
-    """A part of a scheme: names as in OpenAPI, further fields kept."""
+    """A part of a scheme. Unknown fields are preserved."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="allow", validate_by_name=True, validate_by_alias=True)
 
 
 class SecurityBase(SchemeModel):
-    """Any scheme of OpenAPI."""
+    """A scheme of OpenAPI."""
 
     type_: SecuritySchemeType = Field(alias="type")
     description: str | None = None
 
 
 class APIKeyIn(StrEnum):
-    """Where a key is sent."""
+    """The part of a request that carries an API key."""
 
     query = "query"
     header = "header"
@@ -47,7 +47,7 @@ class APIKeyIn(StrEnum):
 
 
 class APIKey(SecurityBase):
-    """A key in a header, a cookie or the query."""
+    """An API key in a header, a cookie or the query."""
 
     type_: SecuritySchemeType = Field(default=SecuritySchemeType.apiKey, alias="type")
     in_: APIKeyIn = Field(alias="in")
@@ -69,26 +69,26 @@ class HTTPBearer(HTTPBase):
 
 
 class OAuthFlow(SchemeModel):
-    """What all flows have."""
+    """The common fields of all flows."""
 
     refreshUrl: str | None = None
     scopes: dict[str, str] = {}
 
 
 class OAuthFlowImplicit(OAuthFlow):
-    """Tokens straight from the login; not supported, and no longer recommended by anybody."""
+    """Tokens straight from the login. Not supported; OAuth 2.1 removes this flow."""
 
     authorizationUrl: str
 
 
 class OAuthFlowPassword(OAuthFlow):
-    """Tokens for a user's password; not supported, for the same reason."""
+    """Tokens for a user's password. Not supported; OAuth 2.1 removes this flow."""
 
     tokenUrl: str
 
 
 class OAuthFlowClientCredentials(OAuthFlow):
-    """Tokens for the program itself; no user takes part."""
+    """Tokens for the program itself, without a user."""
 
     tokenUrl: str
 
@@ -117,20 +117,20 @@ class OAuth2(SecurityBase):
 
 
 class ExtendedOAuth2(OAuth2):
-    """OAuth 2 whose endpoints may be left empty: they are asked of the issuer."""
+    """OAuth 2 with discovery: empty endpoints are fetched from the issuer's metadata."""
 
     issuer_url: str | None = None
 
 
 class OpenIdConnect(SecurityBase):
-    """OpenID Connect, described by a document at a URL."""
+    """OpenID Connect with a discovery document."""
 
     type_: SecuritySchemeType = Field(default=SecuritySchemeType.openIdConnect, alias="type")
     openIdConnectUrl: str
 
 
 class OpenIdConnectWithConfig(SecurityBase):
-    """OpenID Connect with the endpoints spelt out."""
+    """OpenID Connect with explicit endpoints."""
 
     type_: SecuritySchemeType = Field(default=SecuritySchemeType.openIdConnect, alias="type")
     authorization_endpoint: str
@@ -143,13 +143,13 @@ class OpenIdConnectWithConfig(SecurityBase):
 
 
 class CustomAuthScheme(AuthModel):
-    """A scheme that OpenAPI does not know."""
+    """A scheme outside OpenAPI."""
 
     type_: str = Field(alias="type")
 
 
 class OAuthGrantType(StrEnum):
-    """The flows, as token endpoints call them."""
+    """The grant types of OAuth 2, as sent to token endpoints."""
 
     CLIENT_CREDENTIALS = "client_credentials"
     AUTHORIZATION_CODE = "authorization_code"
@@ -157,8 +157,8 @@ class OAuthGrantType(StrEnum):
     PASSWORD = "password"
 
 
-def _own(value: Any) -> Any:
-    """Return FastAPI's model of a scheme as JSON, and anything else as it is."""
+def _parse_scheme(value: Any) -> Any:
+    """Parse JSON or one of FastAPI's models into the scheme of its type. Other values are returned unchanged."""
     if isinstance(value, BaseModel) and not isinstance(value, SecurityBase | CustomAuthScheme):
         value = value.model_dump(mode="json", by_alias=True, exclude_none=True)
     if not isinstance(value, dict):
@@ -184,5 +184,5 @@ AuthScheme: TypeAlias = Annotated[
     | OpenIdConnect
     | OpenIdConnectWithConfig
     | CustomAuthScheme,
-    BeforeValidator(_own),
+    BeforeValidator(_parse_scheme),
 ]

@@ -1,6 +1,6 @@
-"""The managed flow: a credential that is ready for use, or a request for one. Source: adk-semantics 11.2.
+"""Obtain a ready-to-use credential, or request one from the user. Source: adk-semantics 11.2.
 
-Tokens for Google service accounts are fetched with google-auth.
+google-auth fetches the tokens of Google service accounts.
 """
 
 from __future__ import annotations
@@ -31,27 +31,28 @@ if TYPE_CHECKING:
 
 CLOUD_PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
 EARLY_S = 300.0
-"""A token is fetched anew so long before it expires, as in ADK."""
+"""A Google token is replaced this many seconds before it expires, as in ADK."""
 USUAL_S = 3600.0
+"""Assumed lifetime of a Google token without an expiry time."""
 
 _google_tokens: dict[str, tuple[str, float]] = {}
 _google_lock = Lock()
 
 
 class CredentialManager:
-    """Obtains what one configuration needs; for tools that do their own running."""
+    """Obtains the credential of one configuration. For tools that run themselves."""
 
     def __init__(self, auth_config: AuthConfig) -> None:
         """Check the configuration.
 
         Raises:
-            ValueError: It can never give a credential.
+            ValueError: The configuration can never yield a credential.
         """
         self._config = auth_config
         raw = auth_config.raw_auth_credential
         if isinstance(auth_config.auth_scheme, CustomAuthScheme):
             kind = auth_config.auth_scheme.type_
-            raise ValueError(f"The auth scheme {kind!r} is none of OpenAPI's; fetch its credential in the tool itself.")
+            raise ValueError(f"The auth scheme {kind!r} is not from OpenAPI. Fetch its credential in the tool itself.")
         if raw is None and oauth.needs_login(auth_config):
             # ADK's wire literals, here and below.
             kind = auth_config.auth_scheme.type_.value
@@ -68,10 +69,10 @@ class CredentialManager:
             raise ValueError(f"auth_config.raw_credential.oauth2 required for credential type {raw.auth_type.value}")
 
     async def get_auth_credential(self, context: ToolContext) -> AuthCredential | None:
-        """Return a credential that can be used as it is, None when a user has to be asked.
+        """Return a ready-to-use credential, or None when the user must provide one.
 
         Raises:
-            AuthorizationFailed: A provider gives no token.
+            AuthorizationFailed: The provider issues no token.
         """
         raw = self._config.raw_auth_credential
         if raw is not None and raw.auth_type in (AuthCredentialTypes.API_KEY, AuthCredentialTypes.HTTP):
@@ -79,26 +80,26 @@ class CredentialManager:
         if raw is not None and raw.service_account is not None:
             return await asyncio.to_thread(_google_bearer, raw.service_account)
         if context.has_credential_service:
-            found = await context.load_credential(self._config)
-            if found is not None:
-                return found
+            credential = await context.load_credential(self._config)
+            if credential is not None:
+                return credential
         if raw is None or raw.oauth2 is None:
             return None
         if raw.oauth2.access_token and not oauth.is_expired(raw):
             return raw.model_copy(deep=True)
-        return await asyncio.to_thread(self._by_client, context)
+        return await asyncio.to_thread(self._load_client_token, context)
 
     async def request_credential(self, context: ToolContext) -> None:
-        """Have the user asked.
+        """Request the credential from the user.
 
         Raises:
             ValueError: This is not a tool call, or there is no credential service.
         """
-        # In a thread, since the provider may have to be asked where it is.
+        # In a thread: discovery of the provider's endpoints may block.
         await asyncio.to_thread(context.request_credential, self._config)
 
-    def _by_client(self, context: ToolContext) -> AuthCredential | None:
-        """Return a token for the client itself, when that is the scheme's flow."""
+    def _load_client_token(self, context: ToolContext) -> AuthCredential | None:
+        """Return a token for the client itself; None unless the scheme has the client credentials flow."""
         if oauth.endpoints(self._config).grant is not OAuthGrantType.CLIENT_CREDENTIALS:
             return None
         raw, store = self._config.raw_auth_credential, context.credential_service
@@ -106,7 +107,7 @@ class CredentialManager:
         if not isinstance(store, CredentialStore):
             return raw.model_copy(update={"oauth2": oauth.fetch_for_client(self._config)})
         bucket = Bucket.of(context, self._config.key)
-        with store.held(("refresh", *bucket)):  # one fetch for parallel calls
+        with store.held(("refresh", *bucket)):  # parallel calls share one fetch
             stored = store.credential(bucket)
             if stored is None or stored.oauth2 is None or oauth.is_expired(stored):
                 stored = raw.model_copy(update={"oauth2": oauth.fetch_for_client(self._config)})
@@ -118,7 +119,7 @@ def _google_bearer(account: ServiceAccount) -> AuthCredential:
     """Return a bearer token of a service account. Blocks while it is fetched.
 
     Raises:
-        AuthorizationFailed: There is no such account, or Google gives no token.
+        AuthorizationFailed: The account does not exist, or Google issues no token.
     """
     key = digest(account.exposed())
     token, until = _google_tokens.get(key, ("", 0.0))
@@ -141,11 +142,11 @@ def _fetch_google_token(account: ServiceAccount) -> tuple[str, float]:
         credentials = _google_credentials(account, Request())
         credentials.refresh(Request())
     except (GoogleAuthError, ValueError) as error:
-        # Only the type: google-auth quotes the answers of token endpoints.
-        which = account.service_account_credential
-        who = which.client_email if which else "the default credential"
-        raise AuthorizationFailed(f"Google gave no token for {who} ({type(error).__name__}).") from None
-    # google-auth's times are in UTC without saying so.
+        # Only the error's type: google-auth's messages quote the responses of token endpoints.
+        key = account.service_account_credential
+        name = key.client_email if key else "the default credential"
+        raise AuthorizationFailed(f"Google issued no token for {name} ({type(error).__name__}).") from None
+    # google-auth's times are naive and in UTC.
     expiry = credentials.expiry
     until = expiry.replace(tzinfo=UTC).timestamp() if expiry is not None else time.time() + USUAL_S
     return str(credentials.token), until
@@ -161,7 +162,7 @@ def _google_credentials(account: ServiceAccount, request: Any) -> Any:
         return fetch(account.audience, request=request)
     if key is None:
         return google.auth.default(scopes=account.scopes or [CLOUD_PLATFORM])[0]
-    # Under the names of Google's key files, which are those of the fields.
+    # The fields are named as in Google's key files.
     info = {name.rstrip("_"): getattr(key, name) for name in type(key).model_fields}
     keys: Any = service_account
     if account.use_id_token:

@@ -1,11 +1,11 @@
-"""Where credentials are kept, outside history, and the logins that are not finished yet.
+"""Stores of credentials and of unfinished logins, outside of histories.
 
-Reading and writing block. That is what keyrings, files and the clients of most secret managers do, and what lets a
-sync function, such as ADK's `get_auth_response`, use the store; coroutines use it in threads.
+Reads and writes block, as they do in keyrings, files and the clients of most secret managers. So synchronous functions
+such as ADK's `get_auth_response` can use a store; coroutines use it in threads.
 
-A login is kept under whose it is, so that all calls which need the same credential share one, and one visit to the
-provider serves them all. What a client sees of it has no secret; the code verifier and the client's secret stay in the
-store until the login is complete.
+A login belongs to a user and a credential key: all calls that need the same credential share one login, and the user
+logs in once. Clients receive no secret of it. The code verifier and the client secret remain in the store until the
+login is complete.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 Place: TypeAlias = tuple[str, ...]
-"""What a value is kept under: its kind, then names. Names may be of any text and length."""
+"""The key of a stored value: its kind, then names. Names may have any characters and length."""
 KEEP_S = 31 * 24 * 3600.0
-"""How long a login may take: a day more than a call waits unless configured."""
+"""How long a login may take: one day longer than the default deadline of a call."""
 _LOCKS = [threading.RLock() for _ in range(64)]
-"""For places; those that share one wait for each other now and then."""
+"""Locks of places. Places that share one may wait for each other."""
 _NOT_KEPT = ("client_secret", "code_verifier", "auth_code", "state", "auth_response_uri", "auth_uri")
-"""Of an OAuth credential. The client's secret is the author's, and is read from the tool's configuration."""
+"""Fields of an OAuth credential that are not stored. The client secret comes from the tool's configuration."""
 
 
 class Bucket(NamedTuple):
-    """Whose credential it is: of one user of one application, under one key."""
+    """The owner of a credential: one user of one application, and the credential key."""
 
     app: str
     user: str
@@ -61,7 +61,7 @@ class Bucket(NamedTuple):
 
     @classmethod
     def of(cls, context: ReadonlyContext, key: str) -> Bucket:
-        """Return the bucket of the user a context acts for."""
+        """Return the bucket of the context's user."""
         return cls(context.session.app_name or DEFAULT_APP, context.user_id, key)
 
 
@@ -73,43 +73,44 @@ class WaitingCall(NamedTuple):
 
 
 class Authorized(NamedTuple):
-    """What a credential was kept for."""
+    """The calls that a stored credential is for."""
 
     calls: tuple[WaitingCall, ...]
-    """All calls that wait for it, to be answered with `approve`: first the one that was named, or that asked first."""
+    """All calls that wait for the credential. Approve them. The first is the named call, or the earliest one."""
     credential_key: str
 
 
 class CredentialStore(BaseCredentialService):
-    """A store of secrets: `read` and `write` to define, which block, and which any thread may call.
+    """Base class of credential stores. Subclasses define `read` and `write`.
 
-    Raises of all of them: `CredentialStoreError`, when the store is out of reach or damaged.
+    Both may block, and any thread may call them. All methods raise `CredentialStoreError` when the store is unavailable
+    or damaged.
     """
 
     @abstractmethod
     def read(self, place: Place) -> str | None:
-        """Return what was written there and has not expired."""
+        """Return the text at a place; None when there is none, or it has expired."""
 
     @abstractmethod
     def write(self, place: Place, text: str | None, *, keep_s: float | None = None) -> None:
-        """Write a text, whole or not at all; None removes what is there. After `keep_s` seconds it may be dropped."""
+        """Store a text atomically; None removes the stored one. The text expires after `keep_s` seconds."""
 
     @contextmanager
     def held(self, place: Place) -> Iterator[None]:
-        """Keep all others who want to hold the place waiting.
+        """Lock a place.
 
-        Here that is all threads of this process. A store that processes share overrides it, so that they wait as well.
+        By default for the threads of this process. Stores that processes share override it to lock for all of them.
         """
         with _LOCKS[hash((id(self), *place)) % len(_LOCKS)]:
             yield
 
     def credential(self, bucket: Bucket) -> AuthCredential | None:
-        """Return a credential as it is kept: perhaps expired, and without the client's own secret."""
+        """Return a stored credential. It may have expired, and lacks the client secret."""
         text = self.read(("credential", *bucket))
         return None if text is None else AuthCredential.model_validate(json.loads(text))
 
     def keep(self, bucket: Bucket, credential: AuthCredential | None) -> None:
-        """Keep a credential; None forgets it."""
+        """Store a credential; None removes the stored one."""
         if credential is not None and credential.oauth2 is not None:
             tokens = credential.oauth2.model_copy(update=dict.fromkeys(_NOT_KEPT))
             credential = credential.model_copy(update={"oauth2": tokens})
@@ -121,12 +122,12 @@ class CredentialStore(BaseCredentialService):
         """Return the credential of the context's user, refreshed when it has expired; None when there is none.
 
         Raises:
-            AuthorizationFailed: It has expired, and the provider does not answer.
+            AuthorizationFailed: The credential has expired, and the provider does not refresh it.
         """
         return await asyncio.to_thread(load_refreshed, self, auth_config, Bucket.of(callback_context, auth_config.key))
 
     async def save_credential(self, auth_config: AuthConfig, callback_context: ReadonlyContext) -> None:
-        """Keep the `exchanged_auth_credential` of a configuration for the context's user."""
+        """Store the `exchanged_auth_credential` of a configuration for the context's user."""
         await asyncio.to_thread(
             self.keep, Bucket.of(callback_context, auth_config.key), auth_config.exchanged_auth_credential
         )
@@ -138,29 +139,29 @@ class CredentialStore(BaseCredentialService):
         credential: AuthCredential | str | None = None,
         call: tuple[str, str] | None = None,
     ) -> Authorized:
-        """Keep what a user gave: the URI at which a login ended, or the credential itself.
+        """Store a user's credential: from the URI at which a login ended, or the credential itself.
 
         Args:
-            auth_response_uri: The whole URI to which the provider sent the user.
-            credential: A credential, or the text of one.
-            call: The invocation and the function call that it is for; a URI names the login by itself.
+            auth_response_uri: The complete URI to which the provider redirected the user.
+            credential: A credential, or its text.
+            call: Invocation id and function call id. Optional with a URI, which identifies the login.
 
         Returns:
-            Which calls to answer with `approve`.
+            The calls to approve.
 
         Raises:
-            AuthorizationFailed: It is no login of this call, or the provider gave no token.
-            ValueError: Not exactly one of the two is given, or it is no credential for the scheme.
+            AuthorizationFailed: The login does not belong to this call, or the provider issued no token.
+            ValueError: Both or neither of URI and credential are passed, or the credential does not fit the scheme.
         """
         if auth_response_uri is not None and credential is None:
             return await complete_authorization(self, auth_response_uri=auth_response_uri, expected=call)
         if auth_response_uri is None and credential is not None and call is not None:
             return await provide_credential(self, *call, credential)
-        raise ValueError("Give either `auth_response_uri`, or `credential` and `call`.")
+        raise ValueError("Pass either `auth_response_uri`, or `credential` and `call`.")
 
 
 class _Login(CredentialPart):
-    """A login that is not finished, as it is kept; with secrets."""
+    """An unfinished login as it is stored, with secrets."""
 
     config: AuthConfig
     calls: list[WaitingCall]
@@ -168,7 +169,7 @@ class _Login(CredentialPart):
 
     @property
     def client(self) -> OAuth2Auth | None:
-        """The client at the provider, with the state and the verifier of this login."""
+        """The OAuth client, with the state and the code verifier of this login."""
         prepared = self.config.exchanged_auth_credential
         return None if prepared is None else prepared.oauth2
 
@@ -177,7 +178,7 @@ class _Login(CredentialPart):
         return None if self.client is None else self.client.state
 
     def choose(self, expected: tuple[str, str] | None) -> WaitingCall:
-        """Return the expected call, or else the one that asked first."""
+        """Return the expected call, or by default the earliest one."""
         if expected is None:
             return self.calls[0]
         if expected not in self.calls:
@@ -185,21 +186,21 @@ class _Login(CredentialPart):
         return WaitingCall(*expected)
 
     def is_for(self, config: AuthConfig) -> bool:
-        """Whether a configuration asks for the credential of this login."""
+        """Whether a configuration requests the credential of this login."""
         ours, theirs = self.config.exposed(), config.exposed()
         return all(ours.get(name) == theirs.get(name) for name in ("authScheme", "rawAuthCredential", "credentialKey"))
 
 
 def load_refreshed(store: CredentialStore, config: AuthConfig, bucket: Bucket) -> AuthCredential | None:
-    """Return the credential in a bucket, refreshed when it has expired; None when a user has to be asked.
+    """Return the credential in a bucket, refreshed when it has expired; None when the user must log in.
 
     Raises:
-        AuthorizationFailed: It has expired, and the provider does not answer.
+        AuthorizationFailed: The credential has expired, and the provider does not refresh it.
     """
     credential = store.credential(bucket)
     if oauth.is_expired(credential):
         with store.held(("refresh", *bucket)):
-            credential = store.credential(bucket)  # another call may have refreshed it by now
+            credential = store.credential(bucket)  # another call may have refreshed it
             if credential is not None and oauth.is_expired(credential):
                 credential = _refresh(store, config, bucket, credential)
     return None if credential is None else oauth.with_client(config, credential)
@@ -224,17 +225,17 @@ def _refresh(
 
 
 def begin_login(store: CredentialStore, config: AuthConfig, bucket: Bucket, call: WaitingCall) -> JsonObject:
-    """Ask the user for a credential; return what clients see of the login, without secrets.
+    """Request a credential from the user; return the login's description for clients, without secrets.
 
     Raises:
-        ValueError: The configuration does not say enough, or needs no user.
-        AuthorizationFailed: The provider's endpoints are not known.
+        ValueError: The configuration is incomplete, or its flow has no user.
+        AuthorizationFailed: The provider's endpoints cannot be discovered.
     """
     with store.held(("login", *bucket)):
         current = _read_login(store, bucket)
         calls = list(dict.fromkeys([*(current.calls if current else ()), call]))
         if current is not None and current.is_for(config):
-            # One login for all who ask, and the same one again after a crash: its link may be open in a browser.
+            # One login for all calls, and the same one after a crash: its link may be open in a browser.
             login = current.model_copy(update={"calls": calls})
         else:
             login = _Login(config=_with_login_uri(config), calls=calls, at=time.time())
@@ -244,12 +245,12 @@ def begin_login(store: CredentialStore, config: AuthConfig, bucket: Bucket, call
 
 
 def _with_login_uri(config: AuthConfig) -> AuthConfig:
-    """Return the configuration with the login's URI and state, when a user has to log in."""
+    """Return the configuration with the login's URI and state, if its scheme has a login."""
     if not oauth.needs_login(config):
         return config
-    given = config.exchanged_auth_credential
-    has_uri = given is not None and given.oauth2 is not None and given.oauth2.auth_uri
-    source = config.model_copy(update={"raw_auth_credential": given}) if has_uri else config
+    prepared = config.exchanged_auth_credential
+    has_uri = prepared is not None and prepared.oauth2 is not None and prepared.oauth2.auth_uri
+    source = config.model_copy(update={"raw_auth_credential": prepared}) if has_uri else config
     return config.model_copy(update={"exchanged_auth_credential": oauth.with_authorization_url(source)})
 
 
@@ -262,21 +263,22 @@ async def complete_authorization(
     redirect_uri: str | None = None,
     expected: tuple[str, str] | None = None,
 ) -> Authorized:
-    """Finish a login: check the state, exchange the code, keep the tokens.
+    """Finish a login: check the state, exchange the code, store the tokens.
 
     Args:
-        store: The store that the workers use.
-        auth_response_uri: The whole URI to which the provider sent the user; or else `code` and `state` from it.
+        store: The workers' store.
+        auth_response_uri: The complete URI to which the provider redirected the user. Alternatively pass `code` and
+            `state` from it.
         code: The authorization code.
         state: The state.
-        redirect_uri: Where the user was sent, when the tool's configuration does not say.
-        expected: The invocation and the call that the login must be for.
+        redirect_uri: The redirect URI, unless the tool's configuration has it.
+        expected: Invocation id and function call id that the login must belong to.
 
     Returns:
-        Which calls to answer with `approve`.
+        The calls to approve.
 
     Raises:
-        AuthorizationFailed: No login has this state, the provider refused, or the code is not valid. The message has
+        AuthorizationFailed: No login has this state, the provider refused, or the code is invalid. The message contains
             no secret.
     """
     if auth_response_uri is not None:
@@ -292,16 +294,16 @@ def _complete(
     expected: tuple[str, str] | None,
 ) -> Authorized:
     if not code or not state:
-        raise AuthorizationFailed("A login ends with a `code` and a `state`; give the whole address of its last page.")
+        raise AuthorizationFailed("A login's result is a `code` and a `state`. Pass the complete URL of its last page.")
     bucket = _read_bucket(store, ("state", state))
     if bucket is None:
         raise AuthorizationFailed(
-            "No login has this state: it is complete already, has been replaced by a later one, or was not begun here."
+            "No login has this state. It is already complete, was replaced by a later login, or was started elsewhere."
         )
     with store.held(("login", *bucket)):
         login = _read_login(store, bucket)
         if login is None or login.client is None or login.state != state:
-            raise AuthorizationFailed("This login was replaced by a later one, or is complete already.")
+            raise AuthorizationFailed("This login was replaced by a later one, or is already complete.")
         call = login.choose(expected)
         tokens = oauth.exchange_code(
             login.config,
@@ -315,11 +317,11 @@ def _complete(
 
 
 def _read_response(uri: str, redirect_uri: str | None) -> tuple[str | None, str | None, str]:
-    """Return code, state and redirect URI from the address at which a login ended."""
+    """Return code, state and redirect URI from the URI at which a login ended."""
     try:
         parts = urlsplit(uri.strip())
     except ValueError:
-        raise AuthorizationFailed("This is no address; give that of the page at which the login ended.") from None
+        raise AuthorizationFailed("This is not a valid URL. Pass the URL of the login's last page.") from None
     query = {name: values[0] for name, values in parse_qs(parts.query).items()}
     if error := query.get("error"):
         raise AuthorizationFailed(f"The provider refused the login: {oauth.error_code(error)}.")
@@ -329,14 +331,14 @@ def _read_response(uri: str, redirect_uri: str | None) -> tuple[str | None, str 
 async def provide_credential(
     store: CredentialStore, invocation_id: str, function_call_id: str, credential: AuthCredential | str
 ) -> Authorized:
-    """Keep a credential that a user gave by hand: an API key, a bearer token, `user:password`, or any credential.
+    """Store a credential that a user entered: an API key, a bearer token, `user:password`, or an `AuthCredential`.
 
     Returns:
-        Which calls to answer with `approve`.
+        The calls to approve.
 
     Raises:
-        AuthorizationFailed: The call has asked for none.
-        ValueError: The credential is empty, or of no kind that the scheme takes.
+        AuthorizationFailed: The call does not wait for a credential.
+        ValueError: The credential is empty, or does not fit the scheme.
     """
     return await asyncio.to_thread(_provide, store, WaitingCall(invocation_id, function_call_id), credential)
 
@@ -345,39 +347,40 @@ def _provide(store: CredentialStore, call: WaitingCall, credential: AuthCredenti
     bucket = bucket_of(store, call)
     if bucket is None:
         raise AuthorizationFailed(
-            f"Call {call.function_call_id!r} of {call.invocation_id!r} has asked for no credential in this store; "
-            "is it the one that the workers use?"
+            f"Call {call.function_call_id!r} of {call.invocation_id!r} has requested no credential in this store. "
+            "Use the same store as the workers."
         )
     with store.held(("login", *bucket)):
         login = _read_login(store, bucket)
         if login is None:
-            raise AuthorizationFailed(f"Call {call.function_call_id!r} has been given its credential already.")
+            raise AuthorizationFailed(f"Call {call.function_call_id!r} already has its credential.")
         if isinstance(credential, str):
             credential = _parse_credential(login.config, credential)
         return _finish(store, bucket, login, credential, login.choose(call))
 
 
 def _parse_credential(config: AuthConfig, text: str) -> AuthCredential:
-    """Return the credential that a text is, as its scheme wants it."""
+    """Parse a text into a credential for the configuration's scheme."""
     if not text.strip():
-        raise ValueError("An empty text is no credential.")
+        raise ValueError("The credential is empty.")
     match config.auth_scheme:
         case APIKey():
             return AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key=text)
         case HTTPBase(scheme=scheme):
-            held = HttpCredentials(token=text)
+            content = HttpCredentials(token=text)
             if scheme.lower() == "basic":
                 user, colon, password = text.partition(":")
                 if not colon:
-                    raise ValueError("A credential for the scheme `basic` is written `user:password`.")
-                held = HttpCredentials(username=user, password=password)
-            return AuthCredential(auth_type=AuthCredentialTypes.HTTP, http=HttpAuth(scheme=scheme, credentials=held))
+                    raise ValueError("Write a credential for the scheme `basic` as `user:password`.")
+                content = HttpCredentials(username=user, password=password)
+            http = HttpAuth(scheme=scheme, credentials=content)
+            return AuthCredential(auth_type=AuthCredentialTypes.HTTP, http=http)
         case _:
             return AuthCredential(auth_type=AuthCredentialTypes.OAUTH2, oauth2=OAuth2Auth(access_token=text))
 
 
 def bucket_of(store: CredentialStore, call: WaitingCall) -> Bucket | None:
-    """Return the bucket a call has asked for; None when it has asked for no credential."""
+    """Return the bucket of the credential that a call has requested; None when it has requested none."""
     return _read_bucket(store, ("call", *call))
 
 
@@ -401,7 +404,7 @@ def _read_login(store: CredentialStore, bucket: Bucket) -> _Login | None:
 
 
 def _write_login(store: CredentialStore, bucket: Bucket, login: _Login | None) -> None:
-    """Replace the login of a bucket; None ends it."""
+    """Replace the login of a bucket; None removes it."""
     previous = _read_login(store, bucket)
     if previous is not None and previous.state and (login is None or login.state != previous.state):
         store.write(("state", previous.state), None)

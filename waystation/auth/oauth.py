@@ -1,7 +1,7 @@
-"""What is said to OAuth 2 providers: authorisation code with PKCE, refresh, client credentials.
+"""Requests to OAuth 2 providers: authorization code with PKCE, refresh, client credentials.
 
-Blocking, on authlib's client: stores of credentials and google-auth block too, so all of it runs in threads, and one
-lock serves for coroutines and sync tools. Texts of providers never reach an error: they may quote what was sent.
+Blocking, with authlib's client: credential stores and google-auth block too, so all of it runs in threads, and one lock
+serves coroutines and synchronous tools. Errors never contain text from providers, which may quote the request.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from authlib.integrations.httpx_client import OAuth2Client  # type: ignore[import-untyped]  # it has no types
 
 TIMEOUT_S = 10.0
-"""How long a provider may take for one answer."""
+"""Time limit of one request."""
 LEEWAY_S = 60
-"""A token that expires within this is refreshed."""
+"""A token is refreshed when it expires within this time."""
 _ERROR_CODE = re.compile(r"[a-z_]{1,40}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Endpoints:
-    """Where a provider is talked to, and what is asked of it."""
+    """The endpoints of a provider, and the flow to use there."""
 
     grant: OAuthGrantType
     authorization: str = ""
@@ -48,32 +48,32 @@ class Endpoints:
 
 
 def needs_login(config: AuthConfig) -> bool:
-    """Whether a user has to log in at an OAuth provider."""
+    """Whether the scheme is that of an OAuth or OpenID provider."""
     return isinstance(config.auth_scheme, OAuth2 | OpenIdConnect | OpenIdConnectWithConfig)
 
 
 def endpoints(config: AuthConfig) -> Endpoints:
-    """Return where the provider of a scheme is; asks the issuer when the scheme does not say.
+    """Return the endpoints of a scheme. Missing ones are discovered from the issuer's metadata.
 
     Raises:
-        ValueError: The scheme has no flow that is supported.
-        AuthorizationFailed: The issuer does not say where it is.
+        ValueError: The scheme has no supported flow.
+        AuthorizationFailed: The metadata is unavailable or invalid.
     """
     scheme: Any = config.auth_scheme
     match scheme:
         case OAuth2():
-            return _of_flows(scheme)
+            return _flow_endpoints(scheme)
         case OpenIdConnectWithConfig():
             authorization, token = scheme.authorization_endpoint, scheme.token_endpoint
         case OpenIdConnect():
-            metadata = _metadata([scheme.openIdConnectUrl], issuer=_issuer_of(scheme.openIdConnectUrl))
+            metadata = _fetch_metadata([scheme.openIdConnectUrl], issuer=_issuer_of(scheme.openIdConnectUrl))
             authorization, token = metadata["authorization_endpoint"], metadata["token_endpoint"]
         case _:
             raise ValueError(f"A scheme of type {getattr(scheme.type_, 'value', scheme.type_)!r} has no login.")
-    # Further fields are kept, so an OpenIdConnect may have these too.
-    by_itself = "client_credentials" in (getattr(scheme, "grant_types_supported", None) or ())
+    # Unknown fields are preserved, so an OpenIdConnect may have these too.
+    has_client_credentials = "client_credentials" in (getattr(scheme, "grant_types_supported", None) or ())
     return Endpoints(
-        grant=OAuthGrantType.CLIENT_CREDENTIALS if by_itself else OAuthGrantType.AUTHORIZATION_CODE,
+        grant=OAuthGrantType.CLIENT_CREDENTIALS if has_client_credentials else OAuthGrantType.AUTHORIZATION_CODE,
         authorization=authorization,
         token=token,
         refresh=token,
@@ -81,29 +81,29 @@ def endpoints(config: AuthConfig) -> Endpoints:
     )
 
 
-def _of_flows(scheme: OAuth2) -> Endpoints:
+def _flow_endpoints(scheme: OAuth2) -> Endpoints:
     # Client credentials first, as in ADK: they need no user.
-    if by_itself := scheme.flows.clientCredentials:
-        token = by_itself.tokenUrl or _discovered(scheme, "token_endpoint")
+    if client := scheme.flows.clientCredentials:
+        token = client.tokenUrl or _discover(scheme, "token_endpoint")
         return Endpoints(
-            grant=OAuthGrantType.CLIENT_CREDENTIALS, token=token, refresh=token, scopes=tuple(by_itself.scopes)
+            grant=OAuthGrantType.CLIENT_CREDENTIALS, token=token, refresh=token, scopes=tuple(client.scopes)
         )
     if code := scheme.flows.authorizationCode:
-        token = code.tokenUrl or _discovered(scheme, "token_endpoint")
+        token = code.tokenUrl or _discover(scheme, "token_endpoint")
         return Endpoints(
             grant=OAuthGrantType.AUTHORIZATION_CODE,
-            authorization=code.authorizationUrl or _discovered(scheme, "authorization_endpoint"),
+            authorization=code.authorizationUrl or _discover(scheme, "authorization_endpoint"),
             token=token,
             refresh=code.refreshUrl or token,
             scopes=tuple(code.scopes),
         )
     raise ValueError(
-        "The OAuth2 scheme has neither an authorizationCode nor a clientCredentials flow; the implicit and password "
-        "flows are not supported, since they hand the program what it should not see."
+        "The OAuth2 scheme has neither an authorizationCode nor a clientCredentials flow. The implicit and password "
+        "flows are not supported: they expose tokens or passwords to the program."
     )
 
 
-def _discovered(scheme: OAuth2, name: str) -> str:
+def _discover(scheme: OAuth2, name: str) -> str:
     issuer = scheme.issuer_url if isinstance(scheme, ExtendedOAuth2) else None
     if not issuer:
         # ADK's wire literal.
@@ -111,38 +111,38 @@ def _discovered(scheme: OAuth2, name: str) -> str:
     parts = urlsplit(issuer)
     base, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
     places = [f"{base}/.well-known/{kind}{path}" for kind in ("oauth-authorization-server", "openid-configuration")]
-    return _metadata([*places, f"{base}{path}/.well-known/openid-configuration"], issuer=issuer)[name]
+    return _fetch_metadata([*places, f"{base}{path}/.well-known/openid-configuration"], issuer=issuer)[name]
 
 
 def _issuer_of(document: str) -> str | None:
-    """Return the issuer that a provider's description must name (OpenID Connect Discovery 4.3, RFC 8414 3.3)."""
+    """Return the issuer that a provider's metadata must name (OpenID Connect Discovery 4.3, RFC 8414 3.3)."""
     base, well_known, rest = document.partition("/.well-known/")
     return f"{base}/{rest.partition('/')[2]}" if well_known else None
 
 
-def _metadata(places: list[str], issuer: str | None) -> dict[str, str]:
-    """Return a provider's description of itself, from the first place that has it."""
-    _oauth_library()  # says what to install
+def _fetch_metadata(places: list[str], issuer: str | None) -> dict[str, str]:
+    """Return a provider's metadata from the first of some URLs that has it."""
+    _oauth_library()  # its error names the extra to install
     import httpx2
 
     for place in places:
         try:
-            found = httpx2.get(place, timeout=TIMEOUT_S).raise_for_status().json()
+            metadata = httpx2.get(place, timeout=TIMEOUT_S).raise_for_status().json()
         except (httpx2.HTTPError, ValueError):
             continue
-        if not isinstance(found, dict) or not {"authorization_endpoint", "token_endpoint"} <= found.keys():
+        if not isinstance(metadata, dict) or not {"authorization_endpoint", "token_endpoint"} <= metadata.keys():
             continue
-        # Another issuer's description would send the user's login there.
-        if issuer is None or str(found.get("issuer")).rstrip("/") == issuer.rstrip("/"):
-            return {name: str(value) for name, value in found.items() if isinstance(value, str)}
-    raise AuthorizationFailed(f"No description of the provider is found at {' or '.join(places)}.")
+        # Another issuer's metadata would send the user's login there.
+        if issuer is None or str(metadata.get("issuer")).rstrip("/") == issuer.rstrip("/"):
+            return {name: value for name, value in metadata.items() if isinstance(value, str)}
+    raise AuthorizationFailed(f"No metadata of the provider found at {' or '.join(places)}.")
 
 
 def client_of(config: AuthConfig) -> OAuth2Auth:
-    """Return the OAuth client that a tool brings.
+    """Return the OAuth client of a tool's configuration.
 
     Raises:
-        ValueError: It brings none.
+        ValueError: There is none, or it has no `client_id`.
     """
     # ADK's wire literals.
     kind = f"Auth Scheme {getattr(config.auth_scheme.type_, 'value', config.auth_scheme.type_)}"
@@ -159,8 +159,8 @@ def with_authorization_url(config: AuthConfig) -> AuthCredential:
     """Return the tool's credential with a new `auth_uri`, its `state`, and the `code_verifier` for the exchange.
 
     Raises:
-        ValueError: The configuration does not say enough, or no user takes part in its flow.
-        AuthorizationFailed: The provider's endpoints are not known.
+        ValueError: The configuration is incomplete, or its flow has no user.
+        AuthorizationFailed: The provider's endpoints cannot be discovered.
     """
     client = client_of(config).model_copy(deep=True)
     if client.code_challenge_method not in (None, "S256"):
@@ -175,11 +175,11 @@ def with_authorization_url(config: AuthConfig) -> AuthCredential:
         if "state" not in query:
             client.auth_uri += f"{'&' if '?' in client.auth_uri else '?'}state={client.state}"
         return credential
-    where = endpoints(config)
-    if where.grant is not OAuthGrantType.AUTHORIZATION_CODE:
+    places = endpoints(config)
+    if places.grant is not OAuthGrantType.AUTHORIZATION_CODE:
         raise ValueError(
-            "No user takes part in the flow clientCredentials; make the tool an AuthenticatedFunctionTool, which "
-            "fetches the token by itself."
+            "The clientCredentials flow has no user. Make the tool an AuthenticatedFunctionTool, which fetches the "
+            "token by itself."
         )
     client.code_verifier = client.code_verifier or secrets.token_urlsafe(48)
     client.code_challenge_method = "S256"
@@ -187,10 +187,10 @@ def with_authorization_url(config: AuthConfig) -> AuthCredential:
     client.auth_uri, client.state = _oauth_library()(
         None, client.client_id, redirect_uri=client.redirect_uri, code_challenge_method="S256"
     ).create_authorization_url(
-        where.authorization,
+        places.authorization,
         state=secrets.token_urlsafe(32),
         code_verifier=str(client.code_verifier),
-        scope=" ".join(where.scopes),
+        scope=" ".join(places.scopes),
         access_type="offline",
         **_without_empty(params),
     )
@@ -201,7 +201,7 @@ def exchange_code(config: AuthConfig, *, code: str, code_verifier: str | None, r
     """Exchange an authorization code for tokens.
 
     Raises:
-        AuthorizationFailed: The provider does not give any.
+        AuthorizationFailed: The provider issues none.
     """
     return _fetch_tokens(
         config, "authorization_code", code=code, code_verifier=code_verifier, redirect_uri=redirect_uri
@@ -212,7 +212,7 @@ def fetch_for_client(config: AuthConfig) -> OAuth2Auth:
     """Fetch a token for the client itself.
 
     Raises:
-        AuthorizationFailed: The provider does not give one.
+        AuthorizationFailed: The provider issues none.
     """
     return _fetch_tokens(
         config, "client_credentials", scope=" ".join(endpoints(config).scopes), audience=client_of(config).audience
@@ -223,7 +223,7 @@ def refresh(config: AuthConfig, expired: OAuth2Auth) -> OAuth2Auth:
     """Exchange a refresh token for new tokens.
 
     Raises:
-        AuthorizationFailed: The provider does not give any; `revoked` when the user has to log in again.
+        AuthorizationFailed: The provider issues none; with `revoked` when the user must log in again.
     """
     tokens = _fetch_tokens(config, "refresh_token", refresh_token=expired.refresh_token)
     tokens.refresh_token = tokens.refresh_token or expired.refresh_token
@@ -232,19 +232,19 @@ def refresh(config: AuthConfig, expired: OAuth2Auth) -> OAuth2Auth:
 
 
 def is_expired(credential: AuthCredential | None) -> bool:
-    """Whether a credential has a token that has expired, or is about to."""
+    """Whether a credential has a token that has expired or is about to."""
     tokens = None if credential is None else credential.oauth2
     return tokens is not None and tokens.expires_at is not None and tokens.expires_at <= time.time() + LEEWAY_S
 
 
 def _fetch_tokens(config: AuthConfig, grant: str, **params: str | None) -> OAuth2Auth:
-    _oauth_library()  # as above
+    _oauth_library()  # its error names the extra to install
     import httpx2
 
-    where, given = endpoints(config), client_of(config)
-    url = where.refresh if grant == "refresh_token" else where.token
+    places, registered = endpoints(config), client_of(config)
+    url = places.refresh if grant == "refresh_token" else places.token
     host = urlsplit(url).netloc.rpartition("@")[2]
-    with _client(given, where) as client:
+    with _client(registered, places) as client:
         from authlib.integrations.httpx_client import OAuthError
 
         try:
@@ -256,23 +256,23 @@ def _fetch_tokens(config: AuthConfig, grant: str, **params: str | None) -> OAuth
             reason = type(error).__name__
             if isinstance(error, httpx2.HTTPStatusError):
                 reason = f"status {error.response.status_code}"
-            raise AuthorizationFailed(f"{host} did not answer the {grant} with a token ({reason}).") from None
+            raise AuthorizationFailed(f"{host} issued no token for the {grant} ({reason}).") from None
     if not isinstance(token.get("access_token"), str):
-        raise AuthorizationFailed(f"{host} answered the {grant} without an access token.")
+        raise AuthorizationFailed(f"The response of {host} to the {grant} has no access token.")
     expires_at, expires_in = token.get("expires_at"), token.get("expires_in")
     return OAuth2Auth(
-        client_id=given.client_id,
+        client_id=registered.client_id,
         access_token=token["access_token"],
         refresh_token=token.get("refresh_token"),
         id_token=token.get("id_token"),
         expires_at=int(expires_at) if expires_at else None,
         expires_in=int(expires_in) if expires_in else None,
-        token_endpoint_auth_method=given.token_endpoint_auth_method,
+        token_endpoint_auth_method=registered.token_endpoint_auth_method,
     )
 
 
 def error_code(error: object) -> str:
-    """Return a provider's error for messages; a text of another form than that of RFC 6749's codes may be a secret."""
+    """Return a provider's error code for messages; other text than a code of RFC 6749 may contain a secret."""
     return str(error) if _ERROR_CODE.fullmatch(str(error)) else "with an error"
 
 
@@ -281,7 +281,7 @@ def _without_empty(params: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def _oauth_library() -> Any:
-    """Return authlib's client without HTTP, which takes a tenth of a second to import, and more to make."""
+    """Import authlib's client without HTTP: the one with HTTP takes 0.1 s to import."""
     try:
         from authlib.oauth2 import OAuth2Client  # type: ignore[import-untyped]  # it has no types
     except ImportError:
@@ -289,16 +289,16 @@ def _oauth_library() -> Any:
     return OAuth2Client
 
 
-def _client(given: OAuth2Auth, where: Endpoints) -> OAuth2Client:
+def _client(registered: OAuth2Auth, places: Endpoints) -> OAuth2Client:
     from authlib.integrations.httpx_client import OAuth2Client
 
-    method: str | None = given.token_endpoint_auth_method
-    if not given.client_secret and method != "private_key_jwt":
+    method: str | None = registered.token_endpoint_auth_method
+    if not registered.client_secret and method != "private_key_jwt":
         method = "none"
     client = OAuth2Client(
-        given.client_id,
-        given.client_secret,
-        redirect_uri=given.redirect_uri,
+        registered.client_id,
+        registered.client_secret,
+        redirect_uri=registered.redirect_uri,
         token_endpoint_auth_method=method,
         code_challenge_method="S256",
         timeout=TIMEOUT_S,
@@ -307,14 +307,14 @@ def _client(given: OAuth2Auth, where: Endpoints) -> OAuth2Client:
         from authlib.oauth2.rfc7523 import ClientSecretJWT, PrivateKeyJWT  # type: ignore[import-untyped]  # as above
 
         signature = ClientSecretJWT if method == "client_secret_jwt" else PrivateKeyJWT
-        client.register_client_auth_method(signature(where.token))
+        client.register_client_auth_method(signature(places.token))
     return client
 
 
 def with_client(config: AuthConfig, credential: AuthCredential) -> AuthCredential:
-    """Return a stored credential with the client of the tool that asks, as ADK hands it out; stores do not keep it."""
-    given = config.raw_auth_credential.oauth2 if config.raw_auth_credential is not None else None
-    if given is None or credential.oauth2 is None:
+    """Return a stored credential with the client of the tool, as in ADK. Stores omit the client secret."""
+    registered = config.raw_auth_credential.oauth2 if config.raw_auth_credential is not None else None
+    if registered is None or credential.oauth2 is None:
         return credential
-    client = {"client_id": given.client_id, "client_secret": given.client_secret}
+    client = {"client_id": registered.client_id, "client_secret": registered.client_secret}
     return credential.model_copy(update={"oauth2": credential.oauth2.model_copy(update=client)})

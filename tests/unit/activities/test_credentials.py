@@ -269,7 +269,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path, content: bytes) -> No
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     """The error names the file and the option."""
     (tmp_path / "file").touch()
-    with pytest.raises(CredentialStoreError, match=r"cannot be made: .* --credentials"):
+    with pytest.raises(CredentialStoreError, match=r"cannot be created: .* --credentials"):
         EncryptedFileCredentialService(tmp_path / "file" / "credentials").read(("a",))
 
 

@@ -192,7 +192,7 @@ async def test_a_tool_of_ones_own_without_its_work_says_so() -> None:
             ),
             "oauth2 required for credential type oauth2",
         ),
-        (AuthConfig(auth_scheme=CustomAuthScheme(type_="kerberos")), "'kerberos' is none of OpenAPI's"),
+        (AuthConfig(auth_scheme=CustomAuthScheme(type_="kerberos")), "'kerberos' is not from OpenAPI"),
         ("google", "`auth_config` is a str; use an AuthConfig"),
     ],
 )

@@ -20,6 +20,7 @@ from waystation.auth import (
     OAuthFlowAuthorizationCode,
     OAuthFlowImplicit,
     OAuthFlows,
+    OpenIdConnect,
     complete_authorization,
     provide_credential,
 )
@@ -35,10 +36,10 @@ from waystation.tools.tool_context import ToolContext
     ("ended_at", "said"),
     [
         ("https://me/cb?code=abc&state=forged", "No login has this state"),
-        ("https://me/cb?code=abc", "ends with a `code` and a `state`"),
-        ("https://me/cb?state=abc", "ends with a `code` and a `state`"),
-        ("nonsense", "ends with a `code` and a `state`"),
-        ("http://[", "no address"),
+        ("https://me/cb?code=abc", "result is a `code` and a `state`"),
+        ("https://me/cb?state=abc", "result is a `code` and a `state`"),
+        ("nonsense", "result is a `code` and a `state`"),
+        ("http://[", "not a valid URL"),
         ("https://me/cb?error=access_denied&error_description=Ann", "The provider refused the login: access_denied"),
         ("https://me/cb?error=%3Cscript%3E", "The provider refused the login: with an error"),
     ],
@@ -58,7 +59,7 @@ async def test_a_login_counts_once(provider: FakeOAuth, store: InMemoryCredentia
     context.request_credential(login(provider))
     ended_at = provider.log_in(auth_uri(context))
     await complete_authorization(store, auth_response_uri=ended_at)
-    with pytest.raises(AuthorizationFailed, match="complete already"):
+    with pytest.raises(AuthorizationFailed, match="already complete"):
         await complete_authorization(store, auth_response_uri=ended_at)
 
 
@@ -116,7 +117,7 @@ async def test_a_provider_that_is_down_is_said_to_be(provider: FakeOAuth, store:
     context.request_credential(login(provider))
     ended_at = provider.log_in(auth_uri(context))
     provider.down = True
-    with pytest.raises(AuthorizationFailed, match=r"did not answer the authorization_code with a token \(status 503\)"):
+    with pytest.raises(AuthorizationFailed, match=r"issued no token for the authorization_code \(status 503\)"):
         await complete_authorization(store, auth_response_uri=ended_at)
     provider.down = False
     await complete_authorization(store, auth_response_uri=ended_at)
@@ -138,7 +139,7 @@ async def test_a_text_that_is_no_credential_is_refused(
 
 async def test_a_call_that_asked_for_nothing_is_given_nothing(store: InMemoryCredentialService) -> None:
     """The usual reason is another store."""
-    with pytest.raises(AuthorizationFailed, match="the one that the workers use"):
+    with pytest.raises(AuthorizationFailed, match="same store as the workers"):
         await provide_credential(store, "inv", "fc-1", "key")
 
 
@@ -181,7 +182,16 @@ def test_another_issuers_description_is_not_believed(provider: FakeOAuth, store:
     config = described(provider, "issuer")
     assert isinstance(config.auth_scheme, ExtendedOAuth2)
     config.auth_scheme.issuer_url = issuer
-    with pytest.raises(AuthorizationFailed, match="No description of the provider"):
+    with pytest.raises(AuthorizationFailed, match="No metadata of the provider"):
+        calling(store).request_credential(config)
+
+
+def test_an_openid_document_must_name_its_issuer(provider: FakeOAuth, store: InMemoryCredentialService) -> None:
+    """OpenID Connect Discovery 4.3: the issuer in the document is the one that its URL begins with."""
+    config = described(provider, "document")
+    assert isinstance(config.auth_scheme, OpenIdConnect)
+    config.auth_scheme.openIdConnectUrl = config.auth_scheme.openIdConnectUrl.replace("127.0.0.1", "localhost")
+    with pytest.raises(AuthorizationFailed, match="No metadata of the provider"):
         calling(store).request_credential(config)
 
 

@@ -1,4 +1,4 @@
-"""Stores of users' credentials. ADK's `google.adk.auth.credential_service`."""
+"""Stores for users' credentials. ADK's `google.adk.auth.credential_service`."""
 
 from waystation.lazy_exports import lazy_exports
 

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class BaseCredentialService(ABC):
-    """ADK's credential service. Source: adk-semantics 11.3. To serve logins too, subclass `CredentialStore`."""
+    """ADK's credential service. Source: adk-semantics 11.3. To support logins, subclass `CredentialStore` instead."""
 
     @abstractmethod
     async def load_credential(
         self, auth_config: AuthConfig, callback_context: ReadonlyContext
     ) -> AuthCredential | None:
-        """Return the credential of the context's user, None when there is none."""
+        """Return the credential of the context's user; None when the user has none."""
 
     @abstractmethod
     async def save_credential(self, auth_config: AuthConfig, callback_context: ReadonlyContext) -> None:
-        """Keep the `exchanged_auth_credential` of a configuration for the context's user."""
+        """Store the `exchanged_auth_credential` of a configuration for the context's user."""

@@ -8,18 +8,18 @@ from waystation.auth.credential_store import CredentialStore, Place
 
 
 class InMemoryCredentialService(CredentialStore):
-    """Keeps credentials for as long as the process lives; for tests, and for one process that does everything."""
+    """Keeps credentials until the process ends. For tests, and for a single process that does everything."""
 
     def __init__(self) -> None:
         self._texts: dict[Place, tuple[str, float | None]] = {}
 
     def read(self, place: Place) -> str | None:
-        """Return what was written there and has not expired."""
+        """Return the text at a place; None when there is none, or it has expired."""
         text, until = self._texts.get(place, (None, None))
         return text if until is None or until > time.time() else None
 
     def write(self, place: Place, text: str | None, *, keep_s: float | None = None) -> None:
-        """Write a text; None removes what is there."""
+        """Store a text for `keep_s` seconds; None removes the stored one."""
         if text is None:
             self._texts.pop(place, None)
         else:

@@ -14,13 +14,17 @@ from waystation.core import CredentialStoreError
 
 
 class KeyringCredentialService(CredentialStore):
-    """Keeps credentials in the operating system's keyring, for one user of one machine; needs the extra `keyring`.
+    """Keeps credentials in the operating system's keyring, for one user of one machine. Needs the extra `keyring`.
 
-    Processes do not wait for one another here: two that refresh a token at once may both do it.
+    Processes do not lock each other out: two processes may refresh the same token at the same time.
     """
 
     def __init__(self, *, service: str = "waystation", backend: Any = None) -> None:
-        """`service` is what the keyring lists the entries under; `backend` is one of `keyring`, by default its own.
+        """Open a keyring.
+
+        Args:
+            service: The name under which the keyring lists the entries.
+            backend: A backend of the library `keyring`; by default the one that it chooses.
 
         Raises:
             CredentialStoreError: The extra is not installed.
@@ -29,23 +33,23 @@ class KeyringCredentialService(CredentialStore):
             import keyring
         except ImportError:
             raise CredentialStoreError(
-                "Keeping credentials in a keyring needs the extra `keyring`: pip install 'waystation[keyring]'."
+                "Credentials in a keyring need the extra `keyring`: pip install 'waystation[keyring]'."
             ) from None
         self._service, self._backend = service, backend or keyring.get_keyring()
 
     def read(self, place: Place) -> str | None:
-        """Return what was written there and has not expired."""
-        with self._errors():
-            kept = self._backend.get_password(self._service, _digest(place))
-        if kept is None:
+        """Return the text at a place; None when there is none, or it has expired."""
+        with self._translate_errors():
+            entry = self._backend.get_password(self._service, _digest(place))
+        if entry is None:
             return None
-        text, until = json.loads(kept)
+        text, until = json.loads(entry)
         return text if until is None or until > time.time() else None
 
     def write(self, place: Place, text: str | None, *, keep_s: float | None = None) -> None:
-        """Write a text; None removes what is there."""
+        """Store a text for `keep_s` seconds; None removes the stored one."""
         name = _digest(place)
-        with self._errors():
+        with self._translate_errors():
             if text is not None:
                 entry = [text, None if keep_s is None else time.time() + keep_s]
                 self._backend.set_password(self._service, name, json.dumps(entry))
@@ -53,7 +57,7 @@ class KeyringCredentialService(CredentialStore):
                 self._backend.delete_password(self._service, name)
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         from keyring.errors import KeyringError
 
         try:

@@ -10,7 +10,7 @@ from waystation.core import CredentialStoreError, a
 
 
 def store_at(place: str | Path) -> CredentialStore:
-    """Return the store that a configuration names: a file; `keyring:NAME`; or `python:MODULE:NAME`, any of your own.
+    """Return a store by its location: the path of a file, `keyring:NAME`, or `python:MODULE:NAME` for your own.
 
     Raises:
         CredentialStoreError: There is no such store.
@@ -21,10 +21,10 @@ def store_at(place: str | Path) -> CredentialStore:
     if kind != "python":
         return EncryptedFileCredentialService(place)
     try:
-        found = pkgutil.resolve_name(rest)
-        store = found if isinstance(found, CredentialStore) else found()
+        value = pkgutil.resolve_name(rest)
+        store = value if isinstance(value, CredentialStore) else value()
     except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise CredentialStoreError(f"{str(place)!r} names no credential store: {error}.") from None
+        raise CredentialStoreError(f"{str(place)!r} is not a credential store: {error}.") from None
     if not isinstance(store, CredentialStore):
-        raise CredentialStoreError(f"{str(place)!r} is {a(store)}; it has to be a CredentialStore.")
+        raise CredentialStoreError(f"{str(place)!r} is {a(store)}. It must be a CredentialStore.")
     return store
