@@ -225,8 +225,8 @@ def test_an_address_without_a_server_is_named_with_the_remedy(closed_port: int) 
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
-        ("TEMPORAL_PROFILE", "nope", "The configuration of Temporal clients: Profile 'nope' not found. Mend it: "),
-        ("TEMPORAL_TLS_SERVER_CA_CERT_PATH", "no/such.pem", "No such file or directory: 'no/such.pem'. Mend it: "),
+        ("TEMPORAL_PROFILE", "nope", "The configuration of Temporal clients: Profile 'nope' not found. Fix TEMPORAL_"),
+        ("TEMPORAL_TLS_SERVER_CA_CERT_PATH", "no/such.pem", "No such file or directory: 'no/such.pem'. Fix TEMPORAL_"),
         (
             "TEMPORAL_ADDRESS",
             "http://localhost:8233",
@@ -247,7 +247,7 @@ async def test_a_server_that_speaks_no_tls_is_no_riddle(server: EmbeddedServer) 
     """An API key makes clients of Temporal speak it."""
     done = run("--agents", str(AGENTS), "--address", server.address, TEMPORAL_API_KEY="key")
     [line] = logged(done)
-    assert "the server does not speak TLS, which an API key or TEMPORAL_TLS* asks for." in line["problem"]
+    assert "the server does not speak TLS, which an API key or TEMPORAL_TLS* requires." in line["problem"]
 
 
 def test_a_server_of_its_own_has_no_address_that_is_given() -> None:

@@ -1,4 +1,4 @@
-"""Use agents from outside: start invocations, converse, answer pending calls. Modules load on first use."""
+"""The client: start invocations, talk to sessions, answer pending calls. Modules load on first use."""
 
 from waystation.lazy_exports import lazy_exports
 

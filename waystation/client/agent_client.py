@@ -1,4 +1,4 @@
-"""Start invocations and sessions, and find them. Wraps Temporal's client and hands it out."""
+"""The entry point of the client: start and find invocations and sessions. Wraps Temporal's client."""
 
 import uuid
 from collections.abc import AsyncIterator, Mapping
@@ -40,7 +40,7 @@ __all__ = ["AgentClient", "Invocation"]
 
 
 class AgentClient:
-    """Everything a program does with agents from outside."""
+    """Starts invocations and sessions, and answers pending calls."""
 
     def __init__(
         self,
@@ -55,9 +55,9 @@ class AgentClient:
         Args:
             temporal: Temporal's client.
             task_queue: The task queue that the workers poll.
-            blobs: The workers' store, from which histories that the server has deleted are read.
-            identity: A file that configures how tokens are encrypted; by default the variable WAYSTATION_IDENTITY
-                names it.
+            blobs: The workers' store. Histories that the server has deleted are read from it.
+            identity: The file that configures the encryption of tokens, or an encrypter. By default the variable
+                WAYSTATION_IDENTITY names the file.
         """
         self.temporal = temporal
         """Temporal's own client."""
@@ -68,9 +68,9 @@ class AgentClient:
         """The pending calls of the whole namespace."""
         self.sessions = Sessions(temporal)
         self.state = ScopedState(temporal)
-        """State that outlives sessions: of users and of apps."""
+        """The state of users and of apps, which outlives sessions."""
         self.forks = Forks(self)
-        """Invocations that continue from an event of another one."""
+        """Forks: invocations that continue from an event of another one."""
         self._searchable: bool | None = None
 
     @classmethod
@@ -84,10 +84,12 @@ class AgentClient:
         store: str | Path | None = None,
         identity: str | Path | TokenEncrypter | None = None,
     ) -> "AgentClient":
-        """Connect as `temporalio.envconfig` says; arguments win. `store`: see `waystation.storage.Blobs`.
+        """Connect with the settings of `temporalio.envconfig`; arguments override them.
+
+        `store` is the workers' store for large payloads, see `waystation.storage.Blobs`.
 
         Raises:
-            RuntimeError: No server answers there.
+            RuntimeError: No server answers at the address.
         """
         return cls(
             await connect(address=address, namespace=namespace, profile=profile, store=store),
@@ -111,21 +113,22 @@ class AgentClient:
         requester: str | None = None,
         streaming: bool = False,
     ) -> Invocation:
-        """Start an invocation and return at once.
+        """Start an invocation and return immediately.
 
         Args:
             agent: Name of a root agent.
             message: Text, or a genai Content as JSON.
-            id: Id of the invocation; starting one id twice returns the same invocation, with its first message. By
-                default a new one.
+            id: Id of the invocation; by default a new one. A second start with the same id returns the existing
+                invocation, with its first message.
             state: Initial state.
             user_id: The user that the agent serves.
-            session_id: The conversation it belongs to.
-            app: The application; each has its own artifacts, memories and credentials.
-            budget: Limits of what it may use.
-            metadata: Recorded with the input, not shown to the model.
-            requester: Who triggers it, when that is not `user_id`; policies may keep that person from answering.
-            streaming: Whether text can be read while a model still generates it; see `Invocation.stream`.
+            session_id: The conversation that the invocation belongs to.
+            app: The application. Each has its own artifacts, memories and credentials.
+            budget: Limits on tokens, cost and calls.
+            metadata: Recorded with the input; not sent to the model.
+            requester: The person who triggers the invocation, if not `user_id`. Policies may exclude this person from
+                answering.
+            streaming: Make text readable while a model generates it; see `Invocation.stream`.
         """
         optional = {
             "state": dict(state) if state else None,
@@ -145,7 +148,7 @@ class AgentClient:
             return Invocation(self, self.temporal.get_workflow_handle(invocation_id), existed=True)
 
     async def searchable(self) -> bool:
-        """Return whether the namespace has Waystation's search attributes."""
+        """Whether the namespace has Waystation's search attributes."""
         if self._searchable is None:
             self._searchable = await has_search_attributes(self.temporal, tell=False)
         return self._searchable
@@ -163,17 +166,19 @@ class AgentClient:
         return self.invocation(id).stream(start=start, partial=partial)
 
     async def authorize(self, auth_response_uri: str, *, store: CredentialKeeper) -> list[JsonObject]:
-        """Finish a login at the address to which the provider sent the user, and approve all calls that wait for it.
+        """Finish a login, and approve all calls that wait for it; return the receipts.
+
+        `auth_response_uri` is the URI to which the provider redirected the user.
 
         Raises:
-            AuthorizationFailed: The login is not known, or gave no token. The message has no secret.
+            AuthorizationFailed: The login is unknown, or yields no token. The message contains no secret.
         """
         return await approve_calls(self, (await store.authorize(auth_response_uri=auth_response_uri)).calls)
 
     def session(
         self, *, agent: str, session_id: str, user_id: str = DEFAULT_USER, app: str = DEFAULT_APP, **options: Any
     ) -> Session:
-        """Return the session of that name, whether or not it exists; see `Session`."""
+        """Return the session of these names, whether or not it exists; see `Session`."""
         return Session(self, agent=agent, session_id=session_id, user_id=user_id, app=app, **options)
 
     async def delete_session(
@@ -196,17 +201,17 @@ class AgentClient:
         return await self.approvals.pending(below=below)
 
     async def user_state(self, *, app: str = DEFAULT_APP, user_id: str = DEFAULT_USER) -> JsonObject:
-        """Return a user's state in an app; see `state.user`."""
+        """Return the state of a user in an app; see `state.user`."""
         return await self.state.user(app=app, user_id=user_id)
 
     async def app_state(self, *, app: str = DEFAULT_APP) -> JsonObject:
-        """Return an app's state; see `state.app`."""
+        """Return the state of an app; see `state.app`."""
         return await self.state.app(app=app)
 
     async def delete_user_state(self, *, app: str = DEFAULT_APP, user_id: str = DEFAULT_USER) -> bool:
-        """Delete a user's state in an app; see `state.delete_user`."""
+        """Delete the state of a user in an app; see `state.delete_user`."""
         return await self.state.delete_user(app=app, user_id=user_id)
 
     async def delete_app_state(self, *, app: str = DEFAULT_APP) -> bool:
-        """Delete an app's state; see `state.delete_app`."""
+        """Delete the state of an app; see `state.delete_app`."""
         return await self.state.delete_app(app=app)

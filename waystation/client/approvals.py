@@ -1,6 +1,6 @@
-"""Find and answer pending calls in the whole namespace, without knowing a workflow.
+"""Find and answer pending calls in the whole namespace.
 
-They are read from visibility and memos, so no worker has to run. Both lag behind by a second at most.
+Pending calls are read from visibility and memos, so no worker has to run. Visibility may lag by a second.
 """
 
 import asyncio
@@ -36,11 +36,9 @@ from waystation.core import (
 from waystation.history import is_not_found
 
 AT_ONCE = 8
-"""How many answers of `answer_all` are in flight at a time."""
-
-
+"""Default number of concurrent answers of `answer_all`."""
 PAGE_SIZE = 100
-"""Invocations per request, each with all of its pending calls."""
+"""Invocations per request to the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +47,22 @@ class Page:
 
     calls: tuple[PendingCall, ...]
     next: str | None
-    """The `page` of the next part; None at the end."""
+    """The `page` argument for the next page; None on the last page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of one answer among many."""
+    """The result of one answer of `answer_all`."""
 
     approval_id: str
     receipt: JsonObject | None = None
-    """Present when the answer counts."""
+    """Set if the answer counts."""
     error: WaystationError | RPCError | None = None
-    """Why it does not count, or why that is not known yet (`AnswerUnconfirmed`)."""
+    """The reason if the answer does not count or is unconfirmed (`AnswerUnconfirmed`)."""
 
 
 MAY_BE_OMITTED = ("args", "interim", "payload", "response_schema")
-"""Fields of which a memo has only the size when they are large."""
+"""Fields that a memo replaces by their size when they are large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +96,15 @@ class ApprovalFilter:
         """Return the visibility query. `matches` checks the conditions that a query cannot express."""
         parts = [f"WorkflowType = '{WORKFLOW}'", "ExecutionStatus = 'Running'"]
         if searchable:
-            # What began before the attributes existed has none.
+            # Invocations that started before the attributes existed have none.
             parts.append(f"({SEARCH_STATUS} = 'waiting' OR {SEARCH_AGENT} IS NULL)")
-            named = {SEARCH_AGENT: self.agent, SEARCH_USER: self.user_id, SEARCH_SESSION: self.session_id}
+            keywords = {SEARCH_AGENT: self.agent, SEARCH_USER: self.user_id, SEARCH_SESSION: self.session_id}
             parts += [
                 f"({name} = '{value[:MAX_KEYWORD]}' OR {SEARCH_AGENT} IS NULL)"
-                for name, value in named.items()
-                if value and _quotable(value)
+                for name, value in keywords.items()
+                if value and _is_quotable(value)
             ]
-        if self.below is not None and _quotable(self.below):
+        if self.below is not None and _is_quotable(self.below):
             parts.append(f"WorkflowId STARTS_WITH '{self.below}/'")
         if before is not None:
             parts.append(f"StartTime <= '{before.isoformat()}'")
@@ -115,61 +113,61 @@ class ApprovalFilter:
     def may_contain(self, execution: WorkflowExecution, root: str | None) -> bool:
         """Whether an invocation may contain matching calls; `root` is the topmost workflow above `below`."""
         if self.below is not None:
-            # Anybody may start a workflow under an id that looks like one of the tree.
+            # Any client can start a workflow whose id looks like one of this tree.
             if not execution.id.startswith(f"{self.below}/"):
                 return False
             if root is not None and execution.root_id not in (None, "", root):
                 return False
-        started_as = execution.typed_search_attributes.get(AGENT)
-        return self.agent is None or started_as is None or started_as == self.agent[:MAX_KEYWORD]
+        agent = execution.typed_search_attributes.get(AGENT)
+        return self.agent is None or agent is None or agent == self.agent[:MAX_KEYWORD]
 
     def matches(self, call: PendingCall, *, searchable: bool, now: float) -> bool:
-        """Whether a call meets the conditions."""
+        """Whether a call meets all conditions."""
         return (
             (self.agent is None or searchable or call.agent == self.agent)
             and self.tool in (None, call.tool)
             and self.user_id in (None, call.user_id)
             and self.session_id in (None, call.session_id)
             and (self.older_than is None or call.requested_at <= now - self.older_than.total_seconds())
-            and (not self.person or _concerns(call, self.person))
+            and (not self.person or _is_relevant(call, self.person))
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ListPosition:
-    """How far a list has been read. The server lists the latest start first."""
+    """A position in the server's list of invocations, which is sorted by start time, latest first."""
 
     before: datetime
     runs: tuple[str, ...]
-    """The runs that started at that moment and were read."""
+    """The runs that started at that time and were already read."""
 
     @classmethod
     def after(cls, execution: WorkflowExecution, at: "ListPosition | None") -> "ListPosition":
         """Return the position after an invocation."""
-        same = at.runs if at and at.before == _rounded(execution.start_time) else ()
-        return cls(_rounded(execution.start_time), (*same, execution.run_id))
+        start = _round_up(execution.start_time)
+        return cls(start, (*(at.runs if at and at.before == start else ()), execution.run_id))
 
     @classmethod
     def parse(cls, text: str) -> "ListPosition":
         """Parse the output of `format`."""
-        moment, *runs = text.split("|")
+        time, *runs = text.split("|")
         try:
-            return cls(datetime.fromisoformat(moment).astimezone(UTC), tuple(runs))
+            return cls(datetime.fromisoformat(time).astimezone(UTC), tuple(runs))
         except ValueError:
-            raise ValueError(f"{text!r} is no place in a list; it is the `next` of the part before.") from None
+            raise ValueError(f"{text!r} is not a page of this list. Pass the `next` of the previous page.") from None
 
     def format(self) -> str:
         """Return the position as text."""
         return "|".join((self.before.isoformat(), *self.runs))
 
     def has_passed(self, execution: WorkflowExecution) -> bool:
-        """Whether an invocation was read already."""
-        return _rounded(execution.start_time) > self.before or execution.run_id in self.runs
+        """Whether an invocation was already read."""
+        return _round_up(execution.start_time) > self.before or execution.run_id in self.runs
 
 
-def _rounded(moment: datetime) -> datetime:
-    """Round a time up to the next microsecond: the server counts in smaller steps than Python."""
-    return moment.astimezone(UTC) + timedelta(microseconds=1)
+def _round_up(time: datetime) -> datetime:
+    """Round a time up to the next microsecond: the server's resolution is higher than Python's."""
+    return time.astimezone(UTC) + timedelta(microseconds=1)
 
 
 async def find_pending_calls(
@@ -177,7 +175,7 @@ async def find_pending_calls(
 ) -> AsyncIterator[tuple[WorkflowExecution, list[PendingCall]]]:
     """Yield invocations after a position, latest start first, each with its matching calls."""
     searchable = await has_search_attributes(client, tell=False)
-    root = await _root_of(client, filter.below) if filter.below else None
+    root = await _find_root(client, filter.below) if filter.below else None
     query = filter.query(searchable=searchable, before=at.before if at else None)
     async for execution in client.list_workflows(query, page_size=PAGE_SIZE):
         if filter.may_contain(execution, root) and not (at and at.has_passed(execution)):
@@ -185,15 +183,15 @@ async def find_pending_calls(
             yield execution, [call for call in calls if filter.matches(call, searchable=searchable, now=time.time())]
 
 
-async def _root_of(client: Client, below: str) -> str | None:
-    """Return the workflow at the top of a tree; None when the server does not know."""
+async def _find_root(client: Client, below: str) -> str | None:
+    """Return the topmost workflow above `below`; None if the server does not have it."""
     with suppress(RPCError):
         return (await client.get_workflow_handle(below).describe()).root_id
     return None
 
 
-def _concerns(call: PendingCall, people: tuple[str, ...]) -> bool:
-    """Whether an approver, given with all roles, may answer a call or has claimed it."""
+def _is_relevant(call: PendingCall, people: tuple[str, ...]) -> bool:
+    """Whether a person may answer a call or has claimed it. `people` are the person's name and roles."""
     if call.claimed_by in people or call.policy is None:
         return True
     requesters = (call.requester, call.user_id) if call.policy.not_requester else ()
@@ -203,7 +201,7 @@ def _concerns(call: PendingCall, people: tuple[str, ...]) -> bool:
     return not asked or any(who in asked for who in people)
 
 
-def _quotable(text: str) -> bool:
+def _is_quotable(text: str) -> bool:
     """Whether a query can contain it unescaped."""
     return text.isprintable() and not set(text) & set("'\"\\")
 
@@ -225,28 +223,28 @@ class Approvals:
         session_id: str | None = None,
         below: str | None = None,
     ) -> AsyncIterator[PendingCall]:
-        """Yield pending calls, latest start of the invocation first. Holds few in memory at a time.
+        """Yield pending calls, latest start of the invocation first. Fetches about a hundred invocations at a time.
 
         Args:
-            agent: Only in invocations of this agent.
+            agent: Only calls in invocations of this agent.
             tool: Only calls of this tool.
-            person: Only calls that this person may answer, or has claimed: a subject as in a policy's `approvers`,
-                with roles (`role:finance`) if there are any. Calls that anybody may answer are among them.
-            older_than: Only calls that have waited for longer.
-            user_id: Only those for whom the agent works.
-            session_id: Only of this session.
-            below: Only in what this invocation calls, or this session (by its workflow id) starts, at any depth.
+            person: Only calls that this person may answer or has claimed: a subject as in a policy's `approvers`, or
+                several names to include roles (`role:finance`). Includes calls that anybody may answer.
+            older_than: Only calls that have waited longer.
+            user_id: Only calls of this user's invocations.
+            session_id: Only calls of this session.
+            below: Only calls in the tree below this invocation or session (workflow id), at any depth.
         """
-        wanted = ApprovalFilter.from_options(agent, tool, person, older_than, user_id, session_id, below)
-        async for _, calls in find_pending_calls(self._client.temporal, wanted):
+        filter = ApprovalFilter.from_options(agent, tool, person, older_than, user_id, session_id, below)
+        async for _, calls in find_pending_calls(self._client.temporal, filter):
             for call in calls:
                 yield call
 
     async def pending(self, *, below: str | None = None) -> builtins.list[PendingCall]:
         """Return all pending calls, oldest first.
 
-        `below` names a session or an invocation: then only calls of what was started from it, at any depth. See `each`
-        for more filters, and for long lists.
+        With `below`, only those in the tree below that invocation or session. See `each` for more filters and for long
+        lists.
         """
         return sorted([call async for call in self.each(below=below)], key=lambda call: call.requested_at)
 
@@ -254,19 +252,19 @@ class Approvals:
         """Return one pending call, with all of its arguments.
 
         Raises:
-            AlreadyAnswered: It has its answer.
-            Expired: Its deadline has passed.
-            UnknownCall: It was never pending, its invocation is over, or no call has that id.
+            AlreadyAnswered: The call has its answer.
+            Expired: The call's deadline has passed.
+            UnknownCall: The call does not exist, was never pending, or its invocation is over.
         """
-        invocation_id, call_id = _ids(approval_id)
+        invocation_id, call_id = _parse_approval_id(approval_id)
         invocation = Invocation.from_id(self._client, invocation_id)
         try:
-            posted = [call for call in await invocation.pending() if call.function_call_id == call_id]
-            if posted and not any(_is_omitted(getattr(posted[0], name)) for name in MAY_BE_OMITTED):
-                return posted[0]
+            listed = [call for call in await invocation.pending() if call.function_call_id == call_id]
+            if listed and not any(_is_omitted(getattr(listed[0], name)) for name in MAY_BE_OMITTED):
+                return listed[0]
             log = await invocation.log()
         except RPCError as error:
-            raise _unknown(error, invocation_id) from None
+            raise _translate_error(error, invocation_id) from None
         pending = [] if log.state.outcome.ended else log.state.pending()
         if call := next((call for call in pending if call.function_call_id == call_id), None):
             return call
@@ -276,14 +274,14 @@ class Approvals:
         """Answer one call; see `Invocation.answer` for `fields`.
 
         Raises:
-            AnswerRefused: It does not count; the class says why.
-            AnswerUnconfirmed: No worker took it in time. It may still be applied later.
+            AnswerRefused: The answer does not count; the subclass is the reason.
+            AnswerUnconfirmed: No worker confirmed the answer in time. It may still count later.
         """
-        invocation_id, call_id = _ids(approval_id)
+        invocation_id, call_id = _parse_approval_id(approval_id)
         try:
             return await Invocation.from_id(self._client, invocation_id).answer(action, call_id, **fields)
         except RPCError as error:
-            raise _unknown(error, invocation_id) from None
+            raise _translate_error(error, invocation_id) from None
 
     async def approve(self, approval_id: str, **fields: Any) -> JsonObject:
         """Approve a call; see `answer`."""
@@ -294,11 +292,11 @@ class Approvals:
         return await self.answer(approval_id, "reject", **fields)
 
     async def edit(self, approval_id: str, args: JsonObject, **fields: Any) -> JsonObject:
-        """Have a call run with other arguments; see `answer`."""
+        """Approve a call with other arguments; see `answer`."""
         return await self.answer(approval_id, "edit", args=args, **fields)
 
     async def respond(self, approval_id: str, response: JsonObject, **fields: Any) -> JsonObject:
-        """Give a long-running call its response; see `answer`."""
+        """Set the response of a long-running call; see `answer`."""
         return await self.answer(approval_id, "respond", response=response, **fields)
 
     async def progress(self, approval_id: str, response: JsonObject, **fields: Any) -> JsonObject:
@@ -333,42 +331,42 @@ class Approvals:
         at_once: int = AT_ONCE,
         **fields: Any,
     ) -> AsyncGenerator[Outcome]:
-        """Give many calls the same answer, and yield each outcome as soon as it is known.
+        """Send the same answer to many calls, and yield each outcome as soon as it is known.
 
-        May be repeated, also after an interruption: a call that has its answer keeps it, and the outcome says so.
+        Safe to repeat, also after an interruption: a call keeps its first answer, and its outcome then has the error.
 
         Args:
-            calls: Approval ids; or calls as `each` and `list` give them, whose answers then hold only for what they
-                showed.
-            action: What to do with them.
-            at_once: How many answers are under way at a time.
+            calls: Approval ids, or calls from `each` or `list`. Answers to the latter count only if the call is
+                unchanged.
+            action: The action of all answers.
+            at_once: Number of concurrent answers.
             fields: As for `answer`.
         """
         running: set[asyncio.Task[Outcome]] = set()
         try:
-            async for call in _one_by_one(calls):
+            async for call in _iterate(calls):
                 if len(running) >= at_once:
                     done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                     for task in done:
                         yield task.result()
                 running.add(asyncio.create_task(self._outcome(call, action, fields)))
-            for coming in asyncio.as_completed(running):
-                yield await coming
+            for outcome in asyncio.as_completed(running):
+                yield await outcome
         finally:
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
 
     async def _outcome(self, call: str | PendingCall, action: Action, fields: JsonObject) -> Outcome:
-        given = dict(fields)
+        answer = dict(fields)
         if isinstance(call, PendingCall):
-            given.setdefault("digest", call.digest)
-        if action == "progress":  # the only one of which a second would count
-            said = {name: repr(value) for name, value in fields.items() if name not in ("token", "confirm_within")}
-            given.setdefault("answer_id", digest([action, said]))
+            answer.setdefault("digest", call.digest)
+        if action == "progress":  # the only action that would count twice
+            content = {name: repr(value) for name, value in fields.items() if name not in ("token", "confirm_within")}
+            answer.setdefault("answer_id", digest([action, content]))
         approval_id = call if isinstance(call, str) else call.approval_id
         try:
-            return Outcome(approval_id, receipt=await self.answer(approval_id, action, **given))
+            return Outcome(approval_id, receipt=await self.answer(approval_id, action, **answer))
         except (WaystationError, RPCError) as error:
             return Outcome(approval_id, error=error)
 
@@ -376,8 +374,8 @@ class Approvals:
         """Return one page of pending calls; see `each` for their order and for `filters`.
 
         Args:
-            limit: How many calls. There may be a few more: calls of one invocation stay on one page.
-            page: The `next` of the previous page.
+            limit: Number of calls. A page may have a few more, because the calls of one invocation stay together.
+            page: The `next` of the previous page; None for the first page.
             filters: As for `each`.
 
         Raises:
@@ -385,13 +383,13 @@ class Approvals:
         """
         calls: list[PendingCall] = []
         at = ListPosition.parse(page) if page else None
-        async for execution, meant in find_pending_calls(
+        async for execution, matches in find_pending_calls(
             self._client.temporal, ApprovalFilter.from_options(**filters), at
         ):
             if len(calls) >= limit:
                 return Page(tuple(calls), at.format() if at else None)
             at = ListPosition.after(execution, at)
-            calls.extend(meant)
+            calls.extend(matches)
         return Page(tuple(calls), None)
 
 
@@ -399,7 +397,7 @@ def _is_omitted(value: Any) -> bool:
     return isinstance(value, dict) and set(value) == {"omitted_bytes"}
 
 
-def _ids(approval_id: str) -> tuple[str, str]:
+def _parse_approval_id(approval_id: str) -> tuple[str, str]:
     try:
         invocation_id, call_id = ids.approved_call(approval_id)
     except ValueError as error:
@@ -407,19 +405,18 @@ def _ids(approval_id: str) -> tuple[str, str]:
     return invocation_id, ids.requesting_call(call_id)
 
 
-def _unknown(error: RPCError, invocation_id: str) -> Exception:
-    """Return what it means that the server does not know an invocation; any other error is returned unchanged."""
-    if is_not_found(error):
-        return UnknownCall(f"There is no invocation {invocation_id!r}.")
-    return error
+def _translate_error(error: RPCError, invocation_id: str) -> Exception:
+    """Translate "not found" into `UnknownCall`; other errors are returned unchanged."""
+    return UnknownCall(f"There is no invocation {invocation_id!r}.") if is_not_found(error) else error
 
 
-async def _one_by_one(
+async def _iterate(
     calls: Iterable[str | PendingCall] | AsyncIterable[PendingCall],
 ) -> AsyncIterator[str | PendingCall]:
     if isinstance(calls, AsyncIterable):
         async for call in calls:
             yield call
         return
-    for given in {each if isinstance(each, str) else each.approval_id: each for each in calls}.values():
-        yield given
+    unique = {call if isinstance(call, str) else call.approval_id: call for call in calls}
+    for call in unique.values():
+        yield call

@@ -1,4 +1,4 @@
-"""Connect to Temporal as the environment says: profiles and `TEMPORAL_*` variables of `temporalio.envconfig`."""
+"""Connect to Temporal with the profiles and `TEMPORAL_*` variables of `temporalio.envconfig`."""
 
 import atexit
 import os
@@ -16,18 +16,18 @@ DEFAULT_ADDRESS = "localhost:7233"
 DEFAULT_NAMESPACE = "default"
 _ADDRESS = re.compile(r"(\[[^\s\[\]/]+\]|[^\s:\[\]/]+):(?P<port>[0-9]{1,5})/?")
 
-# A thread of Temporal's client may still be handing over the last result when the interpreter goes, which then aborts
-# the process (sdk-python issue 300): one in twenty short programs here, none of three hundred with a pause of 20 ms.
+# A thread of Temporal's client may still deliver the last result when the interpreter exits, which then aborts the
+# process (sdk-python issue 300): 1 in 20 short programs, none of 300 with a pause of 20 ms.
 EXIT_PAUSE_S = 0.1
 
 
 def connection_settings(
     *, address: str | None = None, namespace: str | None = None, profile: str | None = None
 ) -> ClientConnectConfig:
-    """Return the settings of a connection. Arguments win over the environment.
+    """Return the settings of a connection. Arguments override the environment.
 
     Raises:
-        InvalidConfiguration: The environment has an unusable setting.
+        InvalidConfiguration: A setting of the environment is invalid.
     """
     try:
         config = ClientConfig.load_client_connect_config(profile=profile)
@@ -35,10 +35,10 @@ def connection_settings(
         config["target_host"] = host
         config["namespace"] = namespace or config.get("namespace") or DEFAULT_NAMESPACE
     except (RuntimeError, ValueError, OSError) as error:  # ConfigError is a RuntimeError
-        # Without the lines in which a wrong file is drawn.
+        # Without the lines that quote a wrong file.
         text = "; ".join(line for line in str(error).splitlines() if line and "|" not in line)
         raise InvalidConfiguration(
-            "The configuration of Temporal clients", "", f"{text}. Mend it: TEMPORAL_*, the profile, its TOML file."
+            "The configuration of Temporal clients", "", f"{text}. Fix TEMPORAL_*, the profile or its TOML file."
         ) from None
     parts = _ADDRESS.fullmatch(host)
     if parts is None or not 0 < int(parts["port"]) < 65_536:
@@ -53,12 +53,12 @@ def connection_settings(
 
 
 def connection_problem(error: Exception) -> str:
-    """Return the reason in a failed connection's message, freed of the names of its Rust types."""
+    """Return the reason for a failed connection in plain words, without the names of Rust types."""
     text = str(error) or type(error).__name__
     if "InvalidContentType" in text:
-        return "the server does not speak TLS, which an API key or TEMPORAL_TLS* asks for"
+        return "the server does not speak TLS, which an API key or TEMPORAL_TLS* requires"
     if "error after connection" in text and "transport::Error" in text:
-        return "what listens there is no Temporal server, such as its Web UI, or wants TLS"
+        return "the address is not that of a Temporal server (perhaps of its Web UI), or the server requires TLS"
     for marker in ('message: "', 'error: "'):
         if marker in text:
             return text.rsplit(marker, 1)[1].split('"', 1)[0]
@@ -74,16 +74,16 @@ async def connect(
     offload_over: int = OFFLOAD_OVER,
     short_forms: bool = False,
 ) -> Client:
-    """Return a Temporal client. Arguments win over the environment.
+    """Return a Temporal client. Arguments override the environment.
 
     `store` holds payloads of at least `offload_over` bytes, see `Blobs`; use the workers' store. With `short_forms`,
     payloads that the store lacks are read in a shortened form, for programs that only display histories.
 
     Raises:
-        RuntimeError: No server answers there; see `connection_problem`.
-        InvalidConfiguration: The environment has an unusable setting.
+        RuntimeError: No server answers at the address; see `connection_problem`.
+        InvalidConfiguration: A setting of the environment is invalid.
     """
-    atexit.unregister(_let_threads_finish)  # once is enough
+    atexit.unregister(_let_threads_finish)  # registered once
     atexit.register(_let_threads_finish)
     converter = offloading(Blobs(store), over=offload_over, short_forms=short_forms)
     return await Client.connect(

@@ -11,7 +11,7 @@ from waystation.core import MEMO_FORK, WORKFLOW, Budget, Fork, InvalidInput, Inv
 from waystation.core.log import fork
 
 MAX_NUMBERS = 100
-"""How many numbers are tried for a fork, after those that are known to be in use."""
+"""How many free numbers are tried for the id of a fork."""
 
 
 class Forks:
@@ -35,28 +35,27 @@ class Forks:
         requester: str | None = None,
         id: str | None = None,
     ) -> Invocation:
-        """Start an invocation that takes over the events of another one up to `event`, and continues from there.
+        """Start an invocation that copies the events of another one up to `event`, and continues from there.
 
-        Recorded results are reused. Calls that had no result by then run, again if the source ran them later;
-        approvals of such calls do not count, the fork asks for them again. To call a model again, name the event before
-        its reply.
+        Recorded results are reused. Calls without a result at that event run in the fork, even if the source ran them
+        later; the fork requests their approvals again. To repeat a model call, pass the event before its reply.
 
         Args:
             source: Id of the other invocation, running or closed.
-            event: Number of the last event that is taken over, from 1.
-            run_id: A run of the source, when it has several.
+            event: Number of the last copied event, from 1.
+            run_id: The run of the source, if it has several.
             message: Replaces the message of the source.
-            instruction: Replaces the agent's own; only workers with `--allow-overrides` accept it.
-            model: Name of a model that replaces the agent's own; likewise.
-            agent: The agent whose instruction and model are replaced, in a tree of agents; by default the root agent.
-            results: Responses to calls that then do not run, by function call id.
-            budget: Limits of the fork, including what it took over; by default those of the source.
-            requester: Who triggers it, when that is not the user.
-            id: Id of the new invocation; by default `<source>~<number>`, by which `of` finds it.
+            instruction: Replaces the agent's instruction. Only workers with `--allow-overrides` accept it.
+            model: Name of a model that replaces the agent's. Only workers with `--allow-overrides` accept it.
+            agent: The agent whose instruction and model are replaced; by default the root agent.
+            results: Responses by function call id. These calls do not run.
+            budget: Limits of the fork, including the usage up to `event`; by default those of the source.
+            requester: The person who triggers the fork, if not the user.
+            id: Id of the new invocation; by default `<source>~<number>`. `of` finds only forks with such ids.
 
         Raises:
-            InvalidInput: Such a fork is not possible; the message says why.
-            RPCError: There is no such invocation.
+            InvalidInput: Such a fork is impossible; the message has the reason.
+            RPCError: The source does not exist.
         """
         return await (
             await self.prepare(
@@ -84,32 +83,30 @@ class Forks:
         budget: Budget | None = None,
         requester: str | None = None,
         id: str | None = None,
-        **differently: Any,
+        **changes: Any,
     ) -> "PreparedFork":
-        """Return a fork that is not started yet; parameters and errors as for `start`."""
+        """Return a fork that is not started yet; parameters and errors as in `start`."""
         log = await Invocation.from_id(self._client, source, run_id=run_id).log()
         if log.state.input is None:
-            raise InvalidInput(f"{source!r} never began; there is nothing to take over.")
-        wanted = {name: value for name, value in differently.items() if value}
-        if wanted.keys() & {"agent", "instruction", "model"} == {"agent"}:
-            raise InvalidInput(
-                f"Nothing is said of what {wanted['agent']!r} is to have: give an instruction or a model."
-            )
-        given = InvocationInput(
+            raise InvalidInput(f"{source!r} never started, so there is nothing to fork.")
+        overrides = {name: value for name, value in changes.items() if value}
+        if overrides.keys() & {"agent", "instruction", "model"} == {"agent"}:
+            raise InvalidInput(f"Agent {overrides['agent']!r} has no changes. Add an instruction or a model.")
+        fork_input = InvocationInput(
             **{name: getattr(log.state.input, name) for name in fork.SAME},
             message=log.state.input.message if message is None else message,
             budget=budget or Budget(),
             requester=requester,
-            fork=Fork(invocation_id=source, event=event, run_id=run_id or "", **wanted),
+            fork=Fork(invocation_id=source, event=event, run_id=run_id or "", **overrides),
         )
-        return PreparedFork(self._client, given, id, fork.begun(log, given, log.entries[-1].time))
+        return PreparedFork(self._client, fork_input, id, fork.begun(log, fork_input, log.entries[-1].time))
 
     async def of(self, id: str) -> list["FoundFork"]:
         """Return the forks of an invocation whose ids were generated, oldest first."""
         prefix = ids.fork(id, 0)[:-1]
         quoted = prefix.replace("\\", "\\\\").replace('"', '\\"')
         query = f'WorkflowType = "{WORKFLOW}" AND WorkflowId STARTS_WITH "{quoted}"'
-        forks = {  # by id, since each has a row for every run
+        forks = {  # by id, because the list has a row for every run
             row.id: FoundFork(row.id, (await row.memo()).get(MEMO_FORK, {}).get("event"))
             async for row in self._client.temporal.list_workflows(query)
             if ids.is_fork(id, row.id)
@@ -123,7 +120,7 @@ class FoundFork:
 
     id: str
     event: int | None
-    """The last event that it takes over; None when it was started without a memo."""
+    """Number of the last copied event; None when the fork has no memo."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,25 +131,25 @@ class PreparedFork:
     given: InvocationInput
     id: str | None
     log: Log
-    """The log it starts with; its `performing()` are the calls that it runs first."""
+    """The log that the fork starts with. The fork first runs the calls in its `performing()`."""
 
     async def start(self) -> Invocation:
-        """Start it.
+        """Start the fork.
 
         Raises:
-            InvalidInput: There is an invocation of that id.
+            InvalidInput: An invocation with the fork's id exists.
         """
         assert self.given.fork is not None
         source, memo = self.given.fork.invocation_id, {MEMO_FORK: self.given.fork.memo()}
         data = self.given.model_dump(mode="json", exclude_defaults=True)
-        for chosen in [self.id] if self.id is not None else await self._free_ids(source):
+        for id in [self.id] if self.id is not None else await self._find_free_ids(source):
             try:
-                await start_invocation(self.client, chosen, data, memo)
+                await start_invocation(self.client, id, data, memo)
             except WorkflowAlreadyStartedError:
                 continue
-            return Invocation.from_id(self.client, chosen)
-        raise InvalidInput(f"There is an invocation {self.id or source!r} already; a fork needs an `id` of its own.")
+            return Invocation.from_id(self.client, id)
+        raise InvalidInput(f"The invocation {self.id or source!r} already exists. Pass another `id` for the fork.")
 
-    async def _free_ids(self, source: str) -> list[str]:
+    async def _find_free_ids(self, source: str) -> list[str]:
         first = len(await Forks(self.client).of(source)) + 1
         return [ids.fork(source, number) for number in range(first, first + MAX_NUMBERS)]

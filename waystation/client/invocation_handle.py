@@ -1,8 +1,7 @@
 """One invocation: start it, follow it, stream its events, answer its pending calls.
 
-Events come from the server's long poll of the history, unfinished text of a model from the heartbeats of its activity.
-So a stream adds nothing to the history and involves no worker; while an invocation waits for an approver it costs
-nothing at all.
+Events come from the server's long poll of the history, partial text of a model from the heartbeats of its activity. So
+a stream adds nothing to the history and needs no worker. While an invocation waits for an approver, it costs nothing.
 """
 
 import asyncio
@@ -74,17 +73,17 @@ from waystation.history import (
 from waystation.storage import INLINE_LIMIT, STORE_VARIABLE, UNREADABLE, Blobs
 
 CONFIRMATION_LIMIT = timedelta(seconds=15)
-"""How long a worker may take to confirm an answer. After a crash that takes the sticky timeout, 1 s, and a replay; a
-task that was lost with a worker goes to another one after 10 s."""
+"""Time limit for a worker's confirmation of an answer. After a crash, it takes the sticky timeout of 1 s and a replay;
+a task lost with its worker goes to another one after 10 s."""
 _REFUSALS = (RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.RESOURCE_EXHAUSTED)
-"""The second for what is over the 4 MB of a gRPC message."""
+"""The server's refusals of a large input; the second one is for messages over 4 MB, the limit of gRPC."""
 RESEND_PAUSE_S = 0.2
 LOOK_S = 0.1
-"""How often heartbeats are read while a model generates text; workers send no more of them."""
+"""Interval for reading heartbeats while a model generates text. Workers send them at most this often."""
 
 
 class ClientContext(Protocol):
-    """What invocations, sessions and collections use of the client that made them: an `AgentClient`."""
+    """The part of an `AgentClient` that its invocations, sessions and collections use."""
 
     temporal: Client
     """Temporal's own client."""
@@ -93,7 +92,7 @@ class ClientContext(Protocol):
     token_encryption: TokenEncryption
 
     async def searchable(self) -> bool:
-        """Return whether the namespace has Waystation's search attributes."""
+        """Whether the namespace has Waystation's search attributes."""
 
 
 class StoredCredential(Protocol):
@@ -101,11 +100,11 @@ class StoredCredential(Protocol):
 
     @property
     def calls(self) -> Sequence[tuple[str, str]]:
-        """The calls that wait for it, each an invocation's id and a function call's."""
+        """The calls that wait for it, each as invocation id and function call id."""
 
 
 class CredentialKeeper(Protocol):
-    """A store of users' credentials, such as `waystation.auth.CredentialStore`."""
+    """A store for users' credentials, such as `waystation.auth.CredentialStore`."""
 
     async def authorize(
         self,
@@ -114,19 +113,19 @@ class CredentialKeeper(Protocol):
         credential: Any = None,
         call: tuple[str, str] | None = None,
     ) -> StoredCredential:
-        """Store a credential, or the result of a login."""
+        """Store a credential, or finish a login."""
 
 
 class Invocation:
-    """One invocation of an agent, as seen from outside."""
+    """One invocation of an agent."""
 
     def __init__(self, client: ClientContext, handle: WorkflowHandle[Any, Any], *, existed: bool = False) -> None:
         self.client = client
-        """The client that made it."""
+        """The client that made this object."""
         self.handle = handle
         """Temporal's own handle."""
         self.existed = existed
-        """Whether `start` found it already started under the same id."""
+        """Whether the invocation existed before `start`."""
 
     @classmethod
     def from_id(cls, client: ClientContext, id: str, *, run_id: str | None = None) -> "Invocation":
@@ -135,33 +134,33 @@ class Invocation:
 
     @property
     def id(self) -> str:
-        """Id of the invocation, which is that of its workflow."""
+        """Id of the invocation and of its workflow."""
         return self.handle.id
 
     @property
     def converter(self) -> DataConverter:
-        """How the client reads payloads."""
+        """The client's data converter."""
         return self.client.temporal.data_converter
 
     async def started(self) -> None:
-        """Return once it has started; of an invocation that is not a session's at once."""
+        """Wait until the invocation has started. Only invocations of sessions may be queued."""
 
     async def result(self) -> InvocationResult:
         """Wait for the end and return the result.
 
         Raises:
-            WorkflowFailureError: It failed or was cancelled; the cause says how.
-            StoreFailed: It is large, and not in the client's store.
+            WorkflowFailureError: The invocation failed or was cancelled; see the cause.
+            StoreFailed: The result is large, and the client's store does not have it.
         """
         await self.started()
         try:
             return InvocationResult.model_validate(await self.handle.result())
-        except KeyError as error:  # how the SDK reads what its converter cannot
+        except KeyError as error:  # the SDK's error for a payload that the converter cannot decode
             if UNREADABLE["encoding"].decode() not in str(error):
                 raise
             raise StoreFailed(
-                "which large payloads are kept",
-                f"the result of {self.id!r} is not there. The remedy is --store, or {STORE_VARIABLE}.",
+                "this client",
+                f"it does not have the result of {self.id!r}. Use the workers' store (--store, {STORE_VARIABLE}).",
             ) from None
 
     async def history(self) -> WorkflowHistory:
@@ -170,7 +169,7 @@ class Invocation:
         return await self.handle.fetch_history()
 
     async def log(self) -> Log:
-        """Return the log as of now, rebuilt from history. No worker has to run."""
+        """Return the current log, rebuilt from history. No worker has to run."""
         latest = await decode_histories([await self.history()], self.converter)
         client = self.client
         return log_of(latest, await fetch_log_before(client.temporal, self.id, latest[0].events[0], client.blobs.get))
@@ -180,15 +179,15 @@ class Invocation:
         return await fetch_runs(self.client.temporal, await self.history())
 
     async def saved(self) -> SavedHistory:
-        """Return what `waystation history` writes: `histories`, and those of the agents that it called."""
+        """Return the content of `waystation history`: the histories of the invocation and of the agents it called."""
         return await fetch_saved_history(self.client.temporal, await self.history())
 
     async def state(self) -> JsonObject:
-        """Return the state as of now. No worker has to run."""
+        """Return the current state. No worker has to run."""
         return (await self.log()).state.session.values
 
     async def events(self, *, start: int = 0, follow: bool = True) -> AsyncIterator[Event]:
-        """Yield the events from index `start` on: as `stream`, or, without `follow`, those recorded already."""
+        """Yield the events from index `start` on: as `stream`, or without `follow` only those already recorded."""
         if follow:
             async for event in stream_events(self, start=start):
                 yield event
@@ -197,19 +196,19 @@ class Invocation:
                 yield event
 
     def stream(self, *, start: int = 0, partial: bool = False) -> AsyncIterator[Event]:
-        """Yield events as they are recorded, until the invocation ends; afterwards all of them at once.
+        """Yield past events, then new ones as they are recorded, until the invocation ends.
 
         Args:
-            start: How many events to pass over; to resume, the `index` of the last one that was seen plus 1.
-            partial: Whether to yield unfinished text of a model, too, as events that are `partial`; see
-                `waystation.core.partial`. Only invocations started with `streaming` have any.
+            start: Number of events to skip. To resume, pass the `index` of the last event plus 1.
+            partial: Also yield unfinished text of a model, as events with `partial`; see `waystation.core.partial`.
+                Only invocations started with `streaming` have partial text.
         """
         return stream_events(self, start=start, partial=partial)
 
     async def follow(self) -> AsyncIterator[Log]:
-        """Yield the log whenever history has grown, until the invocation ends.
+        """Yield the log whenever the history has grown, until the invocation ends.
 
-        It is one log that grows; another one from there on when the invocation is reset.
+        It is the same object each time, except after a reset of the invocation.
         """
         await self.started()
         async for log in follow_log(self.client.temporal, self.handle, self.client.blobs.get):
@@ -232,7 +231,7 @@ class Invocation:
         return await self.answer("reject", function_call_id, **answer)
 
     async def respond(self, response: JsonObject, function_call_id: str | None = None, **answer: Any) -> JsonObject:
-        """Give a long-running call its response; see `answer`."""
+        """Set the response of a long-running call; see `answer`."""
         return await self.answer("respond", function_call_id, response=response, **answer)
 
     async def authorize(
@@ -244,22 +243,23 @@ class Invocation:
         credential: Any = None,
         **answer: Any,
     ) -> JsonObject:
-        """Store the credential that a call waits for, and approve it and all other calls that wait for the same one.
+        """Store the credential that a call waits for, then approve all calls that wait for it; return the receipt.
 
-        The credential goes from here into the store, which must be that of the workers, and never to Temporal.
+        The credential goes directly into the store, never to Temporal.
 
         Args:
-            function_call_id: Which call; needed when several are pending.
-            store: Such as `waystation.auth.EncryptedFileCredentialService`.
-            auth_response_uri: The address to which the provider sent the user after the login.
-            credential: Or else the credential, as an `AuthCredential` or as text.
+            function_call_id: The call; required when several are pending.
+            store: The workers' store, such as `waystation.auth.EncryptedFileCredentialService`.
+            auth_response_uri: The URI to which the provider redirected the user after the login.
+            credential: The credential itself, as an `AuthCredential` or as text. Pass either this or the URI.
             answer: As for `answer`.
 
         Raises:
-            AuthorizationFailed: It is no login of this call, or gave no token. The message has no secret.
+            AuthorizationFailed: The login does not belong to this call, or yields no token. The message contains no
+                secret.
             AnswerRefused: The credential is stored, but the call is no longer pending.
         """
-        call = (self.id, function_call_id or await self._only_pending())
+        call = (self.id, function_call_id or await self._find_only_pending())
         stored = await store.authorize(auth_response_uri=auth_response_uri, credential=credential, call=call)
         receipt = await self.approve(call[1], **answer)
         await approve_calls(self.client, (other for other in stored.calls if tuple(other) != call))
@@ -275,23 +275,23 @@ class Invocation:
         confirm_within: timedelta = CONFIRMATION_LIMIT,
         **fields: Any,
     ) -> JsonObject:
-        """Answer a pending call, and learn at once whether the answer counts.
+        """Answer a pending call; return the receipt once a worker confirms that the answer counts.
 
         Args:
-            action: What to do with it.
-            function_call_id: Which call; needed when several are pending.
-            token: Proves who answers; encrypted before it is sent, as `identity` of the client says.
-            signal: Send it without waiting for a worker; whether it counts is then not reported.
-            confirm_within: How long to wait for a worker.
+            action: `approve`, `reject`, `edit`, `respond`, `progress`, `claim`, `release`, `view`, `waive` or `cancel`.
+            function_call_id: The call; required when several are pending.
+            token: Proves the approver's identity. Encrypted with the client's `identity` before it is sent.
+            signal: Send the answer without waiting for a worker. A refusal is then not reported.
+            confirm_within: Time limit for a worker's confirmation.
             fields: Further fields of the wire contract's answer, such as `comment`, `by`, `response`, `digest`.
 
         Raises:
-            AnswerRefused: It does not count; the class says why.
-            AnswerUnconfirmed: No worker confirmed it in time. It may still be applied later.
-            InvalidConfiguration: There is a token, but no key to encrypt it.
+            AnswerRefused: The answer does not count; the subclass is the reason.
+            AnswerUnconfirmed: No worker confirmed the answer in time. It may still count later.
+            InvalidConfiguration: No key is configured to encrypt the token.
         """
         await self.started()
-        call_id = function_call_id or await self._only_pending()
+        call_id = function_call_id or await self._find_only_pending()
         content = {"function_call_id": call_id, "action": action, **fields}
         answer = {key: value for key, value in content.items() if value is not None}
         if token is not None:
@@ -321,14 +321,14 @@ class Invocation:
         raise _late_answer_refusal(await self.log(), answer)
 
     async def cancel(self) -> None:
-        """Request cancellation; running tools are notified."""
+        """Request cancellation. Running tools are notified."""
         await self.started()
         await self.handle.cancel()
 
-    async def _only_pending(self) -> str:
+    async def _find_only_pending(self) -> str:
         waiting = [call.function_call_id for call in await self.pending()]
         if not waiting:
-            # A second answer is refused with the first one, not with the claim that no call was ever pending.
+            # So that a second answer is refused as such, and not because no call is pending.
             calls = reversed((await self.log()).state.calls.values())
             waiting = [call.id for call in calls if call.requested_at is not None or call.answer][:1]
         if len(waiting) == 1:
@@ -338,10 +338,10 @@ class Invocation:
 
 
 async def approve_calls(client: ClientContext, calls: Iterable[tuple[str, str]]) -> list[JsonObject]:
-    """Approve those of some calls that are still pending, each an invocation's id and a call's; return the receipts."""
+    """Approve the calls that are still pending, each by invocation id and call id; return the receipts."""
     receipts = []
     for invocation_id, call_id in calls:
-        # A call that was cancelled or answered in the meantime needs nothing.
+        # Calls that were cancelled or answered in the meantime are skipped.
         with suppress(errors.AnswerRefused, errors.AnswerUnconfirmed, RPCError):
             receipts.append(await Invocation.from_id(client, invocation_id).approve(call_id))
     return receipts
@@ -353,8 +353,8 @@ async def start_invocation(
     """Start an invocation with an input.
 
     Raises:
-        WorkflowAlreadyStartedError: There is, or was, one of that id.
-        InvalidInput: It is too large for the server, and this client keeps nothing beside the history.
+        WorkflowAlreadyStartedError: An invocation with this id exists or existed.
+        InvalidInput: The input is too large for the server, and this client has no store for large payloads.
     """
     started = InvocationInput.model_validate(params)
     text = started.message if isinstance(started.message, str) else "…"
@@ -373,28 +373,28 @@ async def start_invocation(
         if error.status not in _REFUSALS or (size := len(encode(params))) <= INLINE_LIMIT:
             raise
         raise InvalidInput(
-            f"The input is {size:,} bytes; the server takes {INLINE_LIMIT:,} of a client that keeps no large payloads "
-            "beside the history. Make it with `AgentClient.connect(store=...)`, with the store of the workers."
+            f"The input has {size:,} bytes. Without a store for large payloads, the server's limit is "
+            f"{INLINE_LIMIT:,}. Connect with the workers' store: `AgentClient.connect(store=...)`."
         ) from None
 
 
 async def confirm_update(
     send: Callable[[str], Awaitable[JsonObject]], *, name: str, within: timedelta, unconfirmed: Exception
 ) -> JsonObject:
-    """Return the receipt of an update; `send` sends it under the id that it is given.
+    """Send an update with `send`, which takes the update id, and return its receipt.
 
-    A workflow whose last task failed, for instance because its worker was killed, is not ready: the server refuses the
-    update and records nothing. It is sent again until time is up.
+    The server refuses an update, without recording it, while the last workflow task has failed, for example because its
+    worker was killed. Then the update is sent again until time is up.
 
     Raises:
-        Exception: `unconfirmed`, when no worker confirmed it in time.
-        WorkflowUpdateFailedError: The workflow refused it.
-        RPCError: The server does not take it.
+        Exception: `unconfirmed`, when no worker confirmed the update in time.
+        WorkflowUpdateFailedError: The workflow refused the update.
+        RPCError: The server refused the update.
     """
-    # The server answers a used update id with its first outcome, whatever is sent; so each id is new.
+    # A new id each time: for a used one, the server returns the first outcome, whatever is sent.
     id = f"{name}-{uuid.uuid4().hex[:16]}"
     try:
-        # The server asks again for as long as no worker runs; its own time limit is one of each request.
+        # The SDK repeats the request while no worker runs; its timeout applies to each request only.
         async with asyncio.timeout(within.total_seconds()):
             while True:
                 try:
@@ -404,12 +404,12 @@ async def confirm_update(
                         raise
                 await asyncio.sleep(RESEND_PAUSE_S)
     except (WorkflowUpdateRPCTimeoutOrCancelledError, TimeoutError):
-        task = asyncio.current_task()  # the SDK reports a cancellation of this task as it reports a timeout
+        task = asyncio.current_task()  # the SDK reports a cancellation of this task as a timeout
         raise asyncio.CancelledError() if task and task.cancelling() else unconfirmed from None
 
 
 def update_refusal(error: WorkflowUpdateFailedError, *kinds: type[errors.WaystationError]) -> Exception:
-    """Return why a workflow refused an update, as one of some kinds of errors; `error` if it is none of them."""
+    """Return the workflow's refusal of an update as an error of one of these kinds; otherwise `error` itself."""
     cause = error.cause
     if isinstance(cause, ApplicationError):
         kind = getattr(errors, cause.type or "", None)
@@ -419,9 +419,9 @@ def update_refusal(error: WorkflowUpdateFailedError, *kinds: type[errors.Waystat
 
 
 def answer_refusal(error: WorkflowUpdateFailedError) -> Exception | None:
-    """Return why a workflow refused an answer; None when the invocation ended while the answer was verified.
+    """Return the workflow's refusal of an answer; None when the invocation ended during the verification.
 
-    The server then says nothing about the answer.
+    In that case the server's error has no information about the answer.
     """
     refusal, cause = update_refusal(error, errors.AnswerRefused), error.cause
     if refusal is error and isinstance(cause, ApplicationError):
@@ -430,7 +430,7 @@ def answer_refusal(error: WorkflowUpdateFailedError) -> Exception | None:
 
 
 def _late_answer_refusal(log: Log, answer: JsonObject) -> errors.AnswerRefused:
-    """Return why an answer to an invocation that is over does not count."""
+    """Return the refusal of an answer to a closed invocation."""
     parsed = parse_answer(encode(answer))
     try:
         decision.check(log, parsed, time.time())
@@ -456,7 +456,7 @@ def closed_call_refusal(log: Log, call_id: str) -> errors.AnswerRefused:
 
 
 def pending_calls(memo: Mapping[str, Any], attributes: TypedSearchAttributes) -> list[PendingCall]:
-    """Return the calls in a memo; where search attributes exist, only those that they still list."""
+    """Return the calls in a memo. Where search attributes exist, only those that the attributes list."""
     calls = [PendingCall.model_validate(call) for call in memo.get(MEMO_PENDING) or ()]
     listed = attributes.get(PENDING) or ()
     return [call for call in calls if attributes.get(AGENT) is None or call.function_call_id in listed]
@@ -464,55 +464,54 @@ def pending_calls(memo: Mapping[str, Any], attributes: TypedSearchAttributes) ->
 
 async def stream_events(invocation: Invocation, *, start: int = 0, partial: bool = False) -> AsyncGenerator[Event]:
     """Yield events from index `start` on; see `Invocation.stream`."""
-    shown = start
-    async with aclosing(stream_logs(invocation, partial=partial)) as coming:
-        async for log, pieces in coming:
-            for event in new_events(log, shown, pieces):
+    async with aclosing(stream_logs(invocation, partial=partial)) as updates:
+        async for log, pieces in updates:
+            for event in new_events(log, start, pieces):
                 yield event
-            shown = max(shown, len(log.state.events))
+            start = max(start, len(log.state.events))
 
 
 async def stream_logs(invocation: Invocation, *, partial: bool) -> "AsyncGenerator[tuple[Log, PartialTextReader]]":
-    """Yield the log when it has grown, and, with `partial`, when a model has generated more text."""
+    """Yield the log when it has grown and, with `partial`, when a model has generated more text."""
     pieces = PartialTextReader(invocation)
     logs = invocation.follow()
     log: Log | None = None
-    coming: asyncio.Task[Log] = asyncio.ensure_future(anext(logs))
+    next_log: asyncio.Task[Log] = asyncio.ensure_future(anext(logs))
     try:
         while True:
             growing = partial and log is not None and pieces.may_grow(log)
-            done, _ = await asyncio.wait((coming,), timeout=LOOK_S if growing else None)
+            done, _ = await asyncio.wait((next_log,), timeout=LOOK_S if growing else None)
             if done:
                 try:
-                    log = coming.result()
+                    log = next_log.result()
                 except StopAsyncIteration:
                     return
-                coming = asyncio.ensure_future(anext(logs))
+                next_log = asyncio.ensure_future(anext(logs))
             if growing and log is not None and not done:
-                await pieces.look(log)
+                await pieces.read(log)
             if log is not None and (done or pieces.new):
                 yield log, pieces
     finally:
-        coming.cancel()
+        next_log.cancel()
         with suppress(asyncio.CancelledError, StopAsyncIteration):
-            await coming
+            await next_log
 
 
-def new_events(log: Log, shown: int, pieces: "PartialTextReader") -> Iterator[Event]:
-    """Yield new pieces of text, and events from index `shown` on, each after the last piece of its text."""
+def new_events(log: Log, start: int, pieces: "PartialTextReader") -> Iterator[Event]:
+    """Yield new pieces of text, and events from index `start` on, each after the last piece of its text."""
     yield from pieces.take()
     replies = pieces.replies(log)
     for number in pieces.lost(log):
         if number not in replies:
             yield from pieces.close(number)
-    for event in log.state.events[shown:]:
-        replied = next((n for n, content in replies.items() if content == event.content), None)
-        if replied is not None:
-            del replies[replied]
-            yield from pieces.close(replied, replied=True)
+    for event in log.state.events[start:]:
+        number = next((number for number, content in replies.items() if content == event.content), None)
+        if number is not None:
+            del replies[number]
+            yield from pieces.close(number, replied=True)
         yield event
-    for left in replies:  # of an agent that was stopped meanwhile
-        yield from pieces.close(left)
+    for number in replies:  # replies to agents that were stopped
+        yield from pieces.close(number)
 
 
 class PartialTextReader:
@@ -521,36 +520,40 @@ class PartialTextReader:
     def __init__(self, invocation: Invocation) -> None:
         self._invocation = invocation
         self._texts = PartialTexts()
-        self._works: dict[int, AgentRun] = {}
+        self._runs: dict[int, AgentRun] = {}
         self._entries = 0
         self.new: list[Event] = []
 
     def may_grow(self, log: Log) -> bool:
-        """Whether a model call is in flight that streams its text."""
+        """Whether a model call with streamed text is in flight."""
         return bool(log.state.input and log.state.input.streaming and log.state.models_at_work)
 
-    async def look(self, log: Log) -> None:
-        """Add to `new` the text since the last look."""
+    async def read(self, log: Log) -> None:
+        """Read the heartbeats, and add new text to `new`."""
         described = await self._invocation.handle.describe()
         for activity in described.raw_description.pending_activities:
-            number = _number(activity)
-            # What the log does not know yet, or any more, has its turn when it is recorded.
+            number = _parse_number(activity)
+            # Calls that are not in flight in the log are skipped: their text comes with the recorded reply.
             if activity.activity_type.name == MODEL.name and number in log.state.models_at_work:
-                self._works[number] = log.state.models_at_work[number]
-                told = await _told(activity, self._invocation.converter)
-                self._add(self._texts.look(number, max(activity.attempt, 1), told))
+                self._runs[number] = log.state.models_at_work[number]
+                text = await _read_heartbeat(activity, self._invocation.converter)
+                self._add(self._texts.look(number, max(activity.attempt, 1), text))
 
     def take(self) -> list[Event]:
-        """Return the new events, once."""
+        """Return the new events, and clear them."""
         new, self.new = self.new, []
         return new
 
     def replies(self, log: Log) -> dict[int, Any]:
-        """Return the contents of the replies that came since the last time, of calls of which text was shown."""
-        fresh = log.entries[self._entries :] if self._texts.shown else ()
+        """Return the contents of new replies by call number, for calls whose text was yielded before."""
+        entries = log.entries[self._entries :] if self._texts.shown else ()
         self._entries = len(log.entries)
-        replied = [entry.body for entry in fresh if isinstance(entry.body, ModelReplied)]
-        return {b.number: b.reply.content for b in replied if b.reply.content and b.number in self._texts.shown}
+        replies = [entry.body for entry in entries if isinstance(entry.body, ModelReplied)]
+        return {
+            body.number: body.reply.content
+            for body in replies
+            if body.reply.content and body.number in self._texts.shown
+        }
 
     def close(self, number: int, *, replied: bool = False) -> list[Event]:
         """Return the last pieces of a call."""
@@ -558,15 +561,15 @@ class PartialTextReader:
         return self.take()
 
     def lost(self, log: Log) -> list[int]:
-        """Return the numbers of calls that work no more, and of which text was shown."""
+        """Return the numbers of calls that are no longer in flight and whose text was yielded before."""
         return [number for number in self._texts.shown if number not in log.state.models_at_work]
 
     def _add(self, pieces: Iterator[Piece]) -> None:
         for piece in pieces:
-            work = self._works[piece.number]
+            run = self._runs[piece.number]
             self.new.append(
                 piece.event(
-                    invocation_id=self._invocation.id, author=work.agent, branch=work.branch, timestamp=time.time()
+                    invocation_id=self._invocation.id, author=run.agent, branch=run.branch, timestamp=time.time()
                 )
             )
 
@@ -574,15 +577,15 @@ class PartialTextReader:
 async def stream_file(
     path: str | Path, *, start: int = 0, converter: DataConverter = DataConverter.default
 ) -> AsyncIterator[Event]:
-    """Yield the events that a history in a file tells of, as a stream of a finished invocation would.
+    """Yield the events of a history in a file, like `Invocation.stream` for a closed invocation.
 
     Args:
-        path: A file as `waystation history`, `temporal workflow show -o json` and the Web UI's download write it.
-        start: How many events to pass over.
-        converter: As the client's, for payloads that its codec has encoded.
+        path: A file from `waystation history`, `temporal workflow show -o json` or the Web UI's download.
+        start: Number of events to skip.
+        converter: The client's data converter, for payloads that its codec has encoded.
 
     Raises:
-        ForeignHistory: It is not one of ours, or it is damaged.
+        ForeignHistory: The history is damaged, or not that of an invocation.
     """
     histories = await decode_histories((await asyncio.to_thread(read_history_file, Path(path))).histories, converter)
     check_readable(histories, repr(str(path)))
@@ -590,16 +593,16 @@ async def stream_file(
         yield event
 
 
-def _number(activity: PendingActivityInfo) -> int:
+def _parse_number(activity: PendingActivityInfo) -> int:
     name = activity.activity_id.removeprefix(str(ModelReplyRef(0))[:-1])
     return int(name) if name.isdecimal() else 0
 
 
-async def _told(activity: PendingActivityInfo, converter: DataConverter) -> PartialText | None:
+async def _read_heartbeat(activity: PendingActivityInfo, converter: DataConverter) -> PartialText | None:
     if not activity.heartbeat_details.payloads:
         return None
     try:
         (details,) = await converter.decode(activity.heartbeat_details.payloads)
         return PartialText.model_validate(details)
-    except Exception:  # noqa: BLE001  # another program's, or for a codec, which raises anything
+    except Exception:  # noqa: BLE001  # foreign content; codecs may raise anything
         return None

@@ -1,6 +1,6 @@
 """Check for and create the search attributes of the wire contract.
 
-An upsert of attributes that do not exist would block a workflow forever.
+An upsert of missing attributes would block a workflow forever.
 """
 
 from collections.abc import Iterable
@@ -28,16 +28,18 @@ SEARCH_ATTRIBUTE_TYPES = {
 
 
 def start_attributes(started: InvocationInput) -> TypedSearchAttributes:
-    """Return what an invocation is started with."""
-    named = found_at_start(started).items()
-    return TypedSearchAttributes([SearchAttributePair(SearchAttributeKey.for_keyword(n), value) for n, value in named])
+    """Return the search attributes of a new invocation."""
+    attributes = found_at_start(started).items()
+    return TypedSearchAttributes(
+        [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in attributes]
+    )
 
 
 async def fetch_search_attributes(client: Client) -> dict[str, IndexedValueType.ValueType]:
-    """Return the types of those search attributes of the contract's names that the namespace has.
+    """Return the types of the contract's search attributes that exist in the namespace.
 
     Raises:
-        RPCError: The server does not say.
+        RPCError: The server does not list them.
     """
     request = ListSearchAttributesRequest(namespace=client.namespace)
     listed = await client.operator_service.list_search_attributes(request)
@@ -45,10 +47,10 @@ async def fetch_search_attributes(client: Client) -> dict[str, IndexedValueType.
 
 
 async def add_search_attributes(client: Client, names: Iterable[str]) -> None:
-    """Create search attributes of the contract, by their names.
+    """Create search attributes of the contract by name.
 
     Raises:
-        RPCError: The server does not let clients do so, or has one of them.
+        RPCError: The server refuses, or one of them exists.
     """
     request = AddSearchAttributesRequest(
         namespace=client.namespace, search_attributes={name: SEARCH_ATTRIBUTE_TYPES[name] for name in names}
@@ -57,14 +59,14 @@ async def add_search_attributes(client: Client, names: Iterable[str]) -> None:
 
 
 async def has_search_attributes(client: Client, *, tell: bool = True) -> bool:
-    """Whether all exist, each of its type: values of another type would be refused. `tell` has the log say why not."""
+    """Whether all search attributes exist with the right types. With `tell`, log the reason if not."""
     try:
-        found = await fetch_search_attributes(client)
+        types = await fetch_search_attributes(client)
     except RPCError as error:
         if tell:
             log.warning("search_attributes.unknown", namespace=client.namespace, reason=error.status.name)
         return False
-    missing = sorted(name for name, kind in SEARCH_ATTRIBUTE_TYPES.items() if found.get(name) != kind)
+    missing = sorted(name for name, kind in SEARCH_ATTRIBUTE_TYPES.items() if types.get(name) != kind)
     if missing and tell:
         log.warning(
             "search_attributes.missing", namespace=client.namespace, missing=missing, remedy="run `waystation setup`"

@@ -1,4 +1,4 @@
-"""One session: send messages to it, and follow the invocations that it starts."""
+"""One session: send messages, and follow the invocations that it starts."""
 
 import asyncio
 from collections import Counter
@@ -63,9 +63,9 @@ from waystation.history import (
 from waystation.storage import Blobs
 
 CONFIRMATION_LIMIT = timedelta(seconds=30)
-"""How long a worker may take to confirm a message."""
+"""Time limit for a worker's confirmation of a message."""
 BACKLOG = 100
-"""How many updates may be buffered; reading of histories pauses beyond that."""
+"""Maximum number of buffered updates. Reading of histories pauses beyond that."""
 
 
 class Session:
@@ -81,35 +81,37 @@ class Session:
         app: str = DEFAULT_APP,
         blobs: Blobs | None = None,
     ) -> None:
-        """Name a session, whether or not it exists; `blobs` is where the workers keep what leaves history.
+        """Name a session, whether or not it exists.
+
+        `blobs` is the workers' store for data that they move out of histories; by default the client's.
 
         Raises:
             ValueError: A name is empty, or too long for a workflow id.
         """
         self.client = client
         try:
-            self.given = given = SessionInput(agent=agent, app=app, user_id=user_id, session_id=session_id)
+            self.given = SessionInput(agent=agent, app=app, user_id=user_id, session_id=session_id)
         except ValidationError as error:
-            raise ValueError(f"These are no names of a session: {faults(error)}.") from None
-        self.id = ids.session(given.app, given.user_id, given.session_id)
-        """Its workflow id."""
+            raise ValueError(f"The names of the session are not valid: {faults(error)}.") from None
+        self.id = ids.session(app, user_id, session_id)
+        """Id of the session's workflow."""
         self._blobs = blobs or client.blobs
 
     @cached_property
     def started_invocations(self) -> "StartedInvocations":
-        """Reads which invocations the session has started."""
+        """The invocations that the session has started."""
         return StartedInvocations(self.client.temporal, self.id)
 
     @property
     def handle(self) -> WorkflowHandle[Any, Any]:
-        """Temporal's own handle, of whichever run is the present one."""
+        """Temporal's own handle, for the current run."""
         return self.client.temporal.get_workflow_handle(self.id)
 
     async def create(self, state: Mapping[str, Any] | None = None) -> "Session":
         """Start the session without a message.
 
         Raises:
-            SessionExists: It is there already, or was.
+            SessionExists: The session exists or existed.
         """
         session_input = self.given.model_copy(update={"state": dict(state or {})})
         try:
@@ -122,7 +124,7 @@ class Session:
             )
         except WorkflowAlreadyStartedError:
             raise errors.SessionExists(
-                f"The session {self.id!r} exists; send to it, or give another one a name."
+                f"The session {self.id!r} already exists. Send messages to it, or choose another `session_id`."
             ) from None
         return self
 
@@ -139,25 +141,25 @@ class Session:
         create: bool = True,
         confirm_within: timedelta = CONFIRMATION_LIMIT,
     ) -> "Sent":
-        """Send a message, and learn at once which invocation it goes to.
+        """Send a message; return its invocation once a worker confirms it.
 
         Args:
             message: Text, or a genai Content as JSON.
-            message_id: An id of your own; each id is accepted once, so that sending can be repeated.
-            when_busy: What to do while the session works on another message: queue this one, refuse it, or hand it
-                to the running invocation.
-            state: Changes of the session's state, made when its invocation begins.
+            message_id: An id of your own. Each id is accepted once, so that sending can be repeated.
+            when_busy: While the session works on another message: `queue` this one, `reject` it, or `join` the running
+                invocation.
+            state: Changes of the session's state, applied when the invocation starts.
             budget: Limits of the invocation.
-            metadata: Recorded, not shown to the model.
-            streaming: Whether text can be read while a model still generates it.
-            create: Whether a session that does not exist begins with this message.
-            confirm_within: How long to wait for a worker to take it.
+            metadata: Recorded with the message; not sent to the model.
+            streaming: Make text readable while a model generates it.
+            create: Start the session if it does not exist.
+            confirm_within: Time limit for a worker's confirmation.
 
         Raises:
-            SessionRefused: It was not accepted; the class says why.
-            NotJson: The message or the state contains a value that JSON cannot hold.
-            MessageUnconfirmed: No worker confirmed it in time. It may still be accepted later; send it again with the
-                same `message_id` to find out.
+            SessionRefused: The message was refused; the subclass is the reason.
+            NotJson: The message or the state contains a value that is not JSON.
+            MessageUnconfirmed: No worker confirmed the message in time. It may still be accepted later. Send it again
+                with the same `message_id` to find out.
         """
         optional = {
             "message_id": message_id,
@@ -167,9 +169,9 @@ class Session:
             "metadata": dict(metadata) if metadata else None,
             "streaming": streaming or None,
         }
-        given = plain({"message": message, **{key: value for key, value in optional.items() if value}})
-        check_message_size(encode(given))
-        receipt = await self._update(SEND, given, create=create, within=confirm_within)
+        content = plain({"message": message, **{key: value for key, value in optional.items() if value}})
+        check_message_size(encode(content))
+        receipt = await self._update(SEND, content, create=create, within=confirm_within)
         return Sent(self, receipt["invocation_id"], receipt["status"], bool(receipt.get("duplicate")))
 
     async def say(self, message: str | JsonObject, **options: Any) -> InvocationResult:
@@ -177,24 +179,24 @@ class Session:
         return await (await self.send(message, **options)).result()
 
     def invocation(self, number: int) -> "SessionInvocation":
-        """Return the invocation of that number, from 1; one that still waits for its turn is waited for."""
+        """Return the invocation of that number, from 1. It may still be queued: its methods wait for its start."""
         return SessionInvocation(self, ids.session_invocation(self.id, number))
 
     async def close(self, *, confirm_within: timedelta = CONFIRMATION_LIMIT) -> JsonObject:
-        """Stop accepting messages; the session ends when its invocations have.
+        """Stop accepting messages. The session ends when its invocations have ended.
 
         Raises:
-            UnknownSession: It does not exist.
-            SessionClosed: It is over already.
+            UnknownSession: The session does not exist.
+            SessionClosed: The session has already ended.
         """
         return await self._update(CLOSE, None, create=False, within=confirm_within)
 
     async def cancel(self) -> None:
-        """Request cancellation of the session and its invocations; running tools are notified."""
+        """Request cancellation of the session and its invocations. Running tools are notified."""
         await self.handle.cancel()
 
-    async def _update(self, name: str, given: JsonObject | None, *, create: bool, within: timedelta) -> JsonObject:
-        args = [] if given is None else [given]
+    async def _update(self, name: str, content: JsonObject | None, *, create: bool, within: timedelta) -> JsonObject:
+        args = [] if content is None else [content]
 
         async def send(id: str) -> Any:
             if create:
@@ -212,7 +214,7 @@ class Session:
                 raise
             exists = await none_if_missing(self.handle.describe()) is not None
         if exists:
-            raise errors.SessionClosed(f"The session {self.id!r} is over; begin another one.")
+            raise errors.SessionClosed(f"The session {self.id!r} has ended. Start another one.")
         raise unknown_session(self.id)
 
     async def _update_with_start(self, name: str, args: list[JsonObject], id: str) -> Any:
@@ -229,7 +231,7 @@ class Session:
                 name, args=args, start_workflow_operation=start, id=id
             )
         except BaseException:
-            # The SDK keeps the error there as well, and the event loop complains when nobody looks.
+            # The SDK also sets the error on the handle, and the event loop warns if nobody reads it.
             with suppress(Exception):
                 async with asyncio.timeout(0):
                     await start.workflow_handle()
@@ -238,21 +240,21 @@ class Session:
     async def events(self, *, start: int = 0) -> list[Event]:
         """Return the events of the conversation from index `start` on. No worker has to run.
 
-        Of an invocation that is at work there is only its message; `follow` tells more.
+        A running invocation contributes only its message; `follow` yields its other events.
         """
         return (await self._reader()).transcript.events[start:]
 
     async def follow(self) -> AsyncIterator[Event]:
-        """Yield all events, recorded and future ones, until the session ends.
+        """Yield all past and new events until the session ends.
 
-        Events of concurrent invocations come as soon as they are recorded. Waiting uses the server's long poll: it
-        involves no worker and adds nothing to histories.
+        Events of concurrent invocations arrive as soon as they are recorded. Waiting uses the server's long poll: it
+        needs no worker and adds nothing to histories.
 
         Raises:
-            UnknownSession: There is no such session.
+            UnknownSession: The session does not exist.
         """
         invocations = StartedInvocations(self.client.temporal, self.id)
-        # In this order: what the session knows by now is among the events that are read next.
+        # First, so that the events read next include those of all invocations in `reported`.
         await invocations.caught_up()
         reported = set(invocations.reported)
         recorded = await self.events()
@@ -267,12 +269,12 @@ class Session:
     async def pending(self) -> list[PendingCall]:
         """Return the pending calls of the session, including those of called agents. No worker has to run.
 
-        It comes from visibility, which may lag behind by a second.
+        They are read from visibility, which may lag by a second.
         """
         return await Approvals(self.client).pending(below=self.id)
 
     async def state(self) -> JsonObject:
-        """Return the state that the next invocation would start with, `user:` and `app:` keys included.
+        """Return the state with which the next invocation would start, including `user:` and `app:` keys.
 
         No worker has to run.
         """
@@ -283,7 +285,7 @@ class Session:
         return {**app, **user, **own}
 
     async def invocations(self) -> list[JsonObject]:
-        """Return the invocations that are open or queued, and the latest of the others, as the workflow lists them."""
+        """Return the open and queued invocations and the latest closed ones, from a query to the workflow."""
         return list((await self.handle.query("invocations"))["invocations"])
 
     async def _reader(self) -> SessionReader:
@@ -297,7 +299,7 @@ class Session:
 
 
 class SessionInvocation(Invocation):
-    """An invocation that may still be queued: its methods first wait for its start, by the server's long poll."""
+    """An invocation that may still be queued. Its methods first wait for its start, by the server's long poll."""
 
     def __init__(self, session: Session, invocation_id: str) -> None:
         super().__init__(session.client, session.client.temporal.get_workflow_handle(invocation_id))
@@ -305,10 +307,10 @@ class SessionInvocation(Invocation):
         self._has_started = False
 
     async def started(self) -> None:
-        """Wait until it has started.
+        """Wait until the invocation has started.
 
         Raises:
-            SessionClosed: The session ended before it started.
+            SessionClosed: The session ended before the invocation started.
         """
         if not self._has_started:
             await self.session.started_invocations.until(self.id)
@@ -316,14 +318,14 @@ class SessionInvocation(Invocation):
 
 
 class Sent(SessionInvocation):
-    """The invocation that a message goes to, and whether it started one."""
+    """The invocation that handles a message."""
 
     def __init__(self, session: Session, invocation_id: str, status: str, duplicate: bool = False) -> None:
         super().__init__(session, invocation_id)
         self.status = status
-        """`started`, `queued` or `joined`; for a repeated message, the status of its invocation."""
+        """`started`, `queued` or `joined`. For a repeated message, the status of its invocation."""
         self.duplicate = duplicate
-        """Whether an earlier message with the same `message_id` was accepted; then that one counts, and not this."""
+        """Whether an earlier message with the same `message_id` was accepted. Then this one was ignored."""
 
     @property
     def invocation_id(self) -> str:
@@ -331,22 +333,22 @@ class Sent(SessionInvocation):
         return self.id
 
     async def invocation(self) -> "Sent":
-        """Wait until the invocation has begun, and return it."""
+        """Wait until the invocation has started; return it."""
         await self.started()
         return self
 
 
 class StartedInvocations:
-    """The invocations that a session has started, read from its history by long poll, through all its runs."""
+    """The invocations that a session has started, read from the histories of its runs by long poll."""
 
     def __init__(self, client: Client, session: str) -> None:
         self._client, self._session = client, session
         self._pages, self._last = HistoryPoll(client, session), 0
         self._reading = asyncio.Lock()
         self.order: list[str] = []
-        """Ids of those that were open at the start of the first run that was read, and of those started since."""
+        """Ids of the invocations that were open when the first run began, and of those started since."""
         self.reported: set[str] = set()
-        """Those of them that are over and whose events are in the session's own history."""
+        """Ids of closed invocations whose events are in the session's own history."""
         self.over = False
         """Whether the session has ended."""
 
@@ -354,27 +356,27 @@ class StartedInvocations:
         """Wait until an invocation has started.
 
         Raises:
-            SessionClosed: The session ended before it started.
-            UnknownSession: There is no such session.
+            SessionClosed: The session ended before the invocation started.
+            UnknownSession: The session does not exist.
         """
-        # It may have begun in a run before the one that is read.
+        # It may have started in an earlier run of the session.
         if invocation_id not in self.order and await describe_workflow(self._client, invocation_id):
             return
         while invocation_id not in self.order:
             if not await self.more() and invocation_id not in self.order:
                 raise errors.SessionClosed(
-                    f"The session {self._session!r} ended before {invocation_id!r} began, which now never will."
+                    f"The session {self._session!r} ended before {invocation_id!r} started. It will not start any more."
                 )
 
     async def more(self) -> bool:
-        """Wait for history to grow, and return whether it may grow further."""
+        """Wait for the history to grow; return whether it may grow further."""
         async with self._reading:
             if not self.over:
                 await self._read()
             return not self.over
 
     async def caught_up(self) -> None:
-        """Read the history up to now."""
+        """Read the history up to its current end."""
         described = await describe_workflow(self._client, self._session)
         if described is None:
             raise unknown_session(self._session)
@@ -401,13 +403,13 @@ class StartedInvocations:
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
                 data = b"".join(payload.data for payload in attributes.input.payloads)
-                given = SessionInput.model_validate(decode(data))
-                for turn in given.carried.turns if given.carried else ():
+                carried = SessionInput.model_validate(decode(data)).carried
+                for turn in carried.turns if carried else ():
                     if turn.status in OPEN_STATUSES:
-                        self._began(ids.session_invocation(self._session, turn.n))
+                        self._add(ids.session_invocation(self._session, turn.n))
             case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED:
                 if attributes.workflow_type.name == WORKFLOW:
-                    self._began(attributes.workflow_execution.workflow_id)
+                    self._add(attributes.workflow_execution.workflow_id)
             case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED:
                 data = b"".join(payload.data for payload in attributes.result.payloads)
                 report = InvocationResult.model_validate(decode(data)).report
@@ -417,15 +419,15 @@ class StartedInvocations:
                 return str(attributes.new_execution_run_id)
         return None
 
-    def _began(self, invocation_id: str) -> None:
+    def _add(self, invocation_id: str) -> None:
         if invocation_id not in self.order:
             self.order.append(invocation_id)
 
 
 def unknown_session(id: str) -> errors.UnknownSession:
-    """Return the error of a session that does not exist."""
+    """Return the error for a session that does not exist."""
     return errors.UnknownSession(
-        f"No session has the id {id!r}; `waystation sessions` lists those there are, with their users and apps."
+        f"There is no session {id!r}. `waystation sessions` lists all sessions with their users and apps."
     )
 
 
@@ -435,7 +437,7 @@ class SessionUpdate:
 
     invocation: Invocation
     log: Log
-    """The whole log; it grows."""
+    """The complete log. The same object each time; it grows."""
     events: list[Event]
 
 
@@ -456,50 +458,49 @@ async def stream_session(
 
     Args:
         client: The client.
-        invocations: The session's invocations, opened.
-        known: How many events of each invocation to skip, by id.
+        invocations: The session's invocations.
+        known: Number of events to skip, by invocation id.
         passed_over: Ids of invocations to skip.
-        partial: Whether to yield unfinished text of a model, too.
+        partial: Also yield unfinished text of a model.
     """
-    heard: asyncio.Queue[SessionUpdate | Exception | None] = asyncio.Queue(BACKLOG)
+    updates: asyncio.Queue[SessionUpdate | Exception | None] = asyncio.Queue(BACKLOG)
 
-    async def hear(invocation_id: str) -> None:
+    async def follow(invocation_id: str) -> None:
         invocation = Invocation.from_id(client, invocation_id)
-        shown = known.get(invocation_id, 0)
-        async with aclosing(stream_logs(invocation, partial=partial)) as coming:
-            async for log, pieces in coming:
-                events = list(new_events(log, shown, pieces))
-                shown = max(shown, len(log.state.events))
-                await heard.put(SessionUpdate(invocation, log, events))
+        start = known.get(invocation_id, 0)
+        async with aclosing(stream_logs(invocation, partial=partial)) as logs:
+            async for log, pieces in logs:
+                await updates.put(SessionUpdate(invocation, log, list(new_events(log, start, pieces))))
+                start = max(start, len(log.state.events))
 
-    async def hear_all() -> None:
-        taken = 0
+    async def follow_all() -> None:
+        count = 0
         try:
-            async with asyncio.TaskGroup() as hearing:
+            async with asyncio.TaskGroup() as tasks:
                 more = True
-                while more or taken < len(invocations.order):
-                    for invocation_id in invocations.order[taken:]:
-                        taken += 1
+                while more or count < len(invocations.order):
+                    for invocation_id in invocations.order[count:]:
+                        count += 1
                         if invocation_id not in passed_over:
-                            hearing.create_task(hear(invocation_id))
+                            tasks.create_task(follow(invocation_id))
                     more = await invocations.more() if more else False
-        except Exception as error:  # noqa: BLE001  # raised where the updates are read
-            await heard.put(_cause(error))
+        except Exception as error:  # noqa: BLE001  # raised to the reader of the updates
+            await updates.put(_first_error(error))
         else:
-            await heard.put(None)
+            await updates.put(None)
 
-    everything = asyncio.create_task(hear_all())
+    task = asyncio.create_task(follow_all())
     try:
-        while (update := await heard.get()) is not None:
+        while (update := await updates.get()) is not None:
             if isinstance(update, Exception):
                 raise update
             yield update
     finally:
-        everything.cancel()
-        await asyncio.gather(everything, return_exceptions=True)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
-def _cause(error: Exception) -> Exception:
+def _first_error(error: Exception) -> Exception:
     """Return the first error of a group."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]

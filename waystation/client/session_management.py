@@ -1,7 +1,7 @@
 """List and delete sessions, and the state that outlives them. No worker has to run."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
@@ -45,19 +45,19 @@ class SessionEntry:
     user_id: str
     session_id: str
     agent: str
-    """Empty until a worker has run the session's first workflow task."""
+    """Empty before a worker has run the session's first workflow task."""
     status: str
-    """`open`, `waiting` for an approver, `closed`; or how its workflow ended."""
+    """`open`, `waiting` for an approver, `closed`; or `failed`, `cancelled`, `terminated`, `timed_out`."""
     started_at: datetime
-    """When its current run started; long sessions continue as new."""
+    """Start of the current run. Long sessions continue as new."""
 
     def to_json(self) -> JsonObject:
-        """Return it as JSON."""
+        """Return the entry as JSON."""
         return {**asdict(self), "started_at": self.started_at.isoformat()}
 
 
-def _names(workflow_id: str) -> tuple[str, str, str] | None:
-    """Return the names of which a session's id is made."""
+def _parse_session_id(workflow_id: str) -> tuple[str, str, str] | None:
+    """Return app, user id and session id; None for another workflow's id."""
     match workflow_id.split("/"):
         case ["session", app, user_id, session_id]:
             names = unquote(app), unquote(user_id), unquote(session_id)
@@ -68,102 +68,102 @@ def _names(workflow_id: str) -> tuple[str, str, str] | None:
 
 
 GRACE = timedelta(seconds=5)
-"""How long running tools may take to end after a cancellation."""
+"""Time that running tools have to end after a cancellation."""
 AT_A_TIME = 20
+"""Number of concurrent requests."""
 REASON = "the session is deleted"
 
 
 class ArtifactKeeper(Protocol):
-    """The part of an artifact service that a deletion needs; see `waystation.artifacts.BaseArtifactService`."""
+    """The part of an artifact service that deletes; see `waystation.artifacts.BaseArtifactService`."""
 
     async def delete_session_artifacts(self, *, app_name: str, user_id: str, session_id: str) -> list[str]:
-        """Delete all artifacts of one session, and return their names."""
+        """Delete all artifacts of one session; return their names."""
 
 
 class MemoryKeeper(Protocol):
-    """The part of a memory service that a deletion needs; see `waystation.memory.BaseMemoryService`."""
+    """The part of a memory service that deletes; see `waystation.memory.BaseMemoryService`."""
 
     async def delete_session_memory(self, *, app_name: str, user_id: str, session_id: str) -> int:
-        """Delete the memories of one session, and return how many there were."""
+        """Delete the memories of one session; return their number."""
 
 
 @dataclass(slots=True)
 class DeletedSession:
-    """What a deletion found and deleted.
+    """The result of a deletion.
 
-    The server deletes workflows in the background, about half a minute later; until then a repetition finds them
+    The server deletes workflows in the background, after about 30 seconds. Until then, a repeated deletion lists them
     again.
     """
 
     id: str
     """Workflow id of the session."""
     workflows: list[str] = field(default_factory=list)
-    """Ids of the session, its invocations, and the agents that they called."""
+    """Workflow ids of the session, its invocations, and the agents that they called."""
     runs: int = 0
-    """How many runs these workflows had."""
+    """Number of runs of these workflows."""
     stopped: list[str] = field(default_factory=list)
-    """Those of them that were running."""
+    """Ids of the workflows that were running."""
     artifacts: list[str] = field(default_factory=list)
     memories: int = 0
     left: list[str] = field(default_factory=list)
-    """What was not deleted, and why."""
+    """The parts that were not deleted, each with the reason."""
 
     def __bool__(self) -> bool:
         return bool(self.workflows or self.artifacts or self.memories)
 
     def to_json(self) -> JsonObject:
-        """Return it as JSON."""
+        """Return the result as JSON."""
         return asdict(self)
 
 
 async def _stop(client: Client, deleted: DeletedSession, grace: timedelta) -> dict[WorkflowRun, bool]:
-    """End all running workflows, and return all runs there are.
+    """Stop all running workflows; return all runs.
 
-    The session is cancelled first, so that it starts nothing more; it and its invocations notify running tools. A
-    workflow that has not ended in time, without a worker or because of a tool that ignores it, is terminated.
+    Cancellation comes first, so that the session starts nothing more and running tools are notified. Workflows that do
+    not end in time are terminated.
     """
-    asked = grace <= timedelta()
-    found: dict[WorkflowRun, bool] = {}
+    is_cancelled = grace <= timedelta()
+    runs: dict[WorkflowRun, bool] = {}
     while True:
-        before, found = found, await find_session_runs(client, deleted.id)
-        for run in before.keys() - found.keys():  # told by a workflow that ran, and has ended since
+        before, runs = runs, await find_session_runs(client, deleted.id)
+        for run in before.keys() - runs.keys():  # listed by a workflow that has ended since
             if described := await describe_workflow(client, run.workflow_id):
-                going_on = described.status is WorkflowExecutionStatus.RUNNING
-                found[WorkflowRun(run.workflow_id, described.run_id)] = going_on
-        running = sorted(run for run, going_on in found.items() if going_on)
+                is_running = described.status is WorkflowExecutionStatus.RUNNING
+                runs[WorkflowRun(run.workflow_id, described.run_id)] = is_running
+        running = sorted(run for run, is_running in runs.items() if is_running)
         if not running:
-            return found
+            return runs
         deleted.stopped = sorted({*deleted.stopped, *(run.workflow_id for run in running)})
-        if asked:
+        if is_cancelled:
             await _for_each(running, lambda run: _handle(client, run).terminate(REASON))
         else:
             await _for_each(running, lambda run: _handle(client, run).cancel())
             with suppress(TimeoutError):
                 async with asyncio.timeout(grace.total_seconds()):
                     await asyncio.gather(*(_wait_for_end(client, run) for run in running))
-            asked = True
+            is_cancelled = True
 
 
 async def _wait_for_end(client: Client, run: WorkflowRun) -> None:
-    with suppress(WorkflowFailureError, RPCError):  # it ended otherwise, or is gone
+    with suppress(WorkflowFailureError, RPCError):  # it failed, or was deleted
         await _handle(client, run).result(follow_runs=False)
 
 
-async def _forget(client: Client, found: Iterable[WorkflowRun], deleted: DeletedSession) -> None:
-    """Delete runs, the session's own last: as long as it is there, it is listed, and its deletion can be repeated."""
-    runs = sorted(found, key=lambda run: (run.workflow_id == deleted.id, run))
-    below = [run for run in runs if run.workflow_id != deleted.id]
-    for group in (below, runs[len(below) :]):
+async def _delete_runs(client: Client, runs: Collection[WorkflowRun], deleted: DeletedSession) -> None:
+    """Delete runs, the session's own last: while the session exists, it is listed and its deletion can be repeated."""
+    for is_session in (False, True):
+        group = sorted(run for run in runs if (run.workflow_id == deleted.id) is is_session)
         await _for_each(group, lambda run: delete_run(client, run))
     deleted.workflows = sorted({*deleted.workflows, *(run.workflow_id for run in runs)})
     deleted.runs += len(runs)
 
 
 async def delete_run(client: Client, run: WorkflowRun) -> None:
-    """Have the server delete one run of a workflow.
+    """Delete one run of a workflow.
 
     Raises:
-        RPCError: The server does not know it, or does not answer.
+        RPCError: The server does not have the run, or does not answer.
     """
     request = DeleteWorkflowExecutionRequest(
         namespace=client.namespace,
@@ -176,19 +176,19 @@ def _handle(client: Client, run: WorkflowRun) -> WorkflowHandle[Any, Any]:
     return client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
 
 
-async def _for_each(runs: Iterable[WorkflowRun], work: Callable[[WorkflowRun], Awaitable[None]]) -> None:
-    """Do something with each run, some at a time; what is gone already needs nothing."""
-    bound = asyncio.Semaphore(AT_A_TIME)
+async def _for_each(runs: Iterable[WorkflowRun], request: Callable[[WorkflowRun], Awaitable[None]]) -> None:
+    """Send a request for each run, several at a time. Missing runs are ignored."""
+    limit = asyncio.Semaphore(AT_A_TIME)
 
-    async def one(run: WorkflowRun) -> None:
-        async with bound:
-            await none_if_missing(work(run))
+    async def send(run: WorkflowRun) -> None:
+        async with limit:
+            await none_if_missing(request(run))
 
-    await asyncio.gather(*map(one, runs))
+    await asyncio.gather(*map(send, runs))
 
 
 class Sessions:
-    """The sessions of the namespace; `AgentClient.sessions`. Call it to list them, as `list` does."""
+    """The sessions of the namespace; `AgentClient.sessions`. Calling it is the same as `list`."""
 
     def __init__(self, temporal: Client) -> None:
         self._temporal = temporal
@@ -198,37 +198,36 @@ class Sessions:
     ) -> AsyncIterator[SessionEntry]:
         """Yield the sessions in the namespace, latest start first. No worker has to run.
 
-        They come from visibility, which may lag behind by a second.
+        They are read from visibility, which may lag by a second.
 
         Args:
-            agent: Only those of this agent.
-            user_id: Only those of this user.
-            app: Only those of this app.
+            agent: Only sessions of this agent.
+            user_id: Only sessions of this user.
+            app: Only sessions of this app.
         """
-        # By the memo and not by search attributes, which a namespace may lack.
-        wanted = {"agent": agent, "user_id": user_id, "app": app}
+        # Filtered by the memo, not by search attributes, which a namespace may lack.
+        filters = {"agent": agent, "user_id": user_id, "app": app}
         query = f"WorkflowType = '{SESSION_WORKFLOW}' AND ExecutionStatus != 'ContinuedAsNew'"
         seen = set[str]()
         async for execution in self._temporal.list_workflows(query):
-            names = _names(execution.id)
-            # It may be somebody else's workflow of that type, which cannot have begun; or a run in whose place a reset
-            # has put another, which began later.
+            names = _parse_session_id(execution.id)
+            # Skip workflows of this type with a foreign id, and earlier runs that a reset has replaced.
             if names is None or execution.id in seen:
                 continue
             seen.add(execution.id)
-            # Agent and status come from the memo, which a session has from its first workflow task on.
+            # The memo has agent and status from the session's first workflow task on.
             memo = (await execution.memo()).get(MEMO_SESSION)
-            about: JsonObject = memo if isinstance(memo, dict) else {}
+            summary: JsonObject = memo if isinstance(memo, dict) else {}
             entry = SessionEntry(
                 id=execution.id,
                 app=names[0],
                 user_id=names[1],
                 session_id=names[2],
-                agent=str(about.get("agent") or ""),
-                status=_ENDED.get(execution.status or 0) or str(about.get("status") or "open"),
+                agent=str(summary.get("agent") or ""),
+                status=_ENDED.get(execution.status or 0) or str(summary.get("status") or "open"),
                 started_at=execution.start_time,
             )
-            if all(value is None or getattr(entry, name) == value for name, value in wanted.items()):
+            if all(value is None or getattr(entry, name) == value for name, value in filters.items()):
                 yield entry
 
     __call__ = list
@@ -245,48 +244,47 @@ class Sessions:
     ) -> DeletedSession:
         """Delete a session: its workflows, its artifacts, and its memories.
 
-        Running invocations are cancelled first. No worker has to run. State and artifacts of the user (`user:`), and
-        memories that a tool added with `add_memory`, do not belong to the session and stay. May be repeated, also after
-        an interruption. The server deletes in the background, about half a minute later; until then no new session can
-        have that name.
+        Running invocations are cancelled first. No worker has to run. State and artifacts of the user (`user:`) and
+        memories from `add_memory` do not belong to the session and remain. Safe to repeat, also after an interruption.
+        The server deletes in the background, after about 30 seconds; until then no new session can have the same name.
 
         Args:
-            session_id: Which of the user's sessions.
-            user_id: Its user.
-            app: Its app.
-            artifacts: The store of its artifacts, such as `waystation.artifacts.ObjectStoreArtifactService(url)`.
-            memory: The store of its memories, such as `waystation.memory.SqliteMemoryService(path)`.
-            grace: How long running tools may take to end; afterwards their invocations are terminated.
+            session_id: Id of the session.
+            user_id: The session's user.
+            app: The session's app.
+            artifacts: The store of the artifacts, such as `waystation.artifacts.ObjectStoreArtifactService(url)`.
+            memory: The store of the memories, such as `waystation.memory.SqliteMemoryService(path)`.
+            grace: Time that running tools have to end. Then their invocations are terminated.
 
         Raises:
-            ValueError: No session can have such names.
-            StoreFailed: A store cannot be reached. What was deleted so far is gone; repeat the deletion.
+            ValueError: The names are not valid for a session.
+            StoreFailed: A store is unavailable. The deletion is incomplete; repeat it.
         """
         deleted = DeletedSession(ids.session(app, user_id, session_id))
-        where = {"app_name": app, "user_id": user_id, "session_id": session_id}
+        names = {"app_name": app, "user_id": user_id, "session_id": session_id}
         runs = await _stop(self._temporal, deleted, grace)
-        # Not before all has ended: what still runs might save more.
+        # After all workflows have ended, so that nothing saves more.
         if artifacts is None:
             deleted.left.append("artifacts: no artifact service was given")
         else:
-            deleted.artifacts = await artifacts.delete_session_artifacts(**where)
+            deleted.artifacts = await artifacts.delete_session_artifacts(**names)
         if memory is None:
             deleted.left.append("memories: no memory service was given")
         else:
             try:
-                deleted.memories = await memory.delete_session_memory(**where)
+                deleted.memories = await memory.delete_session_memory(**names)
             except NotImplementedError as error:
                 deleted.left.append(f"memories: {error}")
         while runs:
-            await _forget(self._temporal, runs, deleted)
-            # What visibility had not listed yet.
+            await _delete_runs(self._temporal, runs, deleted)
+            # Runs that visibility had not listed yet.
             remaining = await _stop(self._temporal, deleted, timedelta())
             runs = {run: False for run in remaining if run not in runs}
         return deleted
 
 
 class ScopedState:
-    """State that outlives sessions; `AgentClient.state`."""
+    """The state of users and apps, which outlives sessions; `AgentClient.state`."""
 
     def __init__(self, temporal: Client) -> None:
         self._temporal = temporal
@@ -295,7 +293,7 @@ class ScopedState:
         """Return a user's state in an app, with the prefix `user:` in its keys; empty when nothing is stored.
 
         Raises:
-            ScopeNameTooLong: The names do not fit into an id, so nothing can be stored for them.
+            ScopeNameTooLong: The names are too long for a workflow id.
         """
         return await self._read(user_scope(app, user_id))
 
@@ -303,16 +301,16 @@ class ScopedState:
         """Return an app's state, with the prefix `app:` in its keys; empty when nothing is stored.
 
         Raises:
-            ScopeNameTooLong: The name does not fit into an id.
+            ScopeNameTooLong: The name is too long for a workflow id.
         """
         return await self._read(app_scope(app))
 
     async def delete_user(self, *, app: str = DEFAULT_APP, user_id: str = DEFAULT_USER) -> bool:
-        """Delete a user's state in an app; return whether there was any. Later writes start from nothing."""
+        """Delete a user's state in an app; return whether there was any. Later writes start from an empty state."""
         return await self._delete(user_scope(app, user_id))
 
     async def delete_app(self, *, app: str = DEFAULT_APP) -> bool:
-        """Delete an app's state; return whether there was any. Later writes start from nothing."""
+        """Delete an app's state; return whether there was any. Later writes start from an empty state."""
         return await self._delete(app_scope(app))
 
     async def _read(self, scope_id: str) -> JsonObject:
@@ -323,9 +321,9 @@ class ScopedState:
         described = await describe_workflow(self._temporal, scope_id)
         if described is None:
             return False
-        # Terminated first: the deletion takes a while, and nothing may be read or written in the meantime.
+        # Terminated first: the deletion takes a while, and nobody may read or write until then.
         with suppress(RPCError):
             await self._temporal.get_workflow_handle(scope_id).terminate("the state was deleted")
-        with suppress(RPCError):  # terminated, it reads as empty, and the namespace's retention removes it
+        with suppress(RPCError):  # a terminated scope reads as empty, and the namespace's retention removes it
             await delete_run(self._temporal, WorkflowRun(scope_id, described.run_id))
         return True

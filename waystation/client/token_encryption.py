@@ -1,4 +1,4 @@
-"""Encrypt the tokens that prove who answers, for the workers, before they leave the process."""
+"""Encrypt approvers' identity tokens for the workers before they leave the process."""
 
 import os
 from collections.abc import Mapping
@@ -9,44 +9,44 @@ from waystation.core import IDENTITY_ENV, InvalidConfiguration, JsonObject, Sign
 
 
 class TokenEncrypter(Protocol):
-    """Encrypts tokens for the workers, as `waystation.identity.Sealer` does."""
+    """Encrypts tokens for the workers, such as `waystation.identity.Sealer`."""
 
     def seal(self, token: str, *, namespace: str, approval_id: str, answer: Mapping[str, Any]) -> str:
-        """Return a signed token encrypted, good only for this answer to this call."""
+        """Encrypt a signed token. The result is valid only for this answer to this call."""
 
 
 Token: TypeAlias = str | Signs
-"""A person's token, or what makes one for an answer."""
+"""An approver's token, or a function that makes one for an answer."""
 
 
 class TokenEncryption:
-    """Encrypts with the configured key, which is read for the first token."""
+    """Encrypts with the configured key, which is read on first use."""
 
     def __init__(self, identity: str | Path | TokenEncrypter | None) -> None:
-        """`identity` is an encrypter or a file; by default the environment names a file."""
+        """`identity` is an encrypter or a configuration file; by default the environment names the file."""
         self._encrypter = identity
 
     def encrypt(self, token: Token, *, namespace: str, approval_id: str, answer: JsonObject) -> str:
-        """Return a token that a history may contain. An encrypted one is returned unchanged.
+        """Encrypt a token for the answer, so that histories may contain it. An encrypted token is returned unchanged.
 
         Raises:
             InvalidConfiguration: No key is configured.
-            NotAllowed: It is too long.
+            NotAllowed: The token is too long.
         """
         if not isinstance(token, str):
             token = token(namespace=namespace, approval_id=approval_id, answer=answer)
         if is_sealed(token):
             return token
         if self._encrypter is None or isinstance(self._encrypter, str | Path):
-            self._encrypter = _sealer(self._encrypter or os.environ.get(IDENTITY_ENV))
+            self._encrypter = _load_encrypter(self._encrypter or os.environ.get(IDENTITY_ENV))
         return self._encrypter.seal(token, namespace=namespace, approval_id=approval_id, answer=answer)
 
 
-def _sealer(file: str | Path | None) -> TokenEncrypter:
+def _load_encrypter(file: str | Path | None) -> TokenEncrypter:
     if not file:
         problem = (
-            "is not set. A token is sent encrypted only: name a file with the workers' public key, such as the "
-            "clients.toml that `waystation identity init` wrote for them."
+            "is not set. Tokens are only sent encrypted. Name a file with the workers' public key, such as the "
+            "clients.toml from `waystation identity init`."
         )
         raise InvalidConfiguration(IDENTITY_ENV, "", problem)
     try:

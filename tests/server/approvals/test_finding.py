@@ -76,7 +76,7 @@ async def test_a_list_comes_in_parts_and_no_call_is_left_out_or_told_twice(serve
 async def test_a_place_in_no_list_is_refused(serve: Serve) -> None:
     """It is a mistake of the caller, and says so."""
     async with serve(asker()) as env:
-        with pytest.raises(ValueError, match="'yesterday' is no place in a list"):
+        with pytest.raises(ValueError, match="'yesterday' is not a page of this list"):
             await env.client.approvals.list(page="yesterday")
 
 

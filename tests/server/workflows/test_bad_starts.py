@@ -113,7 +113,7 @@ async def test_a_stock_clients_message_is_taken_up_to_the_servers_limit(serve: S
         stock = AgentClient(temporal, task_queue=env.client.task_queue)
         result = await (await stock.start("greeter", "x" * 2_000_000, id="megabytes")).result()
         assert result.text == "Hello."
-        with pytest.raises(InvalidInput, match=r"2,200,032 bytes; the server takes"):
+        with pytest.raises(InvalidInput, match=r"2,200,032 bytes\. Without a store"):
             await stock.start("greeter", "x" * 2_200_000)
 
 

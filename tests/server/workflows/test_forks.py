@@ -289,7 +289,7 @@ async def test_a_called_agent_that_had_not_answered_is_called_by_the_fork(serve:
         (99, {}, "has 6 events; there is no event 99"),
         (3, {"results": {"fc-1": {"price": 1}}}, "Call 'fc-1' is not about to run"),
         (3, {"results": {"fc-7": {}}}, "Call 'fc-7' is not about to run"),
-        (3, {"id": "{source}"}, "There is an invocation"),
+        (3, {"id": "{source}"}, "already exists"),
     ],
 )
 async def test_what_cannot_be_forked_is_refused_before_anything_is_started(

@@ -126,7 +126,7 @@ async def test_a_result_that_is_not_found_names_the_store(serve: Serve, tmp_path
         invocation = await env.client.start("talker", "talk")
         assert len((await invocation.result()).text) == 300_000
         other = await AgentClient.connect(address=env.server.address, store=tmp_path)
-        with pytest.raises(StoreFailed, match=rf"the result of '{invocation.id}' is not there\. .*--store"):
+        with pytest.raises(StoreFailed, match=rf"does not have the result of '{invocation.id}'\. .*--store"):
             await other.invocation(invocation.id).result()
 
 
