@@ -1,7 +1,7 @@
-"""Who answers: proof that an answer is of the person that it names.
+"""Verify the identity of approvers.
 
-Clients encrypt a person's token for the workers (`Sealer`), workers decrypt and verify it (`WorkerIdentity`), and
-`waystation web` vouches for people who have logged in (`Gateway`, `OidcLogin`) and points them at calls (`Links`).
+Clients encrypt an approver's token for the workers (`Sealer`); workers decrypt and verify it (`WorkerIdentity`).
+`waystation web` signs tokens for approvers who have logged in (`Gateway`, `OidcLogin`) and links to calls (`Links`).
 Needs the extra `identity`.
 """
 

@@ -1,6 +1,6 @@
-"""The configuration of identity: one TOML file for each kind of process, the keys that it names, and examples.
+"""The identity configuration: one TOML file for each kind of process, the keys that it names, and examples.
 
-Workers, clients and the gateway each have what they need and no more: who can read a worker's file cannot sign.
+Workers, clients and the gateway have only the keys that they need: a reader of a worker's file cannot sign tokens.
 """
 
 import os
@@ -16,36 +16,36 @@ from waystation.configuration import Section, read_configuration, read_secret
 from waystation.core import InvalidConfiguration, decode, encode
 
 ALGORITHMS = ("RS256", "PS256", "ES256", "ES384", "ES512", "EdDSA", "Ed25519", "RS384", "RS512", "PS384", "PS512")
-"""For signatures of identity providers. None of them takes a key that a verifier also has."""
+"""Signature algorithms of identity providers. All are asymmetric: verifiers cannot sign."""
 MIN_RSA_BITS = 2048
 MIN_HMAC_BYTES = 32
 DEFAULT_AUDIENCE = "waystation"
 
 T = TypeVar("T")
 Use: TypeAlias = Literal["sig", "enc"]
-"""What a key is for, as JWK names it."""
+"""The use of a key, with JWK's names."""
 _PURPOSES: Mapping[Use, tuple[str, str]] = {"sig": ("Ed25519", "signatures"), "enc": ("X25519", "encryption")}
-"""Of keys for each use: the curve besides those of EC keys, and how errors call the use."""
+"""For each use: the curve that is accepted besides EC keys, and the name in error messages."""
 
 Name = Annotated[str, Field(min_length=1, max_length=1_000)]
-OneOrMore = Annotated[tuple[Name, ...], BeforeValidator(lambda given: (given,) if isinstance(given, str) else given)]
+OneOrMore = Annotated[tuple[Name, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
 
 
 class EnvelopeSection(Section):
-    """`[envelope]`: with which keys tokens are encrypted on their way to the workers."""
+    """`[envelope]`: the keys that encrypt tokens on their way to the workers."""
 
     public_key: Name | None = None
     private_key: OneOrMore = ()
-    """Several while one replaces another: each opens what was sealed for it."""
+    """Several during a key rotation. Each decrypts the tokens that were encrypted for it."""
 
 
 class ClaimsSection(Section):
-    """Where tokens of an issuer have what identifies a person."""
+    """The claims of an issuer's tokens that identify a person."""
 
     issuer: Name
     subject_claim: Name = "sub"
     roles_claim: Name = "roles"
-    """The claim's name, or the path to it, such as `realm_access.roles`."""
+    """Name of the claim, or a path to it such as `realm_access.roles`."""
     email_trusted: bool = False
     """For `subject_claim = "email"`: accept tokens without `email_verified`, from a provider that verifies every
     address and does not send the claim."""
@@ -60,17 +60,17 @@ class ClaimsSection(Section):
 
 
 class IssuerSection(ClaimsSection):
-    """`[[issuers]]`: whose word workers take for who somebody is."""
+    """`[[issuers]]`: an identity provider that workers trust."""
 
     audience: OneOrMore = Field(min_length=1)
     jwks: Name | None = None
-    """A file or a URL; without it the provider is asked for it (OpenID Connect discovery)."""
+    """File or URL of the keys. By default discovered from the issuer (OpenID Connect Discovery)."""
     bound: bool = False
-    """Whether each token has to be for one answer only, as those of our gateway are."""
+    """Whether each token must be bound to one answer, like those of our gateway."""
 
 
 class GatewaySection(Section):
-    """`[gateway]`: with which key `waystation web` says who somebody is."""
+    """`[gateway]`: the key with which `waystation web` signs the identity of approvers."""
 
     signing_key: Name
     issuer: Name
@@ -78,27 +78,27 @@ class GatewaySection(Section):
 
 
 class LinksSection(Section):
-    """`[links]`: addresses that show one call to whoever has them."""
+    """`[links]`: URLs that show one call to anybody who has them."""
 
     key: Name
     decide: bool = False
-    """Whether the person for whom a link was made may also answer with it."""
+    """Whether a link also lets its addressee answer."""
     lifetime_days: float = Field(default=3.0, gt=0, le=90)
 
 
 class OidcSection(ClaimsSection):
-    """`[oidc]`: where people log in to `waystation web`."""
+    """`[oidc]`: the provider where approvers log in to `waystation web`."""
 
     client_id: Name
     client_secret_file: Name | None = None
-    """Without it the provider knows a public client."""
+    """Not set for a public client."""
     client_authentication: Literal["client_secret_basic", "client_secret_post"] = "client_secret_basic"
-    """How the secret is sent."""
+    """The method of sending the secret."""
     scopes: tuple[Name, ...] = ("openid", "profile", "email")
 
 
 class Configuration(Section):
-    """The content of a file, and the keys that it names."""
+    """The content of a file. Loads the keys that it names."""
 
     envelope: EnvelopeSection | None = None
     issuers: tuple[IssuerSection, ...] = ()
@@ -112,39 +112,41 @@ class Configuration(Section):
         """Read a file.
 
         Raises:
-            InvalidConfiguration: It cannot be used; the error names the key, and what to change.
+            InvalidConfiguration: The file is invalid; the error names the key and the remedy.
         """
         configuration = read_configuration(Path(file), cls)
         configuration._file = Path(file)
         return configuration
 
     def fault(self, key: str, problem: str) -> InvalidConfiguration:
-        """Return the error for a key that cannot be used."""
+        """Return the error for an invalid key."""
         return InvalidConfiguration(self._file, key, problem)
 
     def lacks(self, section: str, purpose: str) -> InvalidConfiguration:
         """Return the error for a missing section."""
         return self.fault(section, f"is missing; {purpose}. `waystation identity init DIR` writes examples.")
 
-    def need(self, found: T | None, section: str, purpose: str) -> T:
+    def need(self, value: T | None, section: str, purpose: str) -> T:
         """Return a part of the configuration.
 
         Raises:
-            InvalidConfiguration: It is missing.
+            InvalidConfiguration: The part is missing.
         """
-        if not found:
+        if not value:
             raise self.lacks(section, purpose)
-        return found
+        return value
 
     def path(self, name: str) -> Path:
-        """Return where a file is that the configuration names: beside the configuration, unless it says otherwise."""
+        """Return the path of a file that the configuration names, relative to the configuration's folder."""
         return self._file.parent / Path(name).expanduser()
 
     def secret(self, key: str, name: str) -> str:
-        """Return what a file holds, or with `env:NAME` a variable, which then is removed: child processes inherit it.
+        """Return the content of a file, or with `env:NAME` of a variable.
+
+        The variable is then removed, so that child processes do not inherit it.
 
         Raises:
-            InvalidConfiguration: It is not there, or empty.
+            InvalidConfiguration: The secret is missing or empty.
         """
         return read_secret(self._file, key, name)
 
@@ -152,49 +154,49 @@ class Configuration(Section):
         """Return a shared key.
 
         Raises:
-            InvalidConfiguration: It can be guessed.
+            InvalidConfiguration: The key is too short.
         """
         text = self.secret(key, name)
         if len(text.encode()) < MIN_HMAC_BYTES:
-            raise self.fault(key, f"{name} holds less than {MIN_HMAC_BYTES} random bytes.")
+            raise self.fault(key, f"{name} has less than {MIN_HMAC_BYTES} random bytes.")
         return OctKey.import_key(text)
 
     def asymmetric_key(self, key: str, name: str, *, use: Use, kind: Literal["private", "public"]) -> ECKey | OKPKey:
         """Return a key for signatures or for envelopes.
 
         Raises:
-            InvalidConfiguration: The file has no key of this kind, or one for another use.
+            InvalidConfiguration: The file has no such key, or a key for another use.
         """
         text = self.secret(key, name)
         try:
-            found = key_of(text)
-        except Exception:  # noqa: BLE001  # readers of keys raise anything, and their messages may quote the key
-            raise self.fault(key, f"{name} is neither a JWK nor a PEM file that can be read.") from None
+            parsed = parse_key(text)
+        except Exception:  # noqa: BLE001  # parsers of keys raise anything, and their messages may quote the key
+            raise self.fault(key, f"{name} is not a valid JWK or PEM file.") from None
         curve, purpose = _PURPOSES[use]
         if (
-            isinstance(found, ECKey | OKPKey)
-            and (isinstance(found, ECKey) or found.curve_name == curve)
-            and found.is_private is (kind == "private")
-            and found.get("use", use) == use
+            isinstance(parsed, ECKey | OKPKey)
+            and (isinstance(parsed, ECKey) or parsed.curve_name == curve)
+            and parsed.is_private is (kind == "private")
+            and parsed.get("use", use) == use
         ):
-            return found
-        raise self.fault(key, f"{name} is no {kind} EC or {curve} key for {purpose}.")
+            return parsed
+        raise self.fault(key, f"{name} is not a {kind} EC or {curve} key for {purpose}.")
 
 
-def key_of(text: str) -> Key:
-    """Return the key that a JWK or a PEM file holds.
+def parse_key(text: str) -> Key:
+    """Return the key in a JWK or a PEM file.
 
     Raises:
-        Exception: It holds none; which class depends on what is wrong with it.
+        Exception: The text is not a key. The class of the error varies.
     """
     if text.startswith("{"):
         return import_key(decode(text))
     for kind in (ECKey, OKPKey, RSAKey):
         try:
             return kind.import_key(text)
-        except Exception:  # noqa: BLE001  # of another kind
+        except Exception:  # noqa: BLE001  # another kind of key
             continue
-    raise ValueError("no key")
+    raise ValueError("not a key")
 
 
 GATEWAY = "https://approvals.example.com"
@@ -202,27 +204,27 @@ _PRIVATE, _PUBLIC = 0o600, 0o644
 
 WORKERS = f"""\
 # Workers: --identity workers.toml, or WAYSTATION_IDENTITY=workers.toml
-# No key here can answer a call.
+# No key in this file can sign an answer.
 
 [envelope]
-private_key = "envelope-private.json"   # opens the tokens that clients seal; a file, or "env:NAME"
+private_key = "envelope-private.json"   # decrypts the tokens from clients; a file, or "env:NAME"
 
-# `waystation web`, which people log in to. Each of its tokens is good for one answer.
+# `waystation web`, where approvers log in. Each of its tokens is valid for one answer.
 [[issuers]]
 issuer = "{GATEWAY}"
 audience = "waystation"
 jwks = "gateway-jwks.json"
 bound = true
 
-# An identity provider, for people who answer with tokens of their own.
+# An identity provider, for approvers who answer with their own tokens.
 # [[issuers]]
 # issuer = "https://login.example.com/realms/main"
 # audience = "waystation"
-# jwks = "https://login.example.com/realms/main/keys"   # or a file; leave it out to have the provider asked
+# jwks = "https://login.example.com/realms/main/keys"   # or a file; omit it for discovery
 # subject_claim = "sub"
 # roles_claim = "roles"                                 # or a path, such as "realm_access.roles"
 
-# Signs the links in messages to people.
+# Signs the links in notifications.
 [links]
 key = "links.key"
 lifetime_days = 3
@@ -230,7 +232,7 @@ lifetime_days = 3
 
 WEB = f"""\
 # The gateway: WAYSTATION_IDENTITY=gateway.toml waystation web
-# Only this process may read gateway-signing.json: whoever can, answers in anybody's name.
+# Only this process may read gateway-signing.json: it signs answers in the name of every approver.
 
 [gateway]
 signing_key = "gateway-signing.json"
@@ -243,9 +245,9 @@ public_key = "envelope-public.json"
 [links]
 key = "links.key"
 lifetime_days = 3
-decide = false                          # whether a link lets the person for whom it was made answer, too
+decide = false                          # whether a link also lets its addressee answer
 
-# Where people log in.
+# Where approvers log in.
 # [oidc]
 # issuer = "https://login.example.com/realms/main"
 # client_id = "waystation"
@@ -254,7 +256,7 @@ decide = false                          # whether a link lets the person for who
 """
 
 CLIENTS = """\
-# Programs that answer with a person's token: AgentClient.connect(identity="clients.toml"), or
+# Programs that answer with an approver's token: AgentClient.connect(identity="clients.toml"), or
 # WAYSTATION_IDENTITY=clients.toml waystation approve …
 
 [envelope]
@@ -263,10 +265,10 @@ public_key = "envelope-public.json"
 
 
 def write_examples(folder: Path) -> list[Path]:
-    """Write keys and configurations into a folder, and return the files. Nothing that is there is overwritten.
+    """Write new keys and example configurations into a folder, and return the files. Overwrites nothing.
 
     Raises:
-        InvalidConfiguration: One of them exists, or the folder cannot be written.
+        InvalidConfiguration: One of the files exists, or the folder is not writable.
     """
     envelope = ECKey.generate_key("P-256", {"use": "enc"}, auto_kid=True)
     gateway = ECKey.generate_key("P-256", {"use": "sig"}, auto_kid=True)
@@ -280,12 +282,12 @@ def write_examples(folder: Path) -> list[Path]:
         ("gateway.toml", _PUBLIC, WEB.encode()),
         ("clients.toml", _PUBLIC, CLIENTS.encode()),
     ]
-    if there := [name for name, _, _ in files if (folder / name).exists()]:
-        raise InvalidConfiguration(folder / there[0], "", "exists already; give another folder, or remove it.")
+    if existing := [name for name, _, _ in files if (folder / name).exists()]:
+        raise InvalidConfiguration(folder / existing[0], "", "already exists. Choose another folder, or remove it.")
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for name, mode, data in files:
-            # Created with its mode, so that at no time anybody else can read it.
+            # Created with its mode, so that other users can never read it.
             with open(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
                 file.write(data + b"\n" * (not data.endswith(b"\n")))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The public keys of those whose word workers take: from a file, an address, or what a provider publishes of itself."""
+"""The public keys of trusted issuers: from a file, a URL, or OpenID discovery."""
 
 import asyncio
 import time
@@ -17,19 +17,19 @@ FETCH_LIMIT_S = 5.0
 MAX_BYTES = 500_000
 MAX_KEYS = 100
 REFETCH_AFTER_S = 60.0
-"""How soon after a look the provider is asked again because of a key that is not known: a forger may name any."""
+"""Minimum interval between two fetches because of unknown keys: a forged token may name any key."""
 FRESH_S = 3_600.0
-"""After so long it is asked in any case: it may have withdrawn a key."""
+"""The keys are fetched again after this time, in case one was revoked."""
 STALE_S = 86_400.0
-"""So long its keys are used on while it cannot be asked."""
+"""The keys remain usable for this long while the issuer is unreachable."""
 _CURVES = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521", "EdDSA": "Ed25519", "Ed25519": "Ed25519"}
 
 
 class IssuerKeys:
-    """The keys of one issuer, kept for a while."""
+    """The keys of one issuer, cached for `FRESH_S`."""
 
     def __init__(self, issuer: str, place: str | Path | None, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """`place` is a file or a URL, or None to ask the issuer where they are."""
+        """`place` is a file or a URL; None to discover the URL from the issuer."""
         self._issuer, self._place, self._clock = issuer, place, clock
         self._keys: Sequence[Key] = ()
         self._read_at = self._tried_at = float("-inf")
@@ -37,65 +37,65 @@ class IssuerKeys:
 
     @classmethod
     def of(cls, configuration: Configuration, key: str, issuer: str, jwks: str | None) -> "IssuerKeys":
-        """Return the keys that a configuration names.
+        """Return the keys for a section of a configuration.
 
         Raises:
-            InvalidConfiguration: They are not there, or not where they can be trusted.
+            InvalidConfiguration: The file has no keys, or the URL cannot be trusted.
         """
         if jwks is not None and "://" not in jwks:
             path = configuration.path(jwks)
             try:
-                keys_in(from_file(path))
+                parse_key_set(read_file(path))
             except (OSError, ValueError) as error:
                 problem = f"{path} is not a readable JSON Web Key Set: {getattr(error, 'strerror', error)}."
                 raise configuration.fault(f"{key}.jwks", problem) from None
             return cls(issuer, path)
         if not trusted(jwks or issuer):
-            problem = "keys are read over https only, or from this machine."
+            problem = "keys are fetched only over https or from this machine."
             raise configuration.fault(f"{key}.{'jwks' if jwks else 'issuer'}", problem)
         return cls(issuer, jwks)
 
     async def find(self, kid: str | None, algorithm: str) -> Key | None:
-        """Return the key by which a token says that it is signed; None when the issuer has no such key.
+        """Return the key that a token's header names; None when the issuer has no such key.
 
         Raises:
-            IdentityUnavailable: The issuer cannot be asked.
+            IdentityUnavailable: The keys cannot be fetched.
         """
         async with self._lock:
             age, since_try = self._clock() - self._read_at, self._clock() - self._tried_at
-            usable = bool(self._keys) and age < STALE_S
-            if not usable or (age >= FRESH_S and since_try >= REFETCH_AFTER_S):
-                await self._read(required=not usable)
-            found = self._known(kid, algorithm)
-            if found is None and self._clock() - self._tried_at >= REFETCH_AFTER_S:
+            is_usable = bool(self._keys) and age < STALE_S
+            if not is_usable or (age >= FRESH_S and since_try >= REFETCH_AFTER_S):
+                await self._read(required=not is_usable)
+            key = self._select(kid, algorithm)
+            if key is None and self._clock() - self._tried_at >= REFETCH_AFTER_S:
                 await self._read(required=True)
-                found = self._known(kid, algorithm)
-            return found
+                key = self._select(kid, algorithm)
+            return key
 
-    def _known(self, kid: str | None, algorithm: str) -> Key | None:
-        suitable = [key for key in self._keys if suits(key, algorithm) and kid in (None, key.get("kid"))]
-        # Without a name it has to be clear which one is meant.
+    def _select(self, kid: str | None, algorithm: str) -> Key | None:
+        suitable = [key for key in self._keys if is_suitable(key, algorithm) and kid in (None, key.get("kid"))]
+        # Without a key id, exactly one key must match.
         return suitable[0] if len(suitable) == 1 or (suitable and kid is not None) else None
 
     async def _read(self, *, required: bool) -> None:
-        """Read the keys. Unless they are required, those known already are used on when they cannot be had."""
+        """Fetch the keys. Unless they are required, a failure leaves the cached ones in use."""
         self._tried_at = self._clock()
         try:
-            keys = keys_in(await self._fetched())
+            keys = parse_key_set(await self._fetch())
         except (OSError, ValueError) as error:
             if required:
                 raise IdentityUnavailable(f"The keys of {self._issuer} cannot be read now ({error}).") from None
             return
         self._keys, self._read_at = keys, self._clock()
 
-    async def _fetched(self) -> JsonObject:
+    async def _fetch(self) -> JsonObject:
         if isinstance(self._place, Path):
-            return await asyncio.to_thread(from_file, self._place)
-        return await fetched(self._place or await endpoint(self._issuer, "jwks_uri"))
+            return await asyncio.to_thread(read_file, self._place)
+        return await fetch(self._place or await discover_endpoint(self._issuer, "jwks_uri"))
 
 
-def suits(key: Key, algorithm: str) -> bool:
-    """Whether a key is one for signatures of that kind; no shared key ever is."""
+def is_suitable(key: Key, algorithm: str) -> bool:
+    """Whether a key can verify signatures of an algorithm. Shared keys never can."""
     if key.get("use", "sig") != "sig" or key.get("alg", algorithm) != algorithm:
         return False
     match key:
@@ -107,28 +107,28 @@ def suits(key: Key, algorithm: str) -> bool:
             return False
 
 
-async def endpoint(issuer: str, name: str) -> str:
-    """Return an address that an OpenID provider publishes of itself.
+async def discover_endpoint(issuer: str, name: str) -> str:
+    """Return a URL from an OpenID provider's metadata.
 
     Raises:
-        OSError: It is not reached.
-        ValueError: It publishes none that can be trusted, or is another provider.
+        OSError: The provider is unreachable.
+        ValueError: The metadata is of another issuer, or its URL cannot be trusted.
     """
-    published = await fetched(issuer.rstrip("/") + DISCOVERY)
-    if published.get("issuer") != issuer:
-        raise ValueError("the provider says that it is another issuer than the configuration has")
-    found = published.get(name)
-    if not isinstance(found, str) or not trusted(found):
-        raise ValueError(f"the provider publishes no {name} that can be trusted")
-    return found
+    metadata = await fetch(issuer.rstrip("/") + DISCOVERY)
+    if metadata.get("issuer") != issuer:
+        raise ValueError("the provider's metadata names another issuer than the configuration")
+    url = metadata.get(name)
+    if not isinstance(url, str) or not trusted(url):
+        raise ValueError(f"the provider's metadata has no trusted {name}")
+    return url
 
 
-async def fetched(url: str) -> JsonObject:
-    """Return the JSON object at an address.
+async def fetch(url: str) -> JsonObject:
+    """Return the JSON object at a URL.
 
     Raises:
-        OSError: Nothing is reached there.
-        ValueError: Something else is there.
+        OSError: The request failed.
+        ValueError: The response is not a JSON object, or too large.
     """
     import httpx2
 
@@ -144,51 +144,51 @@ async def fetched(url: str) -> JsonObject:
             async for piece in response.aiter_bytes():
                 data += piece
                 if len(data) > MAX_BYTES:
-                    raise ValueError(f"more than {MAX_BYTES} bytes are there")
-    except TimeoutError:  # says nothing by itself
-        raise OSError(f"nothing came within {FETCH_LIMIT_S:g} s") from None
+                    raise ValueError(f"the response has more than {MAX_BYTES} bytes")
+    except TimeoutError:  # its own message is empty
+        raise OSError(f"no response within {FETCH_LIMIT_S:g} s") from None
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise OSError(type(error).__name__) from None
-    return _object(data)
+    return _parse_object(data)
 
 
-def from_file(path: Path) -> JsonObject:
+def read_file(path: Path) -> JsonObject:
     """Return the JSON object in a file.
 
     Raises:
-        OSError: It cannot be read.
-        ValueError: Something else is in it.
+        OSError: The file cannot be read.
+        ValueError: The content is not a JSON object.
     """
-    return _object(path.read_bytes())
+    return _parse_object(path.read_bytes())
 
 
-def keys_in(jwks: JsonObject) -> Sequence[Key]:
-    """Return the keys of a JSON Web Key Set by which signatures are verified. What is not understood is passed over.
+def parse_key_set(jwks: JsonObject) -> Sequence[Key]:
+    """Return the keys of a JSON Web Key Set that can verify signatures. Unknown kinds of keys are skipped.
 
     Raises:
         ValueError: There are none.
     """
-    given = jwks.get("keys")
-    found = []
-    for item in given[:MAX_KEYS] if isinstance(given, list) else ():
+    items = jwks.get("keys")
+    keys: list[Key] = []
+    for item in items[:MAX_KEYS] if isinstance(items, list) else ():
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of weak keys: `suits` passes them over
+                warnings.simplefilter("ignore")  # about weak keys, which `is_suitable` rejects
                 key = import_key(item)
-        except Exception:  # noqa: BLE001  # of a kind that is not known; one such key is no reason to refuse all
+        except Exception:  # noqa: BLE001  # one unknown kind of key must not invalidate the others
             continue
         if not isinstance(key, OctKey):
-            found.append(key)
-    if not found:
-        raise ValueError("no key for signatures is there")
-    return found
+            keys.append(key)
+    if not keys:
+        raise ValueError("it has no key for signatures")
+    return keys
 
 
-def _object(data: bytes) -> JsonObject:
+def _parse_object(data: bytes) -> JsonObject:
     try:
-        found = decode(data)
+        content = decode(data)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise ValueError("no JSON object is there")
-    return found
+        content = None
+    if not isinstance(content, dict):
+        raise ValueError("it is not a JSON object")
+    return content

@@ -1,6 +1,7 @@
-"""Logins of people at an OpenID provider, for `waystation web`: authorization code with PKCE, state and nonce.
+"""Logins at an OpenID provider, for `waystation web`: authorization code with PKCE, state and nonce.
 
-The state belongs into a cookie of the browser that began: otherwise somebody else could finish the login in it.
+The state is also set as a cookie of the browser that started the login. Otherwise an attacker could finish their own
+login in another person's browser.
 """
 
 import hmac
@@ -13,7 +14,7 @@ from cachetools import TTLCache
 
 from waystation.core import AuthorizationFailed, IdentityUnavailable, JsonObject, NotAllowed, Verified
 from waystation.identity.configuration import Configuration, OidcSection
-from waystation.identity.keys import FETCH_LIMIT_S, FRESH_S, IssuerKeys, endpoint
+from waystation.identity.keys import FETCH_LIMIT_S, FRESH_S, IssuerKeys, discover_endpoint
 from waystation.identity.tokens import MAX_JWT_CHARS
 from waystation.identity.verification import Issuer
 
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
     from authlib.integrations.httpx_client import AsyncOAuth2Client  # type: ignore[import-untyped]  # it has no types
 
 LOGIN_LIMIT_S = 600.0
-"""How long somebody may take at the provider."""
+"""Time limit of one login."""
 MAX_LOGINS = 10_000
-"""Logins under way; one more forgets the oldest, so that whoever opens the page often fills nothing."""
+"""Maximum number of unfinished logins. The oldest is dropped, so that repeated requests cannot exhaust memory."""
 MAX_PARAMETER_CHARS = 4_000
 REFUSALS = frozenset(
     {
@@ -32,21 +33,21 @@ REFUSALS = frozenset(
         *("temporarily_unavailable", "unauthorized_client", "unsupported_grant_type", "unsupported_response_type"),
     }
 )
-"""How OAuth and OpenID Connect name refusals. A provider's other words may quote the code, or the client's secret."""
+"""Error codes of OAuth and OpenID Connect. Other text from a provider may quote the code or the client secret."""
 
 
 class LoggedIn(NamedTuple):
-    """Who has logged in."""
+    """A person who has logged in."""
 
     who: Verified
     name: str | None
-    """As the provider shows the person."""
+    """The person's display name at the provider."""
     next: str
-    """The path that the browser asked for before."""
+    """The path that the browser requested before the login."""
 
 
-class _Begun(NamedTuple):
-    """A login that is not finished."""
+class _PendingLogin(NamedTuple):
+    """An unfinished login."""
 
     verifier: str
     nonce: str
@@ -55,119 +56,120 @@ class _Begun(NamedTuple):
 
 
 class OidcLogin:
-    """Sends people to a provider, and finds out who comes back."""
+    """Sends browsers to a provider, and identifies the people who return."""
 
     def __init__(
         self, section: OidcSection, secret: str | None, keys: IssuerKeys, *, clock: Callable[[], float] = time.time
     ) -> None:
         self._section, self._secret, self._clock = section, secret, clock
         self._issuer = Issuer(section, (section.client_id,), keys)
-        self._begun: TTLCache[str, _Begun] = TTLCache(MAX_LOGINS, LOGIN_LIMIT_S, timer=clock)
+        self._pending: TTLCache[str, _PendingLogin] = TTLCache(MAX_LOGINS, LOGIN_LIMIT_S, timer=clock)
         self._endpoints: TTLCache[str, str] = TTLCache(2, FRESH_S, timer=clock)
 
     @classmethod
     def of(cls, configuration: Configuration, *, clock: Callable[[], float] = time.time) -> "OidcLogin":
-        """Return the login at the provider that `[oidc]` names.
+        """Return the login at the provider in `[oidc]`.
 
         Raises:
-            InvalidConfiguration: There is no such section, or it cannot be used.
+            InvalidConfiguration: The section is missing or invalid.
         """
-        section = configuration.need(configuration.oidc, "oidc", "it says where people log in")
+        section = configuration.need(configuration.oidc, "oidc", "it names the provider where people log in")
         name = section.client_secret_file
         secret = configuration.secret("oidc.client_secret_file", name) if name else None
         return cls(section, secret, IssuerKeys.of(configuration, "oidc", section.issuer, None), clock=clock)
 
     async def begin(self, redirect_uri: str, next: str = "/") -> tuple[str, str]:
-        """Return the address to which a browser is sent, and the state, which belongs into a cookie of it.
+        """Return the URL to redirect the browser to, and the state to set as its cookie.
 
         Args:
-            redirect_uri: Where the provider sends it back, as is registered there.
-            next: The path that the browser asked for.
+            redirect_uri: The redirect URI that is registered at the provider.
+            next: The path that the browser requested.
 
         Raises:
-            IdentityUnavailable: The provider is not reached.
+            IdentityUnavailable: The provider is unreachable.
         """
-        place = await self._endpoint("authorization_endpoint")
+        endpoint = await self._endpoint("authorization_endpoint")
         state, verifier, nonce = (secrets.token_urlsafe(32) for _ in range(3))
         async with self._client() as client:
             url, _ = client.create_authorization_url(
-                place, state=state, nonce=nonce, code_verifier=verifier, redirect_uri=redirect_uri
+                endpoint, state=state, nonce=nonce, code_verifier=verifier, redirect_uri=redirect_uri
             )
-        self._begun[state] = _Begun(verifier, nonce, redirect_uri, next)
+        self._pending[state] = _PendingLogin(verifier, nonce, redirect_uri, next)
         return url, state
 
     async def finish(self, returned: Mapping[str, str], state: str | None) -> LoggedIn:
-        """Return who has come back from the provider. Each login is finished once.
+        """Finish a login and return the person. Each login can be finished once.
 
         Args:
-            returned: The query of the address to which the provider has sent the browser.
+            returned: The query of the URL to which the provider has redirected the browser.
             state: From the browser's cookie.
 
         Raises:
-            AuthorizationFailed: Nobody has logged in. The message holds nothing of the provider's.
-            IdentityUnavailable: The provider is not reached.
+            AuthorizationFailed: The login failed. The message contains no text from the provider.
+            IdentityUnavailable: The provider is unreachable.
         """
-        given = returned.get("state", "")
-        if not state or not hmac.compare_digest(given.encode(errors="replace"), state.encode(errors="replace")):
+        returned_state = returned.get("state", "").encode(errors="replace")
+        if not state or not hmac.compare_digest(returned_state, state.encode(errors="replace")):
             raise AuthorizationFailed(
-                "This login was begun in another browser, or at another server process, or cookies are off; log in "
-                "again."
+                "This login was started in another browser or by another server process, or cookies are disabled. Log "
+                "in again."
             )
-        begun = self._begun.pop(state, None)
-        if begun is None:
+        login = self._pending.pop(state, None)
+        if login is None:
             raise AuthorizationFailed(
-                "This login was finished before, took too long, or was begun at another server process; log in again."
+                "This login is already finished, took too long, or was started by another server process. Log in again."
             )
         if returned.get("iss", self._section.issuer) != self._section.issuer:
-            raise AuthorizationFailed("Another provider answered than the one that was asked; log in again.")
+            raise AuthorizationFailed("The response came from another provider. Log in again.")
         code = returned.get("code", "")
         if "error" in returned or not 0 < len(code) <= MAX_PARAMETER_CHARS:
-            raise AuthorizationFailed(f"The provider let nobody in{_named(returned.get('error'))}; log in again.")
-        token = await self._token(code, begun)
+            reason = _format_code(returned.get("error"))
+            raise AuthorizationFailed(f"The provider refused the login{reason}. Log in again.")
+        token = await self._fetch_id_token(code, login)
         try:
             claims = await self._issuer.claims(token, now=self._clock())
-            who = self._issuer.who(claims)
+            who = self._issuer.identify(claims)
         except IdentityUnavailable as error:
-            raise IdentityUnavailable(f"{error} Nobody is logged in; try again in a minute.") from None
+            raise IdentityUnavailable(f"{error} You are not logged in. Try again in a minute.") from None
         except NotAllowed as refused:
-            raise AuthorizationFailed(f"The provider's token does not say who logged in. {refused}") from None
+            raise AuthorizationFailed(f"The provider's token does not identify a person. {refused}") from None
         audience = claims["aud"]
-        if claims.get("nonce") != begun.nonce or (
+        if claims.get("nonce") != login.nonce or (
             isinstance(audience, list) and len(audience) > 1 and claims.get("azp") != self._section.client_id
         ):
-            raise AuthorizationFailed("The provider's token is of another login; log in again.")
+            raise AuthorizationFailed("The provider's token belongs to another login. Log in again.")
         name = claims.get("name")
-        return LoggedIn(who, name[:200] if isinstance(name, str) else None, begun.next)
+        return LoggedIn(who, name[:200] if isinstance(name, str) else None, login.next)
 
-    async def _token(self, code: str, begun: _Begun) -> str:
-        """Exchange a code for an id token."""
+    async def _fetch_id_token(self, code: str, login: _PendingLogin) -> str:
+        """Exchange an authorization code for an id token."""
         import httpx2
         from authlib.integrations.httpx_client import OAuthError
 
-        place = await self._endpoint("token_endpoint")
+        endpoint = await self._endpoint("token_endpoint")
         try:
             async with self._client() as client:
-                answer: JsonObject = await client.fetch_token(
-                    place,
+                response: JsonObject = await client.fetch_token(
+                    endpoint,
                     grant_type="authorization_code",
                     code=code,
-                    code_verifier=begun.verifier,
-                    redirect_uri=begun.redirect_uri,
+                    code_verifier=login.verifier,
+                    redirect_uri=login.redirect_uri,
                 )
         except httpx2.HTTPStatusError as error:
-            raise IdentityUnavailable(f"The provider answered {error.response.status_code}; try again.") from None
+            raise IdentityUnavailable(f"The provider answered {error.response.status_code}. Try again.") from None
         except OAuthError as error:
-            remedy = "log in again."
+            remedy = "Log in again."
             if error.error == "invalid_client":
-                remedy = "it does not take the `client_id`, the secret or the `client_authentication` of [oidc]."
-            raise AuthorizationFailed(f"The provider refused the login{_named(error.error)}; {remedy}") from None
+                remedy = "Check the `client_id`, the secret and the `client_authentication` in [oidc]."
+            raise AuthorizationFailed(f"The provider refused the login{_format_code(error.error)}. {remedy}") from None
         except (ValueError, TypeError, KeyError) as error:
-            raise AuthorizationFailed(f"The provider's answer is no token ({type(error).__name__}).") from None
+            raise AuthorizationFailed(f"The provider's response is not a token ({type(error).__name__}).") from None
         except httpx2.HTTPError as error:
-            raise IdentityUnavailable(f"The provider is not reached ({type(error).__name__}); try again.") from None
-        token = answer.get("id_token")
+            raise IdentityUnavailable(f"The provider is unreachable ({type(error).__name__}). Try again.") from None
+        token = response.get("id_token")
         if not isinstance(token, str) or len(token) > MAX_JWT_CHARS:
-            raise AuthorizationFailed("The provider gave no id token; is `openid` among the scopes?")
+            raise AuthorizationFailed("The provider issued no id token. Add `openid` to the scopes.")
         return token
 
     def _client(self) -> "AsyncOAuth2Client":
@@ -183,15 +185,15 @@ class OidcLogin:
         )
 
     async def _endpoint(self, name: str) -> str:
-        """Return an address of the provider's, as it publishes it."""
-        found = self._endpoints.get(name)
-        if found is None:
+        """Return a URL from the provider's metadata."""
+        url = self._endpoints.get(name)
+        if url is None:
             try:
-                found = self._endpoints[name] = await endpoint(self._section.issuer, name)
+                url = self._endpoints[name] = await discover_endpoint(self._section.issuer, name)
             except (OSError, ValueError) as error:
-                raise IdentityUnavailable(f"The provider {self._section.issuer} is not reached: {error}.") from None
-        return found
+                raise IdentityUnavailable(f"The provider {self._section.issuer} is unavailable: {error}.") from None
+        return url
 
 
-def _named(error: object) -> str:
+def _format_code(error: object) -> str:
     return f" ({error})" if error in REFUSALS else ""

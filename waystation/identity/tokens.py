@@ -1,10 +1,10 @@
-"""The tokens that Waystation makes: of answers, and of links.
+"""The tokens that Waystation issues: for answers and for links.
 
-The token of an answer is signed for a person, and travels encrypted for the workers in an envelope. Either is good for
-one answer to one call only. A reader of the history finds a ciphertext there, which cannot be used anywhere else.
+The token of an answer is signed for an approver and sent to the workers in an encrypted envelope. Both are valid for
+one answer to one call only. Histories contain only the ciphertext, which is useless for anything else.
 
-A link opens one call: for messages to people, who may not have logged in yet. It shows; whether the person for whom it
-was made may also answer with it is for the gateway's configuration to say.
+A link shows one call, also to people who have not logged in. The gateway's configuration decides whether it also lets
+its addressee answer.
 """
 
 import hashlib
@@ -36,47 +36,47 @@ from waystation.core import (
 from waystation.identity.configuration import Configuration
 
 BINDING = "waystation"
-"""The claim that names the only answer for which a signed token is good."""
+"""The claim that binds a signed token to one answer."""
 AGREEMENT, ENCRYPTION = "ECDH-ES", "A256GCM"
 LIFETIME_S = 86_400.0
-"""How long an envelope is good. The token in it has an end of its own; until then the answer may wait for a worker."""
+"""Validity of an envelope, in which the answer must reach a worker. The token in it has its own expiry."""
 MAX_JWT_CHARS = 16_000
 MAX_NONCE_CHARS = 100
 LEEWAY_S = 60.0
-"""By how much clocks may differ."""
+"""Tolerated difference between clocks."""
 LINK_AUDIENCE = "waystation-link"
 MAX_LINK_CHARS = 4_000
 _LINK_ALGORITHM = "HS256"
 EXACT = 2**53 - 1
-"""Integers up to this are the same in every language."""
+"""Largest integer that every language represents exactly."""
 MAX_TIME = 2**40
 _SIGNATURES = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512", "Ed25519": "Ed25519"}
 _HEADER = {"alg", "enc", "epk", "kid", "typ", "cty", "apu", "apv"}
 
 
 def answer_digest(answer: Answer | Mapping[str, Any]) -> str:
-    """Return the digest of what an answer says, its token left out: hex SHA-256 of its canonical JSON (RFC 8785).
+    """Return the digest of an answer without its token: hex SHA-256 of the canonical JSON (RFC 8785).
 
-    Fields that are null or have their default do not count, so it is the same whoever writes them out. Integers beyond
-    2^53, which RFC 8785 leaves open, stand as strings of their digits.
+    Fields that are null or have their default value are left out, so it does not matter whether a client sends them.
+    Integers beyond 2^53, which RFC 8785 does not define, become strings of their digits.
 
     Raises:
-        InvalidAnswer: It is no answer.
+        InvalidAnswer: The mapping is not a valid answer.
     """
     if not isinstance(answer, Answer):
-        given = {key: value for key, value in answer.items() if value is not None}
-        answer = parse(Answer, encode(given), InvalidAnswer, what="The answer", send="such as the contract shows")
+        content = {key: value for key, value in answer.items() if value is not None}
+        answer = parse(Answer, encode(content), InvalidAnswer, what="The answer", send="such as the contract shows")
     fields = ((name, getattr(answer, name), field.default) for name, field in Answer.model_fields.items())
-    said = {name: value for name, value, default in fields if name != "token" and value not in (None, default)}
-    return hashlib.sha256(rfc8785.dumps(_exact(said))).hexdigest()
+    values = {name: value for name, value, default in fields if name != "token" and value not in (None, default)}
+    return hashlib.sha256(rfc8785.dumps(_replace_large_integers(values))).hexdigest()
 
 
-def _exact(value: Any) -> Any:
+def _replace_large_integers(value: Any) -> Any:
     match value:
         case dict():
-            return {key: _exact(item) for key, item in value.items()}
+            return {key: _replace_large_integers(item) for key, item in value.items()}
         case list():
-            return [_exact(item) for item in value]
+            return [_replace_large_integers(item) for item in value]
         case int() if abs(value) > EXACT:
             return str(value)
         case _:
@@ -84,9 +84,9 @@ def _exact(value: Any) -> Any:
 
 
 class Gateway:
-    """Signs who answers, for people who have logged in to `waystation web`.
+    """Signs the identity of approvers who have logged in to `waystation web`.
 
-    Nothing but the gateway has its key; workers have the public half.
+    Only the gateway has its private key; workers have the public one.
     """
 
     def __init__(
@@ -97,19 +97,19 @@ class Gateway:
 
     @classmethod
     def of(cls, configuration: Configuration) -> "Gateway":
-        """Return what `[gateway]` allows.
+        """Return the gateway that `[gateway]` configures.
 
         Raises:
-            InvalidConfiguration: There is no key for signatures.
+            InvalidConfiguration: The section or its key is missing or invalid.
         """
-        section = configuration.need(configuration.gateway, "gateway", "its key signs who has logged in")
+        section = configuration.need(configuration.gateway, "gateway", "its key signs the identity of approvers")
         key = configuration.asymmetric_key("gateway.signing_key", section.signing_key, use="sig", kind="private")
         return cls(key, issuer=section.issuer, audience=section.audience)
 
     def sign(
         self, subject: str, roles: Sequence[str] = (), *, namespace: str, approval_id: str, answer: Mapping[str, Any]
     ) -> str:
-        """Return a token by which somebody gives one answer to one call."""
+        """Return a token for one answer of a person to one call."""
         now = int(self._clock())
         claims = {
             "iss": self._issuer,
@@ -124,43 +124,43 @@ class Gateway:
         return jwt.encode({"alg": algorithm, "kid": self._key.kid}, claims, self._key, algorithms=[algorithm])
 
     def signer(self, subject: str, roles: Sequence[str] = ()) -> Signs:
-        """Return what signs any answer of one person; for `token=` of the client."""
+        """Return a function that signs any answer of one person; pass it as `token=` to the client."""
         return partial(self.sign, subject, roles)
 
 
 class Sealer:
-    """Encrypts tokens for the workers. It has their public key, and cannot open what it made."""
+    """Encrypts tokens with the workers' public key. Only the workers can decrypt them."""
 
     def __init__(self, key: ECKey | OKPKey, *, clock: Callable[[], float] = time.time) -> None:
         self._key, self._clock = key, clock
 
     @classmethod
     def of(cls, configuration: Configuration) -> "Sealer":
-        """Return what `[envelope] public_key` allows.
+        """Return the sealer that `[envelope] public_key` configures.
 
         Raises:
-            InvalidConfiguration: There is no such key.
+            InvalidConfiguration: The key is missing or invalid.
         """
         key = "envelope.public_key"
         name = configuration.envelope.public_key if configuration.envelope else None
-        name = configuration.need(name, key, "a token is encrypted with it for the workers")
+        name = configuration.need(name, key, "it encrypts tokens for the workers")
         return cls(configuration.asymmetric_key(key, name, use="enc", kind="public"))
 
     def seal(self, token: str, *, namespace: str, approval_id: str, answer: Mapping[str, Any]) -> str:
-        """Return a signed token encrypted, good only for this answer to this call.
+        """Encrypt a signed token. The result is valid only for this answer to this call.
 
         Args:
-            token: The person's, as an identity provider or the gateway signed it.
-            namespace: Of Temporal.
-            approval_id: Of the call, see `ids.approval`.
-            answer: What is sent, with or without a token.
+            token: The approver's token, signed by an identity provider or the gateway.
+            namespace: Temporal's namespace.
+            approval_id: Id of the call, see `ids.approval`.
+            answer: The answer, with or without a token.
 
         Raises:
-            InvalidAnswer: It is no answer.
+            InvalidAnswer: The answer is invalid.
             NotAllowed: The token is too long.
         """
         if len(token) > MAX_JWT_CHARS:
-            raise NotAllowed(f"The token has {len(token)} characters; at most {MAX_JWT_CHARS} are taken.")
+            raise NotAllowed(f"The token has {len(token)} characters. The limit is {MAX_JWT_CHARS}.")
         content = {
             "token": token,
             "namespace": namespace,
@@ -176,7 +176,7 @@ class Sealer:
 
 
 class Opened(NamedTuple):
-    """The content of an envelope that is good for the answer with which it came."""
+    """The content of a valid envelope."""
 
     token: str
     nonce: str
@@ -193,62 +193,63 @@ def open_envelope(
     answer: Answer,
     now: float,
 ) -> Opened:
-    """Decrypt what was encrypted for the workers, and check that it belongs to the answer with which it came.
+    """Decrypt an envelope, and check that it belongs to the answer.
 
     Raises:
-        NotAllowed: It cannot be opened, or is for something else. The message holds nothing of it.
+        NotAllowed: The envelope cannot be decrypted, has expired, or belongs to another answer. The message contains
+            nothing of it.
     """
     content = _decrypt(encrypted, keys)
     token, nonce, until = content.get("token"), content.get("jti"), content.get("exp")
     if not isinstance(token, str) or not isinstance(nonce, str) or not 0 < len(nonce) <= MAX_NONCE_CHARS:
-        raise NotAllowed("The token's envelope lacks `token` or `jti`, or they are no texts; see the contract.")
+        raise NotAllowed("The token's envelope lacks `token` or `jti`, or one is not a valid string. See the contract.")
     if not is_time(until):
-        raise NotAllowed("The token's envelope lacks `exp`, a number of seconds since 1970; see the contract.")
+        raise NotAllowed("The token's envelope lacks `exp`, a number of seconds since 1970. See the contract.")
     bound = answer_digest(answer)
     for name, expected, other in (
         ("namespace", namespace, "an answer in another namespace"),
         ("call", approval_id, "an answer to another call"),
-        ("answer", bound, "another answer than the one with which it came"),
+        ("answer", bound, "another answer"),
     ):
         if content.get(name) != expected:
-            raise NotAllowed(f"The token was given for {other}.")
+            raise NotAllowed(f"The token is for {other}.")
     if until + LEEWAY_S <= now:
-        raise NotAllowed("The token's envelope has expired; answer again.")
+        raise NotAllowed("The token's envelope has expired. Send the answer again.")
     return Opened(token, nonce, bound)
 
 
 def _decrypt(encrypted: str, keys: Sequence[ECKey | OKPKey]) -> JsonObject:
     if len(encrypted) > MAX_TOKEN_CHARS:
-        raise NotAllowed(f"The token has {len(encrypted)} characters; at most {MAX_TOKEN_CHARS} are taken.")
+        raise NotAllowed(f"The token has {len(encrypted)} characters. The limit is {MAX_TOKEN_CHARS}.")
     if not is_sealed(encrypted):
         raise NotAllowed(PLAIN_TOKEN)
     head = part_of(encrypted, 0)
-    # `zip` is refused with the rest: a small text may become a large one.
+    # This also refuses `zip`: a small compressed text may expand to a large one.
     if head is None or set(head) - _HEADER or (head["alg"], head["enc"]) != (AGREEMENT, ENCRYPTION):
-        raise NotAllowed(f"The token's envelope is not made as agreed: {AGREEMENT} and {ENCRYPTION}, nothing else.")
+        raise NotAllowed(f"The header of the token's envelope must be {AGREEMENT} with {ENCRYPTION}. See the contract.")
     for key in keys:
         try:
-            opened = jwe.decrypt_compact(encrypted, key, algorithms=[AGREEMENT, ENCRYPTION])
-            content = decode(opened.plaintext or b"")
-        except Exception:  # noqa: BLE001  # whatever forged bytes make a library of cryptography raise
+            decrypted = jwe.decrypt_compact(encrypted, key, algorithms=[AGREEMENT, ENCRYPTION])
+            content = decode(decrypted.plaintext or b"")
+        except Exception:  # noqa: BLE001  # forged bytes may raise anything
             continue
         if isinstance(content, dict):
             return content
-    raise NotAllowed("The token's envelope cannot be opened: it is damaged, or was made for other workers.")
+    raise NotAllowed("The token's envelope cannot be decrypted: it is damaged, or was made for other workers.")
 
 
 class Link(NamedTuple):
-    """What a link that holds says."""
+    """The content of a valid link."""
 
     approval_id: str
     person: str | None
-    """For whom it was made; None for whoever has it."""
+    """The link's addressee; None for anybody who has it."""
     until: float
     """Seconds since 1970."""
 
 
 class Links:
-    """Signs and reads links, in one namespace."""
+    """Signs and reads the links of one namespace."""
 
     def __init__(
         self,
@@ -261,14 +262,14 @@ class Links:
     ) -> None:
         self._key, self._namespace, self._lifetime, self._clock = key, namespace, lifetime, clock
         self.decide = decide
-        """Whether the person for whom a link was made may answer with it."""
+        """Whether a link lets its addressee answer."""
 
     @classmethod
     def of(cls, configuration: Configuration, *, namespace: str) -> "Links":
-        """Return what `[links]` allows.
+        """Return the links that `[links]` configures.
 
         Raises:
-            InvalidConfiguration: There is no such section, or its key can be guessed.
+            InvalidConfiguration: The section is missing, or its key is too short.
         """
         section = configuration.need(configuration.links, "links", "its key signs links")
         return cls(
@@ -279,7 +280,7 @@ class Links:
         )
 
     def sign(self, approval_id: str, person: str | None = None, lifetime: timedelta | None = None) -> str:
-        """Return the token of a link, which has no characters that an address would have to escape."""
+        """Return the token of a link. It has only characters that URLs do not escape."""
         claims = {
             "aud": LINK_AUDIENCE,
             "ns": self._namespace,
@@ -290,34 +291,34 @@ class Links:
         return jwt.encode({"alg": _LINK_ALGORITHM}, claims, self._key, algorithms=[_LINK_ALGORITHM])
 
     def read(self, token: str) -> Link:
-        """Return what a link says.
+        """Return the content of a link's token.
 
         Raises:
-            NotAllowed: It was not signed here, is for something else, or has expired.
+            NotAllowed: The token has another signature or purpose, or has expired.
         """
         try:
             if len(token) > MAX_LINK_CHARS:
                 raise ValueError(token)
             claims = decode(jws.deserialize_compact(token, self._key, algorithms=[_LINK_ALGORITHM]).payload)
             claims = claims if isinstance(claims, dict) else {}
-        except Exception:  # noqa: BLE001  # whatever forged bytes make a library of cryptography raise
+        except Exception:  # noqa: BLE001  # forged bytes may raise anything
             claims = {}
         call, person, until = claims.get("call"), claims.get("sub"), claims.get("exp")
         here = claims.get("aud") == LINK_AUDIENCE and claims.get("ns") == self._namespace
         if not (here and isinstance(call, str) and isinstance(person, str | None) and is_time(until)):
-            raise NotAllowed("The link does not hold: it is damaged, or was made for another place.")
+            raise NotAllowed("The link is not valid: it is damaged, or was made for another namespace or installation.")
         if until <= self._clock():
-            raise NotAllowed("The link has expired; log in to see the call.")
+            raise NotAllowed("The link has expired. Log in to see the call.")
         return Link(approval_id=call, person=person, until=until)
 
 
 def part_of(token: str, number: int) -> JsonObject | None:
-    """Return a part of a compact token, not verified; None when it is no JSON object."""
+    """Return an unverified part of a compact token; None when it is not a JSON object."""
     try:
-        found = decode(urlsafe_b64decode(token.split(".")[number].encode()))
+        part = decode(urlsafe_b64decode(token.split(".")[number].encode()))
     except (ValueError, IndexError):
         return None
-    return found if isinstance(found, dict) else None
+    return part if isinstance(part, dict) else None
 
 
 def is_time(value: object) -> TypeGuard[float]:

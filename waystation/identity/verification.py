@@ -1,4 +1,4 @@
-"""Verify who answers: whose token came with an answer, if anybody's."""
+"""Verify the tokens of answers."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -23,53 +23,54 @@ MAX_SUBJECT_CHARS = 300
 MAX_ROLES = 500
 MAX_ROLE_CHARS = 300
 MUTABLE_CLAIMS = frozenset({"preferred_username", "upn", "unique_name", "nickname", "name"})
-"""Claims that people, or whoever administers them, can change: they may come to name somebody else."""
-_NOT_TAKEN = {"crit", "b64", "zip", "enc"}
+"""Claims that people or administrators can change, so that they may later identify somebody else."""
+_UNSUPPORTED = {"crit", "b64", "zip", "enc"}
 _TOO_EARLY = "The token is not valid yet. Compare the clocks of its issuer and of this machine."
 _FAULTS = {
-    "aud": "The token was not issued for Waystation: it lacks the audience that is configured.",
+    "aud": "The token was not issued for Waystation: it lacks the configured audience.",
     "exp": (
         "The token has expired or lacks `exp`. Log in again, or compare the clocks of its issuer and of this machine."
     ),
     "iat": _TOO_EARLY,
-    "iss": "The token is of another issuer than the one whose key signed it.",
+    "iss": "The token names another issuer than the one whose key signed it.",
     "nbf": _TOO_EARLY,
 }
 """Why a token is refused because of one of its registered claims (RFC 7519, 4.1)."""
 
 
 class Issuer:
-    """One issuer, and what its tokens have to say."""
+    """One trusted issuer, and the requirements for its tokens."""
 
     def __init__(
         self, section: ClaimsSection, audience: Sequence[str], keys: IssuerKeys, *, bound: bool = False
     ) -> None:
-        """`bound` is whether each token has to be for one answer only."""
+        """`bound` requires each token to be bound to one answer."""
         self.section, self.audience, self.keys, self.bound = section, audience, keys, bound
-        # Some providers put a certificate, or fields of their own, into the header. None of it is used.
+        # Some providers put a certificate or their own fields into the header. They are ignored.
         self._registry = JWSRegistry(algorithms=section.algorithms, strict_check_header=False)
         self._registry.max_header_length, self._registry.max_payload_length = 8_000, MAX_JWT_CHARS
 
     async def claims(self, token: str, *, now: float) -> JsonObject:
-        """Return what a token says that is of this issuer, for this audience, and good at this time.
+        """Verify a token's signature, issuer, audience and times; return its claims.
 
         Raises:
-            NotAllowed: It is not. The message holds nothing of it.
-            IdentityUnavailable: The issuer's keys cannot be had.
+            NotAllowed: The token is not valid. The message contains nothing of it.
+            IdentityUnavailable: The issuer's keys cannot be fetched.
         """
         head = part_of(token, 0) or {}
         algorithm, kid = head.get("alg"), head.get("kid")
         if algorithm not in self.section.algorithms:
             raise NotAllowed(
-                f"The token is not signed as agreed; its issuer has to use one of {', '.join(self.section.algorithms)}."
+                "The token's signature algorithm is not allowed. Its issuer must use one of "
+                f"{', '.join(self.section.algorithms)}."
             )
-        if _NOT_TAKEN & head.keys() or not isinstance(kid, str | None):
-            raise NotAllowed("The token's header asks for what is not supported.")
+        if _UNSUPPORTED & head.keys() or not isinstance(kid, str | None):
+            raise NotAllowed("The token's header requires an unsupported extension.")
         key = await self.keys.find(kid, str(algorithm))
         if key is None:
             raise NotAllowed(
-                "The token is signed with a key that is not among those of its issuer. They are read again at most "
-                "once a minute: if the key is new, try again then."
+                "The token is signed with an unknown key of its issuer. Keys are fetched at most once a minute. If the "
+                "key is new, try again then."
             )
         required = JWTClaimsRegistry(
             now=int(now),
@@ -83,22 +84,22 @@ class Issuer:
             required.validate({name: value for name, value in claims.items() if name in _FAULTS})
         except ClaimError as error:
             raise NotAllowed(_FAULTS[error.claim.partition(",")[0]]) from None
-        except Exception:  # noqa: BLE001  # whatever forged bytes make a library of cryptography raise
-            raise NotAllowed("The token's signature does not hold.") from None
+        except Exception:  # noqa: BLE001  # forged bytes may raise anything
+            raise NotAllowed("The token's signature is not valid.") from None
         return dict(claims)
 
-    def who(self, claims: JsonObject) -> Verified:
-        """Return who somebody is by the claims of a token that holds.
+    def identify(self, claims: JsonObject) -> Verified:
+        """Return the person that verified claims identify.
 
         Raises:
-            NotAllowed: They name nobody, or in a form that is not taken.
+            NotAllowed: The claims for subject or roles are missing or invalid.
         """
         subject = claims.get(self.section.subject_claim)
         if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT_CHARS or not subject.isprintable():
-            raise NotAllowed(f"The token names nobody: its claim {self.section.subject_claim!r} is no short text.")
+            raise NotAllowed(f"The token's claim {self.section.subject_claim!r} is not a short printable string.")
         if subject.startswith(ROLE):
-            # It would pass for the role in every policy.
-            raise NotAllowed(f"The token's subject begins with {ROLE!r}, as only the names of roles do.")
+            # Policies would treat the subject as a role.
+            raise NotAllowed(f"The token's subject starts with {ROLE!r}, which is reserved for roles.")
         if self.section.subject_claim == "email" and not self._has_verified_email(claims):
             raise NotAllowed(
                 "The token names an e-mail address without `email_verified`. Use another `subject_claim`, such as "
@@ -112,24 +113,24 @@ class Issuer:
 
     def _roles(self, claims: JsonObject) -> tuple[str, ...]:
         name = self.section.roles_claim
-        found: Any = claims.get(name)
-        if found is None:
-            found = claims
-            for step in name.split("."):
-                found = found.get(step) if isinstance(found, dict) else None
-        if found is None:
+        roles: Any = claims.get(name)
+        if roles is None:
+            roles = claims
+            for key in name.split("."):
+                roles = roles.get(key) if isinstance(roles, dict) else None
+        if roles is None:
             return ()
         if not (
-            isinstance(found, list)
-            and len(found) <= MAX_ROLES
-            and all(isinstance(role, str) and 0 < len(role) <= MAX_ROLE_CHARS and role.isprintable() for role in found)
+            isinstance(roles, list)
+            and len(roles) <= MAX_ROLES
+            and all(isinstance(role, str) and 0 < len(role) <= MAX_ROLE_CHARS and role.isprintable() for role in roles)
         ):
             raise NotAllowed(f"The token's claim {name!r} is not a list of at most {MAX_ROLES} short role names.")
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(roles))
 
 
 class WorkerIdentity:
-    """Verifies who answers. It holds no key that could answer: one to open envelopes, and public ones."""
+    """Verifies the identity of approvers. Has no key that could sign answers, only one that decrypts envelopes."""
 
     def __init__(
         self,
@@ -143,18 +144,18 @@ class WorkerIdentity:
 
     @classmethod
     def load(cls, file: str | Path, *, clock: Callable[[], float] = time.time) -> "WorkerIdentity":
-        """Return what the configuration of a worker allows.
+        """Load a worker's configuration.
 
         Raises:
-            InvalidConfiguration: It cannot be used.
+            InvalidConfiguration: The configuration is invalid.
         """
         configuration = Configuration.read(file)
         names = configuration.envelope.private_key if configuration.envelope else None
-        names = configuration.need(names, "envelope.private_key", "workers open with it what clients encrypt")
+        names = configuration.need(names, "envelope.private_key", "workers decrypt tokens with it")
         keys = [configuration.asymmetric_key("envelope.private_key", name, use="enc", kind="private") for name in names]
-        sections = configuration.need(configuration.issuers, "issuers", "it says whose tokens are taken")
+        sections = configuration.need(configuration.issuers, "issuers", "it names the trusted identity providers")
         if len({section.issuer for section in sections}) < len(sections):
-            raise configuration.fault("issuers", "two have the same `issuer`; make them one.")
+            raise configuration.fault("issuers", "two sections have the same `issuer`. Merge them.")
         for section in sections:
             if section.subject_claim in MUTABLE_CLAIMS:
                 events.warning("identity.mutable_claim", issuer=section.issuer, subject_claim=section.subject_claim)
@@ -170,30 +171,30 @@ class WorkerIdentity:
         return cls(keys, issuers, clock=clock)
 
     async def verify(self, token: str, *, namespace: str, approval_id: str, answer: Answer) -> tuple[Verified, str]:
-        """Return who answers, and what makes the token usable once.
+        """Return the approver, and the nonce that makes the token usable once.
 
         Args:
-            token: As it came with the answer: encrypted.
-            namespace: In which the answer arrived.
-            approval_id: Of the call that is answered, see `ids.approval`.
-            answer: As it arrived.
+            token: The encrypted token of the answer.
+            namespace: The namespace in which the answer arrived.
+            approval_id: Id of the answered call, see `ids.approval`.
+            answer: The answer as it arrived.
 
         Raises:
-            NotAllowed: The token proves nothing, or was given for something else. The message holds nothing of it.
-            IdentityUnavailable: The keys of an issuer cannot be had now.
+            NotAllowed: The token is not valid for this answer. The message contains nothing of it.
+            IdentityUnavailable: The keys of an issuer cannot be fetched.
         """
         now = self._clock()
-        opened = open_envelope(
+        envelope = open_envelope(
             token, self._envelope_keys, namespace=namespace, approval_id=approval_id, answer=answer, now=now
         )
-        if len(opened.token) > MAX_JWT_CHARS or opened.token.count(".") != 2:
-            raise NotAllowed("What was sent as a token is no signed token (a compact JWS), as identity providers give.")
-        named = (part_of(opened.token, 1) or {}).get("iss")
-        issuer = self._issuers.get(named) if isinstance(named, str) else None
+        if len(envelope.token) > MAX_JWT_CHARS or envelope.token.count(".") != 2:
+            raise NotAllowed("The token is not a signed token of an identity provider (a compact JWS).")
+        name = (part_of(envelope.token, 1) or {}).get("iss")
+        issuer = self._issuers.get(name) if isinstance(name, str) else None
         if issuer is None:
-            raise NotAllowed("The token is of none of the issuers that the workers are configured to trust.")
-        claims = await issuer.claims(opened.token, now=now)
-        bound_to = {"namespace": namespace, "call": approval_id, "answer": opened.answer}
-        if (BINDING in claims or issuer.bound) and claims.get(BINDING) != bound_to:
-            raise NotAllowed("The token was signed for another answer than the one with which it came.")
-        return issuer.who(claims), opened.nonce
+            raise NotAllowed("The workers do not trust the token's issuer. Add it to `issuers` in their configuration.")
+        claims = await issuer.claims(envelope.token, now=now)
+        binding = {"namespace": namespace, "call": approval_id, "answer": envelope.answer}
+        if (BINDING in claims or issuer.bound) and claims.get(BINDING) != binding:
+            raise NotAllowed("The token was signed for another answer.")
+        return issuer.identify(claims), envelope.nonce

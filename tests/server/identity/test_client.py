@@ -165,4 +165,4 @@ async def test_keys_are_made_by_a_command_which_shows_none_and_overwrites_nothin
         assert secret not in ran.out + ran.err
     again = await command("identity", "init", str(tmp_path / "keys"))
     assert again.code == 2
-    assert "exists already" in again.err
+    assert "already exists" in again.err

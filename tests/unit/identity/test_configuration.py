@@ -39,30 +39,30 @@ OPENS = '[envelope]\nprivate_key = "envelope-private.json"\n'
         ("[envelope]\nprivate_key = 7\n", "envelope.private_key", "valid tuple"),
         ('[envelope]\nprivate_key = "none.json"\n' + ISSUER, "envelope.private_key", "No such file"),
         ('[envelope]\nprivate_key = "empty"\n' + ISSUER, "envelope.private_key", "is empty"),
-        ('[envelope]\nprivate_key = "text"\n' + ISSUER, "envelope.private_key", "neither a JWK nor a PEM"),
+        ('[envelope]\nprivate_key = "text"\n' + ISSUER, "envelope.private_key", "not a valid JWK or PEM file"),
         ('[envelope]\nprivate_key = "binary"\n' + ISSUER, "envelope.private_key", "is no text"),
-        ('[envelope]\nprivate_key = "rsa.pem"\n' + ISSUER, "envelope.private_key", "no private EC or X25519 key"),
+        ('[envelope]\nprivate_key = "rsa.pem"\n' + ISSUER, "envelope.private_key", "not a private EC or X25519 key"),
         (
             '[envelope]\nprivate_key = "envelope-public.json"\n' + ISSUER,
             "envelope.private_key",
-            "no private EC or X25519 key",
+            "not a private EC or X25519 key",
         ),
         (
             '[envelope]\nprivate_key = "gateway-signing.json"\n' + ISSUER,
             "envelope.private_key",
-            "no private EC or X25519 key",
+            "not a private EC or X25519 key",
         ),
         ('[envelope]\nprivate_key = "env:NOT_SET"\n' + ISSUER, "envelope.private_key", "NOT_SET is not set"),
-        (OPENS, "issuers", "is missing; it says whose tokens are taken"),
+        (OPENS, "issuers", "is missing; it names the trusted identity providers"),
         (OPENS + '[[issuers]]\nissuer = "https://a.example"\n', "issuers.0.audience", "Field required"),
         (OPENS + ISSUER + 'algorithms = ["HS256"]\n', "issuers.0.algorithms", "'HS256' is not among"),
         (OPENS + ISSUER + 'algorithms = ["none"]\n', "issuers.0.algorithms", "'none' is not among"),
         (OPENS + ISSUER + "algorithms = []\n", "issuers.0.algorithms", "at least 1"),
         (OPENS + ISSUER + 'jwks = "none.json"\n', "issuers.0.jwks", "No such file"),
         (OPENS + ISSUER + 'jwks = "text"\n', "issuers.0.jwks", "not a readable JSON Web Key Set"),
-        (OPENS + ISSUER + 'jwks = "http://a.example/keys"\n', "issuers.0.jwks", "over https only"),
-        (OPENS + ISSUER.replace("https", "http"), "issuers.0.issuer", "over https only"),
-        (OPENS + ISSUER + ISSUER, "issuers", "two have the same `issuer`"),
+        (OPENS + ISSUER + 'jwks = "http://a.example/keys"\n', "issuers.0.jwks", "only over https"),
+        (OPENS + ISSUER.replace("https", "http"), "issuers.0.issuer", "only over https"),
+        (OPENS + ISSUER + ISSUER, "issuers", "two sections have the same `issuer`"),
     ],
 )
 def test_a_mistake_is_named_with_its_key(keys: Path, text: str, key: str, problem: str) -> None:
@@ -92,7 +92,7 @@ def test_a_private_key_is_not_taken_where_a_public_one_belongs(keys: Path) -> No
     """Clients are given the file by mistake otherwise."""
     file = keys / "mistaken.toml"
     file.write_text('[envelope]\npublic_key = "envelope-private.json"\n')
-    with pytest.raises(InvalidConfiguration, match="no public EC or X25519 key"):
+    with pytest.raises(InvalidConfiguration, match="not a public EC or X25519 key"):
         Sealer.of(Configuration.read(file))
 
 
@@ -100,7 +100,7 @@ def test_a_key_of_links_that_can_be_guessed_is_refused(keys: Path) -> None:
     """Thirty-two bytes at least."""
     file = keys / "mistaken.toml"
     file.write_text('[links]\nkey = "short.key"\n')
-    with pytest.raises(InvalidConfiguration, match=r"links\.key: short\.key holds less than 32 random bytes"):
+    with pytest.raises(InvalidConfiguration, match=r"links\.key: short\.key has less than 32 random bytes"):
         Links.of(Configuration.read(file), namespace="default")
 
 
@@ -158,10 +158,10 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     """Keys that are in use would be lost."""
     files = write_examples(tmp_path)
     before = {file: file.read_bytes() for file in files}
-    with pytest.raises(InvalidConfiguration, match="exists already"):
+    with pytest.raises(InvalidConfiguration, match="already exists"):
         write_examples(tmp_path)
     files[0].unlink()
-    with pytest.raises(InvalidConfiguration, match="exists already"):
+    with pytest.raises(InvalidConfiguration, match="already exists"):
         write_examples(tmp_path)
     assert not files[0].exists()
     assert {file: file.read_bytes() for file in files[1:]} == {file: before[file] for file in files[1:]}

@@ -136,7 +136,7 @@ async def test_tokens_signed_with_rsa_are_taken(tmp_path: Path, own_openid: Fake
 async def test_only_the_algorithms_that_are_configured_are_taken(tmp_path: Path, own_openid: FakeOpenId) -> None:
     """A provider of which RSA is expected signs with nothing else."""
     there = installed(tmp_path, own_openid, {"algorithms": '["RS256"]'})
-    with pytest.raises(NotAllowed, match="has to use one of RS256"):
+    with pytest.raises(NotAllowed, match="must use one of RS256"):
         await there.verify(there.seal(own_openid.token()))
 
 

@@ -92,7 +92,7 @@ async def test_a_login_is_finished_once_and_by_the_browser_that_began_it(
     assert "another browser" in await refused(login, returned | {"state": ""}, "")
     assert "another browser" in await refused(login, {}, state)
     await login.finish(returned, state)
-    assert "finished before" in await refused(login, returned, state)
+    assert "already finished" in await refused(login, returned, state)
 
 
 async def test_a_login_takes_ten_minutes_at_most(login: OidcLogin, own_openid: FakeOpenId, clock: Clock) -> None:
@@ -121,7 +121,7 @@ async def test_a_secret_that_the_provider_does_not_take_is_told_as_that(
     own_openid.client_secret = "another"
     url, state = await login.begin(BACK)
     text = await refused(login, back(own_openid.log_in(url)), state)
-    assert "(invalid_client); it does not take the `client_id`, the secret" in text
+    assert "(invalid_client). Check the `client_id`, the secret" in text
     assert not any(secret in text for secret in own_openid.secrets)
 
 
@@ -134,14 +134,14 @@ async def test_a_code_of_another_login_lets_nobody_in(login: OidcLogin, own_open
     assert not any(secret in text for secret in own_openid.secrets)
     own_openid.nonce = "that-of-another"
     url, state = await login.begin(BACK)
-    assert "of another login" in await refused(login, back(own_openid.log_in(url)), state)
+    assert "belongs to another login" in await refused(login, back(own_openid.log_in(url)), state)
 
 
 async def test_another_provider_that_answers_is_not_asked_for_a_token(login: OidcLogin, own_openid: FakeOpenId) -> None:
     """A mix-up of providers would send it a code."""
     url, state = await login.begin(BACK)
     returned = back(own_openid.log_in(url)) | {"iss": "https://other.example"}
-    assert "Another provider" in await refused(login, returned, state)
+    assert "another provider" in await refused(login, returned, state)
     assert own_openid.token_requests == []
 
 
@@ -151,7 +151,7 @@ async def test_a_token_that_somebody_else_signed_lets_nobody_in(login: OidcLogin
     await login.finish(back(own_openid.log_in(url)), state)
     own_openid.rotate()  # a key of which the published ones, as they are known here, say nothing
     url, state = await login.begin(BACK)
-    assert "does not say who" in await refused(login, back(own_openid.log_in(url)), state)
+    assert "does not identify a person" in await refused(login, back(own_openid.log_in(url)), state)
 
 
 async def test_a_token_that_names_another_issuer_lets_nobody_in(login: OidcLogin, own_openid: FakeOpenId) -> None:
@@ -176,7 +176,7 @@ async def test_a_provider_whose_keys_cannot_be_had_lets_nobody_in_yet(login: Oid
     """The message is about a login, of which nothing goes on by itself."""
     url, state = await login.begin(BACK)
     own_openid.keys_down = True
-    with pytest.raises(IdentityUnavailable, match=r"cannot be read now .* Nobody is logged in; try again"):
+    with pytest.raises(IdentityUnavailable, match=r"cannot be read now .* You are not logged in\. Try again"):
         await login.finish(back(own_openid.log_in(url)), state)
 
 
@@ -185,24 +185,24 @@ async def test_a_provider_that_is_not_there_is_another_error(
 ) -> None:
     """Already when a login begins."""
     away = configured(tmp_path, own_openid, clock, issuer="http://127.0.0.1:9")
-    with pytest.raises(IdentityUnavailable, match="is not reached"):
+    with pytest.raises(IdentityUnavailable, match="is unavailable"):
         await away.begin(BACK)
 
 
 def test_a_provider_is_reached_over_tls(tmp_path: Path, own_openid: FakeOpenId, clock: Clock) -> None:
     """Anybody between could let himself in otherwise."""
-    with pytest.raises(InvalidConfiguration, match=r"oidc\.issuer: keys are read over https only"):
+    with pytest.raises(InvalidConfiguration, match=r"oidc\.issuer: keys are fetched only over https"):
         configured(tmp_path, own_openid, clock, issuer="http://login.example.com")
 
 
 async def test_logins_that_are_never_finished_fill_nothing(login: OidcLogin) -> None:
     """The oldest is forgotten."""
     _, first = await login.begin(BACK)
-    (begun,) = login._begun.values()
-    login._begun.update({f"state-{number}": begun for number in range(MAX_LOGINS)})
+    (pending,) = login._pending.values()
+    login._pending.update({f"state-{number}": pending for number in range(MAX_LOGINS)})
     await login.begin(BACK)
-    assert len(login._begun) == MAX_LOGINS
-    assert first not in login._begun
+    assert len(login._pending) == MAX_LOGINS
+    assert first not in login._pending
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -46,7 +46,7 @@ async def test_a_token_is_good_where_it_was_given_and_nowhere_else(
         who, _ = await there.verify(sealed, **PLACES[to])
         assert who.subject == "dana@example.com"
     else:
-        with pytest.raises(NotAllowed, match="was given for"):
+        with pytest.raises(NotAllowed, match="The token is for"):
             await there.verify(sealed, **PLACES[to])
 
 

@@ -96,9 +96,9 @@ async def test_an_answer_may_be_written_with_or_without_its_defaults(there: Inst
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"iss": "https://other.example"}, "none of the issuers"),
-        ({"iss": None}, "none of the issuers"),
-        ({"iss": ["https://other.example"]}, "none of the issuers"),
+        ({"iss": "https://other.example"}, "do not trust the token's issuer"),
+        ({"iss": None}, "do not trust the token's issuer"),
+        ({"iss": ["https://other.example"]}, "do not trust the token's issuer"),
         ({"aud": "another-program"}, "audience"),
         ({"aud": None}, "audience"),
         ({"aud": {"waystation-test": 1}}, "audience"),
@@ -110,12 +110,12 @@ async def test_an_answer_may_be_written_with_or_without_its_defaults(there: Inst
         ({"nbf": 4_000_000_000}, "not valid yet"),
         ({"iat": 4_000_000_000}, "not valid yet"),
         ({"nbf": "now"}, "not valid yet"),
-        ({"sub": None}, "names nobody"),
-        ({"sub": ""}, "names nobody"),
-        ({"sub": 7}, "names nobody"),
-        ({"sub": "d" * 301}, "names nobody"),
-        ({"sub": "dana\u202e"}, "names nobody"),
-        ({"sub": "role:finance"}, "only the names of roles"),
+        ({"sub": None}, "not a short printable string"),
+        ({"sub": ""}, "not a short printable string"),
+        ({"sub": 7}, "not a short printable string"),
+        ({"sub": "d" * 301}, "not a short printable string"),
+        ({"sub": "dana\u202e"}, "not a short printable string"),
+        ({"sub": "role:finance"}, "reserved for roles"),
         ({"roles": "finance"}, "not a list"),
         ({"roles": {"finance": True}}, "not a list"),
         ({"roles": [["finance"]]}, "short role names"),
@@ -226,7 +226,7 @@ async def test_a_header_that_asks_for_more_is_refused_though_the_signature_holds
     message = f"{head}.{part(claims)}"
     signature = jws.JWSRegistry.algorithms["ES256"].sign(message.encode(), key)
     token = f"{message}.{base64.urlsafe_b64encode(signature).rstrip(b'=').decode()}"
-    assert "not supported" in await refused(there, there.seal(token))
+    assert "unsupported extension" in await refused(there, there.seal(token))
 
 
 async def test_a_short_rsa_key_is_not_taken_from_a_provider(tmp_path: Path, own_openid: FakeOpenId) -> None:
@@ -236,7 +236,7 @@ async def test_a_short_rsa_key_is_not_taken_from_a_provider(tmp_path: Path, own_
         own_openid.keys[:] = [RSAKey.generate_key(1024, {"use": "sig"}, auto_kid=True)]
         token = own_openid.token()
     there = installed(tmp_path, own_openid)
-    assert "not among those of its issuer" in await refused(there, there.seal(token))
+    assert "unknown key of its issuer" in await refused(there, there.seal(token))
 
 
 # The envelope
@@ -277,15 +277,15 @@ async def test_an_envelope_made_by_hand_is_as_good(there: Installation) -> None:
 @pytest.mark.parametrize("header", [{"zip": "DEF"}, {"enc": "A128GCM"}, {"cty": "JWT", "jku": "https://x.example"}])
 async def test_an_envelope_is_made_in_the_one_way_that_was_agreed(there: Installation, header: dict[str, str]) -> None:
     """Compressed, a small text could become a large one."""
-    assert "not made as agreed" in await refused(there, enveloped(there, header))
+    assert "header of the token's envelope" in await refused(there, enveloped(there, header))
 
 
 async def test_an_envelope_of_others_does_not_open(there: Installation, tmp_path: Path, openid: FakeOpenId) -> None:
     """Nor does one in which a single character was changed."""
-    assert "cannot be opened" in await refused(there, installed(tmp_path / "other", openid).seal(openid.token()))
+    assert "cannot be decrypted" in await refused(there, installed(tmp_path / "other", openid).seal(openid.token()))
     head, key, iv, text, tag = there.seal(openid.token()).split(".")
     text = ("B" if text[0] == "A" else "A") + text[1:]
-    assert "cannot be opened" in await refused(there, ".".join([head, key, iv, text, tag]))
+    assert "cannot be decrypted" in await refused(there, ".".join([head, key, iv, text, tag]))
 
 
 async def test_an_old_key_opens_what_was_sealed_before_it_was_replaced(
@@ -302,12 +302,10 @@ async def test_an_old_key_opens_what_was_sealed_before_it_was_replaced(
 
 async def test_a_huge_token_is_refused_before_it_is_read(there: Installation) -> None:
     """Sealed, and on the way into the envelope."""
-    assert "at most 32000" in await refused(there, "e30." * 10_000)
-    with pytest.raises(NotAllowed, match="at most 16000"):
+    assert "The limit is 32000" in await refused(there, "e30." * 10_000)
+    with pytest.raises(NotAllowed, match="The limit is 16000"):
         there.seal("e" * 16_001)
-    assert "What was sent as a token is no signed token" in await refused(
-        there, enveloped(there, token="e30.e30." + "A" * 17_000)
-    )
+    assert "not a signed token" in await refused(there, enveloped(there, token="e30.e30." + "A" * 17_000))
 
 
 # Anything at all
@@ -374,6 +372,8 @@ def test_workers_need_an_issuer_and_a_key(tmp_path: Path) -> None:
     """The error names the file, what is missing, and what it is for."""
     file = tmp_path / "workers.toml"
     file.write_text("")
-    with pytest.raises(InvalidConfiguration, match=r"workers\.toml, envelope\.private_key: is missing; workers open"):
+    with pytest.raises(
+        InvalidConfiguration, match=r"workers\.toml, envelope\.private_key: is missing; workers"
+    ):
         WorkerIdentity.load(file)
     assert Configuration.read(file).issuers == ()
