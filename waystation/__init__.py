@@ -1,7 +1,7 @@
 """Durable ADK-style agents on Temporal: the public names, each loaded on first use.
 
-`import waystation` alone loads neither Temporal nor a model SDK; workflow code, which imports `waystation.core`, passes
-through here too.
+`import waystation` alone loads neither Temporal nor a model SDK. Workflow code imports `waystation.core`, and so this
+module.
 """
 
 from waystation.lazy_exports import lazy_exports

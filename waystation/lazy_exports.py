@@ -1,7 +1,7 @@
-"""Let a package export names whose modules load on first use.
+"""Export names of a package whose modules load on first use.
 
-The stub `__init__.pyi` beside the package's `__init__.py` is the only list of the names: type checkers read it, and so
-does this module. Importing a package then costs nothing, and packages that import each other cannot form circles.
+The stub `__init__.pyi` next to the package's `__init__.py` is the only list of the names. Type checkers read it, and so
+does this module. Importing a package is then cheap, and packages that import each other form no circles.
 """
 
 import ast
@@ -16,7 +16,7 @@ def lazy_exports(package: str, file: str) -> tuple[Callable[[str], object], Call
 
     Args:
         package: The package's `__name__`.
-        file: Its `__file__`; the stub lies beside it, with `from module import name, other as alias` and `__all__`.
+        file: The package's `__file__`. The stub next to it has `from module import name, other as alias` and `__all__`.
     """
     stub = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
     exported: list[str] = next(ast.literal_eval(node.value) for node in stub.body if isinstance(node, ast.Assign))

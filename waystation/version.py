@@ -1,11 +1,11 @@
-"""Which versions are at work, as the programs' `--version` says."""
+"""The versions of Waystation, Temporal's SDK and Python, for `--version`."""
 
 import platform
 from importlib import metadata
 
 
 def versions() -> str:
-    """Return our version, Temporal's SDK's and Python's, in one line; nothing is imported to learn them."""
+    """Return the versions in one line, read from package metadata without importing the packages."""
     ours, sdk = _version("waystation"), _version("temporalio")
     return f"waystation {ours} (temporalio {sdk}, Python {platform.python_version()})"
 
@@ -13,5 +13,5 @@ def versions() -> str:
 def _version(distribution: str) -> str:
     try:
         return metadata.version(distribution)
-    except metadata.PackageNotFoundError:  # a copy of the sources on the path
+    except metadata.PackageNotFoundError:  # run from source files
         return "not installed"

@@ -12,7 +12,7 @@ from tests.paths import HISTORIES
 from waystation.core import JsonObject
 from waystation.replay import Recording
 from waystation.testing import assert_keeps_replaying
-from waystation.testing.checks import misread
+from waystation.testing.checks import find_misreadings
 
 
 @pytest.mark.parametrize("name", ["confirmation-approved", "confirmation-left-waiting", "model-fails", "called-agent"])
@@ -50,13 +50,13 @@ async def test_what_differs_is_said(change: Callable[[JsonObject], None], proble
 async def test_a_result_that_is_read_otherwise_is_noticed() -> None:
     """A log that ends early is detected."""
     recording = await Recording.read(HISTORIES / "one-tool.json")
-    assert list(misread(recording)) == []
-    assert "text '3'" in next(misread(replace(recording, log=recording.after(1))), "")
+    assert list(find_misreadings(recording)) == []
+    assert "text is '3'" in next(find_misreadings(replace(recording, log=recording.after(1))), "")
 
 
 async def test_a_wait_that_is_not_read_is_noticed() -> None:
     """A log that takes a pending call as refused is detected."""
     recording = await Recording.read(HISTORIES / "confirmation-left-waiting.json")
-    assert list(misread(recording)) == []
+    assert list(find_misreadings(recording)) == []
     recording.log.state.calls["fc-1"].gate = "refused"
-    assert "fc-1" in next(misread(recording), "")
+    assert "fc-1" in next(find_misreadings(recording), "")

@@ -87,8 +87,8 @@ class FakeOpenId(FakeOAuth):
             self._nonces[ended["code"]] = query.get("nonce")
         return status, body, headers
 
-    def _granted(self, form: dict[str, str]) -> tuple[int, JsonObject, dict[str, str]]:
-        status, body, headers = super()._granted(form)
+    def _grant(self, form: dict[str, str]) -> tuple[int, JsonObject, dict[str, str]]:
+        status, body, headers = super()._grant(form)
         if status == 200 and form.get("grant_type") == "authorization_code":
             nonce = self.nonce or self._nonces.pop(form["code"], None)
             body = body | {"id_token": self.token(aud=self.client_id, nonce=nonce)}

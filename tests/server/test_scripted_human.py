@@ -57,7 +57,7 @@ async def test_a_call_that_the_script_has_no_answer_for_is_told(serve: Serve) ->
     logged = asyncio.Event()
 
     def notice(_: object, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        if line["event"] == "scripted_human.has_no_further_answer":
+        if line["event"] == "scripted_human.answers_exhausted":
             told.append((line["tool"], line["invocation_id"], line["function_call_id"]))
             logged.set()
         return line

@@ -1,7 +1,7 @@
-"""Check that invocations replay, and that their histories read as what their workflows held.
+"""Check that invocations replay, and that their histories match the state of their workflows.
 
-Kept incidents are checked in the same way: `test_incidents = keeps_replaying("incidents")` is a test with a case for
-each history in a folder, which every later version has to repeat.
+Recorded incidents are checked in the same way: `test_incidents = keeps_replaying("incidents")` is a test with one case
+for each history in a folder. Every later version must replay them.
 """
 
 import asyncio
@@ -35,70 +35,70 @@ from waystation.replay import Recording, divergence_of, replay
 
 
 class Replays(enum.Enum):
-    """Which replays `assert_invocation_holds` makes of each history."""
+    """The replays that `assert_invocation_holds` makes of each history."""
 
     STRICT = "strict"
-    """As in production, and in the strict sandbox, which takes most of the time that a short test needs."""
+    """As in production, and in the strict sandbox. The latter takes most of the time of a short test."""
     PRODUCTION = "production"
     """As in production."""
     NONE = "none"
-    """For a worker with `max_cached_workflows=0`, which replayed the history so far at each workflow task."""
+    """No replay. For workers with `max_cached_workflows=0`, which have replayed at each workflow task."""
 
 
 async def assert_replays(
     history: WorkflowHistory, converter: DataConverter | None = None, settings: WorkflowSettings | None = None
 ) -> None:
-    """Replay a history as in production, and in the strict sandbox, which catches clocks and randomness.
+    """Replay a history as in production, and in the strict sandbox, which detects clocks and randomness.
 
-    `settings` are those of the worker that recorded it, when not the default ones.
+    `settings` are those of the worker that recorded it; by default the default ones.
 
     Raises:
-        NotReplayable: The present code would not do what was recorded.
+        NotReplayable: The current code does something else than the history.
     """
     await replay(history, runner=UnsandboxedWorkflowRunner(), converter=converter, settings=settings)
-    found = await divergence_of(history, runner=StrictRunner(), converter=converter, settings=settings)
-    # Particulars were compared above; the sandbox loads workflow code anew, without what a test has changed in it.
-    if found and not found.parts:
-        raise NotReplayable(f"The history of {history.workflow_id!r} does not replay in the sandbox: {found}")
+    divergence = await divergence_of(history, runner=StrictRunner(), converter=converter, settings=settings)
+    # Divergent parts were compared above: the sandbox reloads workflow code, without the test's changes to it.
+    if divergence and not divergence.parts:
+        raise NotReplayable(f"The history of {history.workflow_id!r} does not replay in the sandbox: {divergence}")
 
 
 class StrictRunner(SandboxedWorkflowRunner):
-    """The sandbox, which catches clocks and randomness."""
+    """The sandbox, which detects clocks and randomness."""
 
     _prepared: ClassVar[set[type]] = set()
 
     def __init__(self) -> None:
-        """Pydantic is shared: it checks nothing at run time that could differ, and importing it anew takes a second."""
+        """Share Pydantic with the sandbox: it is deterministic, and importing it again takes a second."""
         super().__init__(
             SandboxRestrictions.default.with_passthrough_modules("pydantic", "pydantic_core", "annotated_types")
         )
 
     def prepare_workflow(self, defn: Any) -> None:
-        """Look once whether a workflow loads: each look takes as long as a replay."""
+        """Check only once that a workflow loads: each check takes as long as a replay."""
         if defn.cls not in self._prepared:
             super().prepare_workflow(defn)
             self._prepared.add(defn.cls)
 
 
 async def assert_projection_matches(invocation: Invocation) -> None:
-    """Compare what a history says with what the workflow answers to queries.
+    """Compare the log from the history with the workflow's responses to queries.
 
-    Of one that is at work both are read again, as long as it goes on between the two looks.
+    While the invocation is running, both are read again until the history no longer grows in between.
 
     Raises:
         AssertionError: They differ.
     """
     log = await invocation.log()
-    while difference := await _difference(invocation, log):
+    while difference := await _find_difference(invocation, log):
         later = await invocation.log()
         if later.length == log.length:
             raise AssertionError(difference)
         log = later
 
 
-async def _difference(invocation: Invocation, log: Log) -> str | None:
+async def _find_difference(invocation: Invocation, log: Log) -> str | None:
     held: list[JsonObject] = []
-    before = 0  # what the workflow has left behind in earlier runs; the number in an event's id says how many events
+    before = 0  # number of events in earlier runs of the workflow, from the id of its first event
     while page := await invocation.handle.query("events", before + len(held)):
         before = before if held else int(page[0]["id"].rpartition("/e")[2]) - 1
         held.extend(page)
@@ -117,10 +117,10 @@ async def _difference(invocation: Invocation, log: Log) -> str | None:
 async def assert_invocation_holds(
     invocation: Invocation, *, replays: Replays = Replays.STRICT, settings: WorkflowSettings | None = None
 ) -> None:
-    """Replay all runs of an invocation and of those it called, and compare each with what its workflow holds.
+    """Replay all runs of an invocation and of the agents it called, and compare each with its workflow's state.
 
     Raises:
-        NotReplayable: The present code would not do what was recorded.
+        NotReplayable: The current code does something else than the history.
         AssertionError: History and workflow differ.
     """
     histories = await invocation.histories()
@@ -148,32 +148,32 @@ def _first_difference(recorded: list[JsonObject], held: list[JsonObject]) -> str
 def keeps_replaying(
     folder: str | Path, *, store: str | None = None, converter: DataConverter = DataConverter.default
 ) -> Callable[[Path], None]:
-    """Return a test of pytest's that replays every history in a folder, one case for each file.
+    """Return a pytest test that replays every history in a folder, one case for each file.
 
     Args:
-        folder: Beside the file with the test, unless it is absolute. Files are such as `waystation history` writes.
-        store: Where large payloads are that a file does not hold; redacted ones hold all.
-        converter: As the workers', for payloads that a codec has encoded.
+        folder: Relative to the test's file, or absolute. Its files are from `waystation history`.
+        store: The store of large payloads that the files lack. Redacted histories contain all payloads.
+        converter: The workers' data converter, for payloads that a codec has encoded.
 
     Raises:
-        FileNotFoundError: There is no history in the folder.
+        FileNotFoundError: The folder has no history.
     """
     import pytest
 
-    where = Path(inspect.stack()[1].filename).parent / folder
-    files = sorted(where.glob("*.json"))
+    path = Path(inspect.stack()[1].filename).parent / folder
+    files = sorted(path.glob("*.json"))
     if not files:
-        raise FileNotFoundError(f"No history is in {str(where)!r}; keep one with: waystation history ID > FILE.json")
+        raise FileNotFoundError(f"No history in {str(path)!r}. Save one with: waystation history ID > FILE.json")
 
     @pytest.mark.parametrize("path", files, ids=lambda path: path.stem)
     def keeps(path: Path) -> None:
-        """What was recorded is what the present code would do."""
+        """The current code replays the history."""
         problem = None
         try:
             asyncio.run(assert_keeps_replaying(path, store=store, converter=converter))
         except (AssertionError, ForeignHistory) as error:
             problem = str(error)
-        if problem:  # here, so that it is no failure during the handling of another
+        if problem:  # outside of `except`, so that pytest shows only this failure
             pytest.fail(f"{path.name}: {problem}", pytrace=False)
 
     return keeps
@@ -182,51 +182,50 @@ def keeps_replaying(
 async def assert_keeps_replaying(
     path: str | Path, *, store: str | None = None, converter: DataConverter = DataConverter.default
 ) -> None:
-    """Replay a history, all of its runs and the agents that it called; look whether it reads as it ended, too.
+    """Replay a history with all its runs and called agents, and compare its log with the recorded result.
 
     Args:
-        path: A file such as `waystation history` writes.
-        store: Where large payloads are that the file does not hold.
-        converter: As the workers', for payloads that a codec has encoded.
+        path: A file from `waystation history`.
+        store: The store of large payloads that the file lacks.
+        converter: The workers' data converter, for payloads that a codec has encoded.
 
     Raises:
-        AssertionError: The present code would do something else, or would read something else in it; in the words of
-            agents.
-        ForeignHistory: It is no history.
+        AssertionError: The current code does something else than the history, or reads another result from it.
+        ForeignHistory: The file is not a history.
     """
     recording = await Recording.read(path, store=store, converter=converter)
-    # In the strict sandbox as well, which catches clocks and randomness.
+    # Also in the strict sandbox, which detects clocks and randomness.
     for runner in (UnsandboxedWorkflowRunner(), StrictRunner()):
-        if found := await divergence_of(recording, runner=runner):
-            raise AssertionError(str(found))
-    for each in (recording, *recording.below()):
-        if problem := next(misread(each), None):
-            raise AssertionError(f"{each.id}: {problem}")
+        if divergence := await divergence_of(recording, runner=runner):
+            raise AssertionError(str(divergence))
+    for part in (recording, *recording.below()):
+        if problem := next(find_misreadings(part), None):
+            raise AssertionError(f"{part.id}: {problem}")
 
 
-def misread(recording: Recording) -> Iterator[str]:
-    """Yield in what the log that is read from a history differs from what its workflow said at its end."""
+def find_misreadings(recording: Recording) -> Iterator[str]:
+    """Yield the differences between the log read from a history and the values that its workflow last recorded."""
     if recording.kind != WORKFLOW:
         return
     log, last = recording.log, recording.histories[-1].events[-1]
     if last.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
-        said = InvocationResult.model_validate(
+        recorded = InvocationResult.model_validate(
             decode(read_content(last.workflow_execution_completed_event_attributes.result.payloads))
         )
-        read = log.state.result(said.reason)
+        result = log.state.result(recorded.reason)
         for name in ("status", "text", "state_delta", "usage", "output"):
-            if name not in said.omitted and getattr(read, name) != getattr(said, name):
-                yield f"its result has {name} {getattr(said, name)!r}, and is read as {getattr(read, name)!r}"
-    posted, waits = _posted(recording), [call.function_call_id for call in log.state.pending()]
-    if log.state.outcome.ended is None and posted is not None and not is_working(log.state) and waits != posted:
-        yield f"it said that {posted or 'nothing'} waits, and is read as if {waits or 'nothing'} did"
+            if name not in recorded.omitted and getattr(result, name) != getattr(recorded, name):
+                yield f"the recorded {name} is {getattr(recorded, name)!r}, and is read as {getattr(result, name)!r}"
+    listed, pending = _find_listed_calls(recording), [call.function_call_id for call in log.state.pending()]
+    if log.state.outcome.ended is None and listed is not None and not is_working(log.state) and pending != listed:
+        yield f"the recorded pending calls are {listed}, and are read as {pending}"
 
 
-def _posted(recording: Recording) -> list[str] | None:
-    """Return which calls the invocation last said were waiting; None when it never said."""
-    posted: list[str] | None = None
+def _find_listed_calls(recording: Recording) -> list[str] | None:
+    """Return the pending calls that the invocation last wrote to its memo; None when it never did."""
+    listed: list[str] | None = None
     for event in recording.histories[-1].events:
         fields = event.workflow_properties_modified_event_attributes.upserted_memo.fields
         if MEMO_PENDING in fields:
-            posted = [call["function_call_id"] for call in decode(fields[MEMO_PENDING].data or b"[]") or ()]
-    return posted
+            listed = [call["function_call_id"] for call in decode(fields[MEMO_PENDING].data or b"[]") or ()]
+    return listed

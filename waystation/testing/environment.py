@@ -1,4 +1,4 @@
-"""Agents on a Temporal server, for tests: a server with a worker and a client in one `async with`."""
+"""A Temporal server with a worker and a client, for tests."""
 
 import contextlib
 import itertools
@@ -29,9 +29,9 @@ _queues = itertools.count()
 
 
 class AgentEnvironment:
-    """A Temporal server with a worker that serves some agents.
+    """A Temporal server with a worker that serves some agents, and a client.
 
-    Workflows are not cached, so every step of every test is a replay of all before it.
+    The worker caches no workflows, so every workflow task of a test replays the history before it.
     """
 
     def __init__(
@@ -45,11 +45,17 @@ class AgentEnvironment:
         task_queue: str = "waystation",
         **worker_options: Any,
     ) -> None:
-        """`model` replaces that of every agent; `server` is one that runs already, and is left running.
+        """Configure the environment. It starts in `async with`.
 
-        `services` are those of the worker; by default artifacts and memories are kept until the environment is gone.
-        `store` is where payloads of `offload_over` bytes and more are kept; by default a folder that goes with the
-        environment.
+        Args:
+            agents: The agents, or apps.
+            model: Replaces the model of every agent.
+            services: The worker's services. By default artifacts and memories last as long as the environment.
+            server: A running server, which keeps running; by default a new one.
+            store: The store of payloads of at least `offload_over` bytes; by default a temporary folder.
+            offload_over: See `store`.
+            task_queue: The worker's task queue.
+            worker_options: Further arguments of `create_worker`.
         """
         self._agents, self._model, self._given_server = agents, model, server
         self.services = services or temporary_services()
@@ -92,22 +98,23 @@ async def serving(
     verify: bool | Callable[[Invocation], Awaitable[None]] = True,
     **options: Any,
 ) -> AsyncIterator[AgentEnvironment]:
-    """Serve agents on a server; afterwards look whether every invocation that was started replays.
+    """Serve agents on a server; at the end check that every started invocation replays.
 
     Args:
         agents: The agents, or apps.
-        server: It is left running.
-        store: Where large payloads are kept: as long as the server, since one worker may go on with what another began.
-        verify: Whether to replay every invocation afterwards, and to compare it with what its workflow holds; or
-            another check, which is called with each invocation. The default is `assert_invocation_holds`.
-        options: Further ones of `AgentEnvironment`.
+        server: A running server, which keeps running.
+        store: The store of large payloads. It must last as long as the server, because a later worker may continue the
+            invocations of an earlier one.
+        verify: Whether to check every invocation with `assert_invocation_holds`; or another check, which is called with
+            each invocation.
+        options: Further arguments of `AgentEnvironment`.
 
     Raises:
-        NotReplayable: The present code would not do what was recorded.
+        NotReplayable: The current code does something else than the history.
         AssertionError: History and workflow differ.
     """
     queue = options.pop("task_queue", f"test-{os.getpid()}-{next(_queues)}")
-    started = _Started()
+    started = _StartRecorder()
     async with AgentEnvironment(*agents, server=server, store=store, task_queue=queue, **options) as env:
         config = env.temporal.config()
         config["interceptors"] = [started]
@@ -118,26 +125,26 @@ async def serving(
                 await (assert_invocation_holds if verify is True else verify)(env.client.invocation(workflow_id))
 
 
-class _Started(Interceptor):
-    """Notes which workflows a client starts."""
+class _StartRecorder(Interceptor):
+    """Records the ids of the workflows that a client starts."""
 
     def __init__(self) -> None:
         self.ids: list[str] = []
 
     def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
-        """Stand before the client's own calls."""
-        started = self.ids
+        """Return an interceptor that records before it starts."""
+        ids = self.ids
 
-        class Noting(OutboundInterceptor):
+        class RecordingInterceptor(OutboundInterceptor):
             async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:
-                started.append(input.id)
+                ids.append(input.id)
                 return await super().start_workflow(input)
 
-        return Noting(next)
+        return RecordingInterceptor(next)
 
 
 @contextlib.contextmanager
 def shared_server() -> Iterator[EmbeddedServer]:
-    """Run a server that belongs to no event loop of a test: each may have its own."""
+    """Run a server in the event loop of another thread, because each test may have its own loop."""
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(EmbeddedServer()) as server:
         yield server

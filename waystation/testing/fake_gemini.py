@@ -1,4 +1,4 @@
-"""A Gemini server for tests: real HTTP on a loopback port, with answers that the test wrote.
+"""A Gemini server for tests: real HTTP on a loopback port, with scripted responses.
 
     async with FakeGemini() as gemini:
         gemini.reply(calls=[("get_weather", {"city": "Bern"})])
@@ -8,12 +8,12 @@
         ...
         assert gemini.requests[0].body["systemInstruction"]
 
-Each well-formed request takes the next answer, streaming or not. A malformed one takes none: it is refused
-with Google's error body, by the rules that the real service has for conversations, so that a wrong prompt
-fails the test instead of being answered. When no answer is left, the refusal says so.
+Each valid request takes the next response, streaming or not. Invalid ones take none: they are refused with
+Google's error body, by the real service's rules for conversations, so that a wrong prompt fails the test.
+When no response is left, the refusal says so.
 
-It serves the paths of the Gemini API and of Vertex AI. Processes that cannot be given a URL find it through
-google-genai's own variable, `GOOGLE_GEMINI_BASE_URL`.
+It serves the paths of the Gemini API and of Vertex AI. Other processes find it through google-genai's own
+variable, `GOOGLE_GEMINI_BASE_URL`.
 """
 
 import asyncio
@@ -51,26 +51,26 @@ _UNEQUAL = (
     "of the function call turn."
 )
 _ENSURE = "Please ensure that function "
-_UNASKED = _ENSURE + "response turn comes immediately after a function call turn."
+_UNREQUESTED = _ENSURE + "response turn comes immediately after a function call turn."
 _MISPLACED = _ENSURE + "call turn comes immediately after a user turn or after a function response turn."
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedRequest:
-    """One request as it arrived."""
+    """A received request."""
 
     path: str
-    """Without the query."""
+    """The path, without the query."""
     model: str
     streamed: bool
     headers: Mapping[str, str]
-    """Names in lower case; without the API key and the access token."""
+    """Headers with lowercase names, without the API key and the access token."""
     body: JsonObject = field(repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Answer:
-    """What one request gets: one body, or when streaming its events."""
+    """The response to one request: a body, or its events when streaming."""
 
     whole: bytes = b""
     events: Sequence[bytes] = ()
@@ -82,11 +82,11 @@ class _Answer:
 
 
 class FakeGemini:
-    """A Gemini server whose answers are scripted with `reply` and `fault`, in the order of the requests."""
+    """A Gemini server. Script its responses with `reply` and `fault`, in the order of the requests."""
 
     def __init__(self) -> None:
         self.requests: list[RecordedRequest] = []
-        """All requests to known paths, refused ones too."""
+        """All requests to known paths, including refused ones."""
         self._script: deque[_Answer] = deque()
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
@@ -104,14 +104,14 @@ class FakeGemini:
 
     @property
     def url(self) -> str:
-        """The base URL for clients."""
+        """The base URL for clients. Available inside `async with`."""
         if self._server is None or not self._server.sockets:
             raise RuntimeError("FakeGemini serves only inside its `async with` block.")
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     @property
     def remaining(self) -> int:
-        """How many scripted answers no request has taken yet."""
+        """The number of unused responses."""
         return len(self._script)
 
     def reply(
@@ -130,17 +130,17 @@ class FakeGemini:
         """Script a reply of the model.
 
         Args:
-            text: What the model says. Streamed in several pieces.
-            calls: Function calls, each a name and its arguments, all in one turn.
-            id: The ids of the calls; one id is the first call's. Left out, calls have none.
-            thought: A thought summary before the rest.
-            thought_signature: In base64, as on the wire; on the first call, or else on the text. Streamed
-                text has it in a last, empty part, as the service does it.
-            finish_reason: Such as `MAX_TOKENS` or `SAFETY`.
-            usage: `usageMetadata`; 10 tokens in and 5 out by default.
-            raw: A whole `GenerateContentResponse` instead of all other arguments, or the list of those that a
-                streaming request gets; a request that does not stream then gets the first.
-            hold: When streamed, all but the first piece waits until this is set.
+            text: The model's text. Streamed in several pieces.
+            calls: Function calls, each as name and arguments, all in one turn.
+            id: The ids of the calls. A single id is for the first call. By default calls have none.
+            thought: A thought summary before the other parts.
+            thought_signature: In base64, on the first call if there is one, otherwise on the text. Streamed text has it
+                in a last, empty part, as in the real service.
+            finish_reason: For example `MAX_TOKENS` or `SAFETY`.
+            usage: `usageMetadata`; by default 10 tokens in and 5 out.
+            raw: A complete `GenerateContentResponse` instead of all other arguments, or a list of them for a streaming
+                request. A request without streaming then gets the first.
+            hold: When streaming, all pieces after the first wait for this event.
         """
         if raw is not None:
             chunks = [raw] if isinstance(raw, Mapping) else list(raw)
@@ -183,23 +183,23 @@ class FakeGemini:
             message: The message in Google's error body.
             retry_after: The header `Retry-After`: seconds, or an HTTP date.
             headers: Further headers.
-            body: Instead of Google's error body; text is sent as it is.
-            drop: Answer 200 and close the connection in the middle of the body.
-            delay_s: Wait before answering, at most a minute; for time-outs.
-            malformed: Answer 200 with a body that is not JSON.
-            text: With `drop`: what the model says before.
-            hold: With `drop`: when streamed, the connection stays open until this is set.
+            body: Replaces Google's error body. Text is sent unchanged.
+            drop: Respond with 200 and close the connection in the middle of the body.
+            delay_s: Delay before the response, for timeouts; at most 60 seconds.
+            malformed: Respond with 200 and a body that is not JSON.
+            text: With `drop`: the model's text before the connection closes.
+            hold: With `drop` and streaming: the connection stays open until this event is set.
         """
         if not 0 <= delay_s <= MAX_DELAY_S:
-            raise ValueError(f"delay_s is {delay_s}; a test waits between 0 and {MAX_DELAY_S:.0f} seconds.")
+            raise ValueError(f"delay_s is {delay_s}. Use a value from 0 to {MAX_DELAY_S:.0f} seconds.")
         if drop or malformed:
-            sent = _json(_response([{"text": text}])) if drop else b'{"candidates": ['
-            self._script.append(_Answer(whole=sent, events=[sent], drop=drop, delay_s=delay_s, hold=hold))
+            data = _json(_response([{"text": text}])) if drop else b'{"candidates": ['
+            self._script.append(_Answer(whole=data, events=[data], drop=drop, delay_s=delay_s, hold=hold))
             return
-        sent = body.encode() if isinstance(body, str) else _json(body or {})
-        sent = sent if body is not None else _refused(status, message).whole
-        extra = dict(headers or {}) | ({} if retry_after is None else {"Retry-After": str(retry_after)})
-        self._script.append(_Answer(whole=sent, status=status, headers=extra, delay_s=delay_s))
+        data = body.encode() if isinstance(body, str) else _json(body or {})
+        data = data if body is not None else _refuse(status, message).whole
+        fields = dict(headers or {}) | ({} if retry_after is None else {"Retry-After": str(retry_after)})
+        self._script.append(_Answer(whole=data, status=status, headers=fields, delay_s=delay_s))
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = asyncio.current_task()
@@ -209,41 +209,41 @@ class FakeGemini:
             while await self._serve(reader, writer):
                 pass
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass  # The client or the test is done.
+            pass  # the client or the test has finished
         finally:
             self._connections.discard(connection)
             writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Answer one request; return whether the connection stays open."""
+        """Respond to one request; return whether the connection stays open."""
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         start, *lines = head.split("\r\n")
         headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         data = await reader.readexactly(int(headers.get("content-length") or 0))
         path = urllib.parse.urlsplit(start.split(" ")[1]).path
-        found = _PATH.fullmatch(urllib.parse.unquote(path))
-        if found is None:
-            return await _send(writer, _refused(404, f"FakeGemini does not serve {path}."), streamed=False)
-        streamed = found["method"] == "streamGenerateContent"
-        answer = self._answer(found, headers, data, streamed=streamed)
+        match = _PATH.fullmatch(urllib.parse.unquote(path))
+        if match is None:
+            return await _send(writer, _refuse(404, f"FakeGemini does not serve {path}."), streamed=False)
+        streamed = match["method"] == "streamGenerateContent"
+        answer = self._answer(match, headers, data, streamed=streamed)
         await asyncio.sleep(answer.delay_s)
         return await _send(writer, answer, streamed=streamed)
 
-    def _answer(self, found: re.Match[str], headers: Mapping[str, str], data: bytes, *, streamed: bool) -> _Answer:
+    def _answer(self, match: re.Match[str], headers: Mapping[str, str], data: bytes, *, streamed: bool) -> _Answer:
         try:
             body: JsonObject = json.loads(data)
         except ValueError:
-            return _refused(400, "Invalid JSON payload received.")
-        shown = {name: value for name, value in headers.items() if name not in SECRET_HEADERS}
+            return _refuse(400, "Invalid JSON payload received.")
+        public = {name: value for name, value in headers.items() if name not in SECRET_HEADERS}
         self.requests.append(
-            RecordedRequest(path=found[0], model=found["model"], streamed=streamed, headers=shown, body=body)
+            RecordedRequest(path=match[0], model=match["model"], streamed=streamed, headers=public, body=body)
         )
         if not headers.keys() & SECRET_HEADERS:
-            return _refused(403, "Method doesn't allow unregistered callers. Please use API Key.")
+            return _refuse(403, "Method doesn't allow unregistered callers. Please use API Key.")
         if problem := next(_problems(body), None):
-            return _refused(400, problem)
+            return _refuse(400, problem)
         if not self._script:
-            return _refused(400, f"FakeGemini's script is exhausted at request {len(self.requests)}; add a reply.")
+            return _refuse(400, f"FakeGemini's script is exhausted at request {len(self.requests)}; add a reply.")
         return self._script.popleft()
 
 
@@ -265,13 +265,13 @@ def _pieces(text: str) -> list[str]:
     return ["".join(words[start : start + size]) for start in range(0, len(words), size)]
 
 
-def _refused(status: int, message: str) -> _Answer:
+def _refuse(status: int, message: str) -> _Answer:
     content = {"error": {"code": status, "message": message, "status": _STATUS_NAMES.get(status, "UNKNOWN")}}
     return _Answer(whole=_json(content), status=status)
 
 
 async def _send(writer: asyncio.StreamWriter, answer: _Answer, *, streamed: bool) -> bool:
-    """Send the answer; return whether the connection stays open."""
+    """Send the response; return whether the connection stays open."""
     chunked = streamed and bool(answer.events)
     headers = {"Content-Type": "text/event-stream" if chunked else "application/json; charset=UTF-8"}
     headers |= {"Transfer-Encoding": "chunked"} if chunked else {"Content-Length": str(len(answer.whole))}
@@ -292,7 +292,7 @@ async def _send(writer: asyncio.StreamWriter, answer: _Answer, *, streamed: bool
 
 
 def _problems(body: JsonObject) -> Iterator[str]:
-    """Yield what the service would find wrong, in its words."""
+    """Yield the service's complaints about a request, in its words."""
     for name in body:
         if not _FIELDS.fullmatch(name):
             yield f'Invalid JSON payload received. Unknown name "{name}": Cannot find field.'
@@ -303,13 +303,14 @@ def _problems(body: JsonObject) -> Iterator[str]:
         yield from _content_problems(content, f"contents[{place}]")
     yield from _turn_problems(contents)
     names: set[str] = set()
-    for declared in (each for tool in body.get("tools") or () for each in tool.get("functionDeclarations") or ()):
-        name = str(declared.get("name"))
+    tools = body.get("tools") or ()
+    for function in (function for tool in tools for function in tool.get("functionDeclarations") or ()):
+        name = str(function.get("name"))
         if not _FUNCTION_NAME.fullmatch(name):
             yield _BAD_NAME
         if name in names:
             yield f"Duplicate function declaration found: {name}"
-        if "parameters" in declared and "parametersJsonSchema" in declared:
+        if "parameters" in function and "parametersJsonSchema" in function:
             yield f"Function {name}: only one of parameters and parametersJsonSchema may be set."
         names.add(name)
 
@@ -324,15 +325,15 @@ def _content_problems(content: JsonObject, where: str) -> Iterator[str]:
     for number, part in enumerate(content.get("parts") or ()):
         place = f"{where}.parts[{number}]"
         for kind, value in (("functionCall", "args"), ("functionResponse", "response")):
-            held = part.get(kind)
-            if held is not None and not (held.get("name") and isinstance(held.get(value, {}), dict)):
-                yield f"Invalid value at '{place}.{kind}': it needs a name, and {value} is an object."
+            item = part.get(kind)
+            if item is not None and not (item.get("name") and isinstance(item.get(value, {}), dict)):
+                yield f"Invalid value at '{place}.{kind}': it needs a name, and {value} must be an object."
         if not _BASE64.fullmatch(part.get("thoughtSignature") or ""):
             yield f"Invalid value at '{place}.thought_signature' (TYPE_BYTES), Base64 decoding failed"
 
 
 def _turn_problems(contents: Sequence[JsonObject]) -> Iterator[str]:
-    """Calls follow a user's turn or responses; responses follow their calls at once, one for each."""
+    """Calls must follow a user turn or responses. Responses must follow their calls directly, one for each."""
     unanswered: list[JsonObject] = []
     previous: str | None = None
     for content in contents:
@@ -340,12 +341,12 @@ def _turn_problems(contents: Sequence[JsonObject]) -> Iterator[str]:
         calls = [part["functionCall"] for part in parts if part.get("functionCall")]
         responses = [part["functionResponse"] for part in parts if part.get("functionResponse")]
         if len(responses) != len(unanswered):
-            yield _UNEQUAL if unanswered else _UNASKED
-        # Stricter than the service, which does not say that answers went to the wrong calls.
+            yield _UNEQUAL if unanswered else _UNREQUESTED
+        # Stricter than the service, which does not compare the ids.
         ids = {call["id"] for call in unanswered if call.get("id")}
         for response in responses:
             if ids and response.get("id") and response["id"] not in ids:
-                yield f"The function response {response['id']!r} answers no call of the turn before."
+                yield f"The function response {response['id']!r} belongs to no call of the previous turn."
         if calls and (content.get("role") != "model" or previous in (None, "model")):
             yield _MISPLACED
         unanswered, previous = calls, content.get("role") or "user"

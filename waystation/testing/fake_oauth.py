@@ -1,12 +1,12 @@
-"""An OAuth 2 provider for tests: real HTTP on a loopback port, strict about what the RFCs demand of clients.
+"""An OAuth 2 provider for tests: real HTTP on a loopback port, with strict checks of the client's requests.
 
     with FakeOAuth() as provider:
         config = AuthConfig(auth_scheme=provider.scheme(), raw_auth_credential=provider.client())
         ...
-        ended_at = provider.log_in(auth_uri)      # what a browser does; the address of the last page
+        ended_at = provider.log_in(auth_uri)      # like a browser; the URI of the last page
 
-It runs in a thread, so that a client that blocks its event loop still gets its answer. What it makes are secrets that
-can be searched for: `secrets` has all of them.
+It runs in a thread, so that clients that block their event loop still get responses. `secrets` has all its secrets, so
+that a test can search for leaks.
 """
 
 import base64
@@ -36,33 +36,33 @@ from waystation.auth import (
 from waystation.core import JsonObject
 
 REDIRECT_URI = "http://127.0.0.1:9/callback"
-"""Where nobody listens: tests read the address, as a user copies it."""
+"""A redirect URI where nobody listens. Tests use the URI itself, as users who copy it."""
 _ASSERTION = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 
 @dataclass(kw_only=True)
 class FakeOAuth:
-    """A provider with one client. Change the fields at any time."""
+    """A provider with one client. The fields may be changed at any time."""
 
     client_id: str = "waystation-test"
     client_secret: str = field(default_factory=lambda: f"cs-{secrets.token_hex(12)}", repr=False)
     port: int = 0
-    """Where it listens, on 127.0.0.1; 0 for any port that is free."""
+    """The port on 127.0.0.1; 0 for any free port."""
     lifetime_s: int = 3600
-    """Of the access tokens issued from now on."""
+    """Lifetime of new access tokens."""
     rotates: bool = True
-    """Whether a refresh token works once, as the better providers have it."""
+    """Whether refresh tokens rotate: each works once."""
     down: bool = False
     """Whether the token endpoint answers 503."""
     refreshes: int = 0
-    """How many tokens were refreshed."""
+    """Number of refreshed tokens."""
     token_requests: list[dict[str, str]] = field(default_factory=list, repr=False)
-    """What was posted to the token endpoint."""
+    """The forms of all requests to the token endpoint."""
     secrets: set[str] = field(default_factory=set, repr=False)
-    """Everything that must not be seen outside a store: client secret, codes, verifiers, tokens."""
+    """Everything that must not leave a store: client secret, codes, verifiers, tokens."""
 
     def __post_init__(self) -> None:
-        self._codes: dict[str, tuple[str, str]] = {}  # each with its challenge and redirect URI
+        self._codes: dict[str, tuple[str, str]] = {}  # with challenge and redirect URI
         self._access: dict[str, float] = {}
         self._refresh: set[str] = set()
         self._guard = threading.Lock()
@@ -79,7 +79,7 @@ class FakeOAuth:
                 provider._answer(self, provider._post(self))
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Say nothing; the default writes to standard error."""
+                """Log nothing; the default writes to standard error."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
@@ -93,7 +93,7 @@ class FakeOAuth:
 
     @property
     def url(self) -> str:
-        """The provider's base URL, which is also its issuer."""
+        """The provider's base URL and issuer."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def scheme(self, *, scopes: tuple[str, ...] = ("calendar.read",)) -> OAuth2:
@@ -102,7 +102,7 @@ class FakeOAuth:
 
     @staticmethod
     def scheme_at(url: str, *, scopes: tuple[str, ...] = ("calendar.read",)) -> OAuth2:
-        """Return the scheme of a login at such a provider with another address."""
+        """Return the scheme of a login at a provider with another URL."""
         return OAuth2(
             flows=OAuthFlows(
                 authorizationCode=OAuthFlowAuthorizationCode(
@@ -117,26 +117,26 @@ class FakeOAuth:
         return OAuth2(flows=OAuthFlows(clientCredentials=flow))
 
     def client(self, **fields: Any) -> AuthCredential:
-        """Return the provider's client as a tool brings it."""
+        """Return the provider's client as a credential for a tool."""
         usual = {"client_id": self.client_id, "client_secret": self.client_secret, "redirect_uri": REDIRECT_URI}
         return AuthCredential(auth_type=AuthCredentialTypes.OAUTH2, oauth2=OAuth2Auth(**(usual | fields)))
 
     def log_in(self, auth_uri: str, *, consent: bool = True) -> str:
-        """Open the login page and agree, or not; return the address to which the provider sends the browser."""
+        """Open the login page and consent, or refuse; return the URI of the redirect."""
         parts = urlsplit(auth_uri)
         connection = http.client.HTTPConnection(parts.netloc, timeout=10)
         connection.request("GET", f"{parts.path}?{parts.query}&{urlencode({'consent': int(consent)})}")
         with contextlib.closing(connection), connection.getresponse() as page:
             if page.status != HTTPStatus.FOUND:
-                raise AssertionError(f"The login page leads nowhere: {page.read().decode()}")
+                raise AssertionError(f"The login page did not redirect: {page.read().decode()}")
             return page.headers["Location"]
 
     def expire(self) -> None:
-        """Have all access tokens expire."""
+        """Expire all access tokens."""
         self._access = dict.fromkeys(self._access, 0.0)
 
     def revoke(self) -> None:
-        """Have all refresh tokens be worthless."""
+        """Revoke all refresh tokens."""
         self._refresh.clear()
 
     def _get(self, handler: BaseHTTPRequestHandler) -> tuple[int, JsonObject, dict[str, str]]:
@@ -150,8 +150,8 @@ class FakeOAuth:
                     return 401, {"error": "invalid_token"}, {}
                 return 200, {"events": ["dentist"]}, {}
             case "/done":
-                # For a `redirect_uri` here, so that a browser ends at a page and not at an error.
-                return 200, {"logged_in": "Copy the address of this page."}, {}
+                # A possible `redirect_uri`, so that a browser ends at a page instead of an error.
+                return 200, {"logged_in": "Copy the URL of this page."}, {}
             case "/.well-known/oauth-authorization-server":
                 authorization, token = f"{self.url}/authorize", f"{self.url}/token"
                 return (
@@ -184,40 +184,40 @@ class FakeOAuth:
                 self.secrets.add(form["code_verifier"])
             if self.down:
                 return 503, {}, {}
-            if form.get("grant_type") != _ASSERTION and not self._knows(handler, form):
-                # Quotes what it was sent, as some providers do.
+            if form.get("grant_type") != _ASSERTION and not self._is_authenticated(handler, form):
+                # Quotes the request, as some providers do.
                 return 401, {"error": "invalid_client", "error_description": f"{body} is not accepted"}, {}
-            return self._granted(form)
+            return self._grant(form)
 
-    def _knows(self, handler: BaseHTTPRequestHandler, form: dict[str, str]) -> bool:
+    def _is_authenticated(self, handler: BaseHTTPRequestHandler, form: dict[str, str]) -> bool:
         basic = (handler.headers.get("Authorization") or "").removeprefix("Basic ")
         if basic:
             return base64.b64decode(basic).decode() == f"{self.client_id}:{self.client_secret}"
         return (form.get("client_id"), form.get("client_secret", "")) == (self.client_id, self.client_secret)
 
-    def _granted(self, form: dict[str, str]) -> tuple[int, JsonObject, dict[str, str]]:
+    def _grant(self, form: dict[str, str]) -> tuple[int, JsonObject, dict[str, str]]:
         match form.get("grant_type"):
             case "authorization_code":
                 challenge = create_s256_code_challenge(form.get("code_verifier", ""))
                 if self._codes.get(form.get("code", "")) != (challenge, form.get("redirect_uri", "")):
-                    return self._refused(form)
+                    return self._refuse(form)
                 del self._codes[form["code"]]
-                return self._tokens(refresh=True)
+                return self._issue_tokens(refresh=True)
             case "refresh_token":
                 if form.get("refresh_token") not in self._refresh:
-                    return self._refused(form)
+                    return self._refuse(form)
                 if self.rotates:
                     self._refresh.discard(form["refresh_token"])
                 self.refreshes += 1
-                return self._tokens(refresh=self.rotates)
+                return self._issue_tokens(refresh=self.rotates)
             case "client_credentials" | "urn:ietf:params:oauth:grant-type:jwt-bearer":
-                return self._tokens(refresh=False)
+                return self._issue_tokens(refresh=False)
         return 400, {"error": "unsupported_grant_type"}, {}
 
-    def _refused(self, form: dict[str, str]) -> tuple[int, JsonObject, dict[str, str]]:
+    def _refuse(self, form: dict[str, str]) -> tuple[int, JsonObject, dict[str, str]]:
         return 400, {"error": "invalid_grant", "error_description": f"No good: {form}"}, {}
 
-    def _tokens(self, *, refresh: bool) -> tuple[int, JsonObject, dict[str, str]]:
+    def _issue_tokens(self, *, refresh: bool) -> tuple[int, JsonObject, dict[str, str]]:
         access = self._new("access")
         self._access[access] = time.time() + self.lifetime_s
         answer: JsonObject = {"access_token": access, "token_type": "Bearer", "expires_in": self.lifetime_s}
@@ -227,12 +227,12 @@ class FakeOAuth:
         return 200, answer, {}
 
     def _new(self, kind: str) -> str:
-        made = f"{kind}-{secrets.token_hex(16)}"
-        self.secrets.add(made)
-        return made
+        secret = f"{kind}-{secrets.token_hex(16)}"
+        self.secrets.add(secret)
+        return secret
 
-    def _answer(self, handler: BaseHTTPRequestHandler, given: tuple[int, JsonObject, dict[str, str]]) -> None:
-        status, body, headers = given
+    def _answer(self, handler: BaseHTTPRequestHandler, response: tuple[int, JsonObject, dict[str, str]]) -> None:
+        status, body, headers = response
         data = json.dumps(body).encode()
         handler.send_response(status)
         for name, value in ({"Content-Type": "application/json", "Content-Length": str(len(data))} | headers).items():

@@ -1,4 +1,4 @@
-"""A person who answers whatever waits, as scripted."""
+"""A scripted approver."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -12,23 +12,23 @@ _log = structlog.get_logger()
 
 
 class ScriptedHuman:
-    """Watches an invocation and answers each call that waits with the next answer of the script."""
+    """Follows an invocation and answers each pending call with the next answer of the script."""
 
     def __init__(self, *answers: JsonObject | str) -> None:
         """Each answer is an action such as `"approve"`, or an answer's fields: `{"action": "respond", …}`."""
         self._answers = [{"action": answer} if isinstance(answer, str) else answer for answer in answers]
         self.asked: list[PendingCall] = []
-        """What waited when an answer was given."""
+        """The answered calls, as they were pending."""
         self.receipts: list[JsonObject] = []
 
     async def attend(self, invocation: Invocation) -> list[Event]:
-        """Follow the invocation to its end, answering; return its events."""
+        """Answer calls until the invocation ends; return its events."""
         return [event async for event in self.follow(invocation)]
 
     async def follow(self, invocation: Invocation) -> AsyncIterator[Event]:
-        """Yield the invocation's events, answering in between."""
+        """Yield the invocation's events, and answer calls in between."""
         answered, in_progress, unanswered, seen = set[str](), set[str](), set[str](), 0
-        # Not its events alone: a call may begin to wait in silence.
+        # Not only its events: a call may become pending without one.
         async for log in invocation.follow():
             events = log.state.events[seen:]
             seen = len(log.state.events)
@@ -36,7 +36,7 @@ class ScriptedHuman:
                 yield event
             for call in await invocation.pending():
                 id = call.function_call_id
-                # The answer after a progress is given once the progress is recorded.
+                # After a progress, the next answer waits until the progress is recorded.
                 if id in answered or (id in in_progress and not events):
                     continue
                 if self._answers:
@@ -44,10 +44,10 @@ class ScriptedHuman:
                     (in_progress if fields["action"] == "progress" else answered).add(id)
                     self.asked.append(call)
                     self.receipts.append(await invocation.answer(**fields))
-                elif id not in unanswered:  # a test that waits for ever shows it
+                elif id not in unanswered:  # explains a test that never ends
                     unanswered.add(id)
                     _log.warning(
-                        "scripted_human.has_no_further_answer",
+                        "scripted_human.answers_exhausted",
                         invocation_id=invocation.id,
                         function_call_id=id,
                         tool=call.tool,

@@ -1,4 +1,4 @@
-"""Models for tests and demonstrations: deterministic, in process, never presented as intelligence."""
+"""Scripted models for tests and demonstrations. They are deterministic and run in process."""
 
 import asyncio
 import inspect
@@ -10,30 +10,30 @@ from waystation.core import BEGIN, JsonObject, parts_of, text_of
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 
 Reply: TypeAlias = LlmResponse | str | Exception
-"""What a scripted model gives: a response, the text of one, or an error to raise."""
+"""A scripted model's reply: a response, its text, or an error to raise."""
 
 
 def says(text: str, **fields: Any) -> LlmResponse:
-    """Return a response that is text."""
+    """Return a response with a text."""
     return LlmResponse(content={"role": "model", "parts": [{"text": text}]}, finish_reason="STOP", **fields)
 
 
-def calls(*wanted: tuple[str, JsonObject], text: str | None = None) -> LlmResponse:
-    """Return a response that calls tools: `calls(("pay", {"amount": 5}), ("log", {}))`."""
+def calls(*functions: tuple[str, JsonObject], text: str | None = None) -> LlmResponse:
+    """Return a response with function calls: `calls(("pay", {"amount": 5}), ("log", {}))`."""
     parts: list[JsonObject] = [{"text": text}] if text else []
-    parts.extend({"functionCall": {"name": name, "args": args}} for name, args in wanted)
+    parts.extend({"functionCall": {"name": name, "args": args}} for name, args in functions)
     return LlmResponse(content={"role": "model", "parts": parts}, finish_reason="STOP")
 
 
 class FunctionModel(BaseLlm):
-    """A model that is a function of the request; the same conversation gives the same reply in every process."""
+    """A model whose reply is a function of the request, and so the same in every process."""
 
     def __init__(self, function: Callable[[LlmRequest], Reply | Awaitable[Reply]], *, pace_s: float = 0.0) -> None:
-        """`pace_s` is how long a word takes when somebody reads the growing text."""
+        """`pace_s` is the time for each word when the text is streamed."""
         self._function, self._pace_s = function, pace_s
 
     async def generate(self, request: LlmRequest, *, on_text: Callable[[str], None] | None = None) -> LlmResponse:
-        """Return what the function returns; `on_text` gets the text word by word."""
+        """Return the function's reply; call `on_text` with its text, word by word."""
         reply = self._function(request)
         if inspect.isawaitable(reply):
             reply = await reply
@@ -48,7 +48,7 @@ class FunctionModel(BaseLlm):
 
 
 class ScriptedModel(FunctionModel):
-    """A model that gives prepared replies, one a call, and records the requests."""
+    """A model that returns prepared replies, one for each call, and records the requests."""
 
     def __init__(self, *replies: Reply) -> None:
         super().__init__(self._next)
@@ -56,7 +56,7 @@ class ScriptedModel(FunctionModel):
         self.requests: list[LlmRequest] = []
 
     def add(self, *replies: Reply) -> None:
-        """Prepare further replies."""
+        """Add replies to the script."""
         self._replies.extend(replies)
 
     def _next(self, request: LlmRequest) -> Reply:
@@ -65,27 +65,27 @@ class ScriptedModel(FunctionModel):
 
 
 def user_text(request: LlmRequest) -> str:
-    """Return what the user said last."""
-    said = [content for content in request.contents if content.get("role") == "user" and text_of(content)]
-    return text_of(said[-1]) if said else ""
+    """Return the user's last message."""
+    messages = [content for content in request.contents if content.get("role") == "user" and text_of(content)]
+    return text_of(messages[-1]) if messages else ""
 
 
 def latest_turn(request: LlmRequest) -> tuple[str, list[tuple[str, JsonObject]]]:
-    """Return what the user said last, and the tool responses since then, as (tool, response).
+    """Return the user's last message, and the tool responses since then, as (tool, response).
 
-    What other agents did, which a model is told as if the user had quoted it, is neither.
+    Actions of other agents, which a model receives as quotes in user messages, are skipped.
     """
-    said, answered = "", list[tuple[str, JsonObject]]()
+    message, results = "", list[tuple[str, JsonObject]]()
     for content in request.contents:
-        text, answers = text_of(content), parts_of(content, "functionResponse")
-        if content.get("role") == "user" and text and not answers and BEGIN not in text:
-            said, answered = text, []
-        answered += [(answer["name"], answer["response"]) for answer in answers]
-    return said, answered
+        text, parts = text_of(content), parts_of(content, "functionResponse")
+        if content.get("role") == "user" and text and not parts and BEGIN not in text:
+            message, results = text, []
+        results += [(part["name"], part["response"]) for part in parts]
+    return message, results
 
 
 def responses(request: LlmRequest) -> list[tuple[str, JsonObject]]:
-    """Return the tool responses the model is shown, oldest first, as (tool, response)."""
+    """Return all tool responses in the request, oldest first, as (tool, response)."""
     return [
         (part["name"], part["response"])
         for content in request.contents

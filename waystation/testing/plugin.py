@@ -1,7 +1,7 @@
-"""Fixtures for tests of agents, found by pytest wherever Waystation is installed.
+"""Pytest fixtures for tests of agents, available wherever Waystation is installed.
 
-Nothing is loaded before a test asks for one. They are not asynchronous themselves, so they work with every plugin that
-runs asynchronous tests. `-p no:waystation` leaves them out.
+Nothing is loaded before a test uses one. The fixtures are synchronous, so they work with every plugin for asynchronous
+tests. `-p no:waystation` disables them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def waystation_server() -> Iterator[EmbeddedServer]:
-    """A Temporal server, shared by all tests of the process; for it the extra `embedded` is needed."""
+    """A Temporal server, shared by all tests of the process. Needs the extra `embedded`."""
     from waystation.testing.environment import shared_server
 
     with shared_server() as server:
@@ -32,7 +32,7 @@ def waystation_server() -> Iterator[EmbeddedServer]:
 
 @pytest.fixture(scope="session")
 def waystation_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder in which large payloads are kept."""
+    """The folder of large payloads."""
     return tmp_path_factory.mktemp("waystation-store")
 
 
@@ -42,8 +42,8 @@ def waystation_serve(
 ) -> Callable[..., AbstractAsyncContextManager[testing.AgentEnvironment]]:
     """Serve agents on the shared server: `async with waystation_serve(agent) as env:`.
 
-    Afterwards every invocation that was started is replayed, and compared with what its workflow held; `verify=False`
-    leaves that out. Other options are those of `AgentEnvironment`.
+    At the end, every started invocation is replayed and compared with its workflow's state, except with
+    `verify=False`. Other options are those of `AgentEnvironment`.
     """
 
     def serve(*agents: BaseAgent | App, **options: Any) -> AbstractAsyncContextManager[testing.AgentEnvironment]:
@@ -54,13 +54,13 @@ def waystation_serve(
 
 @pytest.fixture
 def waystation_human() -> type[testing.ScriptedHuman]:
-    """Make somebody who answers what waits: `await waystation_human("approve").attend(invocation)`."""
+    """Make a scripted approver: `await waystation_human("approve").attend(invocation)`."""
     return testing.ScriptedHuman
 
 
 @pytest.fixture
 def waystation_recording() -> Callable[[client.Invocation | Path | str], Awaitable[replay.Recording]]:
-    """Read what was recorded of an invocation, or what a file holds: `await waystation_recording(invocation)`."""
+    """Read the recording of an invocation or of a file: `await waystation_recording(invocation)`."""
 
     async def read(source: client.Invocation | Path | str) -> replay.Recording:
         return await (replay.Recording.read(source) if isinstance(source, Path | str) else replay.Recording.of(source))

@@ -372,8 +372,6 @@ def test_workers_need_an_issuer_and_a_key(tmp_path: Path) -> None:
     """The error names the file, what is missing, and what it is for."""
     file = tmp_path / "workers.toml"
     file.write_text("")
-    with pytest.raises(
-        InvalidConfiguration, match=r"workers\.toml, envelope\.private_key: is missing; workers"
-    ):
+    with pytest.raises(InvalidConfiguration, match=r"workers\.toml, envelope\.private_key: is missing; workers"):
         WorkerIdentity.load(file)
     assert Configuration.read(file).issuers == ()
