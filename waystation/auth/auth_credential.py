@@ -66,7 +66,7 @@ class CredentialPart(AuthModel):
         return self
 
     @model_serializer(mode="wrap")
-    def _without_secrets(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+    def _serialize(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
         content: dict[str, Any] = handler(self)
         if isinstance(info.context, dict) and info.context.get(_EXPOSE):
             return content
@@ -80,7 +80,7 @@ class CredentialPart(AuthModel):
 
     def secrets(self) -> Iterator[Secret]:
         """Yield every secret string in the credential."""
-        return _secrets_in(dict(self))
+        return _find_secrets(dict(self))
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         return [(name, value) for name, value in super().__repr_args__() if value is not None]
@@ -90,7 +90,7 @@ def _is_secret(metadata: list[Any]) -> bool:
     return any(isinstance(item, AfterValidator) and item.func is _hide for item in metadata)
 
 
-def _secrets_in(value: Any) -> Iterator[Secret]:
+def _find_secrets(value: Any) -> Iterator[Secret]:
     match value:
         case Secret():
             yield value
@@ -98,10 +98,10 @@ def _secrets_in(value: Any) -> Iterator[Secret]:
             yield from value.secrets()
         case dict():
             for item in value.values():
-                yield from _secrets_in(item)
+                yield from _find_secrets(item)
         case list():
             for item in value:
-                yield from _secrets_in(item)
+                yield from _find_secrets(item)
 
 
 class HttpCredentials(CredentialPart):
@@ -180,7 +180,7 @@ class ServiceAccount(CredentialPart):
     """The URL of the service that receives the ID token."""
 
     @model_validator(mode="after")
-    def _is_complete(self) -> ServiceAccount:
+    def _check_completeness(self) -> ServiceAccount:
         # ADK's wire literals.
         if not self.use_default_credential and self.service_account_credential is None:
             raise ValueError("service_account_credential is required when use_default_credential is False.")

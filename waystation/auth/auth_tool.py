@@ -50,8 +50,8 @@ class AuthConfig(CredentialPart):
         # A client whose secret was renewed also remains the same client.
         raw, client = self.raw_auth_credential, ""
         if raw is not None:
-            client = f"{raw.auth_type.value}_{_digest(raw, {'oauth2': set(_LOGIN_FIELDS)})}"
-        return f"adk_{kind}_{_digest(scheme)}_{client}"
+            client = f"{raw.auth_type.value}_{_compute_digest(raw, {'oauth2': set(_LOGIN_FIELDS)})}"
+        return f"adk_{kind}_{_compute_digest(scheme)}_{client}"
 
     @property
     def key(self) -> str:
@@ -64,7 +64,7 @@ class AuthConfig(CredentialPart):
         return {**content, "authScheme": _remove_secrets(content["authScheme"])}
 
 
-def _digest(model: BaseModel, exclude: Mapping[str, Any] | None = None) -> str:
+def _compute_digest(model: BaseModel, exclude: Mapping[str, Any] | None = None) -> str:
     """Return ADK's digest of a model, without unknown fields."""
     excluded = {**dict.fromkeys(model.model_extra or (), True), **(exclude or {})}
     content = model.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=excluded)

@@ -53,7 +53,7 @@ class CredentialManager:
         if isinstance(auth_config.auth_scheme, CustomAuthScheme):
             kind = auth_config.auth_scheme.type_
             raise ValueError(f"The auth scheme {kind!r} is not from OpenAPI. Fetch its credential in the tool itself.")
-        if raw is None and oauth.needs_login(auth_config):
+        if raw is None and oauth.has_login(auth_config):
             # ADK's wire literals, here and below.
             kind = auth_config.auth_scheme.type_.value
             raise ValueError(f"raw_auth_credential is required for auth_scheme type {kind}")
@@ -78,7 +78,7 @@ class CredentialManager:
         if raw is not None and raw.auth_type in (AuthCredentialTypes.API_KEY, AuthCredentialTypes.HTTP):
             return raw.model_copy(deep=True)
         if raw is not None and raw.service_account is not None:
-            return await asyncio.to_thread(_google_bearer, raw.service_account)
+            return await asyncio.to_thread(_load_google_bearer, raw.service_account)
         if context.has_credential_service:
             credential = await context.load_credential(self._config)
             if credential is not None:
@@ -100,7 +100,7 @@ class CredentialManager:
 
     def _load_client_token(self, context: ToolContext) -> AuthCredential | None:
         """Return a token for the client itself; None unless the scheme has the client credentials flow."""
-        if oauth.endpoints(self._config).grant is not OAuthGrantType.CLIENT_CREDENTIALS:
+        if oauth.find_endpoints(self._config).grant is not OAuthGrantType.CLIENT_CREDENTIALS:
             return None
         raw, store = self._config.raw_auth_credential, context.credential_service
         assert raw is not None
@@ -108,26 +108,26 @@ class CredentialManager:
             return raw.model_copy(update={"oauth2": oauth.fetch_for_client(self._config)})
         bucket = Bucket.of(context, self._config.key)
         with store.held(("refresh", *bucket)):  # parallel calls share one fetch
-            stored = store.credential(bucket)
-            if stored is None or stored.oauth2 is None or oauth.is_expired(stored):
-                stored = raw.model_copy(update={"oauth2": oauth.fetch_for_client(self._config)})
-                store.keep(bucket, stored)
-        return oauth.with_client(self._config, stored)
+            credential = store.credential(bucket)
+            if credential is None or credential.oauth2 is None or oauth.is_expired(credential):
+                credential = raw.model_copy(update={"oauth2": oauth.fetch_for_client(self._config)})
+                store.keep(bucket, credential)
+        return oauth.add_client(self._config, credential)
 
 
-def _google_bearer(account: ServiceAccount) -> AuthCredential:
+def _load_google_bearer(account: ServiceAccount) -> AuthCredential:
     """Return a bearer token of a service account. Blocks while it is fetched.
 
     Raises:
         AuthorizationFailed: The account does not exist, or Google issues no token.
     """
     key = digest(account.exposed())
-    token, until = _google_tokens.get(key, ("", 0.0))
-    if time.time() >= until - EARLY_S:
+    token, expires_at = _google_tokens.get(key, ("", 0.0))
+    if time.time() >= expires_at - EARLY_S:
         with _google_lock:
-            token, until = _google_tokens.get(key, ("", 0.0))
-            if time.time() >= until - EARLY_S:
-                token, until = _google_tokens[key] = _fetch_google_token(account)
+            token, expires_at = _google_tokens.get(key, ("", 0.0))
+            if time.time() >= expires_at - EARLY_S:
+                token, expires_at = _google_tokens[key] = _fetch_google_token(account)
     return AuthCredential(
         auth_type=AuthCredentialTypes.HTTP,
         http=HttpAuth(scheme="bearer", credentials=HttpCredentials(token=token)),
@@ -139,7 +139,7 @@ def _fetch_google_token(account: ServiceAccount) -> tuple[str, float]:
     from google.auth.transport.requests import Request
 
     try:
-        credentials = _google_credentials(account, Request())
+        credentials = _make_google_credentials(account, Request())
         credentials.refresh(Request())
     except (GoogleAuthError, ValueError) as error:
         # Only the error's type: google-auth's messages quote the responses of token endpoints.
@@ -148,11 +148,11 @@ def _fetch_google_token(account: ServiceAccount) -> tuple[str, float]:
         raise AuthorizationFailed(f"Google issued no token for {name} ({type(error).__name__}).") from None
     # google-auth's times are naive and in UTC.
     expiry = credentials.expiry
-    until = expiry.replace(tzinfo=UTC).timestamp() if expiry is not None else time.time() + USUAL_S
-    return str(credentials.token), until
+    expires_at = expiry.replace(tzinfo=UTC).timestamp() if expiry is not None else time.time() + USUAL_S
+    return str(credentials.token), expires_at
 
 
-def _google_credentials(account: ServiceAccount, request: Any) -> Any:
+def _make_google_credentials(account: ServiceAccount, request: Any) -> Any:
     import google.auth
     from google.oauth2 import id_token, service_account
 

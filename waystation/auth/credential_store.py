@@ -203,7 +203,7 @@ def load_refreshed(store: CredentialStore, config: AuthConfig, bucket: Bucket) -
             credential = store.credential(bucket)  # another call may have refreshed it
             if credential is not None and oauth.is_expired(credential):
                 credential = _refresh(store, config, bucket, credential)
-    return None if credential is None else oauth.with_client(config, credential)
+    return None if credential is None else oauth.add_client(config, credential)
 
 
 def _refresh(
@@ -238,20 +238,20 @@ def begin_login(store: CredentialStore, config: AuthConfig, bucket: Bucket, call
             # One login for all calls, and the same one after a crash: its link may be open in a browser.
             login = current.model_copy(update={"calls": calls})
         else:
-            login = _Login(config=_with_login_uri(config), calls=calls, at=time.time())
+            login = _Login(config=_add_login_uri(config), calls=calls, at=time.time())
         _write_login(store, bucket, login)
         store.write(("call", *call), json.dumps(bucket), keep_s=KEEP_S)
     return login.config.redacted()
 
 
-def _with_login_uri(config: AuthConfig) -> AuthConfig:
+def _add_login_uri(config: AuthConfig) -> AuthConfig:
     """Return the configuration with the login's URI and state, if its scheme has a login."""
-    if not oauth.needs_login(config):
+    if not oauth.has_login(config):
         return config
     prepared = config.exchanged_auth_credential
     has_uri = prepared is not None and prepared.oauth2 is not None and prepared.oauth2.auth_uri
     source = config.model_copy(update={"raw_auth_credential": prepared}) if has_uri else config
-    return config.model_copy(update={"exchanged_auth_credential": oauth.with_authorization_url(source)})
+    return config.model_copy(update={"exchanged_auth_credential": oauth.add_authorization_url(source)})
 
 
 async def complete_authorization(

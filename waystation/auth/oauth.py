@@ -47,12 +47,12 @@ class Endpoints:
     scopes: tuple[str, ...] = ()
 
 
-def needs_login(config: AuthConfig) -> bool:
+def has_login(config: AuthConfig) -> bool:
     """Whether the scheme is that of an OAuth or OpenID provider."""
     return isinstance(config.auth_scheme, OAuth2 | OpenIdConnect | OpenIdConnectWithConfig)
 
 
-def endpoints(config: AuthConfig) -> Endpoints:
+def find_endpoints(config: AuthConfig) -> Endpoints:
     """Return the endpoints of a scheme. Missing ones are discovered from the issuer's metadata.
 
     Raises:
@@ -62,11 +62,11 @@ def endpoints(config: AuthConfig) -> Endpoints:
     scheme: Any = config.auth_scheme
     match scheme:
         case OAuth2():
-            return _flow_endpoints(scheme)
+            return _find_flow_endpoints(scheme)
         case OpenIdConnectWithConfig():
             authorization, token = scheme.authorization_endpoint, scheme.token_endpoint
         case OpenIdConnect():
-            metadata = _fetch_metadata([scheme.openIdConnectUrl], issuer=_issuer_of(scheme.openIdConnectUrl))
+            metadata = _fetch_metadata([scheme.openIdConnectUrl], issuer=_parse_issuer(scheme.openIdConnectUrl))
             authorization, token = metadata["authorization_endpoint"], metadata["token_endpoint"]
         case _:
             raise ValueError(f"A scheme of type {getattr(scheme.type_, 'value', scheme.type_)!r} has no login.")
@@ -81,7 +81,7 @@ def endpoints(config: AuthConfig) -> Endpoints:
     )
 
 
-def _flow_endpoints(scheme: OAuth2) -> Endpoints:
+def _find_flow_endpoints(scheme: OAuth2) -> Endpoints:
     # Client credentials first, as in ADK: they need no user.
     if client := scheme.flows.clientCredentials:
         token = client.tokenUrl or _discover(scheme, "token_endpoint")
@@ -114,7 +114,7 @@ def _discover(scheme: OAuth2, name: str) -> str:
     return _fetch_metadata([*places, f"{base}{path}/.well-known/openid-configuration"], issuer=issuer)[name]
 
 
-def _issuer_of(document: str) -> str | None:
+def _parse_issuer(document: str) -> str | None:
     """Return the issuer that a provider's metadata must name (OpenID Connect Discovery 4.3, RFC 8414 3.3)."""
     base, well_known, rest = document.partition("/.well-known/")
     return f"{base}/{rest.partition('/')[2]}" if well_known else None
@@ -122,7 +122,7 @@ def _issuer_of(document: str) -> str | None:
 
 def _fetch_metadata(places: list[str], issuer: str | None) -> dict[str, str]:
     """Return a provider's metadata from the first of some URLs that has it."""
-    _oauth_library()  # its error names the extra to install
+    _import_client()  # its error names the extra to install
     import httpx2
 
     for place in places:
@@ -138,7 +138,7 @@ def _fetch_metadata(places: list[str], issuer: str | None) -> dict[str, str]:
     raise AuthorizationFailed(f"No metadata of the provider found at {' or '.join(places)}.")
 
 
-def client_of(config: AuthConfig) -> OAuth2Auth:
+def get_client(config: AuthConfig) -> OAuth2Auth:
     """Return the OAuth client of a tool's configuration.
 
     Raises:
@@ -155,14 +155,14 @@ def client_of(config: AuthConfig) -> OAuth2Auth:
     return config.raw_auth_credential.oauth2
 
 
-def with_authorization_url(config: AuthConfig) -> AuthCredential:
+def add_authorization_url(config: AuthConfig) -> AuthCredential:
     """Return the tool's credential with a new `auth_uri`, its `state`, and the `code_verifier` for the exchange.
 
     Raises:
         ValueError: The configuration is incomplete, or its flow has no user.
         AuthorizationFailed: The provider's endpoints cannot be discovered.
     """
-    client = client_of(config).model_copy(deep=True)
+    client = get_client(config).model_copy(deep=True)
     if client.code_challenge_method not in (None, "S256"):
         raise ValueError(
             f"Unsupported code_challenge_method: {client.code_challenge_method}. Only 'S256' is supported."
@@ -175,7 +175,7 @@ def with_authorization_url(config: AuthConfig) -> AuthCredential:
         if "state" not in query:
             client.auth_uri += f"{'&' if '?' in client.auth_uri else '?'}state={client.state}"
         return credential
-    places = endpoints(config)
+    places = find_endpoints(config)
     if places.grant is not OAuthGrantType.AUTHORIZATION_CODE:
         raise ValueError(
             "The clientCredentials flow has no user. Make the tool an AuthenticatedFunctionTool, which fetches the "
@@ -184,7 +184,7 @@ def with_authorization_url(config: AuthConfig) -> AuthCredential:
     client.code_verifier = client.code_verifier or secrets.token_urlsafe(48)
     client.code_challenge_method = "S256"
     params = {"prompt": client.prompt or "consent", "audience": client.audience, "nonce": client.nonce}
-    client.auth_uri, client.state = _oauth_library()(
+    client.auth_uri, client.state = _import_client()(
         None, client.client_id, redirect_uri=client.redirect_uri, code_challenge_method="S256"
     ).create_authorization_url(
         places.authorization,
@@ -192,7 +192,7 @@ def with_authorization_url(config: AuthConfig) -> AuthCredential:
         code_verifier=str(client.code_verifier),
         scope=" ".join(places.scopes),
         access_type="offline",
-        **_without_empty(params),
+        **_drop_empty(params),
     )
     return credential
 
@@ -215,7 +215,10 @@ def fetch_for_client(config: AuthConfig) -> OAuth2Auth:
         AuthorizationFailed: The provider issues none.
     """
     return _fetch_tokens(
-        config, "client_credentials", scope=" ".join(endpoints(config).scopes), audience=client_of(config).audience
+        config,
+        "client_credentials",
+        scope=" ".join(find_endpoints(config).scopes),
+        audience=get_client(config).audience,
     )
 
 
@@ -238,17 +241,17 @@ def is_expired(credential: AuthCredential | None) -> bool:
 
 
 def _fetch_tokens(config: AuthConfig, grant: str, **params: str | None) -> OAuth2Auth:
-    _oauth_library()  # its error names the extra to install
+    _import_client()  # its error names the extra to install
     import httpx2
 
-    places, registered = endpoints(config), client_of(config)
+    places, registered = find_endpoints(config), get_client(config)
     url = places.refresh if grant == "refresh_token" else places.token
     host = urlsplit(url).netloc.rpartition("@")[2]
-    with _client(registered, places) as client:
+    with _make_client(registered, places) as client:
         from authlib.integrations.httpx_client import OAuthError
 
         try:
-            token = client.fetch_token(url, grant_type=grant, **_without_empty(params))
+            token = client.fetch_token(url, grant_type=grant, **_drop_empty(params))
         except OAuthError as error:
             code = error_code(error.error)
             raise AuthorizationFailed(f"{host} refused the {grant}: {code}.", revoked=code == "invalid_grant") from None
@@ -276,11 +279,11 @@ def error_code(error: object) -> str:
     return str(error) if _ERROR_CODE.fullmatch(str(error)) else "with an error"
 
 
-def _without_empty(params: Mapping[str, str | None]) -> dict[str, str]:
+def _drop_empty(params: Mapping[str, str | None]) -> dict[str, str]:
     return {name: str(value) for name, value in params.items() if value}
 
 
-def _oauth_library() -> Any:
+def _import_client() -> Any:
     """Import authlib's client without HTTP: the one with HTTP takes 0.1 s to import."""
     try:
         from authlib.oauth2 import OAuth2Client  # type: ignore[import-untyped]  # it has no types
@@ -289,7 +292,7 @@ def _oauth_library() -> Any:
     return OAuth2Client
 
 
-def _client(registered: OAuth2Auth, places: Endpoints) -> OAuth2Client:
+def _make_client(registered: OAuth2Auth, places: Endpoints) -> OAuth2Client:
     from authlib.integrations.httpx_client import OAuth2Client
 
     method: str | None = registered.token_endpoint_auth_method
@@ -311,7 +314,7 @@ def _client(registered: OAuth2Auth, places: Endpoints) -> OAuth2Client:
     return client
 
 
-def with_client(config: AuthConfig, credential: AuthCredential) -> AuthCredential:
+def add_client(config: AuthConfig, credential: AuthCredential) -> AuthCredential:
     """Return a stored credential with the client of the tool, as in ADK. Stores omit the client secret."""
     registered = config.raw_auth_credential.oauth2 if config.raw_auth_credential is not None else None
     if registered is None or credential.oauth2 is None:

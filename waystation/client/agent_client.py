@@ -150,7 +150,7 @@ class AgentClient:
     async def searchable(self) -> bool:
         """Whether the namespace has Waystation's search attributes."""
         if self._searchable is None:
-            self._searchable = await has_search_attributes(self.temporal, tell=False)
+            self._searchable = await has_search_attributes(self.temporal, log_problems=False)
         return self._searchable
 
     async def run(self, agent: str, message: str | JsonObject, **options: Any) -> InvocationResult:

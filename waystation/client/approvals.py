@@ -15,7 +15,7 @@ from typing import Any
 from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError
 
-from waystation.client.invocation_handle import ClientContext, Invocation, closed_call_refusal, pending_calls
+from waystation.client.invocation_handle import ClientContext, Invocation, explain_closed_call, parse_pending_calls
 from waystation.client.search_attributes import AGENT, has_search_attributes
 from waystation.core import (
     MAX_KEYWORD,
@@ -174,12 +174,12 @@ async def find_pending_calls(
     client: Client, filter: ApprovalFilter, at: "ListPosition | None" = None
 ) -> AsyncIterator[tuple[WorkflowExecution, list[PendingCall]]]:
     """Yield invocations after a position, latest start first, each with its matching calls."""
-    searchable = await has_search_attributes(client, tell=False)
+    searchable = await has_search_attributes(client, log_problems=False)
     root = await _find_root(client, filter.below) if filter.below else None
     query = filter.query(searchable=searchable, before=at.before if at else None)
     async for execution in client.list_workflows(query, page_size=PAGE_SIZE):
         if filter.may_contain(execution, root) and not (at and at.has_passed(execution)):
-            calls = pending_calls(await execution.memo(), execution.typed_search_attributes)
+            calls = parse_pending_calls(await execution.memo(), execution.typed_search_attributes)
             yield execution, [call for call in calls if filter.matches(call, searchable=searchable, now=time.time())]
 
 
@@ -259,16 +259,16 @@ class Approvals:
         invocation_id, call_id = _parse_approval_id(approval_id)
         invocation = Invocation.from_id(self._client, invocation_id)
         try:
-            listed = [call for call in await invocation.pending() if call.function_call_id == call_id]
-            if listed and not any(_is_omitted(getattr(listed[0], name)) for name in MAY_BE_OMITTED):
-                return listed[0]
+            matches = [call for call in await invocation.pending() if call.function_call_id == call_id]
+            if matches and not any(_is_omitted(getattr(matches[0], name)) for name in MAY_BE_OMITTED):
+                return matches[0]
             log = await invocation.log()
         except RPCError as error:
             raise _translate_error(error, invocation_id) from None
         pending = [] if log.state.outcome.ended else log.state.pending()
         if call := next((call for call in pending if call.function_call_id == call_id), None):
             return call
-        raise closed_call_refusal(log, call_id)
+        raise explain_closed_call(log, call_id)
 
     async def answer(self, approval_id: str, action: Action, **fields: Any) -> JsonObject:
         """Answer one call; see `Invocation.answer` for `fields`.
@@ -349,7 +349,7 @@ class Approvals:
                     done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                     for task in done:
                         yield task.result()
-                running.add(asyncio.create_task(self._outcome(call, action, fields)))
+                running.add(asyncio.create_task(self._send_answer(call, action, fields)))
             for outcome in asyncio.as_completed(running):
                 yield await outcome
         finally:
@@ -357,7 +357,7 @@ class Approvals:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
 
-    async def _outcome(self, call: str | PendingCall, action: Action, fields: JsonObject) -> Outcome:
+    async def _send_answer(self, call: str | PendingCall, action: Action, fields: JsonObject) -> Outcome:
         answer = dict(fields)
         if isinstance(call, PendingCall):
             answer.setdefault("digest", call.digest)

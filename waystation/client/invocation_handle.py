@@ -27,7 +27,7 @@ from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.client.search_attributes import AGENT, PENDING, start_attributes
+from waystation.client.search_attributes import AGENT, PENDING, make_start_attributes
 from waystation.client.token_encryption import Token, TokenEncryption
 from waystation.core import (
     ANSWER_SIGNAL,
@@ -220,7 +220,7 @@ class Invocation:
         description = await self.handle.describe()
         if description.status is not WorkflowExecutionStatus.RUNNING:
             return []
-        return pending_calls(await description.memo(), description.typed_search_attributes)
+        return parse_pending_calls(await description.memo(), description.typed_search_attributes)
 
     async def approve(self, function_call_id: str | None = None, **answer: Any) -> JsonObject:
         """Approve a call; see `answer`."""
@@ -313,12 +313,12 @@ class Invocation:
                 unconfirmed=errors.AnswerUnconfirmed(self.id, call_id),
             )
         except WorkflowUpdateFailedError as error:
-            if refusal := answer_refusal(error):
+            if refusal := translate_answer_error(error):
                 raise refusal from None
         except RPCError as error:
             if not is_not_found(error):
                 raise
-        raise _late_answer_refusal(await self.log(), answer)
+        raise _explain_late_answer(await self.log(), answer)
 
     async def cancel(self) -> None:
         """Request cancellation. Running tools are notified."""
@@ -366,7 +366,7 @@ async def start_invocation(
             id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
             task_queue=client.task_queue,
             static_summary=summary.clip(f"{started.agent}: {text}"),
-            search_attributes=start_attributes(started) if await client.searchable() else None,
+            search_attributes=make_start_attributes(started) if await client.searchable() else None,
             memo=memo,
         )
     except RPCError as error:
@@ -408,7 +408,7 @@ async def confirm_update(
         raise asyncio.CancelledError() if task and task.cancelling() else unconfirmed from None
 
 
-def update_refusal(error: WorkflowUpdateFailedError, *kinds: type[errors.WaystationError]) -> Exception:
+def translate_update_error(error: WorkflowUpdateFailedError, *kinds: type[errors.WaystationError]) -> Exception:
     """Return the workflow's refusal of an update as an error of one of these kinds; otherwise `error` itself."""
     cause = error.cause
     if isinstance(cause, ApplicationError):
@@ -418,18 +418,18 @@ def update_refusal(error: WorkflowUpdateFailedError, *kinds: type[errors.Waystat
     return error
 
 
-def answer_refusal(error: WorkflowUpdateFailedError) -> Exception | None:
+def translate_answer_error(error: WorkflowUpdateFailedError) -> Exception | None:
     """Return the workflow's refusal of an answer; None when the invocation ended during the verification.
 
     In that case the server's error has no information about the answer.
     """
-    refusal, cause = update_refusal(error, errors.AnswerRefused), error.cause
+    refusal, cause = translate_update_error(error, errors.AnswerRefused), error.cause
     if refusal is error and isinstance(cause, ApplicationError):
         return None if cause.type == "AcceptedUpdateCompletedWorkflow" else errors.AnswerRefused(cause.message)
     return refusal
 
 
-def _late_answer_refusal(log: Log, answer: JsonObject) -> errors.AnswerRefused:
+def _explain_late_answer(log: Log, answer: JsonObject) -> errors.AnswerRefused:
     """Return the refusal of an answer to a closed invocation."""
     parsed = parse_answer(encode(answer))
     try:
@@ -438,10 +438,10 @@ def _late_answer_refusal(log: Log, answer: JsonObject) -> errors.AnswerRefused:
         return mismatch
     except errors.AnswerRefused:
         pass
-    return closed_call_refusal(log, ids.requesting_call(parsed.function_call_id))
+    return explain_closed_call(log, ids.requesting_call(parsed.function_call_id))
 
 
-def closed_call_refusal(log: Log, call_id: str) -> errors.AnswerRefused:
+def explain_closed_call(log: Log, call_id: str) -> errors.AnswerRefused:
     """Return the error for a call that is not pending."""
     call, place = log.state.calls.get(call_id), f"call {call_id!r} of {log.invocation_id!r}"
     if call is None or not call.ever_waits:
@@ -455,7 +455,7 @@ def closed_call_refusal(log: Log, call_id: str) -> errors.AnswerRefused:
     return errors.UnknownCall(f"C{place[1:]} is not pending any more: {reason}.")
 
 
-def pending_calls(memo: Mapping[str, Any], attributes: TypedSearchAttributes) -> list[PendingCall]:
+def parse_pending_calls(memo: Mapping[str, Any], attributes: TypedSearchAttributes) -> list[PendingCall]:
     """Return the calls in a memo. Where search attributes exist, only those that the attributes list."""
     calls = [PendingCall.model_validate(call) for call in memo.get(MEMO_PENDING) or ()]
     listed = attributes.get(PENDING) or ()

@@ -27,7 +27,7 @@ SEARCH_ATTRIBUTE_TYPES = {
 }
 
 
-def start_attributes(started: InvocationInput) -> TypedSearchAttributes:
+def make_start_attributes(started: InvocationInput) -> TypedSearchAttributes:
     """Return the search attributes of a new invocation."""
     attributes = found_at_start(started).items()
     return TypedSearchAttributes(
@@ -58,16 +58,16 @@ async def add_search_attributes(client: Client, names: Iterable[str]) -> None:
     await client.operator_service.add_search_attributes(request)
 
 
-async def has_search_attributes(client: Client, *, tell: bool = True) -> bool:
-    """Whether all search attributes exist with the right types. With `tell`, log the reason if not."""
+async def has_search_attributes(client: Client, *, log_problems: bool = True) -> bool:
+    """Whether all search attributes exist with the right types. With `log_problems`, log the reason if not."""
     try:
         types = await fetch_search_attributes(client)
     except RPCError as error:
-        if tell:
+        if log_problems:
             log.warning("search_attributes.unknown", namespace=client.namespace, reason=error.status.name)
         return False
     missing = sorted(name for name, kind in SEARCH_ATTRIBUTE_TYPES.items() if types.get(name) != kind)
-    if missing and tell:
+    if missing and log_problems:
         log.warning(
             "search_attributes.missing", namespace=client.namespace, missing=missing, remedy="run `waystation setup`"
         )

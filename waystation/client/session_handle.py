@@ -23,7 +23,7 @@ from waystation.client.invocation_handle import (
     confirm_update,
     new_events,
     stream_logs,
-    update_refusal,
+    translate_update_error,
 )
 from waystation.client.session_management import ScopedState
 from waystation.core import (
@@ -206,7 +206,7 @@ class Session:
         try:
             return await confirm_update(send, name=name, within=within, unconfirmed=errors.MessageUnconfirmed(self.id))
         except WorkflowUpdateFailedError as error:
-            raise update_refusal(error, errors.SessionRefused, errors.InvalidInput) from None
+            raise translate_update_error(error, errors.SessionRefused, errors.InvalidInput) from None
         except WorkflowAlreadyStartedError:
             exists = True
         except RPCError as error:
@@ -242,7 +242,7 @@ class Session:
 
         A running invocation contributes only its message; `follow` yields its other events.
         """
-        return (await self._reader()).transcript.events[start:]
+        return (await self._read_history()).transcript.events[start:]
 
     async def follow(self) -> AsyncIterator[Event]:
         """Yield all past and new events until the session ends.
@@ -278,7 +278,7 @@ class Session:
 
         No worker has to run.
         """
-        own, scopes = (await self._reader()).state, ScopedState(self.client.temporal)
+        own, scopes = (await self._read_history()).state, ScopedState(self.client.temporal)
         app, user = await asyncio.gather(
             scopes.app(app=self.given.app), scopes.user(app=self.given.app, user_id=self.given.user_id)
         )
@@ -288,7 +288,7 @@ class Session:
         """Return the open and queued invocations and the latest closed ones, from a query to the workflow."""
         return list((await self.handle.query("invocations"))["invocations"])
 
-    async def _reader(self) -> SessionReader:
+    async def _read_history(self) -> SessionReader:
         history = await none_if_missing(self.handle.fetch_history())
         if history is None:
             raise unknown_session(self.id)

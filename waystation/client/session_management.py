@@ -136,9 +136,9 @@ async def _stop(client: Client, deleted: DeletedSession, grace: timedelta) -> di
             return runs
         deleted.stopped = sorted({*deleted.stopped, *(run.workflow_id for run in running)})
         if is_cancelled:
-            await _for_each(running, lambda run: _handle(client, run).terminate(REASON))
+            await _for_each(running, lambda run: _get_handle(client, run).terminate(REASON))
         else:
-            await _for_each(running, lambda run: _handle(client, run).cancel())
+            await _for_each(running, lambda run: _get_handle(client, run).cancel())
             with suppress(TimeoutError):
                 async with asyncio.timeout(grace.total_seconds()):
                     await asyncio.gather(*(_wait_for_end(client, run) for run in running))
@@ -147,7 +147,7 @@ async def _stop(client: Client, deleted: DeletedSession, grace: timedelta) -> di
 
 async def _wait_for_end(client: Client, run: WorkflowRun) -> None:
     with suppress(WorkflowFailureError, RPCError):  # it failed, or was deleted
-        await _handle(client, run).result(follow_runs=False)
+        await _get_handle(client, run).result(follow_runs=False)
 
 
 async def _delete_runs(client: Client, runs: Collection[WorkflowRun], deleted: DeletedSession) -> None:
@@ -172,7 +172,7 @@ async def delete_run(client: Client, run: WorkflowRun) -> None:
     await client.workflow_service.delete_workflow_execution(request)
 
 
-def _handle(client: Client, run: WorkflowRun) -> WorkflowHandle[Any, Any]:
+def _get_handle(client: Client, run: WorkflowRun) -> WorkflowHandle[Any, Any]:
     return client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
 
 

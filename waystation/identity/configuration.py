@@ -53,7 +53,7 @@ class ClaimsSection(Section):
 
     @field_validator("algorithms")
     @classmethod
-    def _known(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_algorithms(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if unknown := sorted(set(value) - set(ALGORITHMS)):
             raise ValueError(f"{unknown[0]!r} is not among {', '.join(ALGORITHMS)}")
         return value
@@ -273,9 +273,9 @@ def write_examples(folder: Path) -> list[Path]:
     envelope = ECKey.generate_key("P-256", {"use": "enc"}, auto_kid=True)
     gateway = ECKey.generate_key("P-256", {"use": "sig"}, auto_kid=True)
     files: list[tuple[str, int, bytes]] = [
-        ("envelope-private.json", _PRIVATE, _jwk(envelope, private=True)),
-        ("envelope-public.json", _PUBLIC, _jwk(envelope, private=False)),
-        ("gateway-signing.json", _PRIVATE, _jwk(gateway, private=True)),
+        ("envelope-private.json", _PRIVATE, _encode_jwk(envelope, private=True)),
+        ("envelope-public.json", _PUBLIC, _encode_jwk(envelope, private=False)),
+        ("gateway-signing.json", _PRIVATE, _encode_jwk(gateway, private=True)),
         ("gateway-jwks.json", _PUBLIC, encode({"keys": [gateway.as_dict(private=False)]})),
         ("links.key", _PRIVATE, secrets.token_urlsafe(48).encode()),
         ("workers.toml", _PUBLIC, WORKERS.encode()),
@@ -295,5 +295,5 @@ def write_examples(folder: Path) -> list[Path]:
     return [folder / name for name, _, _ in files]
 
 
-def _jwk(key: ECKey, *, private: bool) -> bytes:
+def _encode_jwk(key: ECKey, *, private: bool) -> bytes:
     return encode(dict(key.as_dict(private=private)))

@@ -88,9 +88,9 @@ class OidcLogin:
         Raises:
             IdentityUnavailable: The provider is unreachable.
         """
-        endpoint = await self._endpoint("authorization_endpoint")
+        endpoint = await self._find_endpoint("authorization_endpoint")
         state, verifier, nonce = (secrets.token_urlsafe(32) for _ in range(3))
-        async with self._client() as client:
+        async with self._make_client() as client:
             url, _ = client.create_authorization_url(
                 endpoint, state=state, nonce=nonce, code_verifier=verifier, redirect_uri=redirect_uri
             )
@@ -127,7 +127,7 @@ class OidcLogin:
             raise AuthorizationFailed(f"The provider refused the login{reason}. Log in again.")
         token = await self._fetch_id_token(code, login)
         try:
-            claims = await self._issuer.claims(token, now=self._clock())
+            claims = await self._issuer.verify(token, now=self._clock())
             who = self._issuer.identify(claims)
         except IdentityUnavailable as error:
             raise IdentityUnavailable(f"{error} You are not logged in. Try again in a minute.") from None
@@ -146,9 +146,9 @@ class OidcLogin:
         import httpx2
         from authlib.integrations.httpx_client import OAuthError
 
-        endpoint = await self._endpoint("token_endpoint")
+        endpoint = await self._find_endpoint("token_endpoint")
         try:
-            async with self._client() as client:
+            async with self._make_client() as client:
                 response: JsonObject = await client.fetch_token(
                     endpoint,
                     grant_type="authorization_code",
@@ -172,7 +172,7 @@ class OidcLogin:
             raise AuthorizationFailed("The provider issued no id token. Add `openid` to the scopes.")
         return token
 
-    def _client(self) -> "AsyncOAuth2Client":
+    def _make_client(self) -> "AsyncOAuth2Client":
         from authlib.integrations.httpx_client import AsyncOAuth2Client
 
         return AsyncOAuth2Client(
@@ -184,7 +184,7 @@ class OidcLogin:
             token_endpoint_auth_method=self._section.client_authentication if self._secret else "none",
         )
 
-    async def _endpoint(self, name: str) -> str:
+    async def _find_endpoint(self, name: str) -> str:
         """Return a URL from the provider's metadata."""
         url = self._endpoints.get(name)
         if url is None:

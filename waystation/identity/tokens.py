@@ -223,7 +223,7 @@ def _decrypt(encrypted: str, keys: Sequence[ECKey | OKPKey]) -> JsonObject:
         raise NotAllowed(f"The token has {len(encrypted)} characters. The limit is {MAX_TOKEN_CHARS}.")
     if not is_sealed(encrypted):
         raise NotAllowed(PLAIN_TOKEN)
-    head = part_of(encrypted, 0)
+    head = parse_part(encrypted, 0)
     # This also refuses `zip`: a small compressed text may expand to a large one.
     if head is None or set(head) - _HEADER or (head["alg"], head["enc"]) != (AGREEMENT, ENCRYPTION):
         raise NotAllowed(f"The header of the token's envelope must be {AGREEMENT} with {ENCRYPTION}. See the contract.")
@@ -312,7 +312,7 @@ class Links:
         return Link(approval_id=call, person=person, until=until)
 
 
-def part_of(token: str, number: int) -> JsonObject | None:
+def parse_part(token: str, number: int) -> JsonObject | None:
     """Return an unverified part of a compact token; None when it is not a JSON object."""
     try:
         part = decode(urlsafe_b64decode(token.split(".")[number].encode()))

@@ -15,7 +15,7 @@ from joserfc.jwt import JWTClaimsRegistry
 from waystation.core import ROLE, Answer, JsonObject, NotAllowed, Verified, decode
 from waystation.identity.configuration import ClaimsSection, Configuration
 from waystation.identity.keys import IssuerKeys
-from waystation.identity.tokens import BINDING, LEEWAY_S, MAX_JWT_CHARS, open_envelope, part_of
+from waystation.identity.tokens import BINDING, LEEWAY_S, MAX_JWT_CHARS, open_envelope, parse_part
 
 events = structlog.get_logger("waystation.identity")
 
@@ -50,14 +50,14 @@ class Issuer:
         self._registry = JWSRegistry(algorithms=section.algorithms, strict_check_header=False)
         self._registry.max_header_length, self._registry.max_payload_length = 8_000, MAX_JWT_CHARS
 
-    async def claims(self, token: str, *, now: float) -> JsonObject:
+    async def verify(self, token: str, *, now: float) -> JsonObject:
         """Verify a token's signature, issuer, audience and times; return its claims.
 
         Raises:
             NotAllowed: The token is not valid. The message contains nothing of it.
             IdentityUnavailable: The issuer's keys cannot be fetched.
         """
-        head = part_of(token, 0) or {}
+        head = parse_part(token, 0) or {}
         algorithm, kid = head.get("alg"), head.get("kid")
         if algorithm not in self.section.algorithms:
             raise NotAllowed(
@@ -105,13 +105,13 @@ class Issuer:
                 "The token names an e-mail address without `email_verified`. Use another `subject_claim`, such as "
                 "`sub`, or set `email_trusted = true` for an issuer that verifies every address."
             )
-        return Verified(subject=subject, roles=self._roles(claims), issuer=self.section.issuer)
+        return Verified(subject=subject, roles=self._parse_roles(claims), issuer=self.section.issuer)
 
     def _has_verified_email(self, claims: JsonObject) -> bool:
         verified = claims.get("email_verified")
         return verified is True or (verified is None and self.section.email_trusted)
 
-    def _roles(self, claims: JsonObject) -> tuple[str, ...]:
+    def _parse_roles(self, claims: JsonObject) -> tuple[str, ...]:
         name = self.section.roles_claim
         roles: Any = claims.get(name)
         if roles is None:
@@ -189,11 +189,11 @@ class WorkerIdentity:
         )
         if len(envelope.token) > MAX_JWT_CHARS or envelope.token.count(".") != 2:
             raise NotAllowed("The token is not a signed token of an identity provider (a compact JWS).")
-        name = (part_of(envelope.token, 1) or {}).get("iss")
+        name = (parse_part(envelope.token, 1) or {}).get("iss")
         issuer = self._issuers.get(name) if isinstance(name, str) else None
         if issuer is None:
             raise NotAllowed("The workers do not trust the token's issuer. Add it to `issuers` in their configuration.")
-        claims = await issuer.claims(envelope.token, now=now)
+        claims = await issuer.verify(envelope.token, now=now)
         binding = {"namespace": namespace, "call": approval_id, "answer": envelope.answer}
         if (BINDING in claims or issuer.bound) and claims.get(BINDING) != binding:
             raise NotAllowed("The token was signed for another answer.")

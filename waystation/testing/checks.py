@@ -104,13 +104,13 @@ async def _find_difference(invocation: Invocation, log: Log) -> str | None:
         held.extend(page)
     recorded = [event.to_json() for event in log.state.events[before:]]
     if recorded != held:
-        return _first_difference(recorded, held)
+        return _describe_difference(recorded, held)
     state = await invocation.handle.query("state")
     if log.state.session.values != state:
-        return f"state: history says {log.state.session.values}, the workflow holds {state}"
+        return f"state: the history has {log.state.session.values}, the workflow has {state}"
     pending = [call.model_dump(mode="json") for call in log.state.pending()]
     if pending != (waiting := await invocation.handle.query("pending")):
-        return f"pending: history says {pending}, the workflow holds {waiting}"
+        return f"pending: the history has {pending}, the workflow has {waiting}"
     return None
 
 
@@ -138,11 +138,11 @@ async def assert_invocation_holds(
             )
 
 
-def _first_difference(recorded: list[JsonObject], held: list[JsonObject]) -> str:
+def _describe_difference(recorded: list[JsonObject], held: list[JsonObject]) -> str:
     for index, (one, other) in enumerate(zip(recorded, held, strict=False)):
         if one != other:
-            return f"event {index}: history says {one}, the workflow holds {other}"
-    return f"history has {len(recorded)} events, the workflow {len(held)}"
+            return f"event {index}: the history has {one}, the workflow has {other}"
+    return f"the history has {len(recorded)} events, the workflow {len(held)}"
 
 
 def keeps_replaying(
@@ -166,7 +166,7 @@ def keeps_replaying(
         raise FileNotFoundError(f"No history in {str(path)!r}. Save one with: waystation history ID > FILE.json")
 
     @pytest.mark.parametrize("path", files, ids=lambda path: path.stem)
-    def keeps(path: Path) -> None:
+    def check_history(path: Path) -> None:
         """The current code replays the history."""
         problem = None
         try:
@@ -176,7 +176,7 @@ def keeps_replaying(
         if problem:  # outside of `except`, so that pytest shows only this failure
             pytest.fail(f"{path.name}: {problem}", pytrace=False)
 
-    return keeps
+    return check_history
 
 
 async def assert_keeps_replaying(

@@ -144,7 +144,9 @@ class FakeGemini:
         """
         if raw is not None:
             chunks = [raw] if isinstance(raw, Mapping) else list(raw)
-            self._script.append(_Answer(whole=_json(chunks[0]), events=[_json(chunk) for chunk in chunks], hold=hold))
+            self._script.append(
+                _Answer(whole=_encode_json(chunks[0]), events=[_encode_json(chunk) for chunk in chunks], hold=hold)
+            )
             return
         counts = usage or {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}
         signed = {"thoughtSignature": thought_signature} if thought_signature else {}
@@ -156,11 +158,13 @@ class FakeGemini:
         text_signed = {} if calls else signed
         thoughts: list[JsonObject] = [{"text": thought, "thought": True}] if thought else []
         texts: list[JsonObject] = [{"text": text, **text_signed}] if text is not None else []
-        pieces = [*thoughts, *({"text": piece} for piece in _pieces(text or ""))]
-        chunks = [_response([piece]) for piece in pieces] + [_response(turn)] * bool(turn)
-        chunks.append(_response([{"text": "", **text_signed}], finish_reason, counts))
-        whole = _response([*thoughts, *texts, *turn], finish_reason, counts)
-        self._script.append(_Answer(whole=_json(whole), events=[_json(chunk) for chunk in chunks], hold=hold))
+        pieces = [*thoughts, *({"text": piece} for piece in _split_text(text or ""))]
+        chunks = [_make_response([piece]) for piece in pieces] + [_make_response(turn)] * bool(turn)
+        chunks.append(_make_response([{"text": "", **text_signed}], finish_reason, counts))
+        whole = _make_response([*thoughts, *texts, *turn], finish_reason, counts)
+        self._script.append(
+            _Answer(whole=_encode_json(whole), events=[_encode_json(chunk) for chunk in chunks], hold=hold)
+        )
 
     def fault(
         self,
@@ -193,10 +197,10 @@ class FakeGemini:
         if not 0 <= delay_s <= MAX_DELAY_S:
             raise ValueError(f"delay_s is {delay_s}. Use a value from 0 to {MAX_DELAY_S:.0f} seconds.")
         if drop or malformed:
-            data = _json(_response([{"text": text}])) if drop else b'{"candidates": ['
+            data = _encode_json(_make_response([{"text": text}])) if drop else b'{"candidates": ['
             self._script.append(_Answer(whole=data, events=[data], drop=drop, delay_s=delay_s, hold=hold))
             return
-        data = body.encode() if isinstance(body, str) else _json(body or {})
+        data = body.encode() if isinstance(body, str) else _encode_json(body or {})
         data = data if body is not None else _refuse(status, message).whole
         fields = dict(headers or {}) | ({} if retry_after is None else {"Retry-After": str(retry_after)})
         self._script.append(_Answer(whole=data, status=status, headers=fields, delay_s=delay_s))
@@ -225,11 +229,11 @@ class FakeGemini:
         if match is None:
             return await _send(writer, _refuse(404, f"FakeGemini does not serve {path}."), streamed=False)
         streamed = match["method"] == "streamGenerateContent"
-        answer = self._answer(match, headers, data, streamed=streamed)
+        answer = self._take_answer(match, headers, data, streamed=streamed)
         await asyncio.sleep(answer.delay_s)
         return await _send(writer, answer, streamed=streamed)
 
-    def _answer(self, match: re.Match[str], headers: Mapping[str, str], data: bytes, *, streamed: bool) -> _Answer:
+    def _take_answer(self, match: re.Match[str], headers: Mapping[str, str], data: bytes, *, streamed: bool) -> _Answer:
         try:
             body: JsonObject = json.loads(data)
         except ValueError:
@@ -240,14 +244,14 @@ class FakeGemini:
         )
         if not headers.keys() & SECRET_HEADERS:
             return _refuse(403, "Method doesn't allow unregistered callers. Please use API Key.")
-        if problem := next(_problems(body), None):
+        if problem := next(_find_problems(body), None):
             return _refuse(400, problem)
         if not self._script:
             return _refuse(400, f"FakeGemini's script is exhausted at request {len(self.requests)}; add a reply.")
         return self._script.popleft()
 
 
-def _response(parts: list[JsonObject], finish: str = "", counts: JsonObject | None = None) -> JsonObject:
+def _make_response(parts: list[JsonObject], finish: str = "", counts: JsonObject | None = None) -> JsonObject:
     return {
         "candidates": [{"content": {"role": "model", "parts": parts}, **({"finishReason": finish} if finish else {})}],
         "usageMetadata": counts or {"promptTokenCount": 10, "candidatesTokenCount": 1, "totalTokenCount": 11},
@@ -255,11 +259,11 @@ def _response(parts: list[JsonObject], finish: str = "", counts: JsonObject | No
     }
 
 
-def _json(value: JsonObject) -> bytes:
+def _encode_json(value: JsonObject) -> bytes:
     return json.dumps(value).encode()
 
 
-def _pieces(text: str) -> list[str]:
+def _split_text(text: str) -> list[str]:
     words = re.findall(r"\s*\S+\s*$|\s*\S+|\s+", text)
     size = max(1, len(words) // 8)
     return ["".join(words[start : start + size]) for start in range(0, len(words), size)]
@@ -267,7 +271,7 @@ def _pieces(text: str) -> list[str]:
 
 def _refuse(status: int, message: str) -> _Answer:
     content = {"error": {"code": status, "message": message, "status": _STATUS_NAMES.get(status, "UNKNOWN")}}
-    return _Answer(whole=_json(content), status=status)
+    return _Answer(whole=_encode_json(content), status=status)
 
 
 async def _send(writer: asyncio.StreamWriter, answer: _Answer, *, streamed: bool) -> bool:
@@ -291,7 +295,7 @@ async def _send(writer: asyncio.StreamWriter, answer: _Answer, *, streamed: bool
     return not answer.drop
 
 
-def _problems(body: JsonObject) -> Iterator[str]:
+def _find_problems(body: JsonObject) -> Iterator[str]:
     """Yield the service's complaints about a request, in its words."""
     for name in body:
         if not _FIELDS.fullmatch(name):
@@ -300,8 +304,8 @@ def _problems(body: JsonObject) -> Iterator[str]:
     if not contents:
         yield "* GenerateContentRequest.contents: contents is not specified"
     for place, content in enumerate(contents):
-        yield from _content_problems(content, f"contents[{place}]")
-    yield from _turn_problems(contents)
+        yield from _find_content_problems(content, f"contents[{place}]")
+    yield from _find_turn_problems(contents)
     names: set[str] = set()
     tools = body.get("tools") or ()
     for function in (function for tool in tools for function in tool.get("functionDeclarations") or ()):
@@ -315,15 +319,15 @@ def _problems(body: JsonObject) -> Iterator[str]:
         names.add(name)
 
 
-def _content_problems(content: JsonObject, where: str) -> Iterator[str]:
+def _find_content_problems(content: JsonObject, place_name: str) -> Iterator[str]:
     for name in content.keys() - {"role", "parts"}:
-        yield f"Invalid JSON payload received. Unknown name \"{name}\" at '{where}': Cannot find field."
+        yield f"Invalid JSON payload received. Unknown name \"{name}\" at '{place_name}': Cannot find field."
     if content.get("role") not in ("user", "model", "function", None):
         yield "Please use a valid role: user, model."
     if not content.get("parts"):
-        yield f"* GenerateContentRequest.{where}.parts: contents.parts must not be empty."
+        yield f"* GenerateContentRequest.{place_name}.parts: contents.parts must not be empty."
     for number, part in enumerate(content.get("parts") or ()):
-        place = f"{where}.parts[{number}]"
+        place = f"{place_name}.parts[{number}]"
         for kind, value in (("functionCall", "args"), ("functionResponse", "response")):
             item = part.get(kind)
             if item is not None and not (item.get("name") and isinstance(item.get(value, {}), dict)):
@@ -332,7 +336,7 @@ def _content_problems(content: JsonObject, where: str) -> Iterator[str]:
             yield f"Invalid value at '{place}.thought_signature' (TYPE_BYTES), Base64 decoding failed"
 
 
-def _turn_problems(contents: Sequence[JsonObject]) -> Iterator[str]:
+def _find_turn_problems(contents: Sequence[JsonObject]) -> Iterator[str]:
     """Calls must follow a user turn or responses. Responses must follow their calls directly, one for each."""
     unanswered: list[JsonObject] = []
     previous: str | None = None

@@ -73,10 +73,10 @@ class FakeOAuth:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                provider._answer(self, provider._get(self))
+                provider._send(self, provider._get(self))
 
             def do_POST(self) -> None:
-                provider._answer(self, provider._post(self))
+                provider._send(self, provider._post(self))
 
             def log_message(self, format: str, *args: Any) -> None:
                 """Log nothing; the default writes to standard error."""
@@ -170,7 +170,7 @@ class FakeOAuth:
         if query.get("consent") == "0":
             answer |= {"error": "access_denied", "error_description": "The user said no."}
         else:
-            code = self._new("code")
+            code = self._new_secret("code")
             self._codes[code] = query["code_challenge"], query["redirect_uri"]
             answer |= {"code": code}
         return 302, {}, {"Location": f"{query['redirect_uri']}?{urlencode(answer)}"}
@@ -218,20 +218,20 @@ class FakeOAuth:
         return 400, {"error": "invalid_grant", "error_description": f"No good: {form}"}, {}
 
     def _issue_tokens(self, *, refresh: bool) -> tuple[int, JsonObject, dict[str, str]]:
-        access = self._new("access")
+        access = self._new_secret("access")
         self._access[access] = time.time() + self.lifetime_s
         answer: JsonObject = {"access_token": access, "token_type": "Bearer", "expires_in": self.lifetime_s}
         if refresh:
-            answer["refresh_token"] = self._new("refresh")
+            answer["refresh_token"] = self._new_secret("refresh")
             self._refresh.add(answer["refresh_token"])
         return 200, answer, {}
 
-    def _new(self, kind: str) -> str:
+    def _new_secret(self, kind: str) -> str:
         secret = f"{kind}-{secrets.token_hex(16)}"
         self.secrets.add(secret)
         return secret
 
-    def _answer(self, handler: BaseHTTPRequestHandler, response: tuple[int, JsonObject, dict[str, str]]) -> None:
+    def _send(self, handler: BaseHTTPRequestHandler, response: tuple[int, JsonObject, dict[str, str]]) -> None:
         status, body, headers = response
         data = json.dumps(body).encode()
         handler.send_response(status)

@@ -51,7 +51,7 @@ class ScriptedModel(FunctionModel):
     """A model that returns prepared replies, one for each call, and records the requests."""
 
     def __init__(self, *replies: Reply) -> None:
-        super().__init__(self._next)
+        super().__init__(self._next_reply)
         self._replies = list(replies)
         self.requests: list[LlmRequest] = []
 
@@ -59,7 +59,7 @@ class ScriptedModel(FunctionModel):
         """Add replies to the script."""
         self._replies.extend(replies)
 
-    def _next(self, request: LlmRequest) -> Reply:
+    def _next_reply(self, request: LlmRequest) -> Reply:
         self.requests.append(request)
         return self._replies.pop(0) if self._replies else "(The script has no further reply.)"
 

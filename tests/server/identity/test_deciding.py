@@ -15,7 +15,7 @@ from tests.server.workflows.outside import until
 from tests.unit.identity.conftest import Installation, installed
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.client.invocation_handle import answer_refusal
+from waystation.client.invocation_handle import translate_answer_error
 from waystation.core import (
     ANSWER_SIGNAL,
     ANSWER_UPDATE,
@@ -196,7 +196,7 @@ async def _sent_as_it_is(invocation: Invocation, answer: JsonObject) -> None:
     try:
         await invocation.handle.execute_update(ANSWER_UPDATE, answer)
     except WorkflowUpdateFailedError as error:
-        raise answer_refusal(error) or error from None
+        raise translate_answer_error(error) or error from None
 
 
 async def test_an_answer_waits_for_a_provider_that_is_down(

@@ -68,7 +68,7 @@ class EncryptedFileCredentialService(CredentialStore):
     def read(self, place: Place) -> str | None:
         """Return the text at a place; None when there is none, or it has expired."""
         keys = self._keys
-        name = _name(keys, place)
+        name = _compute_name(keys, place)
         with self._connection() as connection:
             row = connection.execute("SELECT value, until FROM entries WHERE place = ?", (name,)).fetchone()
         if row is None or (row[1] is not None and row[1] <= time.time()):
@@ -78,7 +78,7 @@ class EncryptedFileCredentialService(CredentialStore):
     def write(self, place: Place, text: str | None, *, keep_s: float | None = None) -> None:
         """Store a text for `keep_s` seconds, atomically; None removes the stored one."""
         keys = self._keys
-        name, now = _name(keys, place), time.time()
+        name, now = _compute_name(keys, place), time.time()
         with self._connection() as connection, connection:
             connection.execute("DELETE FROM entries WHERE place = ? OR until <= ?", (name, now))
             if text is not None:
@@ -90,7 +90,7 @@ class EncryptedFileCredentialService(CredentialStore):
         """Lock a place for all processes of this machine."""
         from filelock import FileLock
 
-        slot = _name(self._keys, place)[0] % _SLOTS
+        slot = _compute_name(self._keys, place)[0] % _SLOTS
         # The operating system releases the lock when a process dies.
         with FileLock(self.path.with_name(f"{self.path.name}.lock-{slot:x}"), mode=0o600, poll_interval=_POLL_S):
             yield
@@ -128,7 +128,7 @@ class EncryptedFileCredentialService(CredentialStore):
                 "--credentials."
             ) from None
         keys = _Keys(_derive_key(key, b"names"), AESGCM(_derive_key(key, b"values")))
-        check = _name(keys, _CHECK)
+        check = _compute_name(keys, _CHECK)
         with self._connection() as connection, connection:
             connection.execute("BEGIN IMMEDIATE")
             connection.execute(_SCHEMA)
@@ -181,7 +181,7 @@ def _derive_key(key: bytes, purpose: bytes) -> bytes:
     return hmac.digest(key, b"waystation credentials: " + purpose, hashlib.sha256)
 
 
-def _name(keys: _Keys, place: Place) -> bytes:
+def _compute_name(keys: _Keys, place: Place) -> bytes:
     return hmac.digest(keys.names, json.dumps(place).encode(), hashlib.sha256)
 
 

@@ -15,8 +15,8 @@ class InMemoryCredentialService(CredentialStore):
 
     def read(self, place: Place) -> str | None:
         """Return the text at a place; None when there is none, or it has expired."""
-        text, until = self._texts.get(place, (None, None))
-        return text if until is None or until > time.time() else None
+        text, expires_at = self._texts.get(place, (None, None))
+        return text if expires_at is None or expires_at > time.time() else None
 
     def write(self, place: Place, text: str | None, *, keep_s: float | None = None) -> None:
         """Store a text for `keep_s` seconds; None removes the stored one."""

@@ -40,15 +40,15 @@ class KeyringCredentialService(CredentialStore):
     def read(self, place: Place) -> str | None:
         """Return the text at a place; None when there is none, or it has expired."""
         with self._translate_errors():
-            entry = self._backend.get_password(self._service, _digest(place))
+            entry = self._backend.get_password(self._service, _compute_name(place))
         if entry is None:
             return None
-        text, until = json.loads(entry)
-        return text if until is None or until > time.time() else None
+        text, expires_at = json.loads(entry)
+        return text if expires_at is None or expires_at > time.time() else None
 
     def write(self, place: Place, text: str | None, *, keep_s: float | None = None) -> None:
         """Store a text for `keep_s` seconds; None removes the stored one."""
-        name = _digest(place)
+        name = _compute_name(place)
         with self._translate_errors():
             if text is not None:
                 entry = [text, None if keep_s is None else time.time() + keep_s]
@@ -69,5 +69,5 @@ class KeyringCredentialService(CredentialStore):
             ) from None
 
 
-def _digest(place: Place) -> str:
+def _compute_name(place: Place) -> str:
     return hashlib.sha256(json.dumps(place).encode()).hexdigest()
