@@ -417,6 +417,6 @@ async def _iterate(
         async for call in calls:
             yield call
         return
-    unique = {call if isinstance(call, str) else call.approval_id: call for call in calls}
-    for call in unique.values():
-        yield call
+    unique = {item if isinstance(item, str) else item.approval_id: item for item in calls}
+    for item in unique.values():
+        yield item

@@ -505,10 +505,10 @@ def new_events(log: Log, start: int, pieces: "PartialTextReader") -> Iterator[Ev
         if number not in replies:
             yield from pieces.close(number)
     for event in log.state.events[start:]:
-        number = next((number for number, content in replies.items() if content == event.content), None)
-        if number is not None:
-            del replies[number]
-            yield from pieces.close(number, replied=True)
+        match = next((number for number, content in replies.items() if content == event.content), None)
+        if match is not None:
+            del replies[match]
+            yield from pieces.close(match, replied=True)
         yield event
     for number in replies:  # replies to agents that were stopped
         yield from pieces.close(number)

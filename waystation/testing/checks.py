@@ -50,7 +50,7 @@ async def assert_replays(
 ) -> None:
     """Replay a history as in production, and in the strict sandbox, which detects clocks and randomness.
 
-    `settings` are those of the worker that recorded it; by default the default ones.
+    `settings` are those of the worker that recorded it; None for the default ones.
 
     Raises:
         NotReplayable: The current code does something else than the history.

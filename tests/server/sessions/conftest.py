@@ -100,7 +100,7 @@ async def heard_events(session: Session) -> list[Event]:
     """
 
     async def look() -> bool:
-        reader = await session._reader()
+        reader = await session._read_history()
         return all(log.state.outcome.ended for log in reader.transcript.logs.values())
 
     await until(look, "every invocation over")
