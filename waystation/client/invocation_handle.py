@@ -171,8 +171,10 @@ class Invocation:
     async def log(self) -> Log:
         """Return the current log, rebuilt from history. No worker has to run."""
         latest = await decode_histories([await self.history()], self.converter)
-        client = self.client
-        return log_of(latest, await fetch_log_before(client.temporal, self.id, latest[0].events[0], client.blobs.get))
+        return log_of(
+            latest,
+            await fetch_log_before(self.client.temporal, self.id, latest[0].events[0], self.client.blobs.get),
+        )
 
     async def histories(self) -> list[WorkflowHistory]:
         """Return the histories of all runs that the server still has, oldest first."""

@@ -59,6 +59,7 @@ from waystation.history import (
     describe_workflow,
     is_not_found,
     none_if_missing,
+    read_content,
 )
 from waystation.storage import Blobs
 
@@ -402,8 +403,7 @@ class StartedInvocations:
         attributes = attributes_of(event)
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
-                data = b"".join(payload.data for payload in attributes.input.payloads)
-                carried = SessionInput.model_validate(decode(data)).carried
+                carried = SessionInput.model_validate(decode(read_content(attributes.input.payloads))).carried
                 for turn in carried.turns if carried else ():
                     if turn.status in OPEN_STATUSES:
                         self._add(ids.session_invocation(self._session, turn.n))
@@ -411,8 +411,7 @@ class StartedInvocations:
                 if attributes.workflow_type.name == WORKFLOW:
                     self._add(attributes.workflow_execution.workflow_id)
             case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED:
-                data = b"".join(payload.data for payload in attributes.result.payloads)
-                report = InvocationResult.model_validate(decode(data)).report
+                report = InvocationResult.model_validate(decode(read_content(attributes.result.payloads))).report
                 if report and report.entries is not None:
                     self.reported.add(attributes.workflow_execution.workflow_id)
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
