@@ -108,7 +108,7 @@ async def test_a_token_is_never_sent_readable(
         invocation = await waiting(env)
         with pytest.raises(InvalidConfiguration, match="WAYSTATION_IDENTITY: is not set"):
             await invocation.reject("fc-1", token=there.provider.token())
-        with pytest.raises(NotAllowed, match="at most 16000"):
+        with pytest.raises(NotAllowed, match="The limit is 16000"):
             await client_of(env, there.sealer).invocation(invocation.id).reject("fc-1", token="t" * 17_000)
         assert await invocation.pending()
         with pytest.raises(AssertionError, match="No answer"):
