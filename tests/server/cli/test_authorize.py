@@ -154,7 +154,7 @@ async def test_another_store_than_the_workers_is_noticed(serve: Serve, kept: Pat
         await waiting(invocation, "fc-1")
         code, _, err = await authorize(env, tmp_path / "other", API_KEY, invocation.id)
         assert code == 1
-        assert "is it the one that the workers use?" in err
+        assert "Use the same store as the workers." in err
         await invocation.reject("fc-1")
         await invocation.result()
 
