@@ -230,7 +230,7 @@ def test_an_address_without_a_server_is_named_with_the_remedy(closed_port: int) 
         (
             "TEMPORAL_ADDRESS",
             "http://localhost:8233",
-            "'http://localhost:8233' in TEMPORAL_ADDRESS is a URL; give ",
+            "'http://localhost:8233' in TEMPORAL_ADDRESS is not a valid HOST:PORT",
         ),
     ],
 )
