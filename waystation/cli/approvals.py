@@ -19,11 +19,24 @@ from rich.table import Column, Table
 from rich.text import Text
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.cli.command_context import AsJson, At, By, Called, CommandContext, json_object, parse_object
-from waystation.cli.exit_codes import Exit, Problem, file_problems, problem_of
+from waystation.cli.command_context import (
+    AsJson,
+    At,
+    By,
+    Called,
+    CommandContext,
+    Exit,
+    Problem,
+    Target,
+    file_problems,
+    parse_json_object,
+    parse_object,
+    quote,
+    to_problem,
+    write_waits,
+)
 from waystation.cli.invocations import Watch
 from waystation.cli.output import Output
-from waystation.cli.target import Target, quoted
 from waystation.cli.terminal_input import NOTHING_SENT, Person, present
 from waystation.client import AgentClient
 from waystation.configuration import login_name
@@ -140,10 +153,10 @@ async def pending(
         for call in waiting:
             out.record(call.model_dump(mode="json"))
     elif not waiting:
-        where = terminal.safe(id) if id else target.where()
+        where = terminal.safe(id) if id else target.describe()
         out.line(f"Nothing{' like that' if filters else ''} waits for a person in {where}.")
     elif id is not None:
-        out.waits(waiting, target)
+        write_waits(out, target, waiting)
     else:
         write_list(out, target, waiting)
     if id is not None and not waiting:
@@ -274,7 +287,7 @@ async def _answer_one(
             raise Problem(Exit.USAGE, "Say which call is answered, by its approval id; `pending` lists them.")
         waiting = await client.approvals.pending()
         if not waiting:
-            raise Problem(Exit.UNKNOWN, f"Nothing waits for a person in {target.where()}.")
+            raise Problem(Exit.UNKNOWN, f"Nothing waits for a person in {target.describe()}.")
     else:
         id, call_id = await _parse_id(client, id, call_id)
         requested = ids.requesting_call(call_id) if call_id is not None else None
@@ -339,7 +352,7 @@ async def _answer_all(
         raise Problem(Exit.USAGE, f"`{action}` needs {' and '.join(missing)} here.")
     if not calls:
         if not out.json:
-            out.line(f"Nothing like that waits for a person in {target.where()}.")
+            out.line(f"Nothing like that waits for a person in {target.describe()}.")
         return Exit.OK
     if not yes:
         count = "1 call" if len(calls) == 1 else f"{len(calls)} calls"
@@ -354,7 +367,7 @@ async def _answer_all(
     async for outcome in client.approvals.answer_all(calls, action, **fields):
         id = terminal.safe(outcome.approval_id)
         if outcome.error:
-            problem = problem_of(outcome.error, target.where(), outcome.approval_id)
+            problem = to_problem(outcome.error, target.describe(), outcome.approval_id)
             exit = exit or problem.exit
             record: JsonObject = {"error": type(outcome.error).__name__, "message": str(problem)}
             text = Text.assemble(("not answered", "bold red"), f" {id}: {terminal.safe(str(problem))}")
@@ -439,7 +452,7 @@ def ask_for_missing(person: Person, out: Output, call: PendingCall, action: Acti
 def _edited(person: Person, out: Output, call: PendingCall) -> JsonObject:
     """Have the arguments changed, in an editor or one by one, and show what changes."""
     text = terminal.safe_json(call.args, indent=2) + "\n"
-    args = person.edited_into(json_object, out, text, undone=NOTHING_SENT)
+    args = person.edited_into(parse_json_object, out, text, undone=NOTHING_SENT)
     if args is None:
         args = {name: _ask_for_value(person, out, name, value) for name, value in call.args.items()}
     if args == call.args:
@@ -483,7 +496,7 @@ def _ask_for_response(person: Person, out: Output, call: PendingCall, action: Ac
     schema = call.response_schema or {}
     fields = schema.get("properties")
     if action == "progress" or not isinstance(fields, dict) or not fields:
-        return _ask_until(person, out, 'Response, as JSON, such as {"status": "done"}', json_object)
+        return _ask_until(person, out, 'Response, as JSON, such as {"status": "done"}', parse_json_object)
     required = schema.get("required") or ()
     values = {name: _ask_for_field(person, out, name, field, name in required) for name, field in fields.items()}
     return {name: value for name, value in values.items() if value is not _LEFT_OUT}
@@ -545,7 +558,7 @@ def write_list(out: Output, target: Target, calls: Sequence[PendingCall], *, num
     """Write many calls briefly, in a table where that fits; `numbered`: the first of them, to choose from."""
     left_out = len(calls) - MAX_LISTED if numbered else 0
     calls = calls[:MAX_LISTED] if numbered else calls
-    ids = [quoted(call.approval_id) for call in calls]
+    ids = [quote(call.approval_id) for call in calls]
     width = out.console.width
     columns = 24 if width < WIDE else 44
     if width - max(map(len, ids)) - columns < MIN_CALL:

@@ -20,11 +20,19 @@ from waystation.audit import (
     verify_signature,
     written,
 )
-from waystation.cli.command_context import AsyncCommand, CommandContext, OutputFile, command_group
-from waystation.cli.exit_codes import Exit, Problem, file_problems
+from waystation.cli.command_context import (
+    AsyncCommand,
+    CommandContext,
+    Exit,
+    OutputFile,
+    Problem,
+    Target,
+    command_group,
+    file_problems,
+)
 from waystation.cli.recordings import is_file, source_problems
-from waystation.cli.target import Target
-from waystation.storage import Blobs, offloading
+from waystation.storage import Blobs
+from waystation.storage.driver import offloading
 
 audit = command_group("Write down what people were asked and answered, and see whether that was altered.")
 

@@ -1,9 +1,15 @@
-"""What commands share: options, the context they work in, and how an error becomes an exit code."""
+"""What all commands share: exit codes, the server they talk to, common options, and the context they run in."""
 
 import asyncio
 import contextlib
+import json
 import logging
-from collections.abc import Awaitable
+import shlex
+import shutil
+import sys
+from collections.abc import Awaitable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -12,68 +18,330 @@ import structlog
 import typer
 from pydantic import ValidationError
 from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 from typer.core import TyperCommand, TyperGroup
 
-from waystation.cli.exit_codes import Exit, Problem, problem_of
-from waystation.cli.output import Output, error
-from waystation.cli.target import Target
-from waystation.client import AgentClient
-from waystation.core import JsonObject, WaystationError, clip, decode
+from waystation.cli.output import Output, write_error
+from waystation.client import AgentClient, connect, connection_problem, connection_settings
+from waystation.core import (
+    ANSWER_SIGNAL,
+    DEFAULT_APP,
+    DEFAULT_USER,
+    TASK_QUEUE,
+    InvalidConfiguration,
+    JsonObject,
+    PendingCall,
+    WaystationError,
+    clip,
+    decode,
+    errors,
+)
 from waystation.logs import configure_logs
+from waystation.presentation import policy_terms, terminal
+from waystation.storage import Blobs
 
-AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, one object a line, and nothing else.")]
+CONNECT_LIMIT_S = 10.0
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line, and nothing else.")]
 InvocationId = Annotated[str, typer.Argument(metavar="ID", help="Id of an invocation.")]
-Source = Annotated[str, typer.Argument(metavar="ID|FILE", help="An invocation, or its history as JSON.")]
+Source = Annotated[
+    str, typer.Argument(metavar="ID|FILE", help="Id of an invocation, or a file with its history as JSON.")
+]
 AgentName = Annotated[str, typer.Argument(metavar="AGENT", help="Name of a root agent.")]
 Called = Annotated[
-    str | None, typer.Option("--called", metavar="CALL", help="The agent that this call began, such as fc-1.")
+    str | None, typer.Option("--called", metavar="CALL", help="Show the agent that this call started, such as fc-1.")
 ]
-At = Annotated[int | None, typer.Option("--at", metavar="N", min=0, help="As it was right after event N; 0: before 1.")]
+At = Annotated[
+    int | None,
+    typer.Option("--at", metavar="N", min=0, help="Show the moment right after event N; 0 is before the first event."),
+]
 Between = Annotated[
-    tuple[int, int] | None, typer.Option("--diff", metavar="N M", help="What changed from event N to event M.")
+    tuple[int, int] | None, typer.Option("--diff", metavar="N M", help="Show what changed from event N to event M.")
 ]
 Agents = Annotated[
-    list[Path] | None, typer.Option("--agents", metavar="DIR", help="Where the agent is found, as for a worker.")
+    list[Path] | None,
+    typer.Option("--agents", metavar="DIR", help="Folder with agent packages, as for `waystation worker`."),
 ]
 Callbacks = Annotated[
-    bool, typer.Option("--callbacks", help="Run `before_model` callbacks here; without it they do not run.")
+    bool, typer.Option("--callbacks", help="Run `before_model` callbacks on this machine. By default they do not run.")
 ]
 SessionSource = Annotated[
     str | None,
-    typer.Option("--session", metavar="ID|FILE", help="Of a file: the session's history, for what was said before."),
+    typer.Option(
+        "--session", metavar="ID|FILE", help="With a file: id or history of its session, for the earlier conversation."
+    ),
 ]
-By = Annotated[str | None, typer.Option(help="Who answers; recorded as a claim. Default: your login name.")]
-Detach = Annotated[bool, typer.Option("--detach", help="Return as soon as something waits for a person.")]
-OutputFile = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write there.")]
+By = Annotated[
+    str | None, typer.Option(help="Name of the person who answers; recorded, not verified. Default: your login name.")
+]
+Detach = Annotated[bool, typer.Option("--detach", help="Return as soon as a call waits for a person.")]
+OutputFile = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of standard output.")
+]
+User = Annotated[str, typer.Option(help="User of the session.")]
+App = Annotated[str, typer.Option(help="App of the session.")]
 
-User = Annotated[str, typer.Option(help="Whose session it is.")]
-App = Annotated[str, typer.Option(help="In which app.")]
 _SUBJECTS = ("id", "source", "name", "session", "below")
-"""Parameters that name what a command is about, for the error when the server has no such invocation."""
+"""Parameters that can hold the id in question when the server reports an unknown invocation."""
+
+
+class Exit(IntEnum):
+    """Exit codes of the commands."""
+
+    OK = 0
+    FAILED = 1
+    """The invocation failed, was cancelled or stopped early; or histories do not replay or differ."""
+    USAGE = 2
+    ALREADY_ANSWERED = 3
+    EXPIRED = 4
+    NOT_ALLOWED = 5
+    UNKNOWN = 6
+    """The invocation, session or call does not exist."""
+    UNCONFIRMED = 7
+    """No worker confirmed the answer or message in time."""
+    NO_SERVER = 8
+    SESSION_CLOSED = 9
+    SESSION_BUSY = 10
+    """The session is working on another message, or its queue is full."""
+    INTERRUPTED = 130
+    """Ctrl-C; the code that shells use."""
+
+
+class Problem(WaystationError):
+    """A command cannot continue, for a reason that its user can fix."""
+
+    def __init__(self, exit: Exit, message: str) -> None:
+        self.exit = exit
+        super().__init__(message)
+
+
+_EXIT_CODES: dict[type[WaystationError], Exit] = {
+    errors.AlreadyAnswered: Exit.ALREADY_ANSWERED,
+    errors.Expired: Exit.EXPIRED,
+    errors.NotAllowed: Exit.NOT_ALLOWED,
+    errors.DigestMismatch: Exit.NOT_ALLOWED,
+    errors.UnknownCall: Exit.UNKNOWN,
+    errors.InvalidAnswer: Exit.USAGE,
+    errors.UnknownSession: Exit.UNKNOWN,
+    errors.SessionClosed: Exit.SESSION_CLOSED,
+    errors.SessionBusy: Exit.SESSION_BUSY,
+    errors.QueueFull: Exit.SESSION_BUSY,
+    errors.InvalidInput: Exit.USAGE,
+    errors.NotJson: Exit.USAGE,
+    errors.NoAgents: Exit.USAGE,
+    InvalidConfiguration: Exit.USAGE,
+    errors.AnswerUnconfirmed: Exit.UNCONFIRMED,
+    errors.MessageUnconfirmed: Exit.UNCONFIRMED,
+    errors.ForeignHistory: Exit.UNKNOWN,
+    errors.NoSuchEvent: Exit.UNKNOWN,
+    errors.NotReplayable: Exit.FAILED,
+}
+
+
+def to_problem(error: WaystationError | RPCError, server: str, invocation: str | None) -> Problem:
+    """Translate an error into an exit code and a message for the user.
+
+    Args:
+        error: The error that was raised.
+        server: Server and namespace, for the message.
+        invocation: Invocation that the command is about.
+    """
+    if isinstance(error, WaystationError):
+        return Problem(_EXIT_CODES.get(type(error), Exit.FAILED), str(error))
+    match error.status:
+        case RPCStatusCode.NOT_FOUND if "namespace" in error.message.lower():
+            return Problem(
+                Exit.NO_SERVER, f"{error.message} Server: {server}. Choose another namespace with --namespace."
+            )
+        case RPCStatusCode.NOT_FOUND if invocation is not None and Path(invocation).is_dir():
+            return Problem(Exit.UNKNOWN, f"{invocation!r} is a folder, not an invocation. Name a file in it.")
+        case RPCStatusCode.NOT_FOUND:
+            return Problem(
+                Exit.UNKNOWN,
+                f"No invocation {invocation!r} at {server}. `waystation pending` lists invocations that wait.",
+            )
+        case RPCStatusCode.PERMISSION_DENIED | RPCStatusCode.UNAUTHENTICATED:
+            return Problem(Exit.NOT_ALLOWED, f"The server refused the request ({server}): {error.message}")
+        case RPCStatusCode.UNAVAILABLE | RPCStatusCode.DEADLINE_EXCEEDED | RPCStatusCode.CANCELLED:
+            return Problem(Exit.NO_SERVER, f"The server stopped responding ({server}): {error.message}")
+        case RPCStatusCode.INVALID_ARGUMENT | RPCStatusCode.RESOURCE_EXHAUSTED:
+            return Problem(Exit.USAGE, f"The server refused the request ({server}): {error.message}")
+        case _:
+            return Problem(Exit.FAILED, f"The server returned {error.status.name} ({server}): {error.message}")
+
+
+@contextlib.contextmanager
+def file_problems(path: str | Path, action: str = "read", *, option: str = "") -> Iterator[None]:
+    """Report a file that cannot be read, or `written`, as a usage error."""
+    try:
+        yield
+    except (OSError, UnicodeDecodeError) as error:
+        cause = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        text = f"{str(path)!r} cannot be {action}: {cause}."
+        raise Problem(Exit.USAGE, f"{option}: {text}" if option else text) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The server, namespace and task queue of a command. None leaves a setting to the environment."""
+
+    address: str | None = None
+    namespace: str | None = None
+    task_queue: str = TASK_QUEUE
+    profile: str | None = None
+    program: str = "waystation"
+    """The command that starts this program, for the commands that it prints."""
+    temporal: str = "temporal"
+    """The command that starts Temporal's CLI."""
+    store: str | None = None
+    """Folder or object store of large payloads."""
+
+    async def connect(self, *, whole: bool = False) -> AgentClient:
+        """Return a connected client.
+
+        Args:
+            whole: Fail on large values that the store lacks, instead of shortening them.
+
+        Raises:
+            Problem: The server does not respond, or the configuration cannot be read.
+        """
+        server = self.describe()
+        try:
+            async with asyncio.timeout(CONNECT_LIMIT_S):
+                temporal = await connect(
+                    address=self.address,
+                    namespace=self.namespace,
+                    profile=self.profile,
+                    store=self.store,
+                    short_forms=not whole,
+                )
+        except (RuntimeError, TimeoutError, ValueError) as error:
+            timed_out = isinstance(error, TimeoutError)
+            cause = f"no answer within {CONNECT_LIMIT_S:g} s" if timed_out else connection_problem(error)
+            raise Problem(
+                Exit.NO_SERVER,
+                f"No Temporal server answers at {server} ({cause}). Start one with `waystation worker --embedded "
+                "--agents DIR`, or set its address with --address or TEMPORAL_ADDRESS.",
+            ) from None
+        return AgentClient(temporal, task_queue=self.task_queue, blobs=Blobs(self.store))
+
+    def describe(self) -> str:
+        """Return the address and the namespace, for messages.
+
+        Raises:
+            Problem: The configuration cannot be read.
+        """
+        try:
+            config = connection_settings(address=self.address, namespace=self.namespace, profile=self.profile)
+        except InvalidConfiguration as error:
+            raise Problem(Exit.USAGE, str(error)) from None
+        return f"{config.get('target_host')}, namespace {config.get('namespace')}"
+
+    def follow_command(self, invocation: str) -> str:
+        """Return the shell command that follows an invocation."""
+        return f"{self._program()} events {quote(invocation)} --follow"
+
+    def chat_command(self, agent: str, session: str, user: str, app: str) -> str:
+        """Return the shell command that resumes a conversation."""
+        parts = [self._program(), "chat", quote(agent), "--session", quote(session)]
+        parts += ["--user", quote(user)] if user != DEFAULT_USER else []
+        parts += ["--app", quote(app)] if app != DEFAULT_APP else []
+        return " ".join(parts)
+
+    def answer_command(self, action: str, id: str, call: str = "") -> list[str]:
+        """Return the parts of the shell command that answers a call of an invocation, or an approval id."""
+        return [self._program(), f"{action} {quote(id)} {call}".rstrip()]
+
+    def signal_command(self, call: PendingCall) -> list[str]:
+        """Return the parts of the `temporal` command that approves a call as its policy requires."""
+        answer: JsonObject = {"function_call_id": call.function_call_id, "action": "approve"}
+        if call.policy and call.policy.digest:
+            answer["digest"] = call.digest
+        if call.policy and call.policy.comment:
+            answer["comment"] = "WHY"
+        return [
+            " ".join([f"{self.temporal} workflow signal", *self._options()]),
+            f"--workflow-id {quote(call.invocation_id)} --name {ANSWER_SIGNAL}",
+            f"--input {quote(json.dumps(answer))}",
+        ]
+
+    def _program(self) -> str:
+        return " ".join([self.program, *self._options(), *([f"--store {quote(self.store)}"] if self.store else [])])
+
+    def _options(self) -> list[str]:
+        options = {"--address": self.address, "--namespace": self.namespace, "--profile": self.profile}
+        return [f"{name} {quote(value)}" for name, value in options.items() if value]
+
+
+def write_waits(out: Output, target: Target, calls: Sequence[PendingCall]) -> None:
+    """Write pending calls, each with the commands that answer it."""
+    for call in calls:
+        out.wait(
+            call,
+            [
+                ("call", f"{call.function_call_id} of {terminal.safe(call.invocation_id)}"),
+                ("asked by", f"{terminal.safe(call.agent)}, for user {terminal.safe(call.user_id)}"),
+                *terminal.facts(call),
+                *policy_terms.terms(call),
+            ],
+        )
+        for action in terminal.answers(call):
+            out.command(action, target.answer_command(action, call.invocation_id, call.function_call_id))
+        # A credential goes to the store, not into a signal, and a signal cannot carry the token of a verified answer.
+        if "approve" in terminal.answers(call) and not (call.policy and call.policy.must_verify):
+            out.command("or", target.signal_command(call))
+
+
+def quote(word: str) -> str:
+    """Quote a word for a shell; control characters become escapes that bash and zsh understand."""
+    if word.isprintable():
+        return shlex.quote(word)
+    special = {"\\": "\\\\", "'": "\\'"}
+    escaped = [special.get(char, char) if char.isprintable() else f"\\U{ord(char):08x}" for char in word]
+    return f"$'{''.join(escaped)}'"
+
+
+def find_program() -> str:
+    """Return the shell command that starts this program."""
+    if shutil.which("waystation"):
+        return "waystation"
+    installed = Path(sys.executable).with_name("waystation")
+    return format_path(installed) if installed.exists() else f"{format_path(Path(sys.executable))} -m waystation.cli"
+
+
+def find_temporal_program() -> str:
+    """Return the shell command that starts Temporal's CLI."""
+    installed = Path(sys.executable).with_name("temporal")
+    return format_path(installed) if installed.exists() and not shutil.which("temporal") else "temporal"
+
+
+def format_path(path: Path) -> str:
+    """Quote a path for a shell, relative to the current folder where possible."""
+    here = Path.cwd()
+    return quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
 
 class CommandContext(typer.Context):
-    """Where a command writes, and which server it is for."""
+    """The output of a command, and the server that it talks to."""
 
     obj: Target
     client: AgentClient | None = None
 
     @property
     def target(self) -> Target:
-        """The server, as the global options name it."""
+        """The server that the global options name."""
         return self.obj
 
     @cached_property
     def out(self) -> Output:
-        """Where the command writes: for people, or JSON lines with `--json`."""
+        """Writes text for people, or JSON lines with `--json`."""
         return Output(json=bool(self.params.get("json")))
 
     async def connect(self) -> AgentClient:
         """Return the client, connected on the first call.
 
         Raises:
-            Problem: No server answers.
+            Problem: The server does not respond.
         """
         if self.client is None:
             self.client = await self.target.connect()
@@ -81,7 +349,7 @@ class CommandContext(typer.Context):
 
 
 class AsyncCommand(TyperCommand):
-    """A command that is a coroutine function and returns its exit code; an expected error is one line on stderr."""
+    """A coroutine function that returns its exit code. An expected error is one line on stderr."""
 
     context_class = CommandContext
 
@@ -91,47 +359,50 @@ class AsyncCommand(TyperCommand):
 
 
 class CommandGroup(TyperGroup):
-    """A command with commands of its own, which its help describes in whole sentences."""
+    """A command with subcommands. Its help shows their descriptions uncut."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands, none of their lines cut."""
+        """Write each subcommand with its whole description."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, command.get_short_help_str(1_000)) for name, command in self.commands.items()])
 
 
 def command_group(help: str) -> typer.Typer:
-    """Return a command with commands of its own."""
+    """Return a command that has subcommands."""
     return typer.Typer(cls=CommandGroup, add_completion=False, no_args_is_help=True, rich_markup_mode=None, help=help)
 
 
 def single_command(function: Any) -> typer.Typer:
-    """Return a program of one command."""
+    """Return a program with one command."""
     program = typer.Typer(add_completion=False, rich_markup_mode=None)
     program.command(cls=AsyncCommand)(function)
     return program
 
 
 def _run(ctx: CommandContext, action: Awaitable[int]) -> int:
-    _quieten_core()
+    # Keeps warnings of Temporal's core off the terminal. A process that already has a runtime keeps it.
+    only_errors = LoggingConfig(filter=TelemetryFilter(core_level="ERROR", other_level="ERROR"))
+    with contextlib.suppress(RuntimeError):
+        Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=only_errors)))
     if not structlog.is_configured():
         configure_logs(level=logging.WARNING)  # on stderr: on stdout they would mix with results
     try:
         return asyncio.run(_complete(ctx, action))
     except (WaystationError, RPCError) as raised:
         subject = next((ctx.params[name] for name in _SUBJECTS if ctx.params.get(name)), None)
-        problem = raised if isinstance(raised, Problem) else problem_of(raised, ctx.target.where(), subject)
-        error(str(problem))
+        problem = raised if isinstance(raised, Problem) else to_problem(raised, ctx.target.describe(), subject)
+        write_error(str(problem))
         return problem.exit
     except ValidationError as raised:
-        first = raised.errors()[0]
-        error(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+        mistake = raised.errors()[0]
+        write_error(f"{'.'.join(map(str, mistake['loc']))}: {mistake['msg']}")
         return Exit.USAGE
-    except BrokenPipeError:  # the reader of the output has seen enough
+    except BrokenPipeError:  # the reader of the output, such as `head`, has stopped reading
         raise
     except OSError as raised:
-        # A file that has a name was perhaps to be read.
-        what = f"{raised.filename!r} cannot be used" if raised.filename else "The output cannot be written"
-        error(f"{what}: {raised.strerror or raised}.")
+        # An error with a file name may come from an input file.
+        subject = f"{raised.filename!r} cannot be used" if raised.filename else "The output cannot be written"
+        write_error(f"{subject}: {raised.strerror or raised}.")
         return Exit.FAILED
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
@@ -142,33 +413,26 @@ async def _complete(ctx: CommandContext, action: Awaitable[int]) -> int:
         return await action
     finally:
         if ctx.client is not None:
-            ctx.out.shortened(ctx.client.temporal.data_converter)
-
-
-def _quieten_core() -> None:
-    """Keep warnings of Temporal's core off the terminal; a process that has a runtime already keeps it."""
-    only_errors = LoggingConfig(filter=TelemetryFilter(core_level="ERROR", other_level="ERROR"))
-    with contextlib.suppress(RuntimeError):
-        Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=only_errors)))
+            ctx.out.report_short_forms(ctx.client.temporal.data_converter)
 
 
 def parse_object(option: str, text: str | None) -> JsonObject | None:
     """Parse the value of an option as a JSON object.
 
     Raises:
-        BadParameter: It is not one.
+        BadParameter: It is not a JSON object.
     """
     try:
-        return None if text is None else json_object(text)
+        return None if text is None else parse_json_object(text)
     except ValueError as error:
-        raise typer.BadParameter(f'{error}; write such as {{"amount": 50}}', param_hint=option) from None
+        raise typer.BadParameter(f'{error}; write it like {{"amount": 50}}', param_hint=option) from None
 
 
-def json_object(text: str) -> JsonObject:
+def parse_json_object(text: str) -> JsonObject:
     """Parse a JSON object.
 
     Raises:
-        ValueError: It is not one.
+        ValueError: It is not a JSON object.
     """
     try:
         value = decode(text)

@@ -14,8 +14,17 @@ from rich.table import Table
 from rich.text import Text
 from temporalio.exceptions import ApplicationError
 
-from waystation.cli.command_context import Agents, At, Callbacks, Called, CommandContext, SessionSource, Source
-from waystation.cli.exit_codes import Exit, Problem
+from waystation.cli.command_context import (
+    Agents,
+    At,
+    Callbacks,
+    Called,
+    CommandContext,
+    Exit,
+    Problem,
+    SessionSource,
+    Source,
+)
 from waystation.cli.output import Output
 from waystation.cli.recordings import read_prompts, read_recording
 from waystation.cli.terminal_input import Lines

@@ -19,11 +19,17 @@ from prompt_toolkit import PromptSession
 from rich.text import Text
 from temporalio.client import WorkflowFailureError
 
-from waystation.cli.command_context import CommandContext
-from waystation.cli.exit_codes import Exit, Problem
-from waystation.cli.histories import replayed_runs, state_table
-from waystation.cli.output import Output, error
-from waystation.cli.target import Target, program_name, temporal_name
+from waystation.cli.command_context import (
+    CommandContext,
+    Exit,
+    Problem,
+    Target,
+    find_program,
+    find_temporal_program,
+    write_waits,
+)
+from waystation.cli.output import Output, write_error
+from waystation.cli.recordings import replayed_runs, state_table
 from waystation.cli.terminal_input import Lines
 from waystation.client import AgentClient, Invocation
 from waystation.core import Action, JsonObject, PendingCall, is_working
@@ -73,12 +79,12 @@ async def demo(
         text = f"A step of the demo took longer than {STEP_LIMIT_S:g} s. Server and worker are stopped."
         raise Problem(Exit.FAILED, text) from None
     except asyncio.CancelledError:
-        error("Interrupted; server and worker are stopped.")
+        write_error("Interrupted; server and worker are stopped.")
         return Exit.INTERRUPTED
     out.console.print()
     out.line(f"{time.monotonic() - began:.0f} s; server and workers are stopped. To keep them running, and for more:")
-    out.line(f"{program_name()} worker --embedded --agents examples --model demo", style="cyan")
-    out.line(f"{program_name()} --help", style="cyan")
+    out.line(f"{find_program()} worker --embedded --agents examples --model demo", style="cyan")
+    out.line(f"{find_program()} --help", style="cyan")
     return code
 
 
@@ -95,7 +101,7 @@ class Demo:
     ) -> None:
         self._out, self._server, self._client = out, server, client
         self._worker_options, self._answer = worker_options, answer
-        self._target = Target(address=server.address, program=program_name(), temporal=temporal_name())
+        self._target = Target(address=server.address, program=find_program(), temporal=find_temporal_program())
         self._waits = asyncio.Event()
         self._answered = asyncio.Event()
         self._step = 0
@@ -175,7 +181,7 @@ class Demo:
     def _explain(self, waiting: Sequence[PendingCall]) -> None:
         if not waiting:
             raise Problem(Exit.FAILED, "The agent did not ask for an approval; `--model demo` does.")
-        self._out.waits(waiting, self._target)
+        write_waits(self._out, self._target, waiting)
         path = f"{self._server.ui_url}/namespaces/default/workflows/{waiting[0].invocation_id}"
         self._out.line(Text.assemble(("  Web UI   ", "dim"), path))
         self._out.line(Text.assemble(("           Send a Signal", "dim"), (' "answer" with the same JSON', "dim")))

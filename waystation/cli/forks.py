@@ -8,8 +8,16 @@ from typing import Annotated, TypeVar
 import typer
 from rich.text import Text
 
-from waystation.cli.command_context import AsJson, By, CommandContext, Detach, InvocationId, json_object
-from waystation.cli.exit_codes import Exit, Problem
+from waystation.cli.command_context import (
+    AsJson,
+    By,
+    CommandContext,
+    Detach,
+    Exit,
+    InvocationId,
+    Problem,
+    parse_json_object,
+)
 from waystation.cli.invocations import follow
 from waystation.cli.recordings import check_on_server
 from waystation.cli.terminal_input import present
@@ -58,7 +66,7 @@ async def fork(
     """
     check_on_server(id)
     client, out = await ctx.connect(), ctx.out
-    results = _parse_pairs("--result", 'CALL=JSON, such as fc-2={"price": 7}', result or (), json_object)
+    results = _parse_pairs("--result", 'CALL=JSON, such as fc-2={"price": 7}', result or (), parse_json_object)
     shape = "CALL=approve or CALL=reject, such as fc-2=reject"
     answers: dict[str, Action] = _parse_pairs("--answer", shape, answer or (), ACTIONS.__getitem__)
     if both := sorted(results.keys() & answers.keys()):

@@ -20,8 +20,16 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from waystation.cli.command_context import AgentName, AsJson, CommandContext, Detach, parse_object
-from waystation.cli.exit_codes import Exit, file_problems
+from waystation.cli.command_context import (
+    AgentName,
+    AsJson,
+    CommandContext,
+    Detach,
+    Exit,
+    file_problems,
+    parse_object,
+    write_waits,
+)
 from waystation.cli.output import MIN_COLUMNS, Output
 from waystation.client import AgentClient, Invocation, PartialTextReader, new_events, stream_logs
 from waystation.core import (
@@ -159,7 +167,7 @@ async def follow(
 ) -> Exit:
     """Follow until the invocation ends; with `detach`, until it waits for a person or has nobody to run it."""
     out = ctx.out
-    watch = Watch(client, out, invocation.id, write_waits=lambda calls: out.waits(calls, ctx.target))
+    watch = Watch(client, out, invocation.id, write_waits=lambda calls: write_waits(out, ctx.target, calls))
     shown = known = 0
     claimed = False  # or the lack of a worker was reported
 
@@ -225,7 +233,7 @@ async def print_events(
     watch.interrupt()
     if log is not None and log.state.outcome.ended is None:
         if not out.json:
-            out.waits(log.state.pending(), ctx.target)
+            write_waits(out, ctx.target, log.state.pending())
         if is_working(log.state):
             await watch.look_for_retries()
     return Exit.OK

@@ -16,7 +16,7 @@ COMMANDS = {
         "run": ("invocations", "Start an invocation and follow it to its end."),
         "events": ("recordings", "Print what happened in an invocation, or follow it."),
         "state": ("recordings", "Print the state of an invocation."),
-        "chat": ("chat", "Converse with an agent."),
+        "chat": ("sessions", "Converse with an agent."),
         "sessions": ("sessions", "List sessions."),
         "session": ("sessions", "Show, close or delete a session."),
     },
@@ -37,8 +37,8 @@ COMMANDS = {
         "debug": ("debugger", "Step through an invocation, forwards and backwards."),
         "prompt": ("recordings", "Print a prompt as the model saw it."),
         "diff": ("recordings", "Compare the events of two invocations."),
-        "history": ("histories", "Print the recorded history of an invocation as JSON."),
-        "replay": ("histories", "Replay histories against the current code."),
+        "history": ("recordings", "Print the recorded history of an invocation as JSON."),
+        "replay": ("recordings", "Replay histories against the current code."),
         "rerun": ("reruns", "Run one tool or model call again, on this machine."),
         "fork": ("forks", "Start an invocation that goes on from an event of another."),
         "forks": ("forks", "List the forks of an invocation."),
@@ -141,9 +141,9 @@ def options(
 
     Without options, the TEMPORAL_* variables and Temporal's client configuration name the server.
     """
-    from waystation.cli.target import Target, program_name, temporal_name
+    from waystation.cli.command_context import Target, find_program, find_temporal_program
 
-    ctx.obj = Target(address, namespace, task_queue, profile, program_name(), temporal_name(), store)
+    ctx.obj = Target(address, namespace, task_queue, profile, find_program(), find_temporal_program(), store)
 
 
 def main() -> None:

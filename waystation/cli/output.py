@@ -1,4 +1,4 @@
-"""Where a command's words go: results to stdout, for people or as JSON; remarks and errors to stderr."""
+"""Output of a command: results on stdout as text or JSON lines, remarks and errors on stderr."""
 
 import sys
 import time
@@ -10,19 +10,18 @@ from rich.table import Table
 from rich.text import Text
 from temporalio.converter import DataConverter
 
-from waystation.cli.target import Target
 from waystation.core import Event, PendingCall
-from waystation.presentation import policy_terms, terminal
-from waystation.storage import shortened
+from waystation.presentation import terminal
+from waystation.storage.driver import shortened
 
 PIPE_WIDTH = 100
-"""Columns of a table that goes to a file or another program; other lines are not wrapped there."""
+"""Columns of a table in a file or pipe. Other lines are not wrapped there."""
 MIN_COLUMNS = 20
-"""A terminal that leaves fewer for the text does the wrapping itself."""
+"""With fewer columns left for text, lines are left to the terminal to wrap."""
 
 
 class Output:
-    """Writes for people, or as JSON lines."""
+    """Writes text for people, or JSON lines."""
 
     def __init__(
         self,
@@ -32,20 +31,23 @@ class Output:
         page: int | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self.json = json
-        self.now = now
-        """Tells which times are of today, and so need no date."""
-        self.margin = margin
-        """What every line for people begins with."""
+        """Create an output.
+
+        Args:
+            json: Whether to write JSON lines.
+            margin: Prefix of every line of text.
+            page: Number of columns where the output is not a terminal; by default texts are not wrapped there.
+            now: Current time in seconds. Times of the same day are written without a date.
+        """
+        self.json, self.margin, self.now = json, margin, now
         for stream in (sys.stdout, sys.stderr):
-            # A terminal that cannot show a character gets its escape instead of a traceback.
+            # A character that the terminal's encoding lacks becomes an escape instead of a traceback.
             if reconfigure := getattr(stream, "reconfigure", None):
                 reconfigure(errors="backslashreplace")
         self.console = Console(highlight=False, markup=False, emoji=False)
         self.wraps = self.console.is_terminal or page is not None
-        """Whether texts are wrapped: in a terminal, and anywhere on a page of so many columns."""
         if not self.console.is_terminal:
-            self.console = Console(highlight=False, markup=False, emoji=False, width=page or PIPE_WIDTH)
+            self.console.width = page or PIPE_WIDTH
 
     def record(self, value: object) -> None:
         """Write one JSON line."""
@@ -53,84 +55,65 @@ class Output:
         sys.stdout.flush()
 
     def result(self, record: object, text: str | Text) -> None:
-        """Write a result: its JSON record with `--json`, else its text for people."""
+        """Write a result: `record` with `--json`, otherwise `text`."""
         self.record(record) if self.json else self.line(text)
 
     def line(self, text: str | Text = "", *, style: str = "") -> None:
-        """Write one line, which the terminal wraps; what it holds can be copied whole."""
-        line = Text(self.margin, style=style).append(terminal.visible(text))
-        self.console.print(line, soft_wrap=True)
+        """Write one line. Only the terminal wraps it, so it can be copied whole."""
+        self.console.print(Text(self.margin, style=style).append(terminal.visible(text)), soft_wrap=True)
 
     def remark(self, text: str) -> None:
-        """Write a line for people that is no part of the result."""
-        Console(stderr=True, highlight=False, markup=False, emoji=False).print(
-            terminal.visible(text), soft_wrap=True, style="dim"
-        )
+        """Write a line to stderr."""
+        _write_to_stderr(terminal.visible(text), style="dim")
 
-    def shortened(self, converter: DataConverter) -> None:
-        """Say of which values only a short form was written."""
-        if found := shortened(converter):
-            values = "1 large value is" if len(found) == 1 else f"{len(found)} large values are"
-            self.remark(
-                f"{values} shown in short form; --store says where workers keep them. {next(iter(found.values()))}"
-            )
+    def report_short_forms(self, converter: DataConverter) -> None:
+        """Report how many large values were shortened."""
+        if values := shortened(converter):
+            count = "1 large value is" if len(values) == 1 else f"{len(values)} large values are"
+            reason = next(iter(values.values()))
+            self.remark(f"{count} shortened. Name the store of the workers with --store. {reason}")
 
     def hanging(self, prefix: Text, texts: Iterable[Text]) -> None:
-        """Write lines after a prefix, wrapped so that what follows stands below the first."""
+        """Write lines after a prefix, wrapped with a hanging indent."""
         width = prefix.cell_len
         for text in texts:
-            wide = self.console.width - len(self.margin) - width
-            wrap = self.wraps and wide >= MIN_COLUMNS
-            for piece in text.wrap(self.console, wide) if wrap else [text]:
+            columns = self.console.width - len(self.margin) - width
+            for piece in text.wrap(self.console, columns) if self.wraps and columns >= MIN_COLUMNS else [text]:
                 piece.rstrip()
                 self.line(prefix + piece)
                 prefix = Text(" " * width)
 
     def facts(self, facts: Iterable[tuple[str, str]]) -> None:
-        """Write facts below a line, each with its label."""
+        """Write facts, each after its label."""
         for label, text in facts:
             self.hanging(Text(f"  {label:8} ", style="dim"), [Text(text)])
 
     def event(self, event: Event, *, tag: Text | None = None, numbered: bool = False) -> None:
-        """Write an event; `tag` stands between its time and what it says."""
+        """Write an event; `tag` goes between its time and its text."""
         lines = [line.styled() for line in terminal.lines_of(event)]
         number = terminal.number(event) if numbered else ""
         prefix = Text(f"{number}{terminal.clock(event.timestamp, now=self.now())}  ", style="dim")
         if lines:
             self.hanging(prefix + tag if tag else prefix, lines)
 
-    def show(self, shown: RenderableType) -> None:
-        """Write what rich shows."""
-        self.console.print(shown)
+    def show(self, renderable: RenderableType) -> None:
+        """Write a rich renderable."""
+        self.console.print(renderable)
 
-    def waits(self, calls: Sequence[PendingCall], target: Target) -> None:
-        """Write what waits for a person, and how to answer it."""
-        for call in calls:
-            self.line()
-            self.hanging(Text("waits for a person  ", style="bold"), [Text(terminal.asked(call), style="bold yellow")])
-            self.facts(
-                [
-                    ("call", f"{call.function_call_id} of {terminal.safe(call.invocation_id)}"),
-                    ("asked by", f"{terminal.safe(call.agent)}, for user {terminal.safe(call.user_id)}"),
-                    *terminal.facts(call),
-                    *policy_terms.terms(call),
-                ]
-            )
-            for action in terminal.answers(call):
-                self.command(action, target.answer_command(action, call.invocation_id, call.function_call_id))
-            # Not for a credential, whose answer says only that it is in the store, nor where a token is needed.
-            if "approve" in terminal.answers(call) and not (call.policy and call.policy.must_verify):
-                self.command("or", target.signal_command(call))
+    def wait(self, call: PendingCall, facts: Iterable[tuple[str, str]]) -> None:
+        """Write a call that waits for a person, with facts about it."""
+        self.line()
+        self.hanging(Text("waits for a person  ", style="bold"), [Text(terminal.asked(call), style="bold yellow")])
+        self.facts(facts)
 
     def command(self, label: str, parts: Sequence[str]) -> None:
-        """Write a command to be copied: on one line where that fits, else one part on each."""
+        """Write a shell command to copy: on one line if it fits, otherwise one part per line."""
         prefix = Text(f"  {label:8} ", style="dim")
         whole = " ".join(parts)
         if len(self.margin) + prefix.cell_len + len(whole) <= self.console.width:
             parts = [whole]
         for index, part in enumerate(parts):
-            more = " \\" if index < len(parts) - 1 else ""
-            self.line(Text.assemble(prefix, "  " if index else "", part, more))
+            self.line(Text.assemble(prefix, "  " if index else "", part, " \\" if index < len(parts) - 1 else ""))
             prefix = Text(" " * prefix.cell_len)
 
     def table(self, table: Table) -> None:
@@ -138,9 +121,10 @@ class Output:
         self.console.print(Padding(table, (0, 0, 0, len(self.margin))))
 
 
-def error(message: str) -> None:
-    """Write the one line that says why a command cannot go on."""
-    text = terminal.safe(" ".join(message.split()))
-    Console(stderr=True, highlight=False, markup=False, emoji=False).print(
-        Text.assemble(("waystation: ", "bold red"), text), soft_wrap=True
-    )
+def write_error(message: str) -> None:
+    """Write the error that ends a command, as one line on stderr."""
+    _write_to_stderr(Text.assemble(("waystation: ", "bold red"), terminal.safe(" ".join(message.split()))))
+
+
+def _write_to_stderr(text: str | Text, style: str | None = None) -> None:
+    Console(stderr=True, highlight=False, markup=False, emoji=False).print(text, soft_wrap=True, style=style)

@@ -9,9 +9,20 @@ from typing import Annotated, Any
 
 import typer
 
-from waystation.activities import DEMO, LogCache, Models, ScopeKeeper, Sessions
-from waystation.cli.command_context import AsJson, Called, CommandContext, Source, parse_object
-from waystation.cli.exit_codes import Exit, Problem, file_problems
+from waystation.activities.log_cache import LogCache
+from waystation.activities.model_choice import DEMO, Models
+from waystation.activities.scope_delivery import ScopeKeeper
+from waystation.activities.session_history import Sessions
+from waystation.cli.command_context import (
+    AsJson,
+    Called,
+    CommandContext,
+    Exit,
+    Problem,
+    Source,
+    file_problems,
+    parse_object,
+)
 from waystation.cli.output import Output
 from waystation.cli.recordings import is_file, read_invocation
 from waystation.cli.terminal_input import present

@@ -7,8 +7,7 @@ from urllib.parse import urlsplit
 import typer
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.cli.command_context import AsJson, AsyncCommand, CommandContext, command_group
-from waystation.cli.exit_codes import Exit, Problem
+from waystation.cli.command_context import AsJson, AsyncCommand, CommandContext, Exit, Problem, command_group
 from waystation.client import SEARCH_ATTRIBUTE_TYPES, add_search_attributes, fetch_search_attributes
 from waystation.core import SEARCH_ATTRIBUTES
 

@@ -18,7 +18,7 @@ from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.key_binding.key_processor import KeyPressEvent
 from prompt_toolkit.patch_stdout import patch_stdout
 
-from waystation.cli.exit_codes import Exit, Problem
+from waystation.cli.command_context import Exit, Problem
 from waystation.cli.output import Output
 from waystation.core import WaystationError
 from waystation.presentation import terminal

@@ -148,7 +148,7 @@ def in_workers(monkeypatch: pytest.MonkeyPatch) -> list[LogCache]:
         made.append(LogCache(client, *given))
         return made[-1]
 
-    monkeypatch.setattr("waystation.worker.engine_activities.LogCache", remembered)
+    monkeypatch.setattr("waystation.worker.plugin.LogCache", remembered)
     return made
 
 

@@ -18,9 +18,8 @@ from tests.server.cli.test_pending import POLICY, call
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, until, waiting
 from waystation.cli import approvals
-from waystation.cli.exit_codes import Problem
+from waystation.cli.command_context import Problem, Target
 from waystation.cli.output import Output
-from waystation.cli.target import Target
 from waystation.cli.terminal_input import Person
 from waystation.core import Action, JsonObject, PendingCall
 

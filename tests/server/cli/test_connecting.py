@@ -15,7 +15,7 @@ from tests.programs import command
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
 from waystation.agents import Agent
-from waystation.cli.exit_codes import Exit, problem_of
+from waystation.cli.command_context import Exit, to_problem
 from waystation.core import SEARCH_ATTRIBUTES, errors
 from waystation.embedded import EmbeddedServer
 from waystation.testing import ScriptedModel
@@ -139,7 +139,7 @@ async def test_setup_creates_the_search_attributes_once(server: EmbeddedServer, 
 def test_every_refusal_has_an_exit_code() -> None:
     """A new kind of refusal has to be given one."""
     kinds = {kind: kind("no") for kind in errors.AnswerRefused.__subclasses__()}
-    codes = {kind.__name__: problem_of(error, "here", None).exit for kind, error in kinds.items()}
+    codes = {kind.__name__: to_problem(error, "here", None).exit for kind, error in kinds.items()}
     assert codes == {
         "UnknownCall": Exit.UNKNOWN,
         "AlreadyAnswered": Exit.ALREADY_ANSWERED,

@@ -13,9 +13,8 @@ from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, waiting
 from waystation.cli.approvals import parse_duration, write_list
-from waystation.cli.exit_codes import Problem
+from waystation.cli.command_context import Problem, Target, write_waits
 from waystation.cli.output import Output
-from waystation.cli.target import Target
 from waystation.core import ApprovalPolicy, PendingCall
 from waystation.presentation import policy_terms
 
@@ -45,7 +44,7 @@ def offered(**fields: Any) -> list[str]:
     stream = io.StringIO()
     out = Output(page=400)
     out.console = Console(file=stream, width=400, highlight=False, markup=False, emoji=False, color_system=None)
-    out.waits([call(**fields)], Target(temporal="temporal"))
+    write_waits(out, Target(temporal="temporal"), [call(**fields)])
     return [line.split(maxsplit=1)[1] for line in stream.getvalue().splitlines() if "payer-1 " in line]
 
 
@@ -54,7 +53,7 @@ def told(**fields: Any) -> str:
     stream = io.StringIO()
     out = Output(page=400)
     out.console = Console(file=stream, width=10_000, highlight=False, markup=False, emoji=False, color_system=None)
-    out.waits([call(**fields)], Target(temporal="temporal"))
+    write_waits(out, Target(temporal="temporal"), [call(**fields)])
     return stream.getvalue()
 
 

@@ -137,7 +137,7 @@ async def test_a_result_that_came_too_late_is_not_used(
         views.append(WatchedLogs(client))
         return views[-1]
 
-    monkeypatch.setattr("waystation.worker.engine_activities.LogCache", watched)
+    monkeypatch.setattr("waystation.worker.plugin.LogCache", watched)
     begun, given_up, taken_over = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def slow() -> dict[str, str]:

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.text import Text
 
 from tests.conftest import SetZone
+from waystation.cli.command_context import Target, quote, write_waits
 from waystation.cli.output import Output
-from waystation.cli.target import Target, quoted
 from waystation.core import Covered, Event, EventActions, EventCompaction, JsonObject, PendingCall, usual_hint
 from waystation.presentation import terminal as render
 
@@ -85,7 +85,7 @@ def test_hostile_events_are_shown_escaped_and_without_markup(hostile: Event) -> 
 
 
 def test_hostile_waits_are_shown_escaped(capsys: pytest.CaptureFixture[str]) -> None:
-    """Also in the commands, which are quoted for the shell."""
+    """Also in the commands, which are quote for the shell."""
     call = PendingCall(
         function_call_id="fc-1",
         invocation_id="it's; rm -rf $HOME",
@@ -100,7 +100,7 @@ def test_hostile_waits_are_shown_escaped(capsys: pytest.CaptureFixture[str]) -> 
         deadline=0,
         user_id=HOSTILE,
     )
-    Output().waits([call], Target())
+    write_waits(Output(), Target(), [call])
     sent = capsys.readouterr().out
     assert not STEERING & set(sent)
     assert "--workflow-id 'it'\"'\"'s; rm -rf $HOME'" in sent
@@ -123,7 +123,7 @@ def test_whoever_approves_a_call_is_shown_all_of_its_arguments(capsys: pytest.Ca
         deadline=0,
         user_id="ann",
     )
-    Output().waits([call], Target())
+    write_waits(Output(), Target(), [call])
     said = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("  with", "  hint"))]
     assert said == [
         f'  with     reason = "{reason}"',
@@ -246,11 +246,11 @@ def test_colours_are_the_only_escapes_in_a_terminal() -> None:
 def test_a_command_to_be_copied_steers_no_terminal_and_means_the_same() -> None:
     """Whoever starts an invocation chooses its id, and others are shown how to answer it."""
     for word in (HOSTILE, "it's\x1b[31m \\x1b", "\u202e1"):
-        made = quoted(word)
+        made = quote(word)
         assert made.isprintable()
         read = subprocess.run(["bash", "-c", f"printf %s {made}"], capture_output=True, check=True, env=UTF8)
         assert read.stdout.decode() == word
-    assert quoted("meals-1") == "meals-1"
+    assert quote("meals-1") == "meals-1"
 
 
 @pytest.mark.parametrize("text", [f"{HOSTILE}\ntwo", Text(f"{HOSTILE}\ntwo", "red")], ids=type)
