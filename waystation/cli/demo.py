@@ -29,7 +29,7 @@ from waystation.cli.command_context import (
     write_waits,
 )
 from waystation.cli.output import Output, write_error
-from waystation.cli.recordings import replayed_runs, state_table
+from waystation.cli.recordings import create_state_table, replay_runs
 from waystation.cli.terminal_input import Lines
 from waystation.client import AgentClient, Invocation
 from waystation.core import Action, JsonObject, PendingCall, is_working
@@ -229,11 +229,11 @@ class Demo:
             raise Problem(Exit.FAILED, f"`{TOOL}` should have run {int(approved)} times.")
 
     async def _replay(self, recording: Recording) -> Exit:
-        replayed = await replayed_runs(recording)
+        replayed = await replay_runs(recording)
         size = sum(event.ByteSize() for history in recording.histories for event in history.events)
         verdict = "replays against the present code" if replayed.problem is None else replayed.problem
         self._fact("history", f"{replayed.length} events, {size / 1000:.0f} kB; it {verdict}")
-        self._out.table(state_table(replayed.recording))
+        self._out.table(create_state_table(replayed.recording))
         return Exit.OK if replayed.problem is None else Exit.FAILED
 
     # How it reads.

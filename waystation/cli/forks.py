@@ -1,7 +1,7 @@
-"""`waystation fork` and `forks`: start an invocation that goes on from an event of another one; list them."""
+"""`waystation fork` and `forks`: continue an invocation from one of its events in a new one, and list such forks."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Annotated, TypeVar
 
@@ -20,10 +20,10 @@ from waystation.cli.command_context import (
 )
 from waystation.cli.invocations import follow
 from waystation.cli.recordings import check_on_server
-from waystation.cli.terminal_input import present
+from waystation.cli.terminal_input import find_person
 from waystation.client import Invocation
 from waystation.configuration import login_name
-from waystation.core import Action, CallState, Log, summary
+from waystation.core import Action, CallState, summary
 from waystation.presentation import terminal
 
 T = TypeVar("T")
@@ -34,125 +34,141 @@ ACTIONS: dict[str, Action] = {"approve": "approve", "reject": "reject"}
 async def fork(
     ctx: CommandContext,
     id: InvocationId,
-    event: Annotated[int, typer.Argument(metavar="N", min=1, help="Number of the last event that is taken over.")],
-    message: Annotated[str | None, typer.Option(help="What the user says instead.")] = None,
+    event: Annotated[int, typer.Argument(metavar="N", min=1, help="Number of the last event that the fork keeps.")],
+    message: Annotated[str | None, typer.Option(help="Message of the user, instead of the recorded one.")] = None,
     instruction: Annotated[
-        str | None, typer.Option(help="Instead of the agent's own; workers need --allow-overrides for it.")
+        str | None,
+        typer.Option(help="Instruction, instead of the agent's own. The worker must run with --allow-overrides."),
     ] = None,
-    model: Annotated[str | None, typer.Option(help="Name of the model instead of the agent's own; likewise.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Name of a model, instead of the agent's own. Needs --allow-overrides as well.")
+    ] = None,
     agent: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Whose --instruction and --model; by default the one started.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Agent that --instruction and --model apply to. Default: the agent that was started."
+        ),
     ] = None,
     result: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="CALL=JSON", help="A response, an object, to a call that then does not run, such as fc-2."
-        ),
+        typer.Option(metavar="CALL=JSON", help="Response of a call, such as fc-2={}. The call then does not run."),
     ] = None,
     answer: Annotated[
         list[str] | None,
-        typer.Option(metavar="CALL=ACTION", help="approve or reject a call, once it waits in the fork."),
+        typer.Option(metavar="CALL=ACTION", help="Answer a call when it waits in the fork: approve or reject."),
     ] = None,
     by: By = None,
-    new_id: Annotated[str | None, typer.Option("--id", help="Id of the fork; by default ID~1, ID~2, ….")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before calls run that may change something.")] = False,
+    new_id: Annotated[str | None, typer.Option("--id", help="Id of the fork. Default: ID~1, ID~2, ….")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Run calls that may have effects without asking first.")] = False,
     detach: Detach = False,
     json: AsJson = False,
 ) -> Exit:
-    """Start an invocation that goes on from event N of another one, and follow it.
+    """Start an invocation that continues from event N of another one, and follow it.
 
-    What was recorded up to there does not happen again. Calls that had no result by then run; those that wait for a
-    person wait anew. To have a model asked again, name the event before its reply.
+    Recorded steps up to event N do not run again. Calls without a result at that event run now, and calls that waited
+    for a person wait again. To ask a model again, name the event before its reply.
     """
     check_on_server(id)
     client, out = await ctx.connect(), ctx.out
     results = _parse_pairs("--result", 'CALL=JSON, such as fc-2={"price": 7}', result or (), parse_json_object)
-    shape = "CALL=approve or CALL=reject, such as fc-2=reject"
-    answers: dict[str, Action] = _parse_pairs("--answer", shape, answer or (), ACTIONS.__getitem__)
+    answers = _parse_pairs("--answer", "CALL=approve or CALL=reject", answer or (), ACTIONS.__getitem__)
     if both := sorted(results.keys() & answers.keys()):
-        text = f"--result and --answer both name {both[0]}; a call that has a result waits for nobody."
-        raise Problem(Exit.USAGE, text)
+        raise Problem(
+            Exit.USAGE,
+            f"{both[0]} is in --result and in --answer. A call with a result does not wait; remove one of them.",
+        )
     prepared = await client.forks.prepare(
         id, event, message=message, instruction=instruction, model=model, agent=agent, results=results, id=new_id
     )
-    _check_unanswered(prepared.log, answers, event)
-    _agree([call for call in prepared.log.state.performing() if call.call.effect != "read"], yes=yes)
+    for call_id in answers:
+        if (call := prepared.log.state.calls.get(call_id)) and call.closed:
+            raise Problem(
+                Exit.USAGE,
+                f"{call_id} has a response by event {event}, so it does not wait in the fork. Remove its --answer, or "
+                "fork from an earlier event to answer it again.",
+            )
+    if not yes:
+        _confirm([call for call in prepared.log.state.performing() if call.call.effect != "read"])
     invocation = await prepared.start()
-    about = f", a fork of {terminal.safe(id)} from its event {event}"
-    record = {"fork": {"id": invocation.id, "source": id, "event": event}}
-    out.result(record, Text.assemble((terminal.safe(invocation.id), "bold cyan"), about))
+    out.result(
+        {"fork": {"id": invocation.id, "source": id, "event": event}},
+        Text.assemble(
+            (terminal.safe(invocation.id), "bold cyan"), f", a fork of {terminal.safe(id)} from its event {event}"
+        ),
+    )
     return await _follow(ctx, invocation, answers, by or login_name(), detach=detach)
 
 
 async def _follow(
-    ctx: CommandContext, invocation: Invocation, answers: Mapping[str, Action], by: str | None, *, detach: bool
+    ctx: CommandContext, invocation: Invocation, answers: dict[str, Action], by: str | None, *, detach: bool
 ) -> Exit:
-    """Follow a fork, and give its calls their answers as they wait."""
-    left = dict(answers)
-    answering = [asyncio.ensure_future(_answer(invocation, left, call_id, by)) for call_id in answers]
+    """Follow a fork, and answer its calls when they wait."""
+    unused = dict(answers)
+    tasks = [asyncio.ensure_future(_answer(invocation, unused, call_id, by)) for call_id in answers]
     try:
-        ended = await follow(ctx, await ctx.connect(), invocation, detach=detach and not answers)
-        for call_id, action in left.items():
-            ctx.out.remark(
-                f"{call_id} never waited for a person in this fork: --answer {call_id}={action} was not needed."
-            )
-        return ended
+        code = await follow(ctx, await ctx.connect(), invocation, detach=detach and not answers)
+        for call_id, action in unused.items():
+            ctx.out.remark(f"--answer {call_id}={action} was not used: the call never waited in this fork.")
+        return code
     finally:
-        for task in answering:
+        for task in tasks:
             task.cancel()
-        for raised in await asyncio.gather(*answering, return_exceptions=True):
-            if isinstance(raised, Exception):
-                raise raised
+        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                raise outcome
 
 
-async def _answer(invocation: Invocation, left: dict[str, Action], call_id: str, by: str | None) -> None:
-    """Give a call its answer, which is no longer left then, as soon as it waits."""
+async def _answer(invocation: Invocation, unused: dict[str, Action], call_id: str, by: str | None) -> None:
+    """Answer a call as soon as it waits, and remove it from `unused`."""
     async for log in invocation.follow():
         if any(call.function_call_id == call_id for call in log.state.pending()):
-            await invocation.answer(left.pop(call_id), call_id, by=by)
+            await invocation.answer(unused.pop(call_id), call_id, by=by)
             return
 
 
-def _check_unanswered(log: Log, answers: Mapping[str, Action], event: int) -> None:
-    for call_id in answers:
-        if (call := log.state.calls.get(call_id)) and call.closed:
-            text = f"{call_id} has its response by event {event} and waits for nobody in the fork; leave --answer out."
-            raise Problem(Exit.USAGE, f"{text} To answer it anew, name an event before that.")
+def _confirm(calls: Sequence[CallState]) -> None:
+    """Ask before calls run that may have effects.
 
-
-def _agree(calls: Sequence[CallState], *, yes: bool) -> None:
-    if not calls or yes:
+    Raises:
+        Problem: The answer is no, or there is no terminal.
+    """
+    if not calls:
         return
-    named = ", ".join(f"{summary.call(call.name, call.args)} ({call.call.effect})" for call in calls)
-    person = present()
+    names = ", ".join(f"{summary.call(call.name, call.args)} ({call.call.effect})" for call in calls)
+    text = f"These calls have no result at that event and run now, perhaps a second time: {names}."
+    person = find_person()
     if person is None:
-        text = f"These calls had no result by that event and would run, perhaps once more: {named}. --yes agrees to it."
-        raise Problem(Exit.USAGE, text)
-    if not person.agrees(f"These calls had no result by that event and run now, perhaps once more: {named}. Go on?"):
-        raise Problem(Exit.USAGE, "Nothing was started.")
+        raise Problem(Exit.USAGE, f"{text} Pass --yes to run them.")
+    if not person.agrees(f"{text} Continue?"):
+        raise Problem(Exit.USAGE, "No fork was started.")
 
 
 async def forks(ctx: CommandContext, id: InvocationId, json: AsJson = False) -> Exit:
-    """Print of what an invocation is a fork, and which forks it has."""
+    """Print the forks of an invocation, and the invocation that it is itself a fork of."""
     check_on_server(id)
-    client, out = await ctx.connect(), ctx.out
+    client = await ctx.connect()
     started = (await client.invocation(id).log()).state.input
     source = started.fork if started else None
-    found = await client.forks.of(id)
-    of = {"invocation_id": source.invocation_id, "event": source.event} if source else None
-    record = {"invocation_id": id, "fork_of": of, "forks": [{"id": each.id, "event": each.event} for each in found]}
+    children = await client.forks.of(id)
+    record = {
+        "invocation_id": id,
+        "fork_of": {"invocation_id": source.invocation_id, "event": source.event} if source else None,
+        "forks": [{"id": child.id, "event": child.event} for child in children],
+    }
     lines = [f"{id} is a fork of {source.invocation_id} from its event {source.event}."] if source else []
-    for each in found:
-        lines.append(f"{each.id} is a fork of it{'' if each.event is None else f' from its event {each.event}'}.")
-    out.result(record, "\n".join(map(terminal.safe, lines or [f"{id} is no fork, and has none."])))
+    lines += [
+        f"{child.id} is a fork of {id}{'' if child.event is None else f' from its event {child.event}'}."
+        for child in children
+    ]
+    ctx.out.result(record, "\n".join(map(terminal.safe, lines or [f"{id} is not a fork and has no forks."])))
     return Exit.OK
 
 
-def _parse_pairs(option: str, shape: str, pairs: Sequence[str], parse: Callable[[str], T]) -> dict[str, T]:
-    """Parse `CALL=VALUE`, each call once.
+def _parse_pairs(option: str, form: str, pairs: Sequence[str], parse: Callable[[str], T]) -> dict[str, T]:
+    """Parse `CALL=VALUE` options.
 
     Raises:
-        Problem: Something is not of that shape.
+        Problem: An option does not have this form, or names a call again.
     """
     values: dict[str, T] = {}
     for pair in pairs:
@@ -161,8 +177,8 @@ def _parse_pairs(option: str, shape: str, pairs: Sequence[str], parse: Callable[
         with suppress(ValueError, KeyError):
             value = parse(text)
         if not call_id or value is None:
-            raise Problem(Exit.USAGE, f"{option} {pair!r} is not {shape}.")
+            raise Problem(Exit.USAGE, f"{option} {pair!r} is not of the form {form}.")
         if call_id in values:
-            raise Problem(Exit.USAGE, f"{option} names {call_id} twice; give each call once.")
+            raise Problem(Exit.USAGE, f"{option} names {call_id} twice; name each call once.")
         values[call_id] = value
     return values

@@ -1,4 +1,4 @@
-"""The command `waystation`: global options, and which module has which command. Modules load when they are needed."""
+"""The `waystation` program: its global options, and the module of each command. Modules load on first use."""
 
 import contextlib
 import os
@@ -14,36 +14,36 @@ _GLOBAL = ("--address", "--namespace", "--task-queue", "--profile", "--store")
 COMMANDS = {
     "Run agents": {
         "run": ("invocations", "Start an invocation and follow it to its end."),
-        "events": ("recordings", "Print what happened in an invocation, or follow it."),
+        "events": ("recordings", "Print the events of an invocation, or follow it."),
         "state": ("recordings", "Print the state of an invocation."),
-        "chat": ("sessions", "Converse with an agent."),
+        "chat": ("sessions", "Chat with an agent."),
         "sessions": ("sessions", "List sessions."),
         "session": ("sessions", "Show, close or delete a session."),
     },
-    "Answer what waits for a person": {
+    "Answer calls that wait for a person": {
         "pending": ("approvals", "List calls that wait for a person."),
         "approve": ("approvals", "Approve a call."),
         "reject": ("approvals", "Reject a call."),
         "edit": ("approvals", "Approve a call with other arguments."),
-        "respond": ("approvals", "Give a long-running call its response."),
+        "respond": ("approvals", "Send the response of a long-running call."),
         "progress": ("approvals", "Report the progress of a long-running call."),
         "claim": ("approvals", "Claim a call, so that nobody else answers it."),
         "release": ("approvals", "Release a claimed call."),
-        "waive": ("approvals", "As an operator, run a call without its approval."),
-        "cancel": ("approvals", "As an operator, close a call."),
+        "waive": ("approvals", "Run a call without its approval; for operators."),
+        "cancel": ("approvals", "Close a call; for operators."),
         "authorize": ("approvals", "Provide the credential that a call waits for."),
     },
     "Debug": {
-        "debug": ("debugger", "Step through an invocation, forwards and backwards."),
+        "debug": ("debugger", "Step through an invocation, forward and backward."),
         "prompt": ("recordings", "Print a prompt as the model saw it."),
         "diff": ("recordings", "Compare the events of two invocations."),
-        "history": ("recordings", "Print the recorded history of an invocation as JSON."),
+        "history": ("recordings", "Print the history of an invocation as JSON."),
         "replay": ("recordings", "Replay histories against the current code."),
-        "rerun": ("reruns", "Run one tool or model call again, on this machine."),
-        "fork": ("forks", "Start an invocation that goes on from an event of another."),
+        "rerun": ("reruns", "Run one tool or model call again on this machine."),
+        "fork": ("forks", "Start an invocation that continues from an event of another."),
         "forks": ("forks", "List the forks of an invocation."),
-        "report": ("recordings", "Write an invocation as one HTML page."),
-        "audit": ("audits", "Export and verify what people were asked and answered."),
+        "report": ("recordings", "Write a report on an invocation as one HTML page."),
+        "audit": ("audits", "Export and verify the record of approvals and answers."),
     },
     "Operate": {
         "worker": ("servers", "Serve agents; `waystation worker --help` lists the options."),
@@ -52,31 +52,31 @@ COMMANDS = {
         "identity": ("servers", "Create keys for verified answers."),
     },
 }
-"""By panel of the help: each command, the module that has it under its name, and its help in one line."""
+"""Panels of the help. Each command has its module, where a function has its name, and its help in one line."""
+_MODULES = {name: module for panel in COMMANDS.values() for name, (module, _) in panel.items()}
+_MODULES["demo"] = "demo"  # not in the help: it needs a checkout, where `make demo` runs it
 
 
 class LazyGroup(TyperGroup):
-    """Imports the module of a command when it is called, and takes the global options after the command, too."""
+    """Imports the module of a command on first use, and accepts the global options after the command too."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self._modules = {name: module for panel in COMMANDS.values() for name, (module, _) in panel.items()}
-        self._modules["demo"] = "demo"  # needs a checkout, where `make demo` runs it
-        commands: dict[str, Any] = dict.fromkeys(self._modules)
-        self.commands = commands
+        self.commands: dict[str, Any] = dict.fromkeys(_MODULES)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command, loaded on the first call; None when there is none of that name."""
-        if cmd_name in self._modules and self.commands[cmd_name] is None:
+        """Return a command, imported on the first call; None if it does not exist."""
+        if cmd_name in _MODULES and self.commands[cmd_name] is None:
             from waystation.cli.command_context import single_command
 
-            command = getattr(import_module(f"waystation.cli.{self._modules[cmd_name]}"), cmd_name)
-            program = command if isinstance(command, typer.Typer) else single_command(command)
-            self.commands[cmd_name] = typer.main.get_command(program)
+            command = getattr(import_module(f"waystation.cli.{_MODULES[cmd_name]}"), cmd_name)
+            self.commands[cmd_name] = typer.main.get_command(
+                command if isinstance(command, typer.Typer) else single_command(command)
+            )
         return super().get_command(ctx, cmd_name)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands, panel by panel, without loading them."""
+        """Write the commands panel by panel without importing them."""
         for title, commands in COMMANDS.items():
             with formatter.section(title):
                 formatter.write_dl([(f"{name:9}", text) for name, (_, text) in commands.items()])
@@ -85,19 +85,19 @@ class LazyGroup(TyperGroup):
         """Move the global options to the front."""
         for arg in args:
             if any("\ud800" <= char <= "\udfff" for char in arg):
-                raise typer.BadParameter(f"{arg!a} is not text in this locale; use one with UTF-8")
-        front, rest = list[str](), list[str]()
-        left = iter(args)
-        for arg in left:
+                raise typer.BadParameter(
+                    f"{arg!a} is not text in this locale; set a UTF-8 locale, such as LC_ALL=C.UTF-8"
+                )
+        global_args, rest = list[str](), list[str]()
+        remaining = iter(args)
+        for arg in remaining:
             if arg == "--":
-                rest.extend([arg, *left])
+                rest.extend([arg, *remaining])
             elif arg in _GLOBAL:
-                front.extend([arg, *islice(left, 1)])
-            elif arg.partition("=")[0] in _GLOBAL:
-                front.append(arg)
+                global_args.extend([arg, *islice(remaining, 1)])
             else:
-                rest.append(arg)
-        return super().parse_args(ctx, [*front, *rest])
+                (global_args if arg.partition("=")[0] in _GLOBAL else rest).append(arg)
+        return super().parse_args(ctx, [*global_args, *rest])
 
 
 app = typer.Typer(
@@ -108,10 +108,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 ok; 1 the invocation failed, was cancelled or stopped early, a history does not replay, "
-    "two of them differ, or an audit was altered; "
-    "2 usage; 3 already answered; 4 expired; 5 not allowed; 6 no such invocation or call; 7 no worker has confirmed "
-    "the answer yet; 8 no server; 9 the session is closed; 10 it is busy; 130 interrupted.",
+    epilog="""\b
+    Exit codes:
+      0    success
+      1    the invocation failed, was cancelled or stopped early;
+           histories do not replay or differ; an audit was altered
+      2    usage error
+      3    the call is already answered
+      4    the call has expired
+      5    not allowed
+      6    no such invocation, session or call
+      7    no worker has confirmed the answer yet
+      8    no server
+      9    the session is closed
+      10   the session is busy
+      130  interrupted""",
 )
 
 
@@ -128,18 +139,19 @@ def options(
     ctx: typer.Context,
     address: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Address of the Temporal server.")] = None,
     namespace: Annotated[str | None, typer.Option(help="Temporal namespace.")] = None,
-    task_queue: Annotated[str, typer.Option(help="Task queue that the workers poll.")] = "waystation",
-    profile: Annotated[str | None, typer.Option(help="Profile of Temporal's client configuration.")] = None,
+    task_queue: Annotated[str, typer.Option(help="Task queue of the workers.")] = "waystation",
+    profile: Annotated[str | None, typer.Option(help="Profile of Temporal's client configuration file.")] = None,
     store: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where workers keep large payloads: a folder or object store.")
+        str | None, typer.Option(metavar="URL", help="Folder or object store where workers keep large payloads.")
     ] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the versions and exit.")
     ] = False,
 ) -> None:
-    """Run durable agents and answer what they wait for.
+    """Run durable agents on Temporal, and answer the calls that wait for a person.
 
-    Without options, the TEMPORAL_* variables and Temporal's client configuration name the server.
+    The server comes from these options, or else from the TEMPORAL_* variables and Temporal's client configuration.
+    The options may also follow the command.
     """
     from waystation.cli.command_context import Target, find_program, find_temporal_program
 
@@ -149,18 +161,18 @@ def options(
 def main() -> None:
     """Run the command line.
 
-    Leaves without taking the interpreter down: threads of Temporal's client may abort the process there.
+    Exits without shutting the interpreter down: threads of Temporal's client can abort the process there.
     """
-    # Here, because structlog is slow to load.
+    # Imported here because structlog is slow to load.
     from waystation.logs import open_standard_streams
 
     open_standard_streams()
     code = 1
     try:
         app()
-    except SystemExit as done:
-        code = done.code if isinstance(done.code, int) else int(done.code is not None)
+    except SystemExit as exit:
+        code = exit.code if isinstance(exit.code, int) else int(exit.code is not None)
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError):  # the reader of the other end has left
+        with contextlib.suppress(OSError):  # the reader has closed the pipe
             stream.flush()
     os._exit(code)

@@ -71,7 +71,7 @@ class Output:
         if values := shortened(converter):
             count = "1 large value is" if len(values) == 1 else f"{len(values)} large values are"
             reason = next(iter(values.values()))
-            self.remark(f"{count} shortened. Name the store of the workers with --store. {reason}")
+            self.remark(f"{count} shown in short form. Name the store of the workers with --store. {reason}")
 
     def hanging(self, prefix: Text, texts: Iterable[Text]) -> None:
         """Write lines after a prefix, wrapped with a hanging indent."""

@@ -1,9 +1,9 @@
-"""`waystation sessions` and `session`: list sessions, show one, close it, delete it."""
+"""`waystation chat`, `sessions` and `session`: converse in a session, list, show, close and delete sessions."""
 
 import asyncio
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -47,54 +47,66 @@ from waystation.history import describe_workflow
 from waystation.presentation import terminal
 
 STORES = Stores()
-"""Where workers keep things by default."""
+"""Default stores of a worker."""
 ANY_AGENT = "-"
-"""For sessions whose agent is not known; nothing that is read depends on it."""
+"""Agent name of sessions that are only read; it does not matter there."""
 
 SessionName = Annotated[
     str, typer.Argument(metavar="SESSION", help="Name of the session, as `waystation sessions` lists it.")
 ]
 
-session = command_group("Show a session, close it, or delete it.")
+session = command_group("Show, close or delete a session.")
 
-
-@contextmanager
-def _name_problems() -> Iterator[None]:
-    """Turn the error of names from which no workflow id can be made into a usage error."""
-    try:
-        yield
-    except ValueError as error:
-        if type(error) is not ValueError:
-            raise
-        raise Problem(Exit.USAGE, str(error)) from None
+EARLIER_EVENTS = 6
+"""Number of events that are shown when a conversation is resumed."""
+CATCH_UP_LIMIT_S = 5.0
+"""Time limit for reading the open invocations of a resumed conversation before the first prompt."""
+HELP = """\
+/approve [CALL] [COMMENT]    approve a call; CALL is needed if several calls wait
+/reject [CALL] [COMMENT]     reject a call
+/respond [CALL] {JSON}       send the response of a long-running call
+/pending                     list the calls that wait for a person
+/state                       print the state of the conversation
+/events                      print the whole conversation
+/quit                        leave, as Ctrl-D does; the conversation continues
+//TEXT                       send a message that starts with a slash
+Alt-Enter                    start a new line in the same message"""
+ANSWERS: dict[str, Action] = {"/approve": "approve", "/reject": "reject", "/respond": "respond"}
+REFUSALS = (errors.QueueFull, errors.InvalidInput, Problem)
+"""Errors of one message. The next message may succeed."""
+NOTHING_WAITS = "No call waits for a person in this conversation."
 
 
 async def open_session(ctx: CommandContext, name: str, user: str, app: str, agent: str = ANY_AGENT) -> Session:
     """Return a session of the server.
 
     Raises:
-        Problem: No session can have these names.
+        Problem: The names cannot form a workflow id.
     """
     client = await ctx.connect()
-    with _name_problems():
+    try:
         return client.session(agent=agent, session_id=name, user_id=user, app=app)
+    except ValueError as error:
+        if type(error) is not ValueError:
+            raise
+        raise Problem(Exit.USAGE, str(error)) from None
 
 
 async def sessions(
     ctx: CommandContext,
-    agent: Annotated[str | None, typer.Option(help="Only those of this agent.")] = None,
-    user: Annotated[str | None, typer.Option(help="Only those of this user.")] = None,
-    app: Annotated[str | None, typer.Option(help="Only those of this app.")] = None,
+    agent: Annotated[str | None, typer.Option(help="Only sessions of this agent.")] = None,
+    user: Annotated[str | None, typer.Option(help="Only sessions of this user.")] = None,
+    app: Annotated[str | None, typer.Option(help="Only sessions of this app.")] = None,
     json: AsJson = False,
 ) -> Exit:
-    """List sessions, those that began last first. No worker has to run."""
+    """List sessions, newest first. Needs no worker."""
     client = await ctx.connect()
     dates = Column("status", no_wrap=True), Column("since", no_wrap=True)
     table = Table("session", "user", "app", "agent", *dates, box=box.SIMPLE_HEAD, pad_edge=False)
     async for entry in client.sessions.list(agent=agent, user_id=user, app=app):
         if json:
             ctx.out.record(entry.to_json())
-        names = (entry.session_id, entry.user_id, entry.app, entry.agent or "not taken up")
+        names = (entry.session_id, entry.user_id, entry.app, entry.agent or "not started")
         style = {"open": "green", "waiting": "bold yellow"}.get(entry.status, "dim")
         since = terminal.clock(entry.started_at.timestamp())
         table.add_row(*(Text(terminal.safe(name)) for name in names), Text(entry.status, style), since)
@@ -103,7 +115,7 @@ async def sessions(
     if table.row_count:
         ctx.out.table(table)
     else:
-        ctx.out.line(f"No such session in {ctx.target.describe()}. `waystation chat AGENT` begins one.")
+        ctx.out.line(f"No sessions at {ctx.target.describe()}. Start one with `waystation chat AGENT`.")
     return Exit.OK
 
 
@@ -111,7 +123,7 @@ async def sessions(
 async def show(
     ctx: CommandContext, name: SessionName, user: User = DEFAULT_USER, app: App = DEFAULT_APP, json: AsJson = False
 ) -> Exit:
-    """Print what was said in a session, its state, and what waits. No worker has to run."""
+    """Print the conversation of a session, its state, and the calls that wait. Needs no worker."""
     out, session = ctx.out, await open_session(ctx, name, user, app)
     events, state, waiting = await session.events(), await session.state(), await session.pending()
     if json:
@@ -134,10 +146,10 @@ async def show(
 async def close(
     ctx: CommandContext, name: SessionName, user: User = DEFAULT_USER, app: App = DEFAULT_APP, json: AsJson = False
 ) -> Exit:
-    """Let a session take no further message; it ends when its invocations have."""
+    """Close a session: it accepts no more messages, and ends when its invocations end."""
     receipt = await (await open_session(ctx, name, user, app)).close()
-    left = int(receipt.get("open") or 0)
-    rest = f"; {left} still open in it, with which it ends" if left else ""
+    count = int(receipt.get("open") or 0)
+    rest = f"; it ends after {count} open {'invocation' if count == 1 else 'invocations'}" if count else ""
     ctx.out.result(receipt, Text.assemble(("closed", "bold"), f" {terminal.safe(name)}{rest}"))
     return Exit.OK
 
@@ -149,186 +161,164 @@ async def delete(
     user: User = DEFAULT_USER,
     app: App = DEFAULT_APP,
     artifacts: Annotated[
-        str, typer.Option(metavar="URL", help="Where workers keep artifacts: a folder or object store.")
+        str, typer.Option(metavar="URL", help="Folder or object store where workers keep artifacts.")
     ] = str(STORES.artifacts),
-    memory: Annotated[Path, typer.Option(metavar="FILE", help="Where workers keep memories.")] = STORES.memory,
+    memory: Annotated[Path, typer.Option(metavar="FILE", help="File where workers keep memories.")] = STORES.memory,
     json: AsJson = False,
 ) -> Exit:
-    """Delete a session: its workflows, its artifacts, and what was remembered of it. Cannot be undone.
+    """Delete a session with its workflows, artifacts and memories. This cannot be undone.
 
-    Its open invocations are stopped. May be repeated, also when it was interrupted. No worker has to run.
+    Open invocations are terminated. If the command is interrupted, run it again. Needs no worker.
     """
-    # Here, because object stores take long to load.
+    # Imported here because object stores are slow to load.
     from waystation.artifacts import ObjectStoreArtifactService
     from waystation.memory import SqliteMemoryService
 
+    await open_session(ctx, name, user, app)  # checks the names
     client, out = await ctx.connect(), ctx.out
     try:
-        with _name_problems():
-            deleted = await client.sessions.delete(
-                name,
-                user_id=user,
-                app=app,
-                artifacts=ObjectStoreArtifactService(artifacts),
-                memory=SqliteMemoryService(memory),
-            )
+        deleted = await client.sessions.delete(
+            name,
+            user_id=user,
+            app=app,
+            artifacts=ObjectStoreArtifactService(artifacts),
+            memory=SqliteMemoryService(memory),
+        )
     except errors.StoreFailed as error:
-        remedy = "Say with --artifacts and --memory where workers keep them, and repeat it."
-        raise Problem(Exit.FAILED, f"{error}. {remedy}") from None
-    if json:
-        out.record(deleted.to_json())
-    else:
-        _write_deleted(out, name, deleted)
+        raise Problem(
+            Exit.FAILED, f"{error}. Name the stores of the workers with --artifacts and --memory, and try again."
+        ) from None
+    out.record(deleted.to_json()) if json else _write_deleted(out, name, deleted)
     if not deleted:
-        who = "" if (user, app) == (DEFAULT_USER, DEFAULT_APP) else f" of user {user!r} in app {app!r}"
+        owner = "" if (user, app) == (DEFAULT_USER, DEFAULT_APP) else f" of user {user!r} in app {app!r}"
         raise errors.UnknownSession(
-            f"There is nothing of a session {name!r}{who}; `waystation sessions` lists those there are, "
-            "with their users and apps."
+            f"Session {name!r}{owner} not found. `waystation sessions` lists all sessions with their users and apps."
         )
     return Exit.OK
 
 
 def _write_deleted(out: Output, name: str, deleted: DeletedSession) -> None:
     if deleted:
-        nouns = ("workflow", "workflows"), ("artifact", "artifacts"), ("memory", "memories")
-        counts = len(deleted.workflows), len(deleted.artifacts), deleted.memories
-        parts = [f"{count} {noun[count != 1]}" for count, noun in zip(counts, nouns, strict=True)]
-        out.line(Text.assemble(("deleted", "bold"), f" {terminal.safe(name)}: {', '.join(parts)}"))
+        counts = {
+            ("workflow", "workflows"): len(deleted.workflows),
+            ("artifact", "artifacts"): len(deleted.artifacts),
+            ("memory", "memories"): deleted.memories,
+        }
+        parts = ", ".join(f"{count} {noun[count != 1]}" for noun, count in counts.items())
+        out.line(Text.assemble(("deleted", "bold"), f" {terminal.safe(name)}: {parts}"))
         for id in deleted.stopped:
             out.line(f"  stopped  {terminal.safe(id)}", style="dim")
-    for left in deleted.left:
-        out.line(f"  left     {terminal.safe(left)}", style="yellow")
-
-
-SHOWN_BEFORE = 6
-"""How many events of an earlier conversation are written when it is taken up again."""
-HEARD_WITHIN_S = 5.0
-"""How long an earlier conversation's open invocations may take to be read before somebody can type."""
-HELP = """\
-/approve [CALL] [COMMENT]    approve what waits; CALL when several do
-/reject [CALL] [COMMENT]     reject it
-/respond [CALL] {JSON}       answer a long-running call with this response
-/pending                     what waits for a person
-/state                       the state of the conversation
-/events                      everything that was said
-/quit                        leave, as Ctrl-D does; the conversation goes on
-// at the beginning of a line sends it with one slash
-Alt-Enter                    begin a further line of the same message"""
-
-ANSWERS: dict[str, Action] = {"/approve": "approve", "/reject": "reject", "/respond": "respond"}
-
-REFUSALS = (errors.QueueFull, errors.InvalidInput, Problem)
-"""Errors of a message after which the next one may fare better."""
-NOTHING_WAITS = "Nothing waits for a person in this conversation."
+    for remainder in deleted.left:
+        out.line(f"  left     {terminal.safe(remainder)}", style="yellow")
 
 
 async def chat(
     ctx: CommandContext,
     agent: AgentName,
-    session: Annotated[str | None, typer.Option(help="Name of the session; a new one if left out.")] = None,
+    session: Annotated[str | None, typer.Option(help="Name of the session. Default: a new session.")] = None,
     user: User = DEFAULT_USER,
     app: App = DEFAULT_APP,
     json: AsJson = False,
 ) -> Exit:
-    """Converse with an agent. /help says what else can be typed. Lines can be piped in.
+    """Chat with an agent. Type /help for a list of commands. Messages can also be piped in, one per line.
 
-    Ctrl-D and Ctrl-C leave; the conversation goes on, and --session takes it up again.
+    Ctrl-D and Ctrl-C leave the conversation. It continues on the workers; resume it with --session.
     """
     name = f"chat-{uuid.uuid4().hex[:8]}" if session is None else session
     conversation = Chat(await ctx.connect(), await open_session(ctx, name, user, app, agent), ctx.out, ctx.target)
     try:
         return await conversation.run()
     except (asyncio.CancelledError, KeyboardInterrupt):
-        conversation.say_how_to_return("\nNot watched any more; the conversation goes on")
+        conversation.write_resume_command("\nYou left. The conversation continues; resume it with")
         raise
 
 
 class Chat:
-    """One terminal's part in a session."""
+    """A terminal that takes part in a session."""
 
     def __init__(self, client: AgentClient, session: Session, out: Output, target: Target) -> None:
         self._client, self._session, self._out, self._target = client, session, out, target
         self._lines = Lines()
-        self._watch = Watch(client, out, session.id, write_waits=self._write_waits)
-        self._mine: set[str] = set()
-        """Invocations of messages typed here, whose text need not be repeated."""
+        self._watch = Watch(client, out, session.id, on_waits=self._write_waits)
+        self._sent: set[str] = set()
+        """Invocations of messages typed here. Their text is on the screen already."""
         self._current: str | None = None
-        """The invocation that is waited for before the next line is read."""
+        """The invocation that must settle before the next line is read."""
         self._changed = asyncio.Event()
-        self._listening: asyncio.Task[None] | None = None
+        self._stream: asyncio.Task[None] | None = None
         self._failed = False
-        self._over: set[str] = set()
-        """Invocations that ended, and whose events were all written."""
+        self._ended: set[str] = set()
+        """Invocations that ended and whose events are all written."""
 
     async def run(self) -> Exit:
-        """Read lines and send them."""
+        """Read lines and send them until the input ends."""
         await self._greet()
         try:
             async with self._watch.watching():
                 while (line := await self._next()) is not None:
                     if line.split(" ")[0] in ("/quit", "/exit"):
                         break
-                    await self._do(line)
+                    await self._handle(line)
             if self._lines.typed:
-                self.say_how_to_return("The conversation is kept")
-            # A person has seen it; a script goes by the exit code.
+                self.write_resume_command("You can resume the conversation with")
+            # A person has seen the failure; a script needs the exit code.
             return Exit.FAILED if self._failed and not self._lines.typed else Exit.OK
         finally:
-            if self._listening:
-                self._listening.cancel()
+            if self._stream:
+                self._stream.cancel()
                 with suppress(asyncio.CancelledError, Exception):
-                    await self._listening
+                    await self._stream
 
-    def say_how_to_return(self, what: str) -> None:
-        """Say how this conversation is taken up again."""
+    def write_resume_command(self, text: str) -> None:
+        """Write the command that resumes this conversation, after a text."""
         names = self._session.given
-        command = self._target.chat_command(names.agent, names.session_id, names.user_id, names.app)
-        self._out.remark(f"{what}: {command}")
+        self._out.remark(
+            f"{text}: {self._target.chat_command(names.agent, names.session_id, names.user_id, names.app)}"
+        )
 
     async def _greet(self) -> None:
-        """Check that the session can be continued, and show how far it has come."""
+        """Check that the session can be resumed, and show its last events."""
         names, client = self._session.given, self._client
         existing = await describe_workflow(client.temporal, self._session.id)
         if existing is not None and existing.status is not WorkflowExecutionStatus.RUNNING:
-            text = f"The session {names.session_id!r} is over; begin another one with another --session."
-            raise Problem(Exit.SESSION_CLOSED, text)
-        kept = (await existing.memo()).get(MEMO_SESSION) if existing else None
-        if kept and kept.get("agent") not in (None, names.agent):
+            raise Problem(
+                Exit.SESSION_CLOSED,
+                f"The session {names.session_id!r} is closed. Start another one with a different --session.",
+            )
+        memo = (await existing.memo()).get(MEMO_SESSION) if existing else None
+        if memo and memo.get("agent") not in (None, names.agent):
             raise Problem(
                 Exit.USAGE,
-                f"The session {names.session_id!r} was begun with the agent {kept['agent']!r}, and not "
-                f"{names.agent!r}; name that one, or another --session.",
+                f"The session {names.session_id!r} belongs to the agent {memo['agent']!r}, not to {names.agent!r}. "
+                "Name that agent, or a different --session.",
             )
-        head = Text.assemble(
-            (f"session {terminal.safe(names.session_id)}", "bold"), ("   /help says what can be typed", "dim")
+        self._out.result(
+            {"session": names.session_id, "id": self._session.id, "existed": existing is not None},
+            Text.assemble((f"session {terminal.safe(names.session_id)}", "bold"), ("   /help lists commands", "dim")),
         )
-        record = {"session": names.session_id, "id": self._session.id, "existed": existing is not None}
-        self._out.result(record, head)
         if existing is None:
             if not await is_polled(client):
-                queue = client.task_queue
-                self._out.remark(f"No worker polls {queue!r} so far; start one: waystation worker --agents DIR")
+                self._out.remark(
+                    f"No worker polls the task queue {client.task_queue!r}. Start one: waystation worker --agents DIR"
+                )
             return
         started = StartedInvocations(client.temporal, self._session.id)
         await started.caught_up()
         reported = set(started.reported)
         events = await self._session.events()
-        for event in events[-SHOWN_BEFORE:] if not self._out.json else ():
+        for event in events[-EARLIER_EVENTS:] if not self._out.json else ():
             self._watch.write(event)
-        self._listening = asyncio.create_task(self._listen(started, count_events(events), reported))
-        await self._until_heard(self._listening, set(started.order) - reported)
-
-    async def _until_heard(self, listening: asyncio.Task[None], ids: set[str]) -> None:
-        """Wait until it is known what open invocations wait for, as the first line may be the answer."""
+        self._stream = asyncio.create_task(self._follow(started, count_events(events), reported))
+        # The first line may answer a call of an open invocation, so read those first.
         with suppress(TimeoutError):
-            async with asyncio.timeout(HEARD_WITHIN_S):
-                while not ids <= self._watch.logs.keys() and not listening.done():
+            async with asyncio.timeout(CATCH_UP_LIMIT_S):
+                while not set(started.order) - reported <= self._watch.logs.keys() and not self._stream.done():
                     self._changed.clear()
                     await self._changed.wait()
         await self._watch.look_at_called()
         self._watch.report_waits()
 
-    async def _listen(self, started: StartedInvocations, known: dict[str, int], reported: set[str]) -> None:
+    async def _follow(self, started: StartedInvocations, known: dict[str, int], reported: set[str]) -> None:
         stream = stream_session(self._client, started, known=known, passed_over=reported, partial=True)
         try:
             async with aclosing(with_pauses(stream, self._watch.pause)) as updates:
@@ -336,29 +326,29 @@ class Chat:
                     if update is None:
                         await self._watch.look_at_called()
                     else:
-                        self._watch.take(update.log, filter(self._is_shown, update.events))
+                        self._watch.take(update.log, filter(self._is_visible, update.events))
                     self._watch.report_waits()
                     if update is not None and (ended := update.log.state.outcome.ended):
                         if ended not in ("completed", "continued"):
                             await self._report_failure(update.invocation.id)
-                        self._over.add(update.invocation.id)
+                        self._ended.add(update.invocation.id)
                     self._changed.set()
         finally:
             self._changed.set()
 
-    def _is_shown(self, event: Event) -> bool:
+    def _is_visible(self, event: Event) -> bool:
         if self._out.json:
             return not event.partial
-        if event.partial:  # a line that grows is written only while no other is typed
+        if event.partial:  # partial text must not interrupt a line that is being typed
             return event.invocation_id == self._current
         has_text = any("text" in part for part in (event.content or {}).get("parts") or ())
-        return not (self._lines.typed and event.author == "user" and event.invocation_id in self._mine and has_text)
+        return not (self._lines.typed and event.author == "user" and event.invocation_id in self._sent and has_text)
 
     async def _report_failure(self, id: str) -> None:
-        """Say why an invocation ended before it had an answer.
+        """Write why an invocation ended without an answer.
 
         Raises:
-            Problem: No further message would have one, either: the workers do not have the agent.
+            Problem: The workers do not have the agent, so no later message can succeed either.
         """
         self._watch.interrupt()
         try:
@@ -367,72 +357,74 @@ class Chat:
             kind, message = report_failure(self._out, error, invocation_id=id)
             self._failed = True
             if kind == errors.UnknownAgent.__name__ and repr(self._session.given.agent) in message:
-                text = f"{message} No message here would be answered; begin with an agent that is served."
-                raise Problem(Exit.FAILED, text) from None
+                raise Problem(
+                    Exit.FAILED, f"{message} Messages here cannot be answered; start a session with another agent."
+                ) from None
 
     async def _next(self) -> str | None:
-        """Return the next line; ends with the listening, which tells why."""
+        """Return the next line; raise the error of the stream if that ends first."""
         self._current = None
         reading = asyncio.ensure_future(self._lines.next())
-        watched = [task for task in (reading, self._listening) if task is not None]
         try:
-            await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                [task for task in (reading, self._stream) if task is not None], return_when=asyncio.FIRST_COMPLETED
+            )
             if not reading.done():
-                self._check_listening()
+                self._check_stream()
             return await reading
         finally:
             reading.cancel()
             with suppress(asyncio.CancelledError, KeyboardInterrupt, Exception):
                 await reading
 
-    def _check_listening(self) -> None:
-        if self._listening is None or not self._listening.done():
+    def _check_stream(self) -> None:
+        if self._stream is None or not self._stream.done():
             return
-        if error := self._listening.exception():
+        if error := self._stream.exception():
             raise error
         raise Problem(Exit.SESSION_CLOSED, f"The session {self._session.given.session_id!r} was closed.")
 
-    async def _do(self, line: str) -> None:
-        """Send a message, or do what a line that begins with a slash says."""
+    async def _handle(self, line: str) -> None:
+        """Send a message, or run the command of a line that starts with a slash."""
         is_command = line.startswith("/") and not line.startswith("//")
         try:
             if is_command:
-                settled = await self._command(*line.partition(" ")[::2])
+                invocation_id = await self._run_command(*line.partition(" ")[::2])
             else:
-                settled = await self._say(line.removeprefix("/")) if line.strip() else None
+                invocation_id = await self._send(line.removeprefix("/")) if line.strip() else None
         except errors.WaystationError as error:
             if not self._lines.typed or not (is_command or isinstance(error, REFUSALS)):
                 raise
             self._out.remark(str(error))
             return
-        if settled is not None:
-            await self._until_settled(settled)
+        if invocation_id is not None:
+            await self._until_settled(invocation_id)
 
-    async def _say(self, text: str) -> str:
-        """Send a message; return the invocation that answers it."""
+    async def _send(self, text: str) -> str:
+        """Send a message; return the id of the invocation that answers it."""
         try:
             sent = await self._session.send(text, message_id=f"chat-{uuid.uuid4().hex}", streaming=not self._out.json)
         except errors.MessageUnconfirmed:
             raise Problem(
                 Exit.UNCONFIRMED,
-                "No worker confirmed the message in time; perhaps it is taken when one comes. Start one: "
-                "waystation worker --agents DIR. What was taken is told by `waystation session show`.",
+                "No worker confirmed the message in time; one may still accept it later. Start a worker: waystation "
+                "worker --agents DIR. `waystation session show` prints the accepted messages.",
             ) from None
-        self._mine.add(sent.id)
+        self._sent.add(sent.id)
         self._watch.notice()
         if self._out.json:
             self._out.record({"sent": {"invocation_id": sent.id, "status": sent.status}})
         elif sent.status == "queued" and any(
             not (log.state.outcome.ended or self._watch.is_waiting(id)) for id, log in self._watch.logs.items()
         ):
-            self._out.remark("The session works on another message; this one is next in turn.")
-        if self._listening is None:
+            self._out.remark("The session is working on another message; yours is queued.")
+        if self._stream is None:
             started = StartedInvocations(self._client.temporal, self._session.id)
-            self._listening = asyncio.create_task(self._listen(started, {}, set()))
+            self._stream = asyncio.create_task(self._follow(started, {}, set()))
         return sent.id
 
-    async def _command(self, name: str, rest: str) -> str | None:
-        """Carry out a command; return the invocation that goes on, if any."""
+    async def _run_command(self, name: str, arguments: str) -> str | None:
+        """Run a command; return the id of the invocation that it continues, if any."""
         match name:
             case "/help":
                 self._out.line(HELP)
@@ -449,71 +441,66 @@ class Chat:
                 for event in await self._session.events():
                     self._out.record({"event": event.to_json()}) if self._out.json else self._out.event(event)
             case "/approve" | "/reject" | "/respond":
-                return await self._answer(ANSWERS[name], rest.strip())
+                return await self._answer(ANSWERS[name], arguments.strip())
             case _:
-                raise Problem(Exit.USAGE, f"{name!r} is no command; /help lists them.")
+                raise Problem(Exit.USAGE, f"Unknown command {name!r}; /help lists the commands.")
         return None
 
-    async def _answer(self, action: Action, rest: str) -> str | None:
-        call, text = self._choose(rest)
+    async def _answer(self, action: Action, arguments: str) -> str | None:
+        call, text = self._choose(arguments)
         fields: JsonObject = {"comment": text} if text else {}
         if action == "respond":
-            fields = {"response": _response(text)}
-        invocation = self._client.invocation(call.invocation_id)
-        # Answers what was shown, should the call be another by the time the answer arrives.
-        receipt = await invocation.answer(action, call.function_call_id, by=login_name(), digest=call.digest, **fields)
+            try:
+                fields = {"response": parse_json_object(text)}
+            except ValueError as error:
+                raise Problem(Exit.USAGE, f'{error}; write it like /respond {{"amount": 50}}.') from None
+        # The digest ties the answer to the call on the screen: by now the id may belong to another one.
+        receipt = await self._client.invocation(call.invocation_id).answer(
+            action, call.function_call_id, by=login_name(), digest=call.digest, **fields
+        )
         self._watch.mark_answered(call)
         if self._out.json:
             self._out.record({"answered": receipt})
         return call.invocation_id if call.invocation_id in self._watch.logs else None
 
     async def _until_settled(self, id: str) -> None:
-        """Wait until an invocation is over, or waits for a person."""
+        """Wait until an invocation ends or waits for a person."""
         self._current = id
-        while id not in self._over and not self._watch.is_waiting(id):
-            self._check_listening()
+        while id not in self._ended and not self._watch.is_waiting(id):
+            self._check_stream()
             self._changed.clear()
             await self._changed.wait()
         self._watch.interrupt()
 
     def _label(self, call: PendingCall) -> str:
-        """Return the name of a call, unique in the session: `2/fc-1` is the first call of its second invocation."""
+        """Return a name for a call that is unique in the session, such as `2/fc-1` in the second invocation."""
         return f"{call.invocation_id.removeprefix(f'{self._session.id}/')}/{call.function_call_id}"
 
     def _choose(self, text: str) -> tuple[PendingCall, str]:
-        """Return the call that a text names, or the only one that waits, and the rest of the text.
+        """Return the call that a text starts with, or else the only one that waits, and the rest of the text.
 
         Raises:
-            Problem: Nothing waits, or several calls do and none is named.
+            Problem: No call waits, or several do and the text names none of them.
         """
         name, _, rest = text.partition(" ")
         labels = {self._label(call): call for call in self._watch.calls}
-        named = [call for label, call in labels.items() if name in (label, call.function_call_id)]
-        if name in labels or len(named) == 1:
-            return labels.get(name) or named[0], rest.strip()
+        matches = [call for label, call in labels.items() if name in (label, call.function_call_id)]
+        if name in labels or len(matches) == 1:
+            return labels.get(name) or matches[0], rest.strip()
         if not labels:
             raise Problem(Exit.UNKNOWN, NOTHING_WAITS)
         if len(labels) > 1:
-            raise Problem(Exit.UNKNOWN, f"Say which call is answered; waiting: {', '.join(labels)}.")
+            raise Problem(Exit.UNKNOWN, f"Several calls wait; name one of them: {', '.join(labels)}.")
         return self._watch.calls[0], text
 
     def _write_waits(self, calls: Sequence[PendingCall]) -> None:
-        """Write calls, and how they are answered in place."""
-        out = self._out
+        """Write pending calls, each with the commands that answer it here."""
         for call in calls:
             name = terminal.safe(self._label(call))
-            out.line()
-            out.hanging(Text("waits for a person  ", style="bold"), [Text(terminal.asked(call), style="bold yellow")])
-            out.facts([("call", f"{name}, asked by {terminal.safe(call.agent)}"), *terminal.facts(call)])
+            self._out.wait(call, [("call", f"{name}, asked by {terminal.safe(call.agent)}"), *terminal.facts(call)])
             if call.kind == "credential":
-                command = self._target.answer_command("authorize", call.invocation_id, call.function_call_id)
-                out.command("authorize", command)
+                self._out.command(
+                    "authorize", self._target.answer_command("authorize", call.invocation_id, call.function_call_id)
+                )
             else:
-                out.command("answer", [f"/approve {name}   /reject {name}"])
-
-
-def _response(text: str) -> JsonObject:
-    try:
-        return parse_json_object(text)
-    except ValueError as error:
-        raise Problem(Exit.USAGE, f'{error}; write /respond {{"amount": 50}}.') from None
+                self._out.command("answer", [f"/approve {name}   /reject {name}"])

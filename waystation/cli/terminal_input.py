@@ -1,4 +1,4 @@
-"""What somebody types in a terminal: answers to questions, a text in an editor, lines."""
+"""Input from a terminal: answers to questions, text edited in an editor, and lines."""
 
 import asyncio
 import contextlib
@@ -26,19 +26,18 @@ from waystation.presentation import terminal
 T = TypeVar("T")
 
 PROMPT: StyleAndTextTuples = [("bold ansicyan", "> ")]
-FURTHER = "  "
-"""Before each further line of a message."""
+CONTINUATION = "  "
 NOTHING_SENT = "Nothing was sent."
 
 
 class Person:
-    """Somebody who types."""
+    """The person at the terminal."""
 
     def ask(self, prompt: str, default: str = "") -> str:
-        """Return one line, or `default` when it is empty.
+        """Return the line that the person types; `default` if it is empty.
 
         Raises:
-            Problem: There are no more lines.
+            Problem: The input has ended.
         """
         try:
             return input(f"{prompt}{f' [{default}]' if default else ''}: ").strip() or default
@@ -46,11 +45,11 @@ class Person:
             raise Problem(Exit.USAGE, NOTHING_SENT) from None
 
     def agrees(self, prompt: str) -> bool:
-        """Whether the person says yes; anything else is no."""
+        """Whether the person answers yes; anything else means no."""
         return self.ask(f"{prompt} [y/N]").lower() in ("y", "yes")
 
-    def edited(self, text: str) -> str | None:
-        """Return a text as the person left it in their editor; None when no editor is configured.
+    def edit(self, text: str) -> str | None:
+        """Open a text in the person's editor and return the result; None if no editor is configured.
 
         Raises:
             Problem: The editor cannot be started, or failed.
@@ -58,7 +57,7 @@ class Person:
         editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
         if not editor:
             return None
-        with TemporaryDirectory(prefix="waystation-") as folder:  # which nobody else may read
+        with TemporaryDirectory(prefix="waystation-") as folder:  # readable by its owner only
             file = Path(folder) / "arguments.json"
             file.write_text(text, encoding="utf-8")
             try:
@@ -67,69 +66,71 @@ class Person:
             except (OSError, ValueError, subprocess.CalledProcessError) as error:
                 raise Problem(Exit.USAGE, f"The editor {editor!r} failed: {error}. {NOTHING_SENT}") from None
 
-    def edited_into(self, read: Callable[[str], T], out: Output, text: str, *, undone: str) -> T | None:
-        """Have a text edited until `read` accepts it; None when no editor is configured.
+    def edit_until(self, parse: Callable[[str], T], out: Output, text: str, *, on_stop: str) -> T | None:
+        """Have a text edited until `parse` accepts it; None if no editor is configured.
 
         Raises:
-            Problem: The person gives up; `undone` says what was not done.
+            Problem: The person stops editing; its message is `on_stop`.
         """
-        while (edited := self.edited(text)) is not None:
+        while (edited := self.edit(text)) is not None:
             try:
-                return read(edited)
+                return parse(edited)
             except (ValueError, WaystationError) as error:
                 out.line(terminal.safe(f"{str(error).removesuffix('.')}."), style="red")
             if not self.agrees("Edit it again?"):
-                raise Problem(Exit.FAILED, undone)
+                raise Problem(Exit.FAILED, on_stop)
             text = edited
         return None
 
 
-def present() -> Person | None:
-    """Return the person; None when input or output is no terminal."""
+def find_person() -> Person | None:
+    """Return the person at the terminal; None if input or output is not a terminal."""
     return Person() if sys.stdin.isatty() and sys.stdout.isatty() else None
 
 
 class Lines:
-    """Yields lines; None when there will be no more."""
+    """Reads lines from a terminal or a pipe."""
 
-    def __init__(self, session: Callable[[], PromptSession[str]] | None = None) -> None:
-        """`session` gives what a person types into; by default what conversations use."""
+    def __init__(self, create_prompt: Callable[[], PromptSession[str]] | None = None) -> None:
+        """Read lines.
+
+        Args:
+            create_prompt: Creates the prompt of a terminal; by default that of conversations.
+        """
         self.typed = sys.stdin.isatty() and sys.stdout.isatty()
-        """Whether a person types in a terminal, who sees what is typed."""
-        self._prompt: PromptSession[str] | None = (session or message_prompt)() if self.typed else None
+        """Whether a person types the lines in a terminal."""
+        self._prompt: PromptSession[str] | None = (create_prompt or create_message_prompt)() if self.typed else None
         self._piped: asyncio.Queue[str | None] | None = None
 
     async def next(self) -> str | None:
-        """Return the next line, without its end.
+        """Return the next line without its line break; None at the end.
 
         Raises:
             KeyboardInterrupt: Ctrl-C was typed.
         """
         if self._prompt is not None:
-            # What is written meanwhile is shown above the line that is being typed.
-            with patch_stdout(raw=True):
+            with patch_stdout(raw=True):  # output appears above the line that is being typed
                 try:
                     return await self._prompt.prompt_async()
                 except EOFError:
                     return None
         if self._piped is None:
             self._piped = asyncio.Queue()
-            # Not in the loop's pool, for whose threads asyncio waits at the end: this one may wait for a line for ever.
-            arguments = asyncio.get_running_loop(), self._piped
-            threading.Thread(target=_read_lines, args=arguments, daemon=True).start()
+            # Not in the loop's pool: asyncio waits for its threads at the end, and this one may block forever.
+            threading.Thread(target=_read_lines, args=(asyncio.get_running_loop(), self._piped), daemon=True).start()
         return await self._piped.get()
 
 
 def _read_lines(loop: asyncio.AbstractEventLoop, lines: asyncio.Queue[str | None]) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants more
-        with contextlib.suppress(ValueError, OSError):  # closed, or no text
+    with contextlib.suppress(RuntimeError):  # the loop is closed: the lines are no longer needed
+        with contextlib.suppress(ValueError, OSError):  # standard input is closed, or not text
             for line in sys.stdin:
                 loop.call_soon_threadsafe(lines.put_nowait, line.rstrip("\r\n"))
         loop.call_soon_threadsafe(lines.put_nowait, None)
 
 
-def message_prompt() -> PromptSession[str]:
-    """Return a prompt at which Enter sends what was typed, and Alt-Enter begins a further line."""
+def create_message_prompt() -> PromptSession[str]:
+    """Return a prompt where Enter sends the message and Alt-Enter starts a new line."""
     keys = KeyBindings()
 
     @keys.add("enter")
@@ -140,4 +141,4 @@ def message_prompt() -> PromptSession[str]:
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
 
-    return PromptSession(PROMPT, multiline=True, prompt_continuation=FURTHER, key_bindings=keys)
+    return PromptSession(PROMPT, multiline=True, prompt_continuation=CONTINUATION, key_bindings=keys)

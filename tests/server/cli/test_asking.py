@@ -38,7 +38,7 @@ class Types(Person):
         self.defaults.append(default)
         return next(self._lines) or default
 
-    def edited(self, text: str) -> str | None:
+    def edit(self, text: str) -> str | None:
         """Return what the editor makes of it."""
         return self._editor(text) if self._editor else None
 

@@ -15,7 +15,7 @@ from tests.server.conftest import Serve
 from tests.server.sessions.test_client import asking, waits
 from waystation.agents import Agent
 from waystation.cli.main import app
-from waystation.cli.terminal_input import message_prompt
+from waystation.cli.terminal_input import create_message_prompt
 from waystation.core import ModelRefused
 from waystation.testing import AgentEnvironment, ScriptedModel, says
 
@@ -85,7 +85,7 @@ async def test_a_message_may_have_several_lines() -> None:
     """Alt-Enter, and what is pasted, begin further ones; Enter sends it."""
     with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
         keys.send_text("one\x1b\rtwo\x1b[200~\nthree\x1b[201~\rfour\r")
-        typing = message_prompt()
+        typing = create_message_prompt()
         assert await typing.prompt_async() == "one\ntwo\nthree"
         assert await typing.prompt_async() == "four"
 

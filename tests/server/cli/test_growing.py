@@ -6,7 +6,7 @@ from tests.programs import without_time
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
 from waystation.agents import Agent
-from waystation.cli.invocations import GrowingText
+from waystation.cli.invocations import StreamedText
 from waystation.cli.output import Output
 from waystation.core import Event, JsonObject, Piece
 from waystation.testing import FunctionModel, says
@@ -30,7 +30,7 @@ def recorded(*parts: JsonObject, author: str = "a") -> Event:
 
 def written(capsys: pytest.CaptureFixture[str], *events: Event) -> list[str]:
     """Return the lines written for a stream, without their times."""
-    growing = GrowingText(Output())
+    growing = StreamedText(Output())
     for event in events:
         growing.write(event)
     growing.interrupt()
@@ -87,7 +87,7 @@ def test_who_comes_late_is_shown_that_something_is_missing(capsys: pytest.Captur
 def test_a_growing_text_is_wrapped_between_words(capsys: pytest.CaptureFixture[str], size: int) -> None:
     """Like a recorded one, however it is cut into pieces; only what is longer than a line is broken."""
     text = "It rains in Bern, and it will go on to rain.\n  - 雨雨雨雨雨雨雨雨雨雨雨雨雨雨雨雨\n\nhttps://example.com/weather/bern/2026"
-    growing = GrowingText(Output(page=38, now=lambda: 0.0))
+    growing = StreamedText(Output(page=38, now=lambda: 0.0))
     for at in range(0, len(text), size):
         growing.write(piece(text[at : at + size], offset=at))
     growing.write(piece(offset=len(text), complete=True))
