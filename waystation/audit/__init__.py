@@ -1,6 +1,6 @@
 """What was asked of people, what they answered and what was done, derived from history alone, and sealed by hashes."""
 
-from waystation.audit.account import Gathered, account, compare, of_files, of_invocation, same_start
+from waystation.audit.account import Gathered, account, check_subject, compare, of_files, of_invocation
 from waystation.audit.sheet import Fault, KeyRefused, Sheet, read, sheet_of, signer, verify_signature, written
 
 __all__ = [
@@ -9,11 +9,11 @@ __all__ = [
     "KeyRefused",
     "Sheet",
     "account",
+    "check_subject",
     "compare",
     "of_files",
     "of_invocation",
     "read",
-    "same_start",
     "sheet_of",
     "signer",
     "verify_signature",

@@ -1,7 +1,7 @@
-"""Accounts of invocations: what was asked, answered and carried out, in the order in which it happened.
+"""Accounts of invocations: requests, answers and the calls that ran, in the order in which they happened.
 
-They are derived from logs' entries, so from history alone: a live invocation, a closed one and an exported file give
-the same account, and that of a running invocation only grows.
+An account comes from the log entries alone. A server and a history file yield the same account, and the account of a
+running invocation only grows.
 """
 
 import heapq
@@ -66,10 +66,10 @@ from waystation.history import (
 if TYPE_CHECKING:
     from waystation.client import AgentClient
 
-UNTOLD = (ModelCalled, ModelReplied, ModelLost, MessageJoined, ScopesTold, ForkRefused)
-"""What is said between agents, models and users; of a reply only the calls are told."""
+OMITTED = (ModelCalled, ModelReplied, ModelLost, MessageJoined, ScopesTold, ForkRefused)
+"""Entries without a line: conversation between agents, models and users. Calls in a reply get their own lines."""
 CONTENT = frozenset({"args", "response"})
-"""Fields of an answer that are told as a digest, and, unless left out, as they are."""
+"""Fields of an answer that are recorded as a digest and, unless omitted, as they are."""
 _STATEMENTS = {"claim": "claimed", "release": "released", "view": "viewed", "progress": "progress_told"}
 
 
@@ -78,97 +78,92 @@ def account(log: Log, *, arguments: bool = True) -> list[JsonObject]:
 
     Args:
         log: With all of its entries.
-        arguments: Whether to tell arguments and responses, besides their digests.
+        arguments: Whether to include arguments and responses in addition to their digests.
 
     Raises:
-        ForeignHistory: The log does not go back to the beginning.
+        ForeignHistory: Earlier entries are missing from the log.
     """
     if log.entries_before:
         raise ForeignHistory(
             f"The history of {log.invocation_id!r} begins with entry {log.entries_before}: earlier runs are missing. "
-            "Save all of them with `waystation history`, or say with --store where they are kept."
+            "Save all runs with `waystation history`, or name the store of the workers with --store."
         )
-    return list(_Teller(log.invocation_id, arguments).tell(log.entries))
+    return list(_Accountant(log.invocation_id, arguments).list_lines(log.entries))
 
 
 def resets(histories: Iterable[WorkflowHistory]) -> Iterator[JsonObject]:
-    """Yield when and why an invocation was reset: what its run had done after the point of it is in no account."""
+    """Yield a line for each reset. Accounts do not contain what the abandoned run did after the reset point."""
     for history in histories:
         for event in history.events:
             failed = event.workflow_task_failed_event_attributes
             if failed.cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW:
-                about = {"time": _time(seconds_of(event)), "invocation": history.workflow_id, "kind": "reset"}
-                yield {**about, "reason": failed.failure.message, "run_id": failed.base_run_id}
+                yield {
+                    "time": _format_time(seconds_of(event)),
+                    "invocation": history.workflow_id,
+                    "kind": "reset",
+                    "reason": failed.failure.message,
+                    "run_id": failed.base_run_id,
+                }
 
 
-class _Teller:
-    """Goes through the entries again, and tells what each of them changes."""
+class _Accountant:
+    """Applies the entries of a log again, and describes each change as a line."""
 
     def __init__(self, invocation_id: str, arguments: bool) -> None:
         self._log = Log(invocation_id)
         self._arguments = arguments
-        self._asked: dict[str, float] = {}
-        """Since when calls wait, by their ids."""
+        self._requested: dict[str, float] = {}
+        """Start of the wait of each call, by id."""
         self._started: set[tuple[str, int]] = set()
-        """The calls that were carried out, and which run of each."""
+        """Ids of calls that ran, each with the number of its run."""
         self._number = 0
 
-    def tell(self, entries: Iterable[Entry]) -> Iterator[JsonObject]:
+    def list_lines(self, entries: Iterable[Entry]) -> Iterator[JsonObject]:
         """Yield the account."""
-        # Entries of one time belong to one workflow task, at the end of which it is clear what is carried out: a call
-        # that is approved and cancelled in one task never is.
+        # Entries with the same time belong to one workflow task. Calls start at its end: a call that is approved and
+        # cancelled in the same task never runs.
         for _, task in groupby(entries, lambda entry: entry.time):
-            last = None
-            for last in task:
-                yield from self._one(last)
-            assert last is not None
-            yield from self._starting(last)
+            entry = None
+            for entry in task:
+                yield from self._apply(entry)
+            assert entry is not None
+            yield from self._start_calls(entry)
 
-    def _one(self, entry: Entry) -> Iterator[JsonObject]:
+    def _apply(self, entry: Entry) -> Iterator[JsonObject]:
         log, body = self._log, entry.body
         reviewed = log.state.approvals.submitted.get(body.ref) if isinstance(body, AnswerReviewed) else None
-        call = log.state.calls.get(ids.requesting_call(_named(body) or (reviewed.function_call_id if reviewed else "")))
-        settled = call.answer if call else None
+        call_id = getattr(body, "function_call_id", None) or (reviewed.function_call_id if reviewed else "")
+        call = log.state.calls.get(ids.requesting_call(call_id))
+        previous_answer = call.answer if call else None
         if isinstance(body, CallReturned | ChildReturned | CallLost):
-            yield from self._began(entry, _call_of(body), getattr(body, "run", 0))
-        waiting = {each.id for each in log.state.waiting()} if isinstance(body, Ended) else set()
+            yield from self._start_call(entry, _call_id(body), getattr(body, "run", 0))
+        unanswered = {waiting.id for waiting in log.state.waiting()} if isinstance(body, Ended) else set()
         log.append(entry.ref, entry.time, body)
         self._number = log.length - 1
-        if not isinstance(body, UNTOLD):
-            yield self._line(entry, **self._of(body, reviewed))
-        if call and call.answer is not settled and call.answer:
+        if not isinstance(body, OMITTED):
+            yield self._line(entry, **self._describe(body, reviewed))
+        if call and call.answer is not previous_answer and call.answer:
             yield self._decision(entry, call, call.answer)
-        for each in log.state.waiting():
-            if each.requested_at is not None and self._asked.get(each.id) != each.requested_at:
-                self._asked[each.id] = each.requested_at
-                yield self._request(entry, each)
-        for unanswered in sorted(waiting):
-            yield self._line(entry, kind="unanswered", call=unanswered)
+        for waiting in log.state.waiting():
+            if waiting.requested_at is not None and self._requested.get(waiting.id) != waiting.requested_at:
+                self._requested[waiting.id] = waiting.requested_at
+                yield self._request(entry, waiting)
+        for id in sorted(unanswered):
+            yield self._line(entry, kind="unanswered", call=id)
 
-    def _starting(self, entry: Entry) -> Iterator[JsonObject]:
-        log = self._log
-        if (
-            log.state.outcome.cancelled
-            or log.state.outcome.failure
-            or log.state.outcome.ended
-            or log.state.over
-            or log.state.outcome.concluded
-        ):
-            return
-        for call in log.state.performing():
-            yield from self._began(entry, call.id, call.run)
+    def _start_calls(self, entry: Entry) -> Iterator[JsonObject]:
+        state = self._log.state
+        outcome = state.outcome
+        if not (outcome.cancelled or outcome.failure or outcome.ended or state.over or outcome.concluded):
+            for call in state.performing():
+                yield from self._start_call(entry, call.id, call.run)
 
-    def _began(self, entry: Entry, call_id: str, run: int) -> Iterator[JsonObject]:
+    def _start_call(self, entry: Entry, call_id: str, run: int) -> Iterator[JsonObject]:
         call = self._log.state.calls.get(call_id)
         if call is None or (call_id, run) in self._started:
             return
         self._started.add((call_id, run))
-        told: JsonObject = {"run": run} if run else {}
-        if call.call.kind == "agent":
-            told["called"] = ids.child_invocation(self._log.invocation_id, call_id)
-        if call.policy and call.asked is None:
-            told["standing"] = self._standing(call, entry.time)
-        approved = call.answer.action if call.answer and call.gate == "passed" else None
+        is_agent = call.call.kind == "agent"
         yield self._line(
             entry,
             kind="started",
@@ -176,56 +171,67 @@ class _Teller:
             agent=call.agent,
             tool=call.name,
             effect=call.call.effect,
-            approved=approved,
+            approved=call.answer.action if call.answer and call.gate == "passed" else None,
             **self._content("args", call.args),
-            **told,
+            run=run or None,
+            called=ids.child_invocation(self._log.invocation_id, call_id) if is_agent else None,
+            standing=self._remembered_approval(call, entry.time) if call.policy and call.asked is None else None,
         )
 
-    def _standing(self, call: CallState, now: float) -> str | None:
-        """Return which earlier approval lets a call run unasked."""
+    def _remembered_approval(self, call: CallState, now: float) -> str | None:
+        """Return the origin of the remembered approval that covers a call."""
         assert call.policy is not None
-        in_force = [each for each in self._log.state.approvals.standing if each.until > now]
-        found = covering(
-            in_force,
+        approval = covering(
+            [approval for approval in self._log.state.approvals.standing if approval.until > now],
             agent=call.agent,
             tool=call.name,
             args=call.args,
             declared=call.declared,
             policy=call.policy,
         )
-        return found.origin if found else None
+        return approval.origin if approval else None
 
     def _request(self, entry: Entry, call: CallState) -> JsonObject:
         started = self._log.state.input
         assert started is not None
-        asked = call.pending(self._log.invocation_id, started.user_id, started.session_id)
+        pending = call.pending(self._log.invocation_id, started.user_id, started.session_id)
         return self._line(
             entry,
             kind="requested",
             call=call.id,
             agent=call.agent,
             tool=call.name,
-            asks_for=asked.kind,
-            digest=asked.digest,
+            asks_for=pending.kind,
+            digest=pending.digest,
             requester=started.requester or started.user_id,
             user_id=started.user_id,
-            deadline=_time(asked.deadline),
+            deadline=_format_time(pending.deadline),
             policy=call.policy.record() if call.policy else None,
             **self._content("args", call.args),
         )
 
     def _decision(self, entry: Entry, call: CallState, answer: Answer) -> JsonObject:
-        edited = self._content("args", call.args) if answer.action == "edit" else {}
-        about = {"call": call.id, "tool": call.name, "decision": answer.action, "by": answer.by}
-        return self._line(entry, kind="decided", **about, **_verified(call.decided_by), **edited)
+        return self._line(
+            entry,
+            kind="decided",
+            call=call.id,
+            tool=call.name,
+            decision=answer.action,
+            by=answer.by,
+            **_verified(call.decided_by),
+            **(self._content("args", call.args) if answer.action == "edit" else {}),
+        )
 
-    def _of(self, body: Body, reviewed: Answer | None) -> JsonObject:
+    def _describe(self, body: Body, reviewed: Answer | None) -> JsonObject:
         match body:
             case Began(started):
                 names = ("agent", "user_id", "session_id", "requester", "app", "origin")
-                about = {name: getattr(started, name) for name in names}
-                fork = started.fork and started.fork.model_dump(include={"invocation_id", "event"})
-                return {"kind": "began", **about, "fork": fork, "message_digest": digest(started.message)}
+                return {
+                    "kind": "began",
+                    **{name: getattr(started, name) for name in names},
+                    "fork": started.fork and started.fork.model_dump(include={"invocation_id", "event"}),
+                    "message_digest": digest(started.message),
+                }
             case Refused():
                 return {"kind": "not_begun", "reason": body.message}
             case AnswerCounted():
@@ -235,8 +241,8 @@ class _Teller:
             case AnswerReviewed(ref, review, None) if reviewed:
                 return {**self._counted(review.applied_to(reviewed)), "submitted": ref, **_verified(review.who)}
             case AnswerReviewed(ref, review, refused):
-                told = self._ignored(refused) if refused else {"kind": "ignored"}
-                return {**told, "submitted": ref, **_verified(review.who)}
+                outcome = self._ignored(refused) if refused else {"kind": "ignored"}
+                return {**outcome, "submitted": ref, **_verified(review.who)}
             case AnswerIgnored():
                 return self._ignored(body)
             case NoticeDue(call_id, number):
@@ -244,8 +250,8 @@ class _Teller:
                 escalates = policy is not None and policy.notices()[number].escalates
                 return {"kind": "escalated" if escalates else "reminded", "call": call_id}
             case Notified(call_id, occasion, report):
-                told = {"delivered": list(report.delivered), "failed": dict(report.failed)}
-                return {"kind": "notified", "call": call_id, "occasion": occasion, **told}
+                delivery = {"delivered": list(report.delivered), "failed": dict(report.failed)}
+                return {"kind": "notified", "call": call_id, "occasion": occasion, **delivery}
             case DeadlinePassed():
                 return {"kind": "expired", "call": body.function_call_id}
             case CallReturned() | ChildReturned() | CallLost():
@@ -255,153 +261,159 @@ class _Teller:
             case Ended():
                 return {"kind": "ended", "status": body.status}
             case ModelCalled() | ModelReplied() | ModelLost() | MessageJoined() | ScopesTold() | ForkRefused():
-                raise AssertionError("what is not told has no line")
+                raise AssertionError("entries of this kind have no line")
             case _:
                 assert_never(body)
 
     def _finished(self, body: CallReturned | ChildReturned | CallLost) -> JsonObject:
-        about = {"kind": "finished", "call": _call_of(body)}
+        about = {"kind": "finished", "call": _call_id(body)}
         match body:
             case CallReturned(outcome, run):
-                more = {"run": run} if run else {}
-                more |= {} if outcome.final else {"final": False}
                 return {
                     **about,
                     "error_type": outcome.error_type,
                     **self._content("response", outcome.response),
-                    **more,
+                    "run": run or None,
+                    "final": None if outcome.final else False,
                 }
             case ChildReturned(call_id, result):
                 called = ids.child_invocation(self._log.invocation_id, call_id)
                 return {**about, "called": called, "status": result.status, "text_digest": digest(result.text)}
             case CallLost(_, failure):
-                # Its own error is an outcome; whoever was lost or stopped may have done anything before.
+                # An error of the tool is its outcome. A lost or stopped tool may have done anything before.
                 kind = "finished" if failure.kind in ("error", "schedule_to_start") else "outcome_unknown"
                 return {**about, "kind": kind, "loss": failure.kind, "error_type": failure.error_type}
 
     def _counted(self, answer: Answer) -> JsonObject:
-        kind = _STATEMENTS.get(answer.action, "answered")
-        return {**self._answer(answer), "kind": kind, "outcome": "counted"}
+        return {**self._answer(answer), "kind": _STATEMENTS.get(answer.action, "answered"), "outcome": "counted"}
 
     def _ignored(self, ignored: AnswerIgnored) -> JsonObject:
-        about = {"call": ignored.function_call_id, "by": ignored.by}
-        return {"kind": "ignored", "outcome": ignored.reason, "reason": ignored.message, **about}
+        return {
+            "kind": "ignored",
+            "outcome": ignored.reason,
+            "reason": ignored.message,
+            "call": ignored.function_call_id,
+            "by": ignored.by,
+        }
 
     def _answer(self, answer: Answer) -> JsonObject:
-        """Return what somebody sent; the token, which proves who that is, is not in it."""
-        told: JsonObject = {"call": ids.requesting_call(answer.function_call_id)}
-        sent = answer.model_dump(mode="json", exclude_defaults=True, exclude={"function_call_id"})
-        for name, value in sent.items():
-            told |= self._content(name, value) if name in CONTENT else {name: value}
-        return told
+        """Return the fields of an answer; its token is not one of them."""
+        fields: JsonObject = {"call": ids.requesting_call(answer.function_call_id)}
+        for name, value in answer.model_dump(mode="json", exclude_defaults=True, exclude={"function_call_id"}).items():
+            fields |= self._content(name, value) if name in CONTENT else {name: value}
+        return fields
 
     def _content(self, name: str, value: Any) -> JsonObject:
         if value is None:
             return {}
-        told: JsonObject = {f"{name}_digest": digest(value)}
-        return {**told, name: value} if self._arguments else told
+        return {f"{name}_digest": digest(value), **({name: value} if self._arguments else {})}
 
     def _line(self, entry: Entry, *, kind: str, **fields: Any) -> JsonObject:
-        told = {name: value for name, value in fields.items() if value not in (None, "", [], {}) or name in CONTENT}
-        about = {"time": _time(entry.time), "invocation": self._log.invocation_id, "entry": self._number}
-        if (fork := self._log.state.input and self._log.state.input.fork) and self._number < fork.entries - (
-            kind == "started"
-        ):
-            about["taken_over"] = fork.invocation_id
-        return {**about, "ref": str(entry.ref), "kind": kind, **told}
+        line: JsonObject = {
+            "time": _format_time(entry.time),
+            "invocation": self._log.invocation_id,
+            "entry": self._number,
+        }
+        fork = self._log.state.input and self._log.state.input.fork
+        if fork and self._number < fork.entries - (kind == "started"):
+            line["taken_over"] = fork.invocation_id
+        line |= {"ref": str(entry.ref), "kind": kind}
+        line |= {name: value for name, value in fields.items() if value not in (None, "", [], {}) or name in CONTENT}
+        return line
 
 
-def _call_of(body: CallReturned | ChildReturned | CallLost) -> str:
+def _call_id(body: CallReturned | ChildReturned | CallLost) -> str:
     return body.outcome.function_call_id if isinstance(body, CallReturned) else body.function_call_id
 
 
-def _named(body: Body) -> str | None:
-    return getattr(body, "function_call_id", None)
-
-
 def _verified(who: Verified | None) -> JsonObject:
-    """Return who answered, as far as that was verified."""
     return {"verified": who.model_dump(mode="json", exclude_defaults=True)} if who else {}
 
 
-def _time(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 @dataclass(slots=True)
 class Gathered:
-    """Accounts of invocations, by their ids."""
+    """Accounts of an invocation or a session and of all called agents, by invocation."""
 
     arguments: bool = True
     accounts: dict[str, list[JsonObject]] = field(default_factory=dict)
     closed: bool = True
-    """Whether all are over."""
+    """Whether all invocations have ended."""
     lacking: list[str] = field(default_factory=list)
-    """Agents that were called, and whose histories are not there."""
+    """Invocations of called agents whose histories are missing."""
 
     def add(self, log: Log, histories: Iterable[WorkflowHistory]) -> list[str]:
-        """Take the account of a log, which these histories make; return the invocations that it started."""
-        each = account(log, arguments=self.arguments), resets(histories)
-        told = self.accounts[log.invocation_id] = list(heapq.merge(*each, key=lambda entry: entry["time"]))
+        """Add the account of a log and the resets in its histories; return the invocations that it started."""
+        lines = heapq.merge(
+            account(log, arguments=self.arguments), resets(histories), key=lambda line: str(line["time"])
+        )
+        self.accounts[log.invocation_id] = list(lines)
         self.closed = self.closed and log.state.outcome.ended is not None
-        return [entry["called"] for entry in told if entry["kind"] == "started" and "called" in entry]
+        return [
+            line["called"]
+            for line in self.accounts[log.invocation_id]
+            if line["kind"] == "started" and "called" in line
+        ]
 
     def sheet(self, signer: Signer | None = None) -> list[JsonObject]:
-        """Return the lines of a file of all accounts."""
+        """Return the lines of an audit file with all accounts."""
         return sheet_of(
             self.accounts, closed=self.closed, lacking=self.lacking, arguments=self.arguments, signer=signer
         )
 
 
 async def of_invocation(client: "AgentClient", id: str, *, arguments: bool = True) -> Gathered:
-    """Gather the accounts of an invocation, or all of a session, and of all agents below. No worker has to run.
+    """Gather the accounts of an invocation or a session, and of all called agents. Needs no worker.
 
     Raises:
-        ForeignHistory: It is no invocation of Waystation, or a session that has none.
-        RPCError: The server does not know it.
-        StoreFailed: Part of a history was archived, and is not in the client's store.
+        ForeignHistory: It is not an invocation of Waystation, or a session without invocations.
+        RPCError: It does not exist.
+        StoreFailed: Part of a history was archived and is not in the client's store.
     """
     gathered = Gathered(arguments)
-    named = await _in_session(client, id, gathered) or [id]
-    for each in named:
-        recorded = client.invocation(each).histories()
-        found = await (recorded if each == id else none_if_missing(recorded))
-        if found is None:
-            gathered.lacking.append(each)
+    queue = await _session_invocations(client, id, gathered) or [id]
+    for invocation_id in queue:  # grows by the invocations of called agents
+        fetching = client.invocation(invocation_id).histories()
+        encoded = await (fetching if invocation_id == id else none_if_missing(fetching))
+        if encoded is None:
+            gathered.lacking.append(invocation_id)
             continue
-        histories = await decode_histories(found, client.temporal.data_converter)
-        named += gathered.add(await log_from_runs(histories, client.blobs.get), histories)
+        histories = await decode_histories(encoded, client.temporal.data_converter)
+        queue += gathered.add(await log_from_runs(histories, client.blobs.get), histories)
     return gathered
 
 
-async def _in_session(client: "AgentClient", id: str, gathered: Gathered) -> list[str]:
-    """Return the invocations of a session, in their order; none for what is no session."""
-    found = await describe_workflow(client.temporal, id)
-    if found is None or found.workflow_type != SESSION_WORKFLOW:
+async def _session_invocations(client: "AgentClient", id: str, gathered: Gathered) -> list[str]:
+    """Return the invocations of a session in order; none if the id is not that of a session."""
+    description = await describe_workflow(client.temporal, id)
+    if description is None or description.workflow_type != SESSION_WORKFLOW:
         return []
-    gathered.closed = found.status is not WorkflowExecutionStatus.RUNNING
-    runs = {run.workflow_id.removeprefix(f"{id}/") for run in await find_session_runs(client.temporal, id)}
-    numbers = sorted(int(name) for name in runs if name.isdecimal())
+    gathered.closed = description.status is not WorkflowExecutionStatus.RUNNING
+    names = {run.workflow_id.removeprefix(f"{id}/") for run in await find_session_runs(client.temporal, id)}
+    numbers = sorted(int(name) for name in names if name.isdecimal())
     if not numbers:
-        raise ForeignHistory(f"The session {id!r} has no invocation.")
+        raise ForeignHistory(f"The session {id!r} has no invocations.")
     return [ids.session_invocation(id, number) for number in numbers]
 
 
 async def of_files(
     paths: Iterable[Path], converter: DataConverter, fetch: Fetch, *, arguments: bool = True
 ) -> Gathered:
-    """Gather the accounts of histories in files, as `waystation history` writes them.
+    """Gather the accounts of history files, as `waystation history` writes them.
 
     Args:
-        paths: One file for each invocation.
-        converter: Reads their payloads.
-        fetch: Reads parts of them that were archived.
-        arguments: Whether to tell arguments.
+        paths: One file per invocation.
+        converter: Decodes their payloads.
+        fetch: Reads their archived parts.
+        arguments: Whether to include arguments and responses in addition to their digests.
 
     Raises:
-        ForeignHistory: One is no invocation of Waystation, or damaged.
-        StoreFailed: Part of one was archived, and is not to be had.
-        OSError: One cannot be read.
+        ForeignHistory: A file is damaged, or is not a history of an invocation of Waystation.
+        StoreFailed: An archived part is missing.
+        OSError: A file cannot be read.
     """
     gathered = Gathered(arguments)
     called: list[str] = []
@@ -414,38 +426,39 @@ async def of_files(
 
 
 def compare(sheet: Sheet, live: Gathered) -> int:
-    """Look whether a file tells what histories say; return how many entries they have that are newer than the file.
+    """Compare a file with histories; return how many newer entries the histories have.
 
     Raises:
-        Fault: It tells something else.
+        Fault: They differ.
     """
     newer = 0
     for invocation in sheet.invocations:
-        told, recorded = sheet.of(invocation), live.accounts.get(invocation)
+        entries, recorded = sheet.of(invocation), live.accounts.get(invocation)
         if recorded is None:
-            raise Fault(1, f"nothing is known any more of the invocation {invocation!r} that it names")
-        for number, entry in enumerate(told):
+            raise Fault(1, f"it names the invocation {invocation!r}, which no longer exists")
+        for number, entry in enumerate(entries):
             if number >= len(recorded) or entry != recorded[number]:
-                raise Fault(_line_number(sheet, entry), f"the history of {invocation!r} says something else")
-        if sheet.end.get("closed") and len(recorded) > len(told):
-            raise Fault(int(sheet.end["n"]) + 1, f"the history of {invocation!r} goes on after what the file tells")
-        newer += len(recorded) - len(told)
-    if strangers := [e for e in sheet.entries if e.get("invocation") not in sheet.invocations]:
-        raise Fault(_line_number(sheet, strangers[0]), "it is of an invocation that the first line does not name")
+                raise Fault(_line_number(sheet, entry), f"it differs from the history of {invocation!r}")
+        if sheet.end.get("closed") and len(recorded) > len(entries):
+            raise Fault(int(sheet.end["n"]) + 1, f"the history of {invocation!r} continues after the end of the file")
+        newer += len(recorded) - len(entries)
+    for entry in sheet.entries:
+        if entry.get("invocation") not in sheet.invocations:
+            raise Fault(_line_number(sheet, entry), "it belongs to an invocation that the first line does not name")
     return newer
 
 
-def same_start(sheet: Sheet, id: str) -> None:
-    """Look whether a file is about an invocation.
+def check_subject(sheet: Sheet, id: str) -> None:
+    """Check that a file is about an invocation.
 
     Raises:
-        ForeignHistory: It is about another.
+        ForeignHistory: It is about another one.
     """
     if id not in sheet.invocations:
         raise ForeignHistory(
-            f"The file is about {', '.join(map(repr, sheet.invocations)) or 'nothing'}, not about {id!r}."
+            f"The file is about {', '.join(map(repr, sheet.invocations)) or 'no invocation'}, not about {id!r}."
         )
 
 
 def _line_number(sheet: Sheet, entry: JsonObject) -> int:
-    return next(n for n, each in enumerate(sheet.entries, 2) if each is entry)
+    return next(number for number, other in enumerate(sheet.entries, 2) if other is entry)

@@ -1,1 +1,1 @@
-"""The command `waystation`, and the demo."""
+"""The `waystation` program, and the demo."""

@@ -1,4 +1,4 @@
-"""`waystation audit`: what was asked, answered and done, in a file that shows whether it was altered."""
+"""`waystation audit`: export the audit of an invocation as a tamper-evident file, and verify such a file."""
 
 import sys
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ from waystation.audit import (
     Fault,
     Gathered,
     KeyRefused,
+    check_subject,
     compare,
     of_files,
     of_invocation,
     read,
-    same_start,
     signer,
     verify_signature,
     written,
@@ -34,9 +34,14 @@ from waystation.cli.recordings import is_file, source_problems
 from waystation.storage import Blobs
 from waystation.storage.driver import offloading
 
-audit = command_group("Write down what people were asked and answered, and see whether that was altered.")
+audit = command_group("Export the record of requests, answers and their effects, and verify that it is unaltered.")
 
-Key = Annotated[Path | None, typer.Option("--key", metavar="FILE", help="A JWK: `oct` (HMAC) or `OKP` with Ed25519.")]
+Key = Annotated[
+    Path | None,
+    typer.Option(
+        "--key", metavar="FILE", help="Key that signs the audit, as a JWK: `oct` (HMAC) or `OKP` with Ed25519."
+    ),
+]
 
 
 @audit.command(cls=AsyncCommand)
@@ -44,17 +49,17 @@ async def export(
     ctx: CommandContext,
     sources: Annotated[
         list[str],
-        typer.Argument(metavar="ID|FILE...", help="An invocation, a session's workflow id, or histories."),
+        typer.Argument(metavar="ID|FILE...", help="Id of an invocation, workflow id of a session, or history files."),
     ],
     output: OutputFile = None,
     no_arguments: Annotated[
-        bool, typer.Option("--no-arguments", help="Leave out arguments and responses; their digests stay.")
+        bool, typer.Option("--no-arguments", help="Omit arguments and responses, but keep their digests.")
     ] = False,
     key: Key = None,
 ) -> Exit:
-    """Write the audit of an invocation or a session, and of all agents called there, as JSON lines chained by hashes.
+    """Write the audit of an invocation or a session, with all called agents, as JSON lines in a chain of hashes.
 
-    It is derived from history alone, and the same whenever it is written. No worker has to run.
+    The audit comes from histories alone, so every export is the same. Needs no worker.
     """
     try:
         sign = signer(key) if key else None
@@ -62,33 +67,32 @@ async def export(
         raise Problem(Exit.USAGE, str(error)) from None
     gathered = await _gather(ctx.target, sources, arguments=not no_arguments)
     lines = gathered.sheet(sign)
-    text = written(lines)
     if output is None:
-        sys.stdout.write(text)
+        sys.stdout.write(written(lines))
         sys.stdout.flush()
     else:
-        output.write_bytes(text.encode())
-        signed = ", signed" if sign else ""
-        ctx.out.line(f"{output}: {len(lines)} lines, {_open(gathered.closed)}{signed}; head {lines[-1]['hash']}")
+        output.write_bytes(written(lines).encode())
+        status = _status(gathered.closed) + (", signed" if sign else "")
+        ctx.out.line(f"{output}: {len(lines)} lines, {status}; head {lines[-1]['hash']}")
     if gathered.lacking:
-        ctx.out.remark(f"The histories of called agents are not there: {', '.join(gathered.lacking)}.")
+        ctx.out.remark(f"The histories of these called agents are missing: {', '.join(gathered.lacking)}.")
     return Exit.OK
 
 
 @audit.command(cls=AsyncCommand)
 async def verify(
     ctx: CommandContext,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="As `waystation audit export` writes it.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File from `waystation audit export`.")],
     against: Annotated[
-        str | None, typer.Option(metavar="ID|FILE", help="Compare it with this invocation's history, too.")
+        str | None, typer.Option(metavar="ID|FILE", help="Also compare it with this invocation or history.")
     ] = None,
     key: Key = None,
     head: Annotated[
-        str | None, typer.Option(metavar="HASH", help="The hash of the last line, as `export` said it.")
+        str | None, typer.Option(metavar="HASH", help="Expected hash of the last line, which `export` prints.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Write one JSON object, and nothing else.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else.")] = False,
 ) -> Exit:
-    """Say whether an audit is as it was written: exit code 0, or 1 and the first line that shows that it is not."""
+    """Check that an audit is unaltered. Exit code 0; or 1, with the first altered line."""
     out = ctx.out
     with file_problems(file):
         data = file.read_bytes()
@@ -97,12 +101,12 @@ async def verify(
         sheet = read(data)
         last = sheet.signature or sheet.end
         if head is not None and head != last["hash"]:
-            raise Fault(int(last["n"]) + 1, f"the hash of the last line is {last['hash']}, not the one given")
+            raise Fault(int(last["n"]) + 1, f"the hash of the last line is {last['hash']}, not {head}")
         if key:
             verify_signature(sheet, key)
         if against is not None:
             live = await _gather(ctx.target, [against], arguments=bool(sheet.about.get("arguments")))
-            same_start(sheet, next(iter(live.accounts)))
+            check_subject(sheet, next(iter(live.accounts)))
             newer = compare(sheet, live)
     except KeyRefused as error:
         raise Problem(Exit.USAGE, str(error)) from None
@@ -114,11 +118,11 @@ async def verify(
     closed, count = bool(sheet.end.get("closed")), int(last["n"]) + 1
     record = {"whole": True, "lines": count, "invocations": sheet.invocations, "closed": closed, "head": last["hash"]}
     record |= {"signed": sheet.signature is not None, "signature_verified": bool(key)}
-    record |= {"newer": newer} if against is not None else {}
-    signature = ", signature verified" if key else ", signature not looked at (--key)" if sheet.signature else ""
-    text = f"{file}: whole, {count} lines, {_open(closed)}{signature}; head {last['hash']}"
+    signature = ", signature verified" if key else ", signature not verified (--key)" if sheet.signature else ""
+    text = f"{file}: unaltered, {count} lines, {_status(closed)}{signature}; head {last['hash']}"
     if against is not None:
-        text += f"\nThe history says the same{f', and has {newer} newer entries' if newer else ''}."
+        record["newer"] = newer
+        text += f"\nIt matches the history{f', which has {newer} newer entries' if newer else ''}."
     out.result(record, text)
     return Exit.OK
 
@@ -131,9 +135,9 @@ async def _gather(target: Target, sources: Sequence[str], *, arguments: bool) ->
                 [Path(source) for source in sources], offloading(blobs), blobs.get, arguments=arguments
             )
         if len(sources) > 1:
-            raise Problem(Exit.USAGE, "Name one invocation, or files alone.")
+            raise Problem(Exit.USAGE, "Name either one invocation or only files.")
         return await of_invocation(await target.connect(whole=True), sources[0], arguments=arguments)
 
 
-def _open(closed: bool) -> str:
+def _status(closed: bool) -> str:
     return "closed" if closed else "still open"

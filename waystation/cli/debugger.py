@@ -1,4 +1,4 @@
-"""`waystation debug`: step through a recording in a terminal, or by commands that are piped in."""
+"""`waystation debug`: step through a recording in a terminal, or by commands from a pipe."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -31,30 +31,29 @@ from waystation.cli.terminal_input import Lines
 from waystation.core import WaystationError
 from waystation.presentation import terminal
 from waystation.presentation.cursor import Walk
-from waystation.replay.prompt import Prompt
-from waystation.replay.recording import Moment
+from waystation.replay import Moment, Prompt
 from waystation.replay.workflow_debugger import WorkflowDebugger, break_at
 
 PROMPT: StyleAndTextTuples = [("bold ansicyan", "(debug) ")]
 _KEYS = {"right": "n", "left": "p", "down": "s", "up": "b", "home": "first", "end": "last", "enter": ""}
-_AT_ONCE = "nspbwWtTcCioemh"
-"""Letters that need no Enter; a word may still be typed where none has been."""
+_INSTANT = "nspbwWtTcCioemh"
+"""Letters that act without Enter at an empty prompt."""
 WORDS = {"next": "n", "previous": "p", "prev": "p", "step": "s", "back": "b", "wait": "w", "tool": "t", "change": "c"}
 WORDS |= {"into": "i", "out": "o", "up": "o", "prompt": "m", "event": "e", "help": "h"}
 COMMANDS = (
-    ("n, →", "next event; Enter does it again"),
+    ("n, →", "next event; Enter repeats the last command"),
     ("p, ←", "previous event"),
-    ("s, ↓", "step: also where no event was made"),
-    ("b, ↑", "step back"),
+    ("s, ↓", "next step, even if it made no event"),
+    ("b, ↑", "previous step"),
     ("g N", "go to event N; first and last (Home, End)"),
-    ("/TEXT", "search forward; ?TEXT backward; either alone repeats"),
-    ("w, t, c", "next wait, tool result, change of the state; capitals go back"),
-    ("m", "the model's prompt there"),
-    ("e", "the event as JSON"),
-    (":pdb", "Python's debugger, in the workflow code that is about to do this"),
-    (":state", "the whole state; :events all events so far"),
-    ("i [CALL]", "into the agent that was called; o: out of it"),
-    ("h", "these commands; q leaves"),
+    ("/TEXT", "search forward; ?TEXT backward; / or ? repeats"),
+    ("w, t, c", "next wait, tool result, state change; W, T, C go back"),
+    ("m", "prompt of the model at this event"),
+    ("e", "event as JSON"),
+    (":pdb", "Python's debugger, in the workflow code before this event"),
+    (":state", "whole state; :events all events so far"),
+    ("i [CALL]", "into the called agent; o: back out"),
+    ("h", "this help; q quits"),
 )
 
 
@@ -70,41 +69,56 @@ async def debug(
         bool, typer.Option("--pdb", help="With --at: Python's debugger, in the workflow code that made event N.")
     ] = False,
 ) -> Exit:
-    """Step through what happened, event by event, forwards and backwards; `h` lists the commands.
+    """Step through an invocation event by event, forward and backward. Type `h` for a list of commands.
 
-    Commands may also be piped in, one a line.
+    Commands can also be piped in, one per line.
     """
     if pdb and at is None:
-        raise typer.BadParameter("say at which event, with --at N", param_hint="--pdb")
+        raise typer.BadParameter("needs an event: --at N", param_hint="--pdb")
     recording = await read_recording(ctx, source, called)
     if pdb:
         return await _break_at(recording.moment(at), ctx.out)
-    walk = Walk(recording)
+    cursor = Walk(recording)
     if at is not None:
-        walk.go(at)
+        cursor.go(at)
 
     async def prompt() -> Prompt:
-        numbers = [walk.moment.number]
-        (found,) = await read_prompts(ctx, walk.recording, numbers, agents=agents, callbacks=callbacks, session=session)
-        return found
+        numbers = [cursor.moment.number]
+        prompts = await read_prompts(
+            ctx, cursor.recording, numbers, agents=agents, callbacks=callbacks, session=session
+        )
+        return prompts[0]
 
-    return await Debugger(walk, ctx.out, prompt, Lines(key_prompt)).run()
+    return await Debugger(cursor, ctx.out, prompt, Lines(create_key_prompt)).run()
 
 
 class Debugger:
-    """A walk, and the commands that move it."""
+    """A cursor in a recording, and the commands that move it."""
 
-    def __init__(self, walk: Walk, out: Output, prompt: Callable[[], Awaitable[Prompt]], lines: Lines) -> None:
-        """`prompt` reads the prompt at the position of the walk."""
-        self._walk, self._out, self._prompt, self._lines = walk, out, prompt, lines
-        self._sought = ""
-        self._latest = "n"
+    def __init__(self, cursor: Walk, out: Output, prompt: Callable[[], Awaitable[Prompt]], lines: Lines) -> None:
+        """`prompt` reads the model's prompt at the cursor."""
+        self._cursor, self._out, self._prompt, self._lines = cursor, out, prompt, lines
+        self._search_text = ""
+        self._last_command = "n"
+        self._moves: dict[str, tuple[Callable[[], bool], str]] = {
+            "n": (cursor.next, "There is no next event."),
+            "p": (cursor.previous, "This is the beginning."),
+            "s": (cursor.step, "This is the end of the recording."),
+            "b": (cursor.back, "This is the beginning."),
+            "w": (cursor.next_wait, "No later wait begins or ends."),
+            "t": (cursor.next_tool, "There is no later tool result."),
+            "c": (cursor.next_change, "The state does not change again."),
+            "W": (lambda: cursor.next_wait(back=True), "No earlier wait begins or ends."),
+            "T": (lambda: cursor.next_tool(back=True), "There is no earlier tool result."),
+            "C": (lambda: cursor.next_change(back=True), "The state has not changed before."),
+            "o": (cursor.out, "This is the outermost invocation."),
+        }
 
     async def run(self) -> Exit:
-        """Show where the walk stands and take commands until there are no more."""
+        """Show the position of the cursor, and run commands until the input ends."""
         self._show()
         while (line := await self._next()) is not None:
-            command = line.strip() or self._latest
+            command = line.strip() or self._last_command
             if not self._lines.typed:
                 self._out.line(Text(f"\n(debug) {terminal.safe(command)}", style="dim"))
             if command in ("q", "quit", ":q", "exit"):
@@ -121,49 +135,40 @@ class Debugger:
         return None
 
     async def _perform(self, command: str) -> None:
-        """Do what a command says.
+        """Run a command.
 
         Raises:
-            Problem: There is nowhere to go, or no such command.
+            Problem: The cursor cannot move there, or the command does not exist.
         """
         word, _, rest = command.removeprefix(":").partition(" ")
-        walk, argument = self._walk, rest.strip()
-        moves: dict[str, tuple[Callable[[], bool], str]] = {
-            "n": (walk.next, "There is no further event."),
-            "p": (walk.previous, "This is the beginning."),
-            "s": (walk.step, "The recording ends here."),
-            "b": (walk.back, "This is the beginning."),
-            "w": (walk.next_wait, "No further wait begins or ends."),
-            "t": (walk.next_tool, "No further tool reports."),
-            "c": (walk.next_change, "The state does not change any more."),
-            "W": (lambda: walk.next_wait(back=True), "No wait began or ended before."),
-            "T": (lambda: walk.next_tool(back=True), "No tool reported before."),
-            "C": (lambda: walk.next_change(back=True), "The state did not change before."),
-            "i": (lambda: walk.into(argument or None), "No agent that is recorded was called here."),
-            "o": (walk.out, "This is the outermost invocation."),
-        }
-        word = WORDS.get(word, word)
+        cursor, argument, word = self._cursor, rest.strip(), WORDS.get(word, word)
         if command.startswith(("/", "?")):
-            self._latest = command[0]
+            self._last_command = command[0]
             self._search(command[1:], back=command[0] == "?")
-        elif word in moves:
-            self._latest = word
-            move, problem = moves[word]
+        elif word in self._moves:
+            self._last_command = word
+            move, problem = self._moves[word]
             if not move():
                 raise Problem(Exit.UNKNOWN, problem)
+        elif word == "i":
+            self._last_command = word
+            if not cursor.into(argument or None):
+                raise Problem(Exit.UNKNOWN, "No recorded agent was called here.")
         elif word in ("g", "go") or word.isdecimal():
-            self._go(word if word.isdecimal() else argument)
-        elif word == "first":
-            walk.first()
-        elif word == "last":
-            walk.last()
+            number = word if word.isdecimal() else argument
+            if not number.removeprefix("-").isdecimal():
+                problem = f"{terminal.safe(number)!r} is not an event number" if number else "Name an event"
+                raise Problem(Exit.USAGE, f"{problem}; for example: g 3")
+            cursor.go(int(number))
+        elif word in ("first", "last"):
+            cursor.first() if word == "first" else cursor.last()
         else:
             await self._print(word)
             return
         self._show()
 
     async def _print(self, word: str) -> None:
-        moment = self._walk.moment
+        moment = self._cursor.moment
         match word:
             case "m":
                 self._out.show(await self._prompt())
@@ -177,65 +182,61 @@ class Debugger:
             case "pdb" if self._lines.typed:
                 await _break_at(moment, self._out)
             case "pdb":
-                text = "The lines piped in are commands of this; give --at N --pdb instead."
-                raise Problem(Exit.USAGE, text)
+                raise Problem(Exit.USAGE, ":pdb needs a terminal; use `waystation debug --at N --pdb` instead.")
             case "h":
                 table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
                 for names, text in COMMANDS:
                     table.add_row(Text(names, style="bold"), text)
                 self._out.show(table)
             case _:
-                raise Problem(Exit.USAGE, f"No command is named {terminal.safe(word)!r}; h lists them.")
-
-    def _go(self, number: str) -> None:
-        if not number.removeprefix("-").isdecimal():
-            wrong = f"{terminal.safe(number)!r} is no number of an event" if number else "Say which event to go to"
-            raise Problem(Exit.USAGE, f"{wrong}, such as: g 3")
-        self._walk.go(int(number))
+                raise Problem(Exit.USAGE, f"Unknown command {terminal.safe(word)!r}; h lists the commands.")
 
     def _search(self, text: str, *, back: bool) -> None:
-        self._sought = text or self._sought
-        if not self._sought:
-            raise Problem(Exit.USAGE, "Say what to search for, such as: /refund")
-        if not self._walk.search(self._sought, back=back):
-            where = "before" if back else "after"
-            raise Problem(Exit.UNKNOWN, f"{terminal.safe(self._sought)!r} is in nothing {where} this.")
+        self._search_text = text or self._search_text
+        if not self._search_text:
+            raise Problem(Exit.USAGE, "Enter a text to search for, such as: /refund")
+        if not self._cursor.search(self._search_text, back=back):
+            direction = "before" if back else "after"
+            raise Problem(Exit.UNKNOWN, f"{terminal.safe(self._search_text)!r} was not found {direction} this event.")
 
     def _show(self) -> None:
         if self._lines.typed:
             self._out.console.clear()
-        self._out.show(self._walk)
+        self._out.show(self._cursor)
         if self._lines.typed:
             keys = "n next  p previous  w wait  t tool  c change  m prompt  /search  h help  q quit"
             self._out.show(Text(f"\n{keys}", style="dim"))  # wrapped at words
 
 
-def key_prompt() -> PromptSession[str]:
-    """Return a prompt at which letters and arrows act at once while nothing else has been typed."""
+def create_key_prompt() -> PromptSession[str]:
+    """Return a prompt where letters and arrows act at once while the line is empty."""
     bindings = KeyBindings()
     session: PromptSession[str] = PromptSession(PROMPT, key_bindings=bindings)
-    empty = Condition(lambda: not session.default_buffer.text)
+    is_empty = Condition(lambda: not session.default_buffer.text)
 
-    def at_once(key: str, command: str) -> None:
-        @bindings.add(key, filter=empty)
+    def bind(key: str, command: str) -> None:
+        @bindings.add(key, filter=is_empty)
         def _(event: KeyPressEvent) -> None:
             event.app.exit(result=command)
 
-    for key, command in (*_KEYS.items(), *((letter, letter) for letter in _AT_ONCE), ("q", "q"), ("c-d", "q")):
-        at_once(key, command)
+    for key, command in (*_KEYS.items(), *zip(_INSTANT, _INSTANT, strict=True), ("q", "q"), ("c-d", "q")):
+        bind(key, command)
     return session
 
 
 async def _break_at(moment: Moment, out: Output) -> Exit:
-    """Replay up to a moment, stop there in Python's debugger, and replay the rest once it is left.
+    """Replay up to a moment, stop there in Python's debugger, and replay the rest afterwards.
 
     Raises:
-        Problem: Values are missing without which the code would take other paths.
-        NothingToBreakAt: There is nothing at that moment.
+        Problem: Large values are missing, so the code could take other paths.
+        NothingToBreakAt: No workflow code runs at that moment.
     """
-    if lacking := len(moment.recording.lacking):
-        text = f"{lacking} large values cannot be had, and the code may need them; --store says where they are kept."
-        raise Problem(Exit.USAGE, text)
+    if missing := len(moment.recording.lacking):
+        raise Problem(
+            Exit.USAGE,
+            f"{missing} large values are missing, and the workflow code may need them. Name the store of the workers "
+            "with --store.",
+        )
 
     def begin() -> WorkflowDebugger:
         out.remark(f"Just before event {moment.number} of {terminal.safe(moment.recording.id)}; q replays the rest.")
@@ -243,6 +244,6 @@ async def _break_at(moment: Moment, out: Output) -> Exit:
 
     problem = await break_at(moment, begin)
     if problem:
-        out.line(f"It does not replay: {terminal.safe(problem)}", style="red")
+        out.line(f"The history does not replay: {terminal.safe(problem)}", style="red")
         return Exit.FAILED
     return Exit.OK

@@ -1,4 +1,4 @@
-"""`waystation worker`, `web`, `setup` and `identity`: run and set up what serves agents and the people who answer."""
+"""`waystation worker`, `web`, `setup` and `identity`: run and set up workers and the web application."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,12 +12,12 @@ from waystation.client import SEARCH_ATTRIBUTE_TYPES, add_search_attributes, fet
 from waystation.core import SEARCH_ATTRIBUTES
 
 worker = typer.Typer(add_completion=False, rich_markup_mode=None)
-identity = command_group("Set up who may answer, and how they prove it.")
+identity = command_group("Set up the keys with which approvers prove their identity.")
 
 
 @identity.callback()
 def _identity() -> None:
-    """Keeps the group a group while it has one command."""
+    """Without a callback, typer would merge a group with its only command."""
 
 
 @worker.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -26,42 +26,48 @@ def serve_agents(ctx: typer.Context) -> None:
     from waystation.worker.main import main as serve  # loads agents and tools
 
     target = ctx.obj
-    passed = {
+    options = {
         "--address": target.address,
         "--namespace": target.namespace,
         "--profile": target.profile,
         "--store": target.store,
         "--task-queue": target.task_queue,
     }
-    options = [part for name, value in passed.items() if value is not None for part in (name, value)]
-    raise typer.Exit(serve([*ctx.args, *options], program="waystation worker"))
+    global_args = [part for name, value in options.items() if value is not None for part in (name, value)]
+    raise typer.Exit(serve([*ctx.args, *global_args], program="waystation worker"))
 
 
 async def web(
     ctx: CommandContext,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 for any that is free.", min=0, max=65_535)] = 8288,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 for any free port.", min=0, max=65_535)] = 8288,
     allow_host: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Another name under which people reach it.")
+        list[str] | None, typer.Option(metavar="NAME", help="Additional host name of the web application.")
     ] = None,
     person: Annotated[
-        str | None, typer.Option("--as", metavar="NAME", help="Who opens the login link. Default: your login name.")
+        str | None,
+        typer.Option(
+            "--as", metavar="NAME", help="Name of the person who opens the login link. Default: your login name."
+        ),
     ] = None,
     identity: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", envvar="WAYSTATION_IDENTITY", help="With which keys it vouches for people."),
+        typer.Option(
+            metavar="FILE", envvar="WAYSTATION_IDENTITY", help="Identity file: its keys, and the login provider."
+        ),
     ] = None,
     url: Annotated[
-        str | None, typer.Option(metavar="URL", help="Address under which people reach it, such as behind a proxy.")
+        str | None,
+        typer.Option(metavar="URL", help="Public address of the web application, for example behind a proxy."),
     ] = None,
     temporal_ui: Annotated[
-        str | None, typer.Option(metavar="URL", help="The Temporal Web UI, to which pages link.")
+        str | None, typer.Option(metavar="URL", help="Address of the Temporal Web UI, for links.")
     ] = None,
 ) -> Exit:
-    """Serve what happens in invocations, and the inbox of what waits for people, over HTTP.
+    """Serve the web application: the inbox of calls that wait for people, timelines of invocations, and the API.
 
-    Browsers log in once with the link that is printed, or at the provider that the identity file names.
-    Programs send `Authorization: Bearer TOKEN`, with the token that is in WAYSTATION_WEB_TOKEN here.
+    Browsers log in once, with the printed link or at the provider in the identity file. Programs send the header
+    `Authorization: Bearer TOKEN` with the token from the variable WAYSTATION_WEB_TOKEN of this process.
     """
     client = await ctx.connect()
     try:
@@ -71,10 +77,12 @@ async def web(
         raise _missing_extra("web", error) from None
     for name, address in (("--url", url), ("--temporal-ui", temporal_ui)):
         if address is not None and not address.startswith(("https://", "http://")):
-            raise Problem(Exit.USAGE, f"{name} is {address!r}; give an address that begins with https://.")
+            raise Problem(Exit.USAGE, f"{name} {address!r} is not a valid address; start it with https://.")
     if url is not None and not _is_origin(url):
-        text = f"--url is {url!r}; give a host and no path, such as https://approvals.example.com."
-        raise Problem(Exit.USAGE, text)
+        raise Problem(
+            Exit.USAGE,
+            f"--url {url!r} is not a valid address; use a host without a path, such as https://approvals.example.com.",
+        )
     try:
         await serve(
             client,
@@ -94,19 +102,19 @@ async def web(
 
 
 def _is_origin(url: str) -> bool:
-    """Whether an address names a host as browsers send it, perhaps a port, and nothing else."""
+    """Whether an address has only a scheme, a host in the form that browsers send, and perhaps a port."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
     except ValueError:
         return False
-    named = f"[{host}]" if ":" in host else host
-    whole = f"{parts.scheme}://{named}{'' if port is None else f':{port}'}"
-    return bool(host) and host.isascii() and " " not in host and url.lower().removesuffix("/") == whole
+    authority = (f"[{host}]" if ":" in host else host) + ("" if port is None else f":{port}")
+    is_whole = url.lower().removesuffix("/") == f"{parts.scheme}://{authority}"
+    return bool(host) and host.isascii() and " " not in host and is_whole
 
 
 async def setup(ctx: CommandContext, json: AsJson = False) -> Exit:
-    """Create the search attributes by which invocations are found. May be repeated."""
+    """Create the search attributes of a namespace, which lists of invocations need. May be repeated."""
     client = await ctx.connect()
     namespace = client.temporal.namespace
     try:
@@ -115,8 +123,8 @@ async def setup(ctx: CommandContext, json: AsJson = False) -> Exit:
             if existing.get(name, SEARCH_ATTRIBUTE_TYPES[name]) != SEARCH_ATTRIBUTE_TYPES[name]:
                 raise Problem(
                     Exit.FAILED,
-                    f"The search attribute {name!r} of namespace {namespace!r} is of another type than {kind}; "
-                    "remove or rename it with `temporal operator search-attribute`.",
+                    f"The search attribute {name!r} of namespace {namespace!r} must have the type {kind}. Remove or "
+                    "rename it with `temporal operator search-attribute`.",
                 )
         missing = [name for name in SEARCH_ATTRIBUTE_TYPES if name not in existing]
         if missing:
@@ -124,17 +132,21 @@ async def setup(ctx: CommandContext, json: AsJson = False) -> Exit:
     except RPCError as error:
         if error.status not in (RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.PERMISSION_DENIED):
             raise
-        needed = ", ".join(f"{name} ({kind})" for name, kind in SEARCH_ATTRIBUTES.items())
+        names = ", ".join(f"{name} ({kind})" for name, kind in SEARCH_ATTRIBUTES.items())
         raise Problem(
             Exit.NOT_ALLOWED,
-            f"This server does not let clients create search attributes ({error.message}). Create them as its "
-            f"operator does, in Temporal Cloud with `tcld` or the Web UI: {needed}.",
+            f"This server does not let clients create search attributes ({error.message}). Create them with the "
+            f"server's own tools; in Temporal Cloud with `tcld` or the Web UI: {names}.",
         ) from None
-    present = [name for name in SEARCH_ATTRIBUTES if name not in missing]
-    created = f"Created in namespace {namespace}: {', '.join(missing)}. Restart workers that run already."
     ctx.out.result(
-        {"namespace": namespace, "created": missing, "present": present},
-        created if missing else f"Namespace {namespace} has all search attributes already.",
+        {
+            "namespace": namespace,
+            "created": missing,
+            "present": [name for name in SEARCH_ATTRIBUTES if name not in missing],
+        },
+        f"Created in namespace {namespace}: {', '.join(missing)}. Restart running workers."
+        if missing
+        else f"Namespace {namespace} already has all search attributes.",
     )
     return Exit.OK
 
@@ -142,10 +154,12 @@ async def setup(ctx: CommandContext, json: AsJson = False) -> Exit:
 @identity.command(cls=AsyncCommand)
 async def init(
     ctx: CommandContext,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the files are put; nothing is overwritten.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder for the files. Existing files are not overwritten.")
+    ],
     json: AsJson = False,
 ) -> Exit:
-    """Make keys, and examples of the configurations of workers, of `waystation web` and of clients."""
+    """Create keys, and example configurations for workers, `waystation web` and clients."""
     try:
         from waystation.identity import write_examples
     except ModuleNotFoundError as error:
@@ -153,10 +167,11 @@ async def init(
     files = [str(file) for file in write_examples(folder)]
     ctx.out.result({"files": files}, "\n".join(files))
     if not json:
-        ctx.out.remark("Each .toml says who needs it. Keep what only you may read (0600) where only they can.")
+        ctx.out.remark("Each .toml file names the programs that need it. Files with mode 0600 are secret.")
     return Exit.OK
 
 
 def _missing_extra(extra: str, error: ModuleNotFoundError) -> Problem:
-    text = f"`waystation {extra}` needs {error.name!r}; install it with: pip install 'waystation[{extra}]'"
-    return Problem(Exit.USAGE, text)
+    return Problem(
+        Exit.USAGE, f"`waystation {extra}` needs {error.name!r}; install it with: pip install 'waystation[{extra}]'"
+    )
