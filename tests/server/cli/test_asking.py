@@ -86,7 +86,7 @@ def test_without_an_editor_each_argument_is_asked_for() -> None:
     person = Types("", "two", "2", "", "y")
     given, written = filled(person, call(args={"to": "dana", "amount": 9}), "edit")
     assert given["args"] == {"to": "dana", "amount": 2}
-    assert "'two' is no JSON" in written
+    assert "'two' is not valid JSON" in written
 
 
 def test_secrets_are_not_shown_where_arguments_are_edited() -> None:
@@ -99,7 +99,7 @@ def test_secrets_are_not_shown_where_arguments_are_edited() -> None:
 
 def test_unchanged_arguments_are_not_sent_as_an_edit() -> None:
     """The command that sends them is named."""
-    with pytest.raises(Problem, match="`approve` has the call run"):
+    with pytest.raises(Problem, match="to run the call as it is, use `approve`"):
         filled(Types("", editor=lambda text: text), call(), "edit")
 
 
@@ -158,7 +158,7 @@ def test_nothing_is_sent_without_a_clear_yes(said: str) -> None:
 def test_what_is_none_of_the_listed_calls_is_refused(said: str) -> None:
     """Nothing is guessed."""
     out, _ = output()
-    with pytest.raises(Problem, match="is none of them"):
+    with pytest.raises(Problem, match="is not a number from 1"):
         approvals.choose(Types(said), out, Target(), [call(), call(invocation_id="other")])
 
 
@@ -168,7 +168,7 @@ def test_of_very_many_calls_the_first_are_to_choose_from() -> None:
     many = [call(invocation_id=f"payer-{n}") for n in range(60)]
     assert approvals.choose(Types("50"), out, Target(), many) == many[49]
     assert "… and 10 more" in stream.getvalue()
-    with pytest.raises(Problem, match="is none of them"):
+    with pytest.raises(Problem, match="is not a number from 1"):
         approvals.choose(Types("51"), out, Target(), many)
 
 
@@ -210,7 +210,7 @@ async def test_in_a_terminal_a_call_is_chosen_shown_and_approved(serve: Serve, t
         paid, asked = await env.client.start("payer", "go"), await env.client.start("asker", "go")
         await waiting(paid, "fc-1")
         await waiting(asked, "fc-1")
-        lines = {"Comment, if any": "fine", "Send 'approve'?": "y"}
+        lines = {"Comment (optional)": "fine", "Send 'approve'?": "y"}
         code, shown = await typed(tmp_path, env.server.address, "approve", asked.id, lines={})
         assert (code, "approved ask" in shown) == (0, True)
         await asked.result()
@@ -236,7 +236,7 @@ async def test_in_a_terminal_arguments_are_edited_in_the_persons_editor(serve: S
     async with serve(payer(till.pay)) as env:
         invocation = await env.client.start("payer", "go")
         await waiting(invocation, "fc-1")
-        lines = {"Comment, if any": "less", "Send 'edit'?": "y"}
+        lines = {"Comment (optional)": "less", "Send 'edit'?": "y"}
         code, shown = await typed(tmp_path, env.server.address, "edit", f"{invocation.id}/fc-1", lines=lines)
         assert (code, '+  "amount": 1' in shown) == (0, True), shown
         await invocation.result()

@@ -89,7 +89,7 @@ async def test_called_agents_are_in_the_audit_and_missing_ones_are_named(
         assert both.out == live.out
         alone = await command("audit", "export", str(tmp_path / "0.json"))
         assert alone.records[0]["lacking"] == [f"{top.id}/fc-1"]
-        assert f"not there: {top.id}/fc-1" in alone.err
+        assert f"are missing: {top.id}/fc-1" in alone.err
 
 
 async def test_the_audit_of_a_session_is_that_of_all_of_its_invocations(serve: Serve, waystation: Command) -> None:

@@ -96,7 +96,7 @@ async def test_approving_alone_says_where_the_credential_goes(serve: Serve, ways
         invocation = await env.client.start("clerk", "look")
         await waiting(invocation, "fc-1")
         ran = await waystation(env, "approve", invocation.id)
-        assert "asks anew unless the credential is in the workers' store" in ran.out
+        assert "If the workers' store has no credential yet, it asks again" in ran.out
         assert f"authorize {invocation.id} fc-1" in ran.out
         await waiting(invocation, "fc-1")
         await invocation.cancel()
@@ -126,7 +126,7 @@ async def test_a_key_is_given_and_goes_into_the_store_only(
 @pytest.mark.parametrize(
     ("given", "arguments", "exit", "said"),
     [
-        ("", (), 2, "Nothing was given"),
+        ("", (), 2, "No credential was entered"),
         (API_KEY, (), 2, "user:password"),
         ("ann:x", ("fc-9",), 6, "Call 'fc-9' does not wait for a credential"),
     ],

@@ -97,7 +97,7 @@ async def test_one_goes_on_talking_while_a_call_waits(serve: Serve) -> None:
         assert ran.code == 0
         assert said(ran)[-3:] == ["user: meanwhile", "asker: You said meanwhile.", "asker: They said approved."]
         assert ran.out.count("/approve 1/fc-1") == 2
-        assert "Nothing waits for a person in this conversation." in ran.out
+        assert "No call waits for a person in this conversation." in ran.out
 
 
 async def test_json_is_one_record_for_each_thing_that_happens(serve: Serve) -> None:
@@ -115,7 +115,7 @@ async def test_json_is_one_record_for_each_thing_that_happens(serve: Serve) -> N
     ("line", "code", "text"),
     [
         ("/nonsense", 2, "'/nonsense' is no command; /help lists them."),
-        ("/approve", 6, "Nothing waits for a person in this conversation."),
+        ("/approve", 6, "No call waits for a person in this conversation."),
         ("buy\n/respond nonsense", 2, "'nonsense' is not valid JSON"),
         ("buy\nbuy\n/reject", 6, "Say which call is answered; waiting: 1/fc-1, 2/fc-1."),
     ],
@@ -164,7 +164,7 @@ async def test_a_closed_session_takes_nothing(serve: Serve, waystation: Command)
         await session.invocation(1).approve()
         await session.handle.result()
         over = await typed(env, "hello\n", "--session", name)
-        assert (over.code, "is over; begin another one" in over.err) == (9, True)
+        assert (over.code, "is closed. Start another one" in over.err) == (9, True)
         assert (await waystation(env, "session", "close", name)).code == 9
 
 
@@ -187,7 +187,7 @@ async def test_a_session_is_shown_listed_and_deleted(serve: Serve, waystation: C
         deleted = await waystation(env, "session", "delete", name, *who, *stores)
         assert deleted.out.splitlines()[0] == f"deleted {name}: 2 workflows, 0 artifacts, 0 memories"
         wrong = await waystation(env, "session", "delete", name, *stores)
-        assert (wrong.code, "There is nothing of a session" in wrong.err) == (6, True)
+        assert (wrong.code, "not found" in wrong.err) == (6, True)
 
 
 @pytest.mark.parametrize("verb", ["show", "close"])

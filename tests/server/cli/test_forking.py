@@ -74,8 +74,7 @@ async def test_an_answer_that_was_never_asked_for_is_told(serve: Serve, waystati
         )
     assert ran.code == 0
     assert ran.err.splitlines() == [
-        f"{call.split('=')[0]} never waited for a person in this fork: --answer {call} was not needed."
-        for call in ("fc-9=approve", "fc-2=reject")
+        f"--answer {call} was not used: the call never waited in this fork." for call in ("fc-9=approve", "fc-2=reject")
     ]
 
 
@@ -87,7 +86,7 @@ async def test_an_answer_that_was_never_asked_for_is_told(serve: Serve, waystati
         (("{source}", "0"), 2, "greater than or equal to 1"),
         (("{source}", "3", "--result", "fc-1"), 2, "is not CALL=JSON"),
         (("{source}", "3", "--answer", "fc-1=maybe"), 2, "is not CALL=approve or CALL=reject"),
-        (("{source}", "3", "--answer", "fc-1=reject", "--result", "fc-1={}"), 2, "a call that has a result waits for"),
+        (("{source}", "3", "--answer", "fc-1=reject", "--result", "fc-1={}"), 2, "A call with a result does not wait"),
         (("{source}", "3", "--answer", "fc-1=reject"), 2, "fc-1 has its response by event 3"),
         (("{source}", "2", "--answer", "fc-1=reject", "--answer", "fc-1=approve"), 2, "--answer names fc-1 twice"),
         (("{source}", "2", "--result", "fc-1={}", "--result", "fc-1={}"), 2, "--result names fc-1 twice"),

@@ -163,7 +163,7 @@ async def test_an_id_that_exists_is_followed_instead(serve: Serve, waystation: C
         second = await waystation(env, "run", "speaker", "two", "--id", id, "--json")
         assert (first.records[0]["existed"], second.records[0]["existed"]) == (False, True)
         assert first.records[1:] == second.records[1:]
-        assert "was started before" in second.err
+        assert "exists already" in second.err
 
 
 async def test_a_failed_invocation_exits_with_1_and_says_why(serve: Serve, waystation: Command) -> None:

@@ -136,7 +136,8 @@ async def test_the_command_line_takes_a_token_from_a_file_or_a_variable(
 
 
 @pytest.mark.parametrize(
-    ("content", "problem"), [(None, "No such file"), ("", "holds no token"), ("é", "holds no token")]
+    ("content", "problem"),
+    [(None, "No such file"), ("", "does not contain a token"), ("é", "does not contain a token")],
 )
 async def test_a_file_without_a_token_is_a_mistake_in_usage(
     serve: Serve, there: Installation, tmp_path: Path, content: str | None, problem: str

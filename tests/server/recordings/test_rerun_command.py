@@ -86,7 +86,7 @@ async def test_a_tool_with_an_effect_does_not_run_where_nobody_can_be_asked(agen
 @pytest.mark.parametrize(("typed", "code"), [("y", 0), ("", 1)])
 async def test_a_person_is_asked_first(agents: str, monkeypatch: pytest.MonkeyPatch, typed: str, code: int) -> None:
     """The question shows the call, its effect and its key."""
-    monkeypatch.setattr(reruns, "present", lambda: Types(typed))
+    monkeypatch.setattr(reruns, "find_person", lambda: Types(typed))
     ran = await command("rerun", kept("confirmation-edited"), "5", "--agents", agents)
     assert ran.code == code
     assert "pay(amount=5)" in ran.out
@@ -100,7 +100,7 @@ async def test_an_unapproved_call_is_asked_for_by_its_name(
     agents: str, monkeypatch: pytest.MonkeyPatch, typed: str, code: int
 ) -> None:
     """An unapproved call is confirmed by typing the name of the tool, not by `y`."""
-    monkeypatch.setattr(reruns, "present", lambda: Types(typed))
+    monkeypatch.setattr(reruns, "find_person", lambda: Types(typed))
     ran = await command("rerun", kept("confirmation-rejected"), "2", "--agents", agents)
     assert ran.code == code
     assert "Nobody has ever approved this call: somebody rejected it." in ran.out
@@ -161,13 +161,13 @@ async def test_a_prompt_that_was_broken_in_an_editor_is_edited_again(
         return text.replace("Be brief.", 'Rhyme."') if len(seen) == 1 else text.replace('Rhyme."', "Rhyme.")
 
     given = ("rerun", kept("one-tool"), "2", "--model-call", "--edit", "--agents", agents)
-    monkeypatch.setattr(reruns, "present", lambda: Types("y", editor=editor))
+    monkeypatch.setattr(reruns, "find_person", lambda: Types("y", editor=editor))
     ran = await command(*given)
     assert ran.code == 0
     assert ran.out.startswith("The prompt is not valid: Invalid JSON: ")
     assert "edited  systemInstruction" in ran.out
     assert 'Rhyme."' in seen[1]
-    monkeypatch.setattr(reruns, "present", lambda: Types("n", editor=lambda _: "{"))
+    monkeypatch.setattr(reruns, "find_person", lambda: Types("n", editor=lambda _: "{"))
     assert (await command(*given)).err == "waystation: Nothing was run.\n"
 
 
@@ -195,7 +195,7 @@ async def test_a_prompt_that_cannot_be_read_is_named(agents: str, tmp_path: Path
     """A missing file and a binary file are refused."""
     absent, binary = tmp_path / "absent", tmp_path / "binary"
     binary.write_bytes(b"\xff\xfe{")
-    for file, cause in ((absent, "No such file or directory"), (binary, "it is no text in UTF-8")):
+    for file, cause in ((absent, "No such file or directory"), (binary, "it is not UTF-8 text")):
         ran = await command("rerun", kept("one-tool"), "2", "--agents", agents, "--model-call", "--prompt", str(file))
         assert (ran.code, ran.err) == (2, f"waystation: {str(file)!r} cannot be read: {cause}.\n")
 

@@ -217,8 +217,8 @@ async def test_commands_that_cannot_be_followed_say_why() -> None:
     )
     for text in (
         *("has no event 99", "'x' is no number", "This is the beginning", "No command is named 'xyz'"),
-        *("'nowhere' is in nothing after this", "No agent that is recorded was called", "the outermost invocation"),
-        *("Say which event to go to, such as: g 3", "Say what to search for, such as: /refund"),
+        *("'nowhere' was not found after this event", "No recorded agent was called", "the outermost invocation"),
+        *("Say which event to go to, such as: g 3", "Enter a text to search for, such as: /refund"),
         *("contents (1)", "previous event", '"seed": 1', "event 3 of 4", "event 1 of 4"),
     ):
         assert text in ran.out, text
@@ -338,7 +338,7 @@ async def test_pdb_needs_an_event_and_its_run() -> None:
     """The error names what is missing."""
     path = str(HISTORIES / "one-tool.json")
     for options, code, text in (
-        ((path, "--pdb"), 2, "say at which event"),
+        ((path, "--pdb"), 2, "needs an event: --at N"),
         ((path, "--pdb", "--at", "0"), 1, "nothing was applied before event 1"),
         ((path, "--pdb", "--at", "9"), 6, "has no event 9"),
     ):

@@ -209,7 +209,7 @@ async def test_commands_look_back_in_a_file() -> None:
     ]
     told = (await command("pending", path, "--at", "3")).out
     assert ("waits for approval" in told, "later approved" in told) == (True, True)
-    assert "Nothing waited" in (await command("pending", path)).out
+    assert "No call waited" in (await command("pending", path)).out
 
 
 async def test_the_prompt_command_needs_the_agent_for_all_of_it(tmp_path: Path) -> None:
@@ -346,7 +346,7 @@ async def test_what_goes_on_is_looked_at_as_well(serve: Serve) -> None:
         assert "still waits" in (await command(*server, "pending", invocation.id, "--at", "3")).out
         assert "  3  " in (await command(*server, "events", invocation.id)).out
         refused = await command(*server, "events", invocation.id, "--at", "1", "--follow")
-        assert (refused.code, "only what goes on can be followed" in refused.err) == (2, True)
+        assert (refused.code, "only a running invocation can be followed" in refused.err) == (2, True)
         await invocation.approve()
         await invocation.result()
 

@@ -199,7 +199,7 @@ async def test_the_command_says_so_in_a_table_and_by_its_exit_code(own_server: E
         as_json = await command(*where, "replay", "--open", "--agents", str(agents), "--processes", "1", "--json")
     assert passed.code == 0
     assert passed.out == (
-        "passes  1 looked at: 1 replay\nTools were not looked at; --agents DIR names the agents to be deployed.\n"
+        "passes  1 looked at: 1 replay\nTools were not checked. Name the agents to deploy with --agents DIR.\n"
     )
     assert failed.code == 1
     assert failed.out.startswith("1 do not fit the agents\n")
