@@ -1,4 +1,4 @@
-"""Configuration: tables of configuration files, and secrets from the environment."""
+"""Configuration: TOML files, and secrets from files or the environment."""
 
 import contextlib
 import getpass
@@ -13,24 +13,24 @@ from waystation.core import InvalidConfiguration
 
 MAX_FILE_BYTES = 1_000_000
 PREFIX = "env:"
-"""How a configuration says that a secret is in a variable: `env:NAME`."""
+"""Prefix of a secret that is in an environment variable: `env:NAME`."""
 
-_taken: dict[str, str] = {}
-"""A second reader in this process is not told that it was never set."""
+_secrets: dict[str, str] = {}
+"""Variables that were removed from the environment, for later readers in this process."""
 
 
 class Section(BaseModel):
-    """A table of a file. Of a key that it does not have it is said which there are."""
+    """A table of a configuration file. An unknown key is an error that lists the known keys."""
 
-    # Of values nothing is said: some are secret.
+    # Error messages must not contain values: some are secret.
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, hide_input_in_errors=True)
 
     @model_validator(mode="before")
     @classmethod
-    def _has_no_others(cls, given: Any) -> Any:
-        if isinstance(given, dict) and (unknown := [key for key in given if key not in cls.model_fields]):
-            raise ValueError(f"has no key {unknown[0]!r}; there are {', '.join(cls.model_fields)}")
-        return given
+    def _check_keys(cls, table: Any) -> Any:
+        if isinstance(table, dict) and (unknown := [key for key in table if key not in cls.model_fields]):
+            raise ValueError(f"has no key {unknown[0]!r}; its keys are {', '.join(cls.model_fields)}")
+        return table
 
 
 SectionType = TypeVar("SectionType", bound=Section)
@@ -40,7 +40,7 @@ def read_configuration(file: Path, kind: type[SectionType]) -> SectionType:
     """Read a TOML file.
 
     Raises:
-        InvalidConfiguration: It cannot be used; the error says which key, and what to change, and holds no value.
+        InvalidConfiguration: The file is not valid. The message names the key and the remedy, and contains no value.
     """
     try:
         return kind.model_validate(tomllib.loads(_read_text(file, file, "")))
@@ -51,11 +51,15 @@ def read_configuration(file: Path, kind: type[SectionType]) -> SectionType:
 
 
 def read_secret(file: Path, key: str, name: str) -> str:
-    """Return what a file beside the configuration `file` holds, or with `env:NAME` a variable, which then is removed:
-    child processes inherit it.
+    """Return a secret of a configuration file.
+
+    Args:
+        file: The configuration file.
+        key: Key of the secret, for messages.
+        name: A file, relative to the folder of `file`; or `env:NAME`, see `take`.
 
     Raises:
-        InvalidConfiguration: It is not there, or empty.
+        InvalidConfiguration: The secret is missing or empty.
     """
     if name.startswith(PREFIX):
         text = take(name.removeprefix(PREFIX)) or ""
@@ -76,29 +80,28 @@ def _read_text(path: Path, file: Path, key: str) -> str:
     except OSError as error:
         problem = f"{path} cannot be read: {error.strerror}." if key else f"cannot be read: {error.strerror}."
     except UnicodeDecodeError:
-        problem = f"{path} is no text." if key else "is no text."
+        problem = f"{path} is not UTF-8 text." if key else "is not UTF-8 text."
     raise InvalidConfiguration(file, key, problem)
 
 
 def first_fault(error: ValidationError) -> tuple[str, str]:
-    """Return where the first mistake is, with dots between keys, and what it is. That holds no value."""
+    """Return the key of the first mistake, with dots, and a description without values."""
     (problem, *_) = error.errors(include_url=False, include_input=False, include_context=False)
     return ".".join(map(str, problem["loc"])), f"{problem['msg'].removeprefix('Value error, ')}."
 
 
 def take(name: str) -> str | None:
-    """Return what a variable holds, or held when it was taken; None when it was never set.
+    """Return the value of a variable, and remove it from the environment, which child processes inherit.
 
-    It is removed from the environment: programs that this process starts would inherit it.
+    Later calls in this process return the same value. None if the variable was never set.
     """
-    found = os.environ.pop(name, None)
-    if found is not None:
-        _taken[name] = found
-    return _taken.get(name)
+    if name in os.environ:
+        _secrets[name] = os.environ.pop(name)
+    return _secrets.get(name)
 
 
 def login_name() -> str | None:
-    """Return the name of the operating system's user; None for a user id without a name."""
-    with contextlib.suppress(OSError, KeyError, ImportError):  # which of them depends on the Python version
+    """Return the login name of the user; None if the user id has no name."""
+    with contextlib.suppress(OSError, KeyError, ImportError):  # the type depends on the Python version
         return getpass.getuser()
     return None

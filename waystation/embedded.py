@@ -1,15 +1,15 @@
 """Run the real Temporal dev server as a child process.
 
-Not `temporalio.testing.WorkflowEnvironment.start_local`, which starts the same program: there a Ctrl-C in
-the terminal reaches the server before the worker has drained, the server survives a killed parent, a taken
-port costs five seconds and gives no reason, and two servers may open one database file.
+`temporalio.testing.WorkflowEnvironment.start_local` starts the same program, but there Ctrl-C in the terminal reaches
+the server before the worker has drained, the server survives a killed parent, a taken port fails after five seconds
+without a reason, and two servers can open the same database file.
 
     WaystationError
     └── EmbeddedServerError       no server was started
-        ├── TemporalNotFound      there is no `temporal` to start
-        ├── ServerPortTaken       something else listens on the port that was asked for
-        ├── DatabaseInUse         another server has the database file open; `address` says where it serves
-        └── ServerFailed          the server stopped, or never answered; `stderr` is what it said
+        ├── TemporalNotFound      the `temporal` program is not installed
+        ├── ServerPortTaken       another program listens on the requested port
+        ├── DatabaseInUse         another server has the database file open; `address` is its address
+        └── ServerFailed          the server stopped or never answered; `stderr` is its output
 """
 
 import asyncio
@@ -43,21 +43,22 @@ USUAL_PORT, USUAL_UI_PORT = 7233, 8233
 DYNAMIC_CONFIG: Mapping[str, Any] = {
     # The default lets an activity wait 50 ms for its transfer task.
     "history.transferProcessorMaxPollRPS": 1000,
-    # The server would ask its makers' host for newer versions.
+    # Otherwise the server asks a host on the internet for newer versions.
     "frontend.enableServerVersionCheck": False,
-    # It would read its database each time a search attribute is set, for 0.35 ms; without, new ones are known in 2 s.
+    # Otherwise the server reads its database on every upsert of a search attribute (0.35 ms). New search attributes
+    # then take up to 2 s to become known.
     "system.forceSearchAttributesCacheRefreshOnRead": False,
 }
 
 START_LIMIT_S, STOP_LIMIT_S, LOCK_LIMIT_S, SEARCH_LIMIT_S = 30.0, 10.0, 2.0, 10.0
 PORT_ATTEMPTS = 5
 
-# Runs between fork and server, because `preexec_fn` may hang in a process with threads, as temporalio's.
-# 1 is PR_SET_PDEATHSIG and 9 is SIGKILL, which costs SQLite nothing.
+# Runs between fork and server, because `preexec_fn` can hang in a process with threads, such as temporalio's.
+# 1 is PR_SET_PDEATHSIG. 9 is SIGKILL, which is safe for SQLite.
 _DIE_WITH_PARENT = """
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 9)
-os.getppid() == int(sys.argv[1]) or sys.exit("the parent ended first")
+os.getppid() == int(sys.argv[1]) or sys.exit("the parent process ended first")
 os.execv(sys.argv[2], sys.argv[2:])
 """
 
@@ -69,21 +70,21 @@ class EmbeddedServerError(WaystationError):
 
 
 class TemporalNotFound(EmbeddedServerError):
-    """There is no `temporal` program on this machine."""
+    """The `temporal` program is not installed."""
 
     def __init__(self) -> None:
         super().__init__(
-            "No `temporal` program beside the Python interpreter or on the PATH; "
-            "install one with: pip install 'waystation[embedded]'"
+            "Program `temporal` not found beside the Python interpreter or on the PATH. "
+            "Install it with: pip install 'waystation[embedded]'"
         )
 
 
 class ServerPortTaken(EmbeddedServerError):
-    """Another program listens on the port that was asked for."""
+    """Another program listens on the requested port."""
 
     def __init__(self, port: int) -> None:
         self.port = port
-        super().__init__(f"Port {port} on {HOST} is taken; stop what listens there, or choose another port.")
+        super().__init__(f"Port {port} on {HOST} is taken. Stop the program that uses it, or choose another port.")
 
 
 class DatabaseInUse(EmbeddedServerError):
@@ -91,12 +92,12 @@ class DatabaseInUse(EmbeddedServerError):
 
     def __init__(self, db_filename: Path, address: str | None) -> None:
         self.db_filename, self.address = db_filename, address
-        where = f"the server at {address}" if address else "a server that is starting"
-        super().__init__(f"{db_filename} is in use by {where}; connect to that one, or choose another file.")
+        server = f"the server at {address}" if address else "a server that is starting"
+        super().__init__(f"{db_filename} is in use by {server}. Connect to that server, or choose another file.")
 
 
 class ServerFailed(EmbeddedServerError):
-    """The server stopped by itself, or had to be stopped because it did not answer."""
+    """The server stopped, or was stopped because it did not answer."""
 
     def __init__(self, exit_code: int, stderr: str) -> None:
         self.exit_code, self.stderr = exit_code, stderr
@@ -105,26 +106,26 @@ class ServerFailed(EmbeddedServerError):
 
 
 def find_temporal() -> Path:
-    """The `temporal` program: the one installed beside this interpreter, or else the first on the PATH.
+    """Return the `temporal` program: the one beside this Python interpreter, or else the first on the PATH.
 
     Raises:
-        TemporalNotFound: There is none.
+        TemporalNotFound: It is not installed.
     """
-    found = shutil.which("temporal", path=str(Path(sys.executable).parent)) or shutil.which("temporal")
-    if found is None:
+    program = shutil.which("temporal", path=str(Path(sys.executable).parent)) or shutil.which("temporal")
+    if program is None:
         raise TemporalNotFound
-    return Path(found)
+    return Path(program)
 
 
 def usual_ports_free() -> bool:
-    """Whether a server can have the ports where people and tools look for one."""
+    """Whether Temporal's usual ports, for clients and the Web UI, are free."""
     return not (_is_taken(USUAL_PORT) or _is_taken(USUAL_UI_PORT))
 
 
 def bound_to_this_process(command: list[str]) -> list[str]:
-    """Return the command with which its process is killed once this process, or the starting thread, is gone.
+    """Return a command whose process is killed when this process, or the thread that starts it, ends.
 
-    On Linux; elsewhere the command is unchanged.
+    Only on Linux; elsewhere the command is unchanged.
     """
     if sys.platform == "linux" and sys.executable:
         return [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]
@@ -132,18 +133,18 @@ def bound_to_this_process(command: list[str]) -> list[str]:
 
 
 class EmbeddedServer:
-    """A Temporal server that lives as long as the `async with` block, and no longer than this process.
+    """A Temporal server that runs during an `async with` block.
 
     On Linux it also ends when this process is killed, or when the *thread* that entered the block ends.
 
     Raises:
-        EmbeddedServerError: On entering; the kinds are at the top of this module.
+        EmbeddedServerError: On entering. The subclasses are at the top of this module.
     """
 
     address: str
-    """Host and port, for clients."""
+    """Host and port for clients."""
     ui_url: str | None
-    """The Web UI; None without one."""
+    """Address of the Web UI, if there is one."""
     pid: int
 
     def __init__(
@@ -156,19 +157,18 @@ class EmbeddedServer:
         namespace: str = "default",
         dynamic_config: Mapping[str, Any] = {},
     ) -> None:
-        """Say how to serve; nothing starts before the block is entered.
+        """Configure a server. It starts when the block is entered.
 
         Args:
-            db_filename: Where histories are kept; made with its folder if missing. None keeps them in memory.
-            port: Where clients connect; None for one that is free.
+            db_filename: File of the histories, created with its folder if it is missing. None: histories are in memory.
+            port: Port for clients. None: any free port.
             ui: Whether to serve the Web UI.
-            ui_port: Where; None for one that is free.
-            namespace: Made when missing.
-            dynamic_config: Settings of the server beside, or instead of, `DYNAMIC_CONFIG`.
+            ui_port: Port of the Web UI. None: any free port.
+            namespace: Created if it is missing.
+            dynamic_config: Settings of the server. They extend and override `DYNAMIC_CONFIG`.
         """
-        self._db_filename = db_filename
+        self._db_filename, self._namespace = db_filename, namespace
         self._port, self._ui, self._ui_port = port, ui, ui_port
-        self._namespace = namespace
         self._dynamic_config = {**DYNAMIC_CONFIG, **dynamic_config}
 
     async def __aenter__(self) -> Self:
@@ -182,10 +182,10 @@ class EmbeddedServer:
                     await self._start([str(find_temporal()), *self._arguments(port, ui_port)], lock)
                     break
                 except ServerFailed:
-                    # Not read from what it said: depending on the moment that is a sentence or a Go panic.
+                    # Not taken from its output, which is sometimes a sentence and sometimes a Go panic.
                     taken = {p for p in (port, ui_port) if p and _is_taken(p)}
-                    for asked_for in taken & {self._port, self._ui_port}:
-                        raise ServerPortTaken(asked_for) from None
+                    for requested in taken & {self._port, self._ui_port}:
+                        raise ServerPortTaken(requested) from None
                     if last_attempt or not taken:
                         raise
             if lock:
@@ -198,7 +198,7 @@ class EmbeddedServer:
         if process.poll() is not None:
             log.warning("embedded_server.died", address=self.address, exit_code=process.returncode)
         try:
-            # A server without a file has nothing to bring to safety, and takes a second to stop by itself.
+            # A server without a file has nothing to save, and would take a second to stop.
             if self._db_filename:
                 process.terminate()
                 await asyncio.to_thread(process.wait, STOP_LIMIT_S)
@@ -209,13 +209,13 @@ class EmbeddedServer:
             process.wait()
 
     def _arguments(self, port: int, ui_port: int | None) -> Iterator[str]:
-        # At any other level the server reports its own idle polls, and its way down, as errors.
+        # At other levels the server logs its idle polls and its shutdown as errors.
         yield from ("server", "start-dev", "--log-level", "never", "--namespace", self._namespace)
         yield from ("--ip", HOST, "--port", str(port))
         yield from ("--ui-port", str(ui_port)) if ui_port else ("--headless",)
         if self._db_filename:
             yield from ("--db-filename", str(self._db_filename))
-            # As fast as memory. Safe when the process dies; a power failure may cost the last moments.
+            # As fast as memory. Safe if the process is killed; a power failure may lose the last writes.
             yield from ("--sqlite-pragma", "journal_mode=wal", "--sqlite-pragma", "synchronous=1")
         for name, kind in SEARCH_ATTRIBUTES.items():
             yield from ("--search-attribute", f"{name}={kind}")
@@ -223,15 +223,14 @@ class EmbeddedServer:
             yield from ("--dynamic-config-value", f"{key}={json.dumps(value)}")
 
     async def _start(self, command: list[str], lock: IO[str] | None) -> None:
-        """Return once the server answers; a server that does not is gone when this raises."""
-        command = bound_to_this_process(command)
+        """Start the server and wait until it answers. If it does not, it is stopped before this raises."""
         with TemporaryFile() as out, TemporaryFile() as err:
             self._process = process = Popen(  # noqa: ASYNC220 - takes 2 ms, and is bound to no event loop
-                command,
+                bound_to_this_process(command),
                 stdin=DEVNULL,
                 stdout=out,
                 stderr=err,
-                # A Ctrl-C in the terminal is for the worker, which needs the server until it has drained.
+                # Ctrl-C in the terminal must reach only the worker, which needs the server until it has drained.
                 start_new_session=True,
                 pass_fds=(lock.fileno(),) if lock else (),
             )
@@ -247,9 +246,9 @@ class EmbeddedServer:
             raise ServerFailed(process.returncode, err.read(2000).decode(errors="replace").strip())
 
     async def _answers_in_time(self, out: IO[bytes]) -> bool:
-        """True once the server answers, False when it stopped or needs longer than `START_LIMIT_S`."""
-        # The server writes where it serves 0.2 s after clients can use it. Waiting for that is needed for the
-        # Web UI, and to know that it is our server who answers on a port that we did not choose ourselves.
+        """Wait until the server answers; False if it stops or needs more than `START_LIMIT_S`."""
+        # The server prints its addresses 0.2 s after clients can use it. The Web UI is ready only then, and on a
+        # requested port only this output proves that the answer comes from our server.
         wait_for_output = self._port is not None or self._ui
         deadline = time.monotonic() + START_LIMIT_S
         while self._process.poll() is None and time.monotonic() < deadline:
@@ -263,38 +262,38 @@ class EmbeddedServer:
             async with asyncio.timeout(2):
                 client = await Client.connect(self.address, namespace=self._namespace)
                 await client.count_workflows("", rpc_timeout=timedelta(seconds=1))
-        except (RPCError, RuntimeError, TimeoutError):  # connecting in vain is a RuntimeError
+        except (RPCError, RuntimeError, TimeoutError):  # a failed connection is a RuntimeError
             return False
         return True
 
     async def _complete_search_attributes(self) -> None:
-        """Return once people can search by all search attributes.
+        """Create missing search attributes, and wait until queries can use all of them.
 
-        The server itself creates them only in a namespace that it makes: a file that another server has made, or one
-        of ours before there were all of them, lacks some.
+        The server creates them only with a namespace. A database file from another server, or from an older version of
+        Waystation, may lack some.
         """
         client = await Client.connect(self.address, namespace=self._namespace)
-        found = await fetch_search_attributes(client)
-        if missing := SEARCH_ATTRIBUTE_TYPES.keys() - found:
+        existing = await fetch_search_attributes(client)
+        if missing := SEARCH_ATTRIBUTE_TYPES.keys() - existing:
             await add_search_attributes(client, missing)
-        ours = [name for name, kind in SEARCH_ATTRIBUTE_TYPES.items() if found.get(name, kind) == kind]
+        usable = [name for name, kind in SEARCH_ATTRIBUTE_TYPES.items() if existing.get(name, kind) == kind]
         deadline = time.monotonic() + SEARCH_LIMIT_S
         while time.monotonic() < deadline:
-            with suppress(RPCError):  # it does not know all of them yet
-                await client.count_workflows(" AND ".join(f"{name} = ''" for name in ours))
+            with suppress(RPCError):  # the server does not know all of them yet
+                await client.count_workflows(" AND ".join(f"{name} = ''" for name in usable))
                 return
             await asyncio.sleep(0.05)
 
 
 @asynccontextmanager
 async def _locked(db_filename: Path | None) -> AsyncIterator[IO[str] | None]:
-    """The lock of a database file, for its server to inherit: it is held until both have closed it."""
+    """Lock a database file. The server inherits the lock, so it is held until both have closed it."""
     if db_filename is None or sys.platform == "win32":
         yield None
         return
     db_filename.parent.mkdir(parents=True, exist_ok=True)
     with db_filename.with_name(f"{db_filename.name}.lock").open("a+") as lock:
-        # A killed server holds the lock, and its port too, until the last of its threads is gone.
+        # A killed server holds the lock and its port until the last of its threads ends.
         deadline = time.monotonic() + LOCK_LIMIT_S
         while True:
             try:
@@ -310,10 +309,10 @@ async def _locked(db_filename: Path | None) -> AsyncIterator[IO[str] | None]:
 
 
 def _free_port() -> int:
-    """A port that is free, and that for the next seconds is given to nobody who asks for any free one.
+    """Return a free port that the system assigns to no other program during the next seconds.
 
-    The side of a connection that closes first leaves its port in TIME_WAIT: free for who names it, as the
-    server will, but not handed out.
+    The side that closes a connection first leaves its port in TIME_WAIT: a program can still listen on it by number,
+    as the server does, but the system does not assign it.
     """
     with socket.create_server((HOST, 0)) as listener:
         port: int = listener.getsockname()[1]

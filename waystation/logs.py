@@ -1,4 +1,4 @@
-"""Logs are events with flat fields: for people in a terminal, as JSON lines elsewhere."""
+"""Logging: events with flat fields, as text in a terminal and as JSON lines elsewhere."""
 
 import logging
 import os
@@ -12,11 +12,11 @@ from waystation.core import HIDDEN, Secret
 
 
 def configure_logs(form: Literal["console", "json"] | None = None, level: int = logging.INFO) -> None:
-    """Send the events of structlog and of the standard library to standard error.
+    """Write the events of structlog and of the standard library to standard error.
 
     Args:
-        form: `console` or `json`; by default `console` when standard error is a terminal.
-        level: The least level that is shown.
+        form: `console` or `json`; by default `console` if standard error is a terminal.
+        level: The lowest level that is written.
     """
     terminal = sys.stderr.isatty()
     as_json = form == "json" or (form is None and not terminal)
@@ -26,17 +26,17 @@ def configure_logs(form: Literal["console", "json"] | None = None, level: int = 
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    # Without the first, JSON would have the address of a traceback; the console's renderer writes one by itself.
+    # Without format_exc_info, JSON would contain the address of a traceback. The console renderer formats it itself.
     renderers: list[structlog.typing.Processor] = (
         [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
         if as_json
-        # The default's traceback would show all local variables, so what people and models said, and takes seconds.
+        # The default traceback takes seconds and shows all local variables, including messages of users and models.
         else [structlog.dev.ConsoleRenderer(colors=terminal, exception_formatter=structlog.dev.plain_traceback)]
     )
     structlog.configure(
         processors=[*shared, *renderers],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(file=cast(TextIO, _Unread(sys.stderr))),
+        logger_factory=structlog.WriteLoggerFactory(file=cast(TextIO, _SafeStream(sys.stderr))),
         cache_logger_on_first_use=True,
     )
     bridge = logging.StreamHandler(sys.stderr)
@@ -49,8 +49,8 @@ def configure_logs(form: Literal["console", "json"] | None = None, level: int = 
     logging.basicConfig(handlers=[bridge], level=logging.WARNING, force=True)
 
 
-class _Unread:
-    """A stream that may lose its reader: what is logged of a call must not make it fail, and so be repeated."""
+class _SafeStream:
+    """A stream that ignores errors. If its reader closes the pipe, logging must not make an activity fail and retry."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -65,12 +65,12 @@ class _Unread:
 
 
 def without_secrets(_logger: object, _name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Replace parts of credentials among the fields of an event; renderers would write them out as text."""
+    """Hide secrets among the fields of an event; renderers would write them as text."""
     return {name: HIDDEN if isinstance(value, Secret) else value for name, value in event.items()}
 
 
 def open_standard_streams() -> None:
-    """Open those that are closed on nothing. Python has None in their place, which nobody reckons with."""
+    """Open closed standard streams on the null device. Python sets them to None, which most code does not expect."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # for as long as the program runs

@@ -240,7 +240,7 @@ def test_a_wrong_setting_of_the_environment_is_named(variable: str, value: str, 
     [line] = logged(done)
     assert (done.returncode, line["event"]) == (1, "worker.failed")
     assert said in line["problem"]
-    assert "is not reached" not in line["problem"]
+    assert "cannot be reached" not in line["problem"]
 
 
 async def test_a_server_that_speaks_no_tls_is_no_riddle(server: EmbeddedServer) -> None:
@@ -254,7 +254,7 @@ def test_a_server_of_its_own_has_no_address_that_is_given() -> None:
     """Clients that are told that address would find nobody."""
     done = run("--agents", str(AGENTS), "--embedded", "--address", "127.0.0.1:17733")
     assert done.returncode == 2
-    assert "leave --address out, or --embedded" in done.stderr
+    assert "use either --embedded or --address" in done.stderr
 
 
 def test_policies_that_this_worker_cannot_keep_are_named(tmp_path: Path) -> None:
@@ -351,7 +351,7 @@ async def test_a_file_that_is_in_use_is_no_traceback(tmp_path: Path) -> None:
     assert worker.other == []
     assert worker.life == ["worker.failed"]
     assert worker.logs[-1]["problem"] == (
-        f"{db_filename} is in use by the server at {server.address}; connect to that one, or choose another file."
+        f"{db_filename} is in use by the server at {server.address}. Connect to that server, or choose another file."
     )
 
 

@@ -1,12 +1,11 @@
-"""What was asked of people, what they answered and what was done, derived from history alone, and sealed by hashes."""
+"""The audit of invocations: requests, answers and calls that ran, from histories alone, protected by hashes."""
 
 from waystation.audit.account import Gathered, account, check_subject, compare, of_files, of_invocation
-from waystation.audit.sheet import Fault, KeyRefused, Sheet, read, sheet_of, signer, verify_signature, written
+from waystation.audit.sheet import Fault, Sheet, read, sheet_of, signer, verify_signature, written
 
 __all__ = [
     "Fault",
     "Gathered",
-    "KeyRefused",
     "Sheet",
     "account",
     "check_subject",

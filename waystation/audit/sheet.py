@@ -1,11 +1,11 @@
-"""An account in a file of JSON lines, each holding the hash of the one before: whatever is altered in it shows.
+"""Audit files: JSON lines, each with the hash of the line before it, so that every alteration is detected.
 
-The first line says what the file is about; after the account an end says how many lines there are and what the last
-hash is, and a signature may follow. Whoever can write a whole new file can give it right hashes, too; a signature, a
-hash that was kept elsewhere, or the history itself tell such a file from the true one.
+The first line names the invocations. The lines of their accounts follow, then an end line with the number of lines and
+the last hash, and perhaps a signature. The hashes do not protect against a file that is written anew as a whole; a
+signature, a hash that is stored elsewhere, or the history does.
 
-A signature is of the end, which holds the hash of all lines before it. A key is a JWK in a file: `oct` for HMAC, or
-`OKP` with the curve Ed25519, of which a public one suffices to verify.
+The signature covers the end line, and thereby all lines. A key is a JWK in a file: `oct` for HMAC, or `OKP` with the
+curve Ed25519, whose public key is enough to verify.
 """
 
 import hashlib
@@ -16,21 +16,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from waystation.core import JsonObject, WaystationError, decode
+from waystation.core import InvalidConfiguration, JsonObject, WaystationError, decode
 
 if TYPE_CHECKING:
     from joserfc.jwk import KeyFlexible
 
 Signer = Callable[[bytes], str]
-"""Returns a signature of some bytes, with the bytes in it."""
+"""Returns a signature that contains the signed bytes."""
 VERSION = 1
 NOTHING = "0" * 64
-"""Stands where the hash of a line before the first would."""
+"""The previous hash of the first line."""
 MIN_SECRET_BYTES = 32
 
 
 class Fault(WaystationError):
-    """A file is not as it was written."""
+    """A file was altered."""
 
     def __init__(self, line: int, problem: str) -> None:
         self.line, self.problem = line, problem
@@ -39,22 +39,22 @@ class Fault(WaystationError):
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """What a file holds whose hashes are right."""
+    """The content of a file with correct hashes."""
 
     about: JsonObject
     """The first line."""
     entries: tuple[JsonObject, ...]
-    """The account, without numbers and hashes."""
+    """The lines of the accounts, without numbers and hashes."""
     end: JsonObject
     signature: JsonObject | None
 
     @property
     def invocations(self) -> list[str]:
-        """Of which invocations it tells."""
+        """Ids of the invocations in the file."""
         return list(self.about.get("invocations") or ())
 
     def of(self, invocation: str) -> list[JsonObject]:
-        """Return what is told of one invocation."""
+        """Return the lines of one invocation."""
         return [entry for entry in self.entries if entry.get("invocation") == invocation]
 
 
@@ -66,14 +66,14 @@ def sheet_of(
     arguments: bool = True,
     signer: Signer | None = None,
 ) -> list[JsonObject]:
-    """Return the lines of a file: the same for the same histories, whoever writes it and whenever.
+    """Return the lines of a file. The same histories always yield the same lines.
 
     Args:
-        accounts: Of invocations, by their ids.
-        closed: Whether all of them are over.
-        lacking: Agents that were called, and whose histories are not there.
-        arguments: Whether the accounts tell arguments.
-        signer: Signs what it is given.
+        accounts: Accounts, by invocation.
+        closed: Whether all invocations have ended.
+        lacking: Invocations of called agents whose histories are missing.
+        arguments: Whether the accounts include arguments.
+        signer: Signs the end line.
     """
     about = {"kind": "audit", "version": VERSION, "invocations": list(accounts), "arguments": arguments}
     merged = heapq.merge(*accounts.values(), key=lambda entry: entry["time"])
@@ -93,28 +93,28 @@ def written(lines: Iterable[JsonObject]) -> str:
 
 
 def canonical(value: object) -> str:
-    """Return JSON of which there is one for each value: keys in order, no spaces, nothing but ASCII."""
+    """Return the one canonical JSON text of a value: sorted keys, no spaces, only ASCII."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def read(data: bytes) -> Sheet:
-    """Read a file, and look at every hash.
+    """Read a file and check every hash.
 
     Raises:
-        Fault: It is not as it was written; it says where that shows first, and how.
+        Fault: The file was altered. It names the first such line.
     """
     lines: list[JsonObject] = []
     *texts, rest = data.split(b"\n")
     for number, text in enumerate(texts, 1):
         lines.append(_checked(number, text, lines))
     if rest:
-        raise Fault(len(texts) + 1, "it is cut short, or the line break after it is missing")
+        raise Fault(len(texts) + 1, "it is truncated, or its line break is missing")
     last = lines[-1] if lines else {}
     if not _may_be_last(last):
         missing = "the signature" if last.get("kind") == "end" else "the end"
-        raise Fault(len(lines) + 1, f"{missing} is missing; the file was cut short before this line")
+        raise Fault(len(lines) + 1, f"{missing} is missing; the file was truncated before this line")
     signature = lines.pop() if last.get("kind") == "signature" else None
-    return Sheet(lines[0], tuple(map(_bare, lines[1:-1])), lines[-1], signature)
+    return Sheet(lines[0], tuple(_without(line, "n", "previous", "hash") for line in lines[1:-1]), lines[-1], signature)
 
 
 def _chained(body: JsonObject, before: Sequence[JsonObject]) -> JsonObject:
@@ -122,39 +122,38 @@ def _chained(body: JsonObject, before: Sequence[JsonObject]) -> JsonObject:
     return {**line, "hash": _hash(line)}
 
 
-def _bare(line: JsonObject) -> JsonObject:
-    return {name: value for name, value in line.items() if name not in ("n", "previous", "hash")}
+def _without(line: JsonObject, *names: str) -> JsonObject:
+    return {name: value for name, value in line.items() if name not in names}
 
 
 def _hash(line: JsonObject) -> str:
-    body = {name: value for name, value in line.items() if name != "hash"}
-    return hashlib.sha256(canonical(body).encode()).hexdigest()
+    return hashlib.sha256(canonical(_without(line, "hash")).encode()).hexdigest()
 
 
 def _checked(number: int, text: bytes, before: Sequence[JsonObject]) -> JsonObject:
-    """Return a line that is as it was written, and stands where it stood."""
+    """Return a line that is unaltered and in its place."""
     try:
         line = decode(text)
     except ValueError:
-        raise Fault(number, "it was altered: it is no JSON") from None
+        raise Fault(number, "it was altered: it is not JSON") from None
     if not isinstance(line, dict) or canonical(line).encode() != text:
-        raise Fault(number, "it was altered: it is not written as `waystation audit export` writes it")
+        raise Fault(number, "it was altered: `waystation audit export` formats it differently")
     if line.get("hash") != _hash(line):
-        raise Fault(number, "it was altered: its hash is another")
+        raise Fault(number, "it was altered: its hash does not match")
     last = before[-1] if before else {}
-    wanted = last.get("hash", NOTHING)
+    previous = last.get("hash", NOTHING)
     if not before and line.get("kind") != "audit":
-        raise Fault(number, "the beginning is missing: it is no first line of an audit")
+        raise Fault(number, "the beginning is missing: it is not the first line of an audit")
     if not before and line.get("version") != VERSION:
-        raise Fault(number, f"it is of version {line.get('version')!r}; this program reads {VERSION}")
+        raise Fault(number, f"it has the version {line.get('version')!r}; this program reads version {VERSION}")
     if before and _may_be_last(last):
         raise Fault(number, "it was added after the end")
-    if (line.get("n"), line.get("previous")) != (len(before), wanted):
-        raise Fault(number, _moved(line, before))
-    if line.get("kind") == "end" and (line.get("count"), line.get("head")) != (len(before), wanted):
-        raise Fault(number, "it was altered: it counts other lines")
+    if (line.get("n"), line.get("previous")) != (len(before), previous):
+        raise Fault(number, _describe_order(line, before))
+    if line.get("kind") == "end" and (line.get("count"), line.get("head")) != (len(before), previous):
+        raise Fault(number, "it was altered: its count or hash of the lines does not match")
     if (line.get("kind") == "signature") != (last.get("kind") == "end"):
-        raise Fault(number, "it was added: a signature follows the end, and nothing else does")
+        raise Fault(number, "it was added: only a signature may follow the end")
     return line
 
 
@@ -163,25 +162,21 @@ def _may_be_last(line: JsonObject) -> bool:
     return kind == "signature" or (kind == "end" and not line.get("signed"))
 
 
-def _moved(line: JsonObject, before: Sequence[JsonObject]) -> str:
-    """Return what it means that a line does not follow the one before it."""
+def _describe_order(line: JsonObject, before: Sequence[JsonObject]) -> str:
+    """Explain why a line does not follow the one before it."""
     n = line.get("n")
     if isinstance(n, int) and n > len(before):
-        return f"line {n + 1} stands here; lines before it were removed, or it was moved"
+        return f"it is line {n + 1}: lines before it were removed, or it was moved"
     if isinstance(n, int) and n < len(before):
-        return f"line {n + 1} stands here again, or was moved"
+        return f"it is line {n + 1}: it was repeated or moved"
     return "it does not follow the line before it: one of them was replaced"
 
 
-class KeyRefused(WaystationError):
-    """A file holds no key that can be used here."""
-
-
 def signer(key_file: Path) -> Signer:
-    """Return what signs with a key.
+    """Return a signer with a key.
 
     Raises:
-        KeyRefused: The file holds no key with which one can sign.
+        InvalidConfiguration: The file does not contain a key that can sign.
     """
     key, algorithm = _key(key_file, private=True)
 
@@ -194,11 +189,11 @@ def signer(key_file: Path) -> Signer:
 
 
 def verify_signature(sheet: Sheet, key_file: Path) -> None:
-    """Look whether the end of an audit was signed with a key.
+    """Check that the end of an audit was signed with a key.
 
     Raises:
         Fault: It was not.
-        KeyRefused: The file holds no key.
+        InvalidConfiguration: The file does not contain a suitable key.
     """
     key, algorithm = _key(key_file, private=False)
     from joserfc import jws
@@ -210,31 +205,33 @@ def verify_signature(sheet: Sheet, key_file: Path) -> None:
     try:
         signed = jws.deserialize_compact(str(sheet.signature.get("jws")), key, algorithms=[algorithm])
     except (JoseError, ValueError):
-        raise Fault(number, f"the signature is not of the key in {str(key_file)!r}") from None
+        raise Fault(number, f"the signature was not made with the key in {str(key_file)!r}") from None
     if signed.payload != canonical(sheet.end).encode():
-        raise Fault(number, "the signature is of another file")
+        raise Fault(number, "the signature belongs to another file")
 
 
 def _key(path: Path, *, private: bool) -> "tuple[KeyFlexible, str]":
     try:
         from joserfc.jwk import OctKey, OKPKey
     except ImportError:
-        raise KeyRefused("Signatures need the package joserfc; install waystation[identity].") from None
-    wanted = 'a JWK as JSON, such as {"kty": "oct", "k": …} or {"kty": "OKP", "crv": "Ed25519", …}'
+        raise InvalidConfiguration(
+            path, "", "needs joserfc; install it with: pip install 'waystation[identity]'"
+        ) from None
+    form = 'a JWK as JSON, such as {"kty": "oct", "k": …} or {"kty": "OKP", "crv": "Ed25519", …}'
     try:
-        found: Any = json.loads(path.read_bytes())
-        if found["kty"] == "oct":
-            secret = OctKey.import_key(found)
+        jwk: Any = json.loads(path.read_bytes())
+        if jwk["kty"] == "oct":
+            secret = OctKey.import_key(jwk)
             if len(secret.raw_value) >= MIN_SECRET_BYTES:
                 return secret, "HS256"
-            raise KeyRefused(f"The secret in {str(path)!r} is too short; it needs {MIN_SECRET_BYTES} bytes.")
-        pair = OKPKey.import_key(found)
-        if found.get("crv") == "Ed25519" and (pair.is_private or not private):
+            raise InvalidConfiguration(path, "", f"the secret is too short; use at least {MIN_SECRET_BYTES} bytes.")
+        pair = OKPKey.import_key(jwk)
+        if jwk.get("crv") == "Ed25519" and (pair.is_private or not private):
             return pair, "Ed25519"
     except OSError as error:
-        raise KeyRefused(f"The key {str(path)!r} cannot be read: {error.strerror}.") from None
-    except KeyRefused:
+        raise InvalidConfiguration(path, "", f"cannot be read: {error.strerror}.") from None
+    except InvalidConfiguration:
         raise
-    except Exception:  # noqa: BLE001  # whatever the library says of a file that holds anything
-        raise KeyRefused(f"{str(path)!r} holds no key that can be used here; it needs {wanted}.") from None
-    raise KeyRefused(f"With the key in {str(path)!r} one cannot {'sign' if private else 'verify'}; it needs {wanted}.")
+    except Exception:  # noqa: BLE001  # the library raises many kinds of errors for arbitrary files
+        raise InvalidConfiguration(path, "", f"does not contain a suitable key; it needs {form}.") from None
+    raise InvalidConfiguration(path, "", f"its key cannot {'sign' if private else 'verify'}; it needs {form}.")

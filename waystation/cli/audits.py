@@ -10,7 +10,6 @@ import typer
 from waystation.audit import (
     Fault,
     Gathered,
-    KeyRefused,
     check_subject,
     compare,
     of_files,
@@ -61,10 +60,7 @@ async def export(
 
     The audit comes from histories alone, so every export is the same. Needs no worker.
     """
-    try:
-        sign = signer(key) if key else None
-    except KeyRefused as error:
-        raise Problem(Exit.USAGE, str(error)) from None
+    sign = signer(key) if key else None
     gathered = await _gather(ctx.target, sources, arguments=not no_arguments)
     lines = gathered.sheet(sign)
     if output is None:
@@ -108,8 +104,6 @@ async def verify(
             live = await _gather(ctx.target, [against], arguments=bool(sheet.about.get("arguments")))
             check_subject(sheet, next(iter(live.accounts)))
             newer = compare(sheet, live)
-    except KeyRefused as error:
-        raise Problem(Exit.USAGE, str(error)) from None
     except Fault as fault:
         if json:
             out.record({"whole": False, "line": fault.line, "problem": fault.problem})

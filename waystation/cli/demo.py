@@ -1,4 +1,4 @@
-"""`make demo`: an agent, a human approval, and a crash that changes nothing, in six steps on real parts."""
+"""`make demo`: an agent, a human approval and a worker crash, in six steps, with a real server and real workers."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ from waystation.core import Action, JsonObject, PendingCall, is_working
 from waystation.embedded import EmbeddedServer, bound_to_this_process
 from waystation.history import attempts_of
 from waystation.presentation import terminal
-from waystation.replay.recording import Recording
+from waystation.replay import Recording
 
 ROOT = Path(__file__).resolve().parents[2]
 AGENT = "reimbursement_agent"
@@ -44,7 +44,7 @@ TOOL = "reimburse"
 USER = "alex"
 SMALL, LARGE = ("reimburse-50", "Please reimburse 50$ for meals"), ("reimburse-200", "Please reimburse 200$ for meals")
 STEP_LIMIT_S = 45.0
-"""How long anything but a person may take."""
+"""Time limit of a step; waiting for a person is unlimited."""
 READY_LIMIT_S = 30.0
 STOP_LIMIT_S = 5.0
 
@@ -52,11 +52,11 @@ STOP_LIMIT_S = 5.0
 async def demo(
     ctx: CommandContext,
     model: Annotated[
-        Literal["demo"] | None, typer.Option(help="Use the offline stand-in even when there is an API key.")
+        Literal["demo"] | None, typer.Option(help="Use the offline demo model even if there is an API key.")
     ] = None,
-    answer: Annotated[Literal["approve", "reject"] | None, typer.Option(help="Do not ask in the terminal.")] = None,
+    answer: Annotated[Literal["approve", "reject"] | None, typer.Option(help="Answer the call without asking.")] = None,
 ) -> Exit:
-    """Run the demo. Whatever happens, its processes are gone afterwards."""
+    """Run the demo. Its processes are always stopped at the end."""
     task = asyncio.current_task()
     assert task is not None
     for name in (signal.SIGTERM, signal.SIGHUP):
@@ -64,7 +64,7 @@ async def demo(
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     examples = ROOT / "examples"
     if not examples.is_dir():
-        raise Problem(Exit.USAGE, f"There is no folder {str(examples)!r}; the demo needs a checkout of Waystation.")
+        raise Problem(Exit.USAGE, f"Folder {str(examples)!r} not found. The demo needs a checkout of Waystation.")
     out = Output(margin="   ", page=80)
     began = time.monotonic()
     out.console.print(Text("Waystation: an agent, a human approval, and a crash that changes nothing", style="bold"))
@@ -72,24 +72,26 @@ async def demo(
         with tempfile.TemporaryDirectory(prefix="waystation-demo-") as folder:
             async with EmbeddedServer(db_filename=Path(folder) / "temporal.db", ui=True) as server:
                 client = await Target(address=server.address, namespace="default").connect()
-                options = ("--agents", str(examples), "--address", server.address)
-                steps = Demo(out, server, client, (*options, "--model", model) if model else options, answer)
-                code = await steps.run()
+                options = ["--agents", str(examples), "--address", server.address]
+                options += ["--model", model] if model else []
+                code = await Demo(out, server, client, options, answer).run()
     except TimeoutError:
-        text = f"A step of the demo took longer than {STEP_LIMIT_S:g} s. Server and worker are stopped."
-        raise Problem(Exit.FAILED, text) from None
+        raise Problem(
+            Exit.FAILED,
+            f"A step took longer than {STEP_LIMIT_S:g} s. The server and the workers are stopped.",
+        ) from None
     except asyncio.CancelledError:
-        write_error("Interrupted; server and worker are stopped.")
+        write_error("Interrupted. The server and the workers are stopped.")
         return Exit.INTERRUPTED
     out.console.print()
-    out.line(f"{time.monotonic() - began:.0f} s; server and workers are stopped. To keep them running, and for more:")
+    out.line(f"{time.monotonic() - began:.0f} s; the server and the workers are stopped. To keep them running:")
     out.line(f"{find_program()} worker --embedded --agents examples --model demo", style="cyan")
     out.line(f"{find_program()} --help", style="cyan")
     return code
 
 
 class Demo:
-    """The six steps."""
+    """The six steps of the demo."""
 
     def __init__(
         self,
@@ -107,30 +109,29 @@ class Demo:
         self._step = 0
 
     async def run(self) -> Exit:
-        """Show everything."""
-        self._heading("A Temporal server and a worker, each a process of its own")
-        self._fact("server", f"{self._server.address}, pid {self._server.pid}, keeps its data in a file")
+        """Run all steps."""
+        self._heading("Start a Temporal server and a worker, each in its own process")
+        self._fact("server", f"{self._server.address}, pid {self._server.pid}, stores its data in a file")
         self._fact("Web UI", self._server.ui_url or "")
         async with WorkerProcess(*self._worker_options) as first:
             self._introduce(first)
-            self._heading("Trigger the agent twice, as any program with a Temporal client would")
+            self._heading("Start the agent twice, as any program with a Temporal client can")
             small, large = [await self._trigger(*one) for one in (SMALL, LARGE)]
-            self._heading("What happens, as it is recorded")
+            self._heading("Follow the events as they are recorded")
             watching = [asyncio.create_task(self._watch(one, tag)) for one, tag in ((small, "small"), (large, "large"))]
             try:
                 async with asyncio.timeout(STEP_LIMIT_S):
                     await watching[0]
-                    await _first(asyncio.ensure_future(self._waits.wait()), watching[1])
+                    await _wait_for_first(asyncio.ensure_future(self._waits.wait()), watching[1])
                 self._explain(await large.pending())
                 self._heading("Crash: kill the worker while the call waits")
-                code = await first.kill()
-                self._fact("SIGKILL", f"worker pid {first.pid} is gone, exit code {code}; no worker runs now")
+                self._fact("SIGKILL", f"worker pid {first.pid} ended with exit code {await first.kill()}")
                 await self._still_waits("the server", large.pending)
                 async with WorkerProcess(*self._worker_options) as second:
-                    self._fact("restart", f"another worker, pid {second.pid}")
-                    # A query is answered by workflow code, which has been rebuilt from history for it.
+                    self._fact("restart", f"a new worker, pid {second.pid}")
+                    # Workflow code answers a query, after the worker has rebuilt it from history.
                     await self._still_waits("the worker", lambda: large.handle.query("pending"))
-                    self._heading("Answer it")
+                    self._heading("Answer the call")
                     action = await self._decide()
                     if action is not None:
                         await large.answer(action, by="demo")
@@ -142,16 +143,14 @@ class Demo:
                 for task in watching:
                     task.cancel()
                 await asyncio.gather(*watching, return_exceptions=True)
-        self._heading("Debug it: replay the recorded history against the code as it is now")
+        self._heading("Debug: replay the recorded history against the current code")
         return await self._replay(recording)
-
-    # The steps.
 
     def _introduce(self, worker: "WorkerProcess") -> None:
         self._fact("worker", f"pid {worker.pid}, serves {', '.join(worker.facts['agents'])}")
         if worker.facts["model"] == "demo":
-            self._fact("model", "offline stand-in: a few fixed rules, no language model.")
-            self._fact("", "With GOOGLE_API_KEY set, Gemini does the talking.")
+            self._fact("model", "offline demo model: a few fixed rules, not a language model.")
+            self._fact("", "Set GOOGLE_API_KEY to use Gemini.")
         else:
             self._fact("model", str(worker.facts["model"]))
 
@@ -161,7 +160,7 @@ class Demo:
         return invocation
 
     async def _watch(self, invocation: Invocation, name: str) -> None:
-        """Write events as they come, and note when the invocation begins and ends to wait."""
+        """Write events as they arrive, and note when the invocation starts and stops waiting."""
         tag = Text(f"{name}  ", style="cyan" if name == "small" else "green")
         seen, waited = 0, False
         async for log in invocation.follow():
@@ -174,69 +173,66 @@ class Demo:
                     self._waits.set()
             elif waited:
                 self._answered.set()
-        with contextlib.suppress(WorkflowFailureError):  # the last event said so
-            result = await invocation.result()
-            self._out.line(Text.assemble(" " * 10, tag, (result.status, "bold green")))
+        with contextlib.suppress(WorkflowFailureError):  # the last event reports it
+            self._out.line(Text.assemble(" " * 10, tag, ((await invocation.result()).status, "bold green")))
 
     def _explain(self, waiting: Sequence[PendingCall]) -> None:
         if not waiting:
-            raise Problem(Exit.FAILED, "The agent did not ask for an approval; `--model demo` does.")
+            raise Problem(Exit.FAILED, "The agent did not ask for an approval. With `--model demo` it does.")
         write_waits(self._out, self._target, waiting)
         path = f"{self._server.ui_url}/namespaces/default/workflows/{waiting[0].invocation_id}"
         self._out.line(Text.assemble(("  Web UI   ", "dim"), path))
-        self._out.line(Text.assemble(("           Send a Signal", "dim"), (' "answer" with the same JSON', "dim")))
+        self._out.line('           Send the Signal "answer" with the same JSON', style="dim")
 
     async def _still_waits(self, who: str, pending: Callable[[], Awaitable[Any]]) -> None:
         async with asyncio.timeout(STEP_LIMIT_S):
             calls = [PendingCall.model_validate(call) for call in await pending()]
         if not calls:
-            raise Problem(Exit.FAILED, f"{who} knows of no call that waits in {LARGE[0]}.")
-        self._fact("still waits", f"{terminal.asked(calls[0])} [{calls[0].function_call_id}], says {who}")
+            raise Problem(Exit.FAILED, f"{who} reports no pending call in {LARGE[0]}.")
+        self._fact("still waits", f"{terminal.asked(calls[0])} [{calls[0].function_call_id}], according to {who}")
 
     async def _decide(self) -> Action | None:
-        """Return the answer, or None when another answer came first."""
+        """Return the answer; None if the call was answered in another way."""
         if self._answer:
-            self._fact("answer", f"{self._answer}, as --answer says")
+            self._fact("answer", f"{self._answer} (--answer)")
             return self._answer
         lines = Lines(lambda: PromptSession(f"{self._out.margin}Approve? [Y/n] "))
         if not lines.typed or os.environ.get("CI"):
-            self._fact("answer", "approve; there is nobody to ask in a terminal")
+            self._fact("answer", "approve; there is no terminal to ask in")
             return "approve"
-        self._out.line("Answer here, or in one of the other ways.", style="dim")
+        self._out.line("Answer here, or with one of the commands above.", style="dim")
         answers: dict[str, Action] = {"": "approve", "y": "approve", "yes": "approve", "n": "reject", "no": "reject"}
         while True:
             reading = asyncio.ensure_future(lines.next())
-            await _first(reading, asyncio.ensure_future(self._answered.wait()))
+            await _wait_for_first(reading, asyncio.ensure_future(self._answered.wait()))
             if not reading.done():
                 reading.cancel()
                 await asyncio.wait((reading,))
-                self._out.line("(answered by another way)", style="dim")
+                self._out.line("(answered in another way)", style="dim")
                 return None
             line = reading.result()
             if line is None:
-                raise Problem(Exit.FAILED, "No answer came from the terminal; the call would have gone on waiting.")
+                raise Problem(Exit.FAILED, "The input ended without an answer.")
             if action := answers.get(line.strip().lower()):
                 return action
 
     def _count_payments(self, recording: Recording) -> None:
-        """Say how often the money was paid, and check that it was paid once if that was approved."""
+        """Write how often the tool ran, and check that it ran once if it was approved."""
         approved = any(call.answer and call.answer.action == "approve" for call in recording.log.state.calls.values())
         runs = [run for run in attempts_of(recording.histories[-1:]) if run.type == f"{AGENT}.{TOOL}"]
         count, attempts = len(runs), sum(run.count for run in runs)
-        times = {0: "did not run", 1: "ran exactly once"}.get(count, f"ran {count} times")
-        self._fact("count", f"`{TOOL}` {times} (activities: {count}, attempts: {attempts})")
+        text = {0: "did not run", 1: "ran exactly once"}.get(count, f"ran {count} times")
+        self._fact("count", f"`{TOOL}` {text} (activities: {count}, attempts: {attempts})")
         if count != int(approved) or attempts != count:
             raise Problem(Exit.FAILED, f"`{TOOL}` should have run {int(approved)} times.")
 
     async def _replay(self, recording: Recording) -> Exit:
         replayed = await replay_runs(recording)
         size = sum(event.ByteSize() for history in recording.histories for event in history.events)
-        verdict = "replays against the present code" if replayed.problem is None else replayed.problem
-        self._fact("history", f"{replayed.length} events, {size / 1000:.0f} kB; it {verdict}")
+        verdict = replayed.problem or "replays against the current code"
+        self._fact("history", f"{replayed.length} events, {size / 1000:.0f} kB; {verdict}")
         self._out.table(create_state_table(replayed.recording))
         return Exit.OK if replayed.problem is None else Exit.FAILED
-
-    # How it reads.
 
     def _heading(self, text: str) -> None:
         self._step += 1
@@ -247,26 +243,26 @@ class Demo:
         self._out.hanging(Text(f"{label:13}  ", style="dim"), [Text(text)])
 
 
-async def _first(*awaited: asyncio.Future[Any]) -> None:
-    """Wait for the first to end; raise what it raised. The others go on."""
-    done, _ = await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-    for one in done:
-        one.result()
+async def _wait_for_first(*futures: asyncio.Future[Any]) -> None:
+    """Wait until one future is done, and raise its error. The others continue."""
+    done, _ = await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+    for future in done:
+        future.result()
 
 
 class WorkerProcess:
-    """`waystation worker` as a process of its own, ready when the block is entered and gone when it is left."""
+    """A `waystation worker` process that is ready when the block is entered, and stopped when it is left."""
 
     def __init__(self, *options: str) -> None:
         self._command = [sys.executable, "-m", "waystation.worker", "--log-format", "json", *options]
         self._process: asyncio.subprocess.Process
         self._logged: list[str] = []
         self.facts: JsonObject = {}
-        """What it logged when it was ready: `agents`, `model`, `task_queue`, …"""
+        """The fields of its `worker.ready` log event: `agents`, `model`, `task_queue`, …"""
 
     @property
     def pid(self) -> int:
-        """Id of the process."""
+        """Process id."""
         return self._process.pid
 
     async def __aenter__(self) -> Self:
@@ -275,7 +271,7 @@ class WorkerProcess:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
-            # A Ctrl-C in the terminal is for the program that started it, which then stops it.
+            # Ctrl-C in the terminal must reach only the parent, which then stops this process.
             start_new_session=True,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
@@ -285,10 +281,11 @@ class WorkerProcess:
         except BaseException as raised:
             await self._stop()
             if isinstance(raised, TimeoutError):
-                text = f"The worker was not ready within {READY_LIMIT_S:g} s: {self._problems()}"
-                raise Problem(Exit.FAILED, text) from None
+                raise Problem(
+                    Exit.FAILED, f"The worker was not ready within {READY_LIMIT_S:g} s: {self._problems()}"
+                ) from None
             raise
-        self._reading = asyncio.create_task(self._read_on())
+        self._reading = asyncio.create_task(self._discard_logs())
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -296,7 +293,7 @@ class WorkerProcess:
         self._reading.cancel()
 
     async def kill(self) -> int:
-        """Kill it, as a crash would, and return its exit code."""
+        """Kill the process, as a crash would, and return its exit code."""
         self._process.kill()
         return await self._process.wait()
 
@@ -307,27 +304,26 @@ class WorkerProcess:
                 await asyncio.wait((asyncio.ensure_future(self._process.wait()),), timeout=STOP_LIMIT_S)
 
     async def _until_ready(self) -> JsonObject:
-        """Return what it logs when it is ready."""
+        """Return the fields of its `worker.ready` log event."""
         assert self._process.stderr is not None
         async for line in self._process.stderr:
             self._logged.append(line.decode(errors="replace").strip())
             if b'"worker.ready"' in line:
                 facts: JsonObject = json.loads(line)
                 return facts
-        code = await self._process.wait()
-        raise Problem(Exit.FAILED, f"The worker ended with code {code}: {self._problems()}")
+        raise Problem(Exit.FAILED, f"The worker ended with code {await self._process.wait()}: {self._problems()}")
 
-    async def _read_on(self) -> None:
-        """Read what it logs, so that it never waits for a reader."""
+    async def _discard_logs(self) -> None:
+        """Read its logs, so that it never blocks on a full pipe."""
         assert self._process.stderr is not None
         async for _ in self._process.stderr:
             pass
 
     def _problems(self) -> str:
-        """Return the errors that it logged, or else what it logged last."""
+        """Return its logged errors, or else its last log lines."""
         errors = []
         for line in self._logged:
-            with contextlib.suppress(ValueError, AttributeError):  # no JSON, or no object
+            with contextlib.suppress(ValueError, AttributeError):  # not a JSON object
                 fields = json.loads(line)
                 if fields.get("level") in ("error", "critical"):
                     errors.append(str(fields.get("problem") or fields.get("event")))

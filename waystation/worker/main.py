@@ -1,10 +1,10 @@
-"""The program of a worker process: find agents, connect, serve, and drain on SIGTERM.
+"""The worker program: finds agents, connects, serves, and drains on SIGTERM.
 
 waystation worker --agents examples                 serve the agents of a folder
-waystation worker --embedded --agents examples      the same, with a Temporal server of its own
-waystation worker check --agents examples           only look for mistakes; exit code 1 when there are any
+waystation worker --embedded --agents examples      the same, with its own Temporal server
+waystation worker check --agents examples           only check the agents
 
-Exit codes: 0 after a stop that was asked for, 1 when there is a mistake or nothing can be served, 2 for wrong options.
+Exit codes: 0 after SIGTERM or SIGINT, 1 if an agent has a mistake or the worker cannot serve, 2 for a usage error.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -33,50 +33,42 @@ from temporalio.worker import WorkerDeploymentConfig
 from waystation.activities import DEMO, Channels, Models, Verifies, channels_of, foreign_names, has_key, unanswered
 from waystation.agents.registry import Problem, Registry, discover
 from waystation.client import connect, connection_problem
-from waystation.core import TASK_QUEUE, Settings, Stores, WaystationError
+from waystation.core import IDENTITY_ENV, TASK_QUEUE, Settings, Stores, WaystationError
 from waystation.logs import configure_logs, open_standard_streams
 from waystation.worker.plugin import create_worker
-from waystation.worker.services import check_stores, identity_of, lasting_services, links_of, settings_warnings
+from waystation.worker.services import (
+    check_stores,
+    create_link_signer,
+    lasting_services,
+    load_identity,
+    settings_warnings,
+)
 
 log = structlog.get_logger("waystation.worker")
 
 TOOL_THREADS = "tool"
 ABANDON_AFTER_S = 0.5
-"""How long threads may take to end once no tool is waited for."""
+"""Time for threads to end after the worker has stopped waiting for tools."""
 _DEFAULTS = Settings()
 
 
-class _Version(argparse.Action):
-    """As argparse's own, which would look the versions up at every start."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        """Print them and end."""
-        from waystation.version import versions
-
-        sys.stdout.write(f"{versions()}\n")
-        parser.exit()
+def _parse_seconds(text: str) -> timedelta:
+    with suppress(ValueError, OverflowError):
+        duration = timedelta(seconds=float(text))
+        if duration >= timedelta():
+            return duration
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
 
 
-def _seconds(text: str) -> timedelta:
-    """Read a duration of the command line."""
-    try:
-        result = timedelta(seconds=float(text))
-    except (ValueError, OverflowError):
-        result = timedelta(-1)
-    if result < timedelta():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
-    return result
+def _parse_deployment(text: str) -> WorkerDeploymentConfig:
+    """Parse the name of a deployment and the id of its build.
 
-
-def _deployment(text: str) -> WorkerDeploymentConfig:
-    """Read which build of which deployment a worker is.
-
-    What is open moves to the build that is current. Kept to the build that began it, a session, which never ends, would
-    stay with that for good, and all invocations that it begins with it.
+    Open workflows move to the current build. If they were pinned to the build that started them, a session, which may
+    never end, would keep its old build forever, and so would all invocations that it starts.
     """
     name, _, build = text.partition(".")
     if not name or not build:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a deployment's name, a dot and a build id")
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME.BUILD")
     return WorkerDeploymentConfig(
         version=WorkerDeploymentVersion(name, build),
         use_worker_versioning=True,
@@ -85,121 +77,130 @@ def _deployment(text: str) -> WorkerDeploymentConfig:
 
 
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "command": {"nargs": "?", "choices": ["run", "check"], "default": "run", "help": "check: only look for mistakes"},
+    "command": {
+        "nargs": "?",
+        "choices": ["run", "check"],
+        "default": "run",
+        "help": "run: serve the agents (default); check: only check them",
+    },
     "--agents": {
         "nargs": "+",
         "type": Path,
         "default": (),
         "metavar": "DIR",
-        "help": "folders with agent packages",
+        "help": "folders with agent packages; required, except with --only workflows",
     },
     "--only": {
         "choices": ["workflows", "activities"],
-        "help": "serve these; a process of another kind serves the others",
+        "help": "serve only workflows or only activities; another worker serves the rest",
     },
     "--drain": {
-        "type": _seconds,
+        "type": _parse_seconds,
         "default": _DEFAULTS.drain,
         "metavar": "SECONDS",
-        "help": f"how long running tools may go on after SIGTERM; default: {_DEFAULTS.drain.total_seconds():g}",
+        "help": f"time that running tools have to finish after SIGTERM; default: {_DEFAULTS.drain.total_seconds():g}",
     },
-    "--task-queue": {"default": TASK_QUEUE},
-    "--address": {"help": "HOST:PORT of Temporal; default: the TEMPORAL_* variables and profile"},
-    "--namespace": {"help": "Temporal's namespace; default: likewise"},
-    "--profile": {"help": "a profile of Temporal's client configuration; default: TEMPORAL_PROFILE"},
-    "--embedded": {"action": "store_true", "help": "start a Temporal server too"},
-    "--db": {"type": Path, "help": "with --embedded: keep the server's data in this file"},
-    "--model": {"choices": [DEMO], "help": "demo: use the offline demo models of the packages"},
+    "--task-queue": {"default": TASK_QUEUE, "help": "task queue to poll; default: %(default)s"},
+    "--address": {
+        "metavar": "HOST:PORT",
+        "help": "address of the Temporal server; default: TEMPORAL_ADDRESS, or the profile",
+    },
+    "--namespace": {"help": "Temporal namespace; default: TEMPORAL_NAMESPACE, or the profile"},
+    "--profile": {"help": "profile of Temporal's client configuration file; default: TEMPORAL_PROFILE"},
+    "--embedded": {"action": "store_true", "help": "also start a Temporal server"},
+    "--db": {"type": Path, "metavar": "FILE", "help": "with --embedded: store the server's data in this file"},
+    "--model": {"choices": [DEMO], "help": "demo: use the offline demo models of the agent packages"},
     "--artifacts": {
         "default": str(_DEFAULTS.stores.artifacts),
         "metavar": "URL",
-        "help": "keep artifacts in this folder or object store, such as s3://bucket/prefix; default: %(default)s",
+        "help": "folder or object store of artifacts, such as s3://bucket/prefix; default: %(default)s",
     },
     "--memory": {
         "type": Path,
         "default": Path(_DEFAULTS.stores.memory),
         "metavar": "FILE",
-        "help": "keep memories here; default: %(default)s",
+        "help": "file of memories; default: %(default)s",
     },
     "--credentials": {
         "default": str(_DEFAULTS.stores.credentials),
         "metavar": "STORE",
-        "help": "keep users' credentials here: an encrypted file, keyring:NAME, or python:MODULE:NAME for a store of "
-        "your own; default: %(default)s",
+        "help": "store of users' credentials: an encrypted file, keyring:NAME, or python:MODULE:NAME for your own "
+        "store; default: %(default)s",
     },
-    "--store": {"metavar": "URL", "help": "folder or object store of large payloads; clients need it too"},
+    "--store": {"metavar": "URL", "help": "folder or object store of large payloads; clients need the same one"},
     "--offload-over": {
         "type": int,
         "default": _DEFAULTS.stores.offload_over,
         "metavar": "BYTES",
-        "help": "size of a payload from which it goes there; default: %(default)s",
+        "help": "size from which a payload goes to --store; default: %(default)s",
     },
     "--identity": {
         "type": Path,
+        "default": os.environ.get(IDENTITY_ENV) or None,
         "metavar": "FILE",
-        "help": "whose tokens verify approvers, and the key that opens them; default: the variable WAYSTATION_IDENTITY",
+        "help": "configuration that verifies the identity of approvers; default: WAYSTATION_IDENTITY",
     },
     "--channels": {
         "type": Path,
         "metavar": "FILE",
-        "help": "how approvers are notified of pending calls; default: the variable WAYSTATION_CHANNELS",
+        "help": "configuration of the channels that notify approvers; default: WAYSTATION_CHANNELS",
     },
     "--allow-overrides": {
         "action": "store_true",
-        "help": "take instructions and models that forks bring; for development, and with --embedded always",
+        "help": "accept instructions and models from forks; for development; implied by --embedded",
     },
     "--deployment-version": {
-        "type": _deployment,
+        "type": _parse_deployment,
         "metavar": "NAME.BUILD",
-        "help": "take part in Temporal's worker versioning as this build of a deployment; default: do not",
+        "help": "use Temporal's worker versioning, as this build of a deployment",
     },
-    "--version": {"action": _Version, "nargs": 0, "help": "print the versions and exit"},
-    "--log-format": {"choices": ["console", "json"], "help": "default: console in a terminal"},
+    "--version": {"action": "store_true", "help": "print the versions and exit"},
+    "--log-format": {"choices": ["console", "json"], "help": "default: console in a terminal, otherwise json"},
 }
-"""Of argparse and not typer: the process should poll as soon as it can."""
+"""For argparse, because typer loads slowly and a worker should poll soon after its start."""
 
 
 def parse_options(arguments: Sequence[str] | None, program: str) -> argparse.Namespace:
-    """Parse the command line; end the process with exit code 2 where it is wrong."""
-    parser = argparse.ArgumentParser(prog=program, description="Serve agents from a Temporal task queue.")
+    """Parse the command line. Exits with code 2 if it is not valid."""
+    parser = argparse.ArgumentParser(prog=program, description="Serve agents on a Temporal task queue.")
     for name, option in _OPTIONS.items():
         parser.add_argument(name, **option)
     options = parser.parse_args(arguments)
+    if options.version:
+        from waystation.version import versions  # slow, so not at every start
+
+        sys.stdout.write(f"{versions()}\n")
+        parser.exit()
     if not options.agents and options.only != "workflows":  # workflows need no agents
         parser.error("--agents is required, except with --only workflows")
     if options.embedded and options.address:
-        parser.error(
-            "--embedded starts a server of its own, at a port that it says; leave --address out, or --embedded"
-        )
+        parser.error("--embedded starts its own server; use either --embedded or --address")
     return options
 
 
-def settings_of(options: argparse.Namespace) -> Settings:
-    """Return the settings that the command line says."""
-    stores = Stores(
-        payloads=options.store,
-        offload_over=options.offload_over,
-        artifacts=options.artifacts,
-        memory=options.memory,
-        credentials=options.credentials,
-    )
+def parse_settings(options: argparse.Namespace) -> Settings:
+    """Return the settings of the command line."""
     return Settings(
-        stores=stores, drain=options.drain, allow_overrides=bool(options.allow_overrides or options.embedded)
+        stores=Stores(
+            payloads=options.store,
+            offload_over=options.offload_over,
+            artifacts=options.artifacts,
+            memory=options.memory,
+            credentials=options.credentials,
+        ),
+        drain=options.drain,
+        allow_overrides=bool(options.allow_overrides or options.embedded),
     )
 
 
 def check(folders: Sequence[Path], model: str | None = None) -> tuple[Registry, list[Problem]]:
-    """Find the agents in `folders`, and every mistake in them.
-
-    `model` is what takes the place of all models: `demo`, or nothing.
-    """
+    """Find the agents in `folders`, and all mistakes in them. With the model `demo`, any model name is valid."""
     registry, problems = discover(folders)
-    named = () if model == DEMO else foreign_names(registry)
-    return registry, [*problems, *named]
+    return registry, [*problems, *(() if model == DEMO else foreign_names(registry))]
 
 
 class CannotServe(WaystationError):
-    """There is nothing to serve; the message says what to change."""
+    """The worker cannot reach Temporal or its namespace."""
 
 
 async def serve(
@@ -212,17 +213,17 @@ async def serve(
     """Serve until SIGTERM or SIGINT, then let running tools finish.
 
     Raises:
-        CannotServe: Temporal or its namespace is not there.
+        CannotServe: Temporal or its namespace cannot be reached.
         EmbeddedServerError: The embedded server did not start.
-        StoreFailed: Artifacts cannot be stored where they should.
-        CredentialStoreError: Nor credentials.
+        StoreFailed: The artifact store cannot be used.
+        CredentialStoreError: The credential store cannot be used.
     """
     services = lasting_services(settings.stores)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
-    # The loop's own pool may have as few as six threads; every further sync tool would wait and look as if it ran.
+    # The loop's own pool may have only six threads; further sync tools would wait in it while they appear to run.
     threads = ThreadPoolExecutor(settings.concurrent_activities, thread_name_prefix=TOOL_THREADS)
     loop.set_default_executor(threads)
     async with AsyncExitStack() as stack:
@@ -237,7 +238,7 @@ async def serve(
             services=services,
             identity=identity,
             channels=channels,
-            sign_link=links_of(options.identity, namespace=client.namespace),
+            sign_link=create_link_signer(options.identity, namespace=client.namespace) if options.identity else None,
             workflows=options.only != "activities",
             activities=options.only != "workflows",
             deployment_config=options.deployment_version,
@@ -258,7 +259,7 @@ async def serve(
 
 
 async def _embedded(stack: AsyncExitStack, db: Path | None) -> str:
-    """Start a server for as long as `stack` is open, on Temporal's usual ports when they are free."""
+    """Start a server until `stack` closes, on Temporal's usual ports if they are free."""
     from waystation.embedded import USUAL_PORT, USUAL_UI_PORT, EmbeddedServer, ServerPortTaken, usual_ports_free
 
     usual = usual_ports_free()
@@ -267,7 +268,7 @@ async def _embedded(stack: AsyncExitStack, db: Path | None) -> str:
     )
     try:
         await stack.enter_async_context(server)
-    except ServerPortTaken:  # by another worker that is starting
+    except ServerPortTaken:  # by another worker that starts at the same time
         server = await stack.enter_async_context(EmbeddedServer(db_filename=db, ui=True))
     clients = {} if server.address.endswith(f":{USUAL_PORT}") else {"clients": f"TEMPORAL_ADDRESS={server.address}"}
     log.info("server.ready", address=server.address, ui=server.ui_url, **clients)
@@ -275,7 +276,7 @@ async def _embedded(stack: AsyncExitStack, db: Path | None) -> str:
 
 
 async def _connected(options: argparse.Namespace, address: str | None, stores: Stores) -> Client:
-    """Connect, and check that the namespace exists; the SDK would report it only after the worker was ready."""
+    """Connect and check the namespace; the SDK would report a missing one only after the worker is ready."""
     try:
         client = await connect(
             address=address,
@@ -285,33 +286,32 @@ async def _connected(options: argparse.Namespace, address: str | None, stores: S
             offload_over=stores.offload_over,
         )
     except (RuntimeError, ValueError) as error:
-        where = address or os.environ.get("TEMPORAL_ADDRESS") or "the address of the profile"
+        server = address or os.environ.get("TEMPORAL_ADDRESS") or "the address of the profile"
         raise CannotServe(
-            f"Temporal is not reached at {where}: {connection_problem(error)}. Start a server there, or say where one "
-            "is: --address HOST:PORT, TEMPORAL_ADDRESS or a profile; or start one with --embedded."
+            f"Temporal cannot be reached at {server}: {connection_problem(error)}. Start a server there, set another "
+            "address (--address HOST:PORT, TEMPORAL_ADDRESS or a profile), or start a server with --embedded."
         ) from None
     try:
         await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
-            raise CannotServe(f"Temporal refuses this worker: {error.message} Look at its credentials.") from None
+            raise CannotServe(f"Temporal refuses this worker: {error.message} Check its credentials.") from None
         raise CannotServe(
-            f"Temporal has no namespace {client.namespace!r}. Create it with "
-            f"`temporal operator namespace create {client.namespace}`, or set TEMPORAL_NAMESPACE to one that exists."
+            f"Namespace {client.namespace!r} not found. Create it with "
+            f"`temporal operator namespace create {client.namespace}`, or set TEMPORAL_NAMESPACE to an existing one."
         ) from None
     return client
 
 
 def _leave(threads: ThreadPoolExecutor) -> None:
-    """End the process if a sync tool is still running: it cannot be stopped, and Python would wait for its thread."""
+    """Exit the process if a sync tool still runs: it cannot be stopped, and Python would wait for its thread."""
     threads.shutdown(wait=False, cancel_futures=True)
     deadline = time.monotonic() + ABANDON_AFTER_S
-    left = [thread for thread in threading.enumerate() if thread.name.startswith(f"{TOOL_THREADS}_")]
-    for thread in left:
+    tools = [thread for thread in threading.enumerate() if thread.name.startswith(f"{TOOL_THREADS}_")]
+    for thread in tools:
         thread.join(max(0.0, deadline - time.monotonic()))
-    left = [thread for thread in left if thread.is_alive()]
-    if left:
-        log.warning("tools.abandoned", count=len(left))
+    if count := sum(thread.is_alive() for thread in tools):
+        log.warning("tools.abandoned", count=count)
         sys.stderr.flush()
         os._exit(0)
 
@@ -322,34 +322,32 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "worker.py") 
     options = parse_options(arguments, program)
     configure_logs(options.log_format)
     registry, problems = check(options.agents, options.model)
-    if options.command != "check" and options.only != "workflows":  # where agents are checked no key is needed
+    if options.command != "check" and options.only != "workflows":  # a check needs no API key
         problems += unanswered(registry, options.model)
     for problem in problems:
         log.error("agent.invalid", place=problem.place, problem=str(problem.error))
     if problems:
         return 1
     try:
-        settings = settings_of(options)
+        settings = parse_settings(options)
         check_stores(settings.stores)
-        identity, channels = identity_of(options.identity), channels_of(options.channels)
-        for lack in settings_warnings(registry, channels, verifies=identity is not None):
-            log.warning("policy.not_kept", problem=lack)
+        identity = load_identity(options.identity) if options.identity else None
+        channels = channels_of(options.channels)
+        for warning in settings_warnings(registry, channels, verifies=identity is not None):
+            log.warning("policy.not_kept", problem=warning)
         if options.command == "check":
             log.info("agents.valid", agents=sorted(registry.roots))
             return 0
-        _forward_logs()
+        # By itself the SDK's core writes its logs to standard output, in a form for terminals.
+        forwarding = LogForwardingConfig(logger=logging.getLogger("temporalio.core"))
+        levels = TelemetryFilter(core_level="WARN", other_level="ERROR")
+        logs = LoggingConfig(filter=levels, forwarding=forwarding)
+        Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=logs)))
         _run(serve(options, registry, settings, identity, channels))
     except WaystationError as error:
         log.error("worker.failed", problem=str(error))
         return 1
     return 0
-
-
-def _forward_logs() -> None:
-    """Have the SDK's core log like everything else; by itself it writes lines for a terminal to standard output."""
-    forwarding = LogForwardingConfig(logger=logging.getLogger("temporalio.core"))
-    shown = TelemetryFilter(core_level="WARN", other_level="ERROR")
-    Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(filter=shown, forwarding=forwarding))))
 
 
 def _run(coroutine: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a worker uses as it is configured: stores, identities of approvers; and what its agents need beyond that."""
+"""The services of a worker: stores, the verification of approvers, and warnings about missing settings."""
 
 import os
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from waystation.artifacts.in_memory_artifact_service import InMemoryArtifactServ
 from waystation.artifacts.object_store_artifact_service import ObjectStoreArtifactService
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.auth.credential_service.store_location import store_at
-from waystation.core import IDENTITY_ENV, ApprovalPolicy, InvalidConfiguration, Stores, WaystationError
+from waystation.core import ApprovalPolicy, InvalidConfiguration, Stores, WaystationError
 from waystation.memory.in_memory_memory_service import InMemoryMemoryService
 from waystation.memory.sqlite_memory_service import SqliteMemoryService
 from waystation.storage import STORE_VARIABLE, Blobs, ObjectFiles, unusable
@@ -20,42 +20,42 @@ from waystation.tools.toolbox import tools_of
 
 
 class StoreUnusable(WaystationError):
-    """A store of the worker cannot be written."""
+    """The worker cannot write to a store."""
 
     def __init__(self, what: str, place: str, setting: str, problem: str) -> None:
-        super().__init__(f"{what} cannot be kept in {place} ({setting}): {problem}")
+        super().__init__(f"{what} cannot be stored in {place} ({setting}): {problem}")
 
 
 def check_stores(stores: Stores) -> None:
-    """Check that the stores can be written, before the first tool call finds out.
+    """Check before the first tool call that the stores can be written.
 
     Raises:
-        StoreUnusable: One cannot.
+        StoreUnusable: A store cannot be written.
     """
     payloads, artifacts, memory = Blobs(stores.payloads), ObjectFiles(stores.artifacts), Path(stores.memory)
     for what, setting, place, problem in (
         ("Large payloads", f"--store, {STORE_VARIABLE}", payloads.files.place, payloads.files.unusable()),
         ("Artifacts", "--artifacts", artifacts.place, artifacts.unusable()),
-        ("Memories", "--memory", str(memory), _no_file(memory)),
+        ("Memories", "--memory", str(memory), _file_problem(memory)),
     ):
         if problem:
             raise StoreUnusable(what, place, setting, problem)
 
 
-def _no_file(path: Path) -> str | None:
+def _file_problem(path: Path) -> str | None:
     if path.is_dir():
         return "it is a folder; name a file."
     if path.exists():
-        return None if os.access(path, os.W_OK) else "it may not be written by this process; allow it."
+        return None if os.access(path, os.W_OK) else "this process may not write to it; change its permissions."
     return unusable(path.parent)
 
 
 def lasting_services(stores: Stores | None = None) -> Services:
-    """Return services that outlive the worker. Nothing is created on disk before a tool uses them.
+    """Return services that outlive the worker. They create nothing on disk before a tool uses them.
 
     Raises:
-        StoreFailed: There is no object store for such a URL, or it lacks what it needs.
-        CredentialStoreError: There is no such credential store.
+        StoreFailed: The URL does not name an object store, or a dependency is missing.
+        CredentialStoreError: The credential store does not exist.
     """
     stores = stores or Stores()
     return Services(
@@ -66,57 +66,57 @@ def lasting_services(stores: Stores | None = None) -> Services:
 
 
 def temporary_services() -> Services:
-    """Return services that live in memory, for tests."""
+    """Return services in memory, for tests."""
     return Services(
         artifacts=InMemoryArtifactService(), memory=InMemoryMemoryService(), credentials=InMemoryCredentialService()
     )
 
 
-def links_of(file: Path | None, *, namespace: str) -> SignsLinks | None:
-    """Return what signs links by the configuration that `identity_of` reads; None when it has no key for that.
+def create_link_signer(file: Path, *, namespace: str) -> SignsLinks | None:
+    """Return the signer of links in notifications; None if the identity file has no key for it.
 
     Raises:
-        InvalidConfiguration: It cannot be used.
+        InvalidConfiguration: The file is not valid.
     """
-    name = file or os.environ.get(IDENTITY_ENV)
-    if not name:
-        return None
     from waystation.identity import Configuration, Links
 
-    configuration = Configuration.read(name)
+    configuration = Configuration.read(file)
     return Links.of(configuration, namespace=namespace).sign if configuration.links else None
 
 
-def identity_of(file: Path | None) -> Verifies | None:
-    """Return what a file configures, or the one that the environment names; None when there is none.
+def load_identity(file: Path) -> Verifies:
+    """Return the verifier of approvers that an identity file configures.
 
     Raises:
-        InvalidConfiguration: It cannot be used.
+        InvalidConfiguration: The file is not valid.
     """
-    name = file or os.environ.get(IDENTITY_ENV)
-    if not name:
-        return None
     try:
         from waystation.identity import WorkerIdentity
     except ModuleNotFoundError as error:
         problem = f"needs {error.name!r}; install it with: pip install 'waystation[identity]'"
-        raise InvalidConfiguration(name, "", problem) from None
-    return WorkerIdentity.load(name)
+        raise InvalidConfiguration(file, "", problem) from None
+    return WorkerIdentity.load(file)
 
 
 def settings_warnings(registry: Registry, channels: Channels | None, *, verifies: bool) -> Iterator[str]:
-    """Yield a sentence for each policy that cannot be kept here; `verifies` is whether identities can be proven."""
-    for where, policy in _policies(registry):
+    """Yield a warning for each policy that this worker cannot fulfill.
+
+    Args:
+        registry: The agents.
+        channels: The configured channels.
+        verifies: Whether the worker can verify identities.
+    """
+    for owner, policy in _policies(registry):
         if policy.must_verify and not verifies:
             yield (
-                f"{where} takes only answers with a verified identity, and nobody can prove theirs here; name a file "
-                "with --identity (`waystation identity init` writes one)."
+                f"{owner} requires answers with a verified identity, and this worker cannot verify any. Name an "
+                "identity file with --identity (`waystation identity init` writes one)."
             )
-        named = {*policy.notify, *(name for level in policy.escalation for name in level.notify)}
-        if unknown := sorted(name for name in named if channels is None or channels.get(name) is None):
+        names = {*policy.notify, *(name for level in policy.escalation for name in level.notify)}
+        if unknown := sorted(name for name in names if channels is None or channels.get(name) is None):
             yield (
-                f"{where} has channels told that are not configured here: {', '.join(unknown)}; add them to the file "
-                "that --channels names."
+                f"{owner} notifies channels that are not configured: {', '.join(unknown)}. Add them to the file "
+                "of --channels."
             )
 
 

@@ -82,14 +82,14 @@ async def test_the_demo_shows_all_six_steps_and_leaves_nothing_behind(tmp_path: 
         assert "exit code -9" in one.out
         assert len(re.findall("still waits", one.out)) == 2
         assert "[offline stand-in] 50$ for meals: reimbursed." in re.sub(r"\s+", " ", one.out)
-        assert "replays against the present code" in one.out
+        assert "replays against the current code" in one.out
         assert one.processes() == []
     assert "`reimburse` ran exactly once" in approved.out
     assert "`reimburse` did not run" in rejected.out
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("moment", ["2  Trigger", "restart"])
+@pytest.mark.parametrize("moment", ["2  Start", "restart"])
 async def test_an_interrupted_demo_stops_what_it_started(tmp_path: Path, moment: str) -> None:
     """By Ctrl-C or by SIGTERM; one line says so."""
     async with demo(tmp_path) as interrupted:
