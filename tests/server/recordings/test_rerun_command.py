@@ -137,7 +137,7 @@ async def test_an_agent_that_is_not_there_is_missed_where_it_was_looked_for(tmp_
         "from waystation.agents import Agent\nroot_agent = Agent(name='other', model='m')\n"
     )
     ran = await command("rerun", kept("one-tool"), "4", "--agents", str(tmp_path))
-    assert (ran.code, ran.err) == (2, "waystation: No agent of --agents is named 'clerk'; there are: other.\n")
+    assert (ran.code, ran.err) == (2, "waystation: --agents has no agent 'clerk'. It has: other.\n")
 
 
 async def test_a_prompt_is_edited_in_an_editor(agents: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,8 +34,8 @@ OPENS = '[envelope]\nprivate_key = "envelope-private.json"\n'
     ("text", "key", "problem"),
     [
         ("[envelope\n", "", "is not TOML"),
-        ("[envelop]\n", "", "has no key 'envelop'; there are envelope, issuers"),
-        ('[envelope]\nprivate_kye = "x"\n', "envelope", "has no key 'private_kye'; there are public_key, private_key"),
+        ("[envelop]\n", "", "has no key 'envelop'; its keys are envelope, issuers"),
+        ('[envelope]\nprivate_kye = "x"\n', "envelope", "has no key 'private_kye'; its keys are public_key"),
         ("[envelope]\nprivate_key = 7\n", "envelope.private_key", "valid tuple"),
         ('[envelope]\nprivate_key = "none.json"\n' + ISSUER, "envelope.private_key", "No such file"),
         ('[envelope]\nprivate_key = "empty"\n' + ISSUER, "envelope.private_key", "is empty"),
