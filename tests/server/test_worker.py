@@ -216,9 +216,9 @@ def test_an_address_without_a_server_is_named_with_the_remedy(closed_port: int) 
     [line] = logged(done)
     assert (done.returncode, line["event"]) == (1, "worker.failed")
     assert line["problem"] == (
-        f"Temporal is not reached at 127.0.0.1:{closed_port}: Connection refused. "
-        "Start a server there, or say where one is: --address HOST:PORT, TEMPORAL_ADDRESS or a profile; "
-        "or start one with --embedded."
+        f"Temporal cannot be reached at 127.0.0.1:{closed_port}: Connection refused. "
+        "Start a server there, set another address (--address HOST:PORT, TEMPORAL_ADDRESS or a profile), "
+        "or start a server with --embedded."
     )
 
 
@@ -265,10 +265,10 @@ def test_policies_that_this_worker_cannot_keep_are_named(tmp_path: Path) -> None
     done = run("check", "--agents", str(tmp_path / "agents"), "--channels", str(tmp_path / "channels.toml"))
     said = [line["problem"] for line in logged(done) if line["event"] == "policy.not_kept"]
     assert done.returncode == 0
-    assert [problem.partition("; ")[0] for problem in said] == [
-        "The policy of tool 'pay' of agent 'clerk' takes only answers with a verified identity, "
-        "and nobody can prove theirs here",
-        "Approval rule 1 of agent 'clerk' has channels told that are not configured here: board",
+    assert [problem.partition(". ")[0] for problem in said] == [
+        "The policy of tool 'pay' of agent 'clerk' requires answers with a verified identity, "
+        "and this worker cannot verify any",
+        "Approval rule 1 of agent 'clerk' notifies channels that are not configured: board",
     ]
 
 
@@ -299,8 +299,8 @@ def test_a_namespace_that_does_not_exist_is_named_with_the_remedy(server: Embedd
     [line] = logged(done)
     assert (done.returncode, line["event"]) == (1, "worker.failed")
     assert line["problem"] == (
-        "Temporal has no namespace 'nowhere'. Create it with `temporal operator namespace create nowhere`, "
-        "or set TEMPORAL_NAMESPACE to one that exists."
+        "Namespace 'nowhere' not found. Create it with `temporal operator namespace create nowhere`, "
+        "or set TEMPORAL_NAMESPACE to an existing one."
     )
 
 

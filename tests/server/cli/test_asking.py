@@ -127,9 +127,9 @@ def test_who_types_a_field_wrongly_is_told_how_it_is_written() -> None:
     given, written = filled(person, call(kind="long_running", response_schema=schema), "respond")
     assert given["response"] == {"granted": True, "seats": 3, "guests": ["dana"]}
     assert person.prompts[0] == "  granted (true or false)"
-    assert written.count("is no boolean; write true or false.") == 2
-    assert "'true' is no integer; write a whole number, such as 12." in written
-    assert '\'dana\' is no array; write JSON, such as ["one", "two"].' in written
+    assert written.count("is not of type boolean; enter true or false.") == 2
+    assert "'true' is not of type integer; enter a whole number, such as 12." in written
+    assert '\'dana\' is not of type array; enter JSON, such as ["one", "two"].' in written
 
 
 def test_a_response_without_a_schema_is_asked_for_as_json() -> None:

@@ -67,7 +67,7 @@ async def test_an_invocation_replays_with_all_of_its_runs(serve: Serve, waystati
         shown = await waystation(env, "replay", invocation.id)
         events = sum(len(run.events) for run in await invocation.histories())
         runs = len(await invocation.histories())
-        assert shown.out.startswith(f"replays  {invocation.id}, {events} events of history in {runs} runs\n")
+        assert shown.out.startswith(f"replays  {invocation.id}, {events} history events in {runs} runs\n")
         assert "user: go" in shown.out
         assert '{"base": 1, "sum": 10}' in shown.out
 
@@ -106,4 +106,4 @@ async def test_a_session_of_several_runs_is_shown_whole(serve: Serve, waystation
         assert runs > 1
         replayed = (await waystation(env, "replay", session.id)).out
         assert replayed.startswith(f"replays  {session.id}, ")
-        assert replayed.endswith(f" events of history in {runs} runs\n")
+        assert replayed.endswith(f" history events in {runs} runs\n")

@@ -70,7 +70,7 @@ async def test_another_agents_session_is_refused(serve: Serve) -> None:
         await typed(env, "one\n", "--session", name)
         where = ["--address", env.server.address, "--task-queue", env.client.task_queue]
         ran = await command(*where, "chat", "asked", "--session", name)
-        assert (ran.code, "was begun with the agent 'asker', and not 'asked'" in ran.err) == (2, True)
+        assert (ran.code, "belongs to the agent 'asker', not to 'asked'" in ran.err) == (2, True)
         assert (await command(*where, "chat", "asker", "--session", "")).code == 2
 
 
@@ -114,10 +114,10 @@ async def test_json_is_one_record_for_each_thing_that_happens(serve: Serve) -> N
 @pytest.mark.parametrize(
     ("line", "code", "text"),
     [
-        ("/nonsense", 2, "'/nonsense' is no command; /help lists them."),
+        ("/nonsense", 2, "Unknown command '/nonsense'; /help lists the commands."),
         ("/approve", 6, "No call waits for a person in this conversation."),
         ("buy\n/respond nonsense", 2, "'nonsense' is not valid JSON"),
-        ("buy\nbuy\n/reject", 6, "Say which call is answered; waiting: 1/fc-1, 2/fc-1."),
+        ("buy\nbuy\n/reject", 6, "Several calls wait; name one of them: 1/fc-1, 2/fc-1."),
     ],
 )
 async def test_a_mistake_in_a_script_ends_it(serve: Serve, line: str, code: int, text: str) -> None:
@@ -146,7 +146,7 @@ async def test_an_agent_that_no_worker_has_ends_the_talk(serve: Serve) -> None:
         assert (result.exit_code, "user: two" in result.stdout) == (1, False)
         assert result.stderr.endswith(
             "waystation: No agent is named 'nobody'. This worker serves: asker. "
-            "No message here would be answered; begin with an agent that is served.\n"
+            "Messages here cannot be answered; start a session with another agent.\n"
         )
 
 
@@ -158,7 +158,7 @@ async def test_a_closed_session_takes_nothing(serve: Serve, waystation: Command)
         await session.send("buy")
         await waits(session, 1)
         closed = await waystation(env, "session", "close", name)
-        assert (closed.code, closed.out) == (0, f"closed {name}; 1 still open in it, with which it ends\n")
+        assert (closed.code, closed.out) == (0, f"closed {name}; it ends after 1 open invocation\n")
         refused = await typed(env, "hello\n", "--session", name)
         assert (refused.code, "takes no further message" in refused.err) == (9, True)
         await session.invocation(1).approve()

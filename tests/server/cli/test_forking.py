@@ -40,7 +40,7 @@ async def test_calls_that_may_change_something_run_only_when_somebody_agrees(ser
         await source.result()
         refused = await waystation(env, "fork", source.id, "4")
         assert refused.code == 2
-        assert "pay(amount=7) (once). --yes agrees to it." in refused.err
+        assert "pay(amount=7) (once). Pass --yes to run them." in refused.err
         assert await env.client.forks.of(source.id) == []
         assert shop.ran == ["price tea", "pay 7"]
         agreed = await waystation(env, "fork", source.id, "4", "--yes")
@@ -84,10 +84,10 @@ async def test_an_answer_that_was_never_asked_for_is_told(serve: Serve, waystati
         (("nobody", "1"), 6, "No invocation 'nobody'"),
         (("{source}", "99"), 2, "there is no event 99"),
         (("{source}", "0"), 2, "greater than or equal to 1"),
-        (("{source}", "3", "--result", "fc-1"), 2, "is not CALL=JSON"),
-        (("{source}", "3", "--answer", "fc-1=maybe"), 2, "is not CALL=approve or CALL=reject"),
+        (("{source}", "3", "--result", "fc-1"), 2, "is not of the form CALL=JSON"),
+        (("{source}", "3", "--answer", "fc-1=maybe"), 2, "is not of the form CALL=approve or CALL=reject"),
         (("{source}", "3", "--answer", "fc-1=reject", "--result", "fc-1={}"), 2, "A call with a result does not wait"),
-        (("{source}", "3", "--answer", "fc-1=reject"), 2, "fc-1 has its response by event 3"),
+        (("{source}", "3", "--answer", "fc-1=reject"), 2, "fc-1 has a response by event 3"),
         (("{source}", "2", "--answer", "fc-1=reject", "--answer", "fc-1=approve"), 2, "--answer names fc-1 twice"),
         (("{source}", "2", "--result", "fc-1={}", "--result", "fc-1={}"), 2, "--result names fc-1 twice"),
         (("{source}", "3", "--agent", "buyer"), 2, "give an instruction or a model"),
@@ -113,4 +113,4 @@ async def test_mistakes_are_told_with_their_remedy(
 async def test_a_file_cannot_be_forked(given: tuple[str, ...]) -> None:
     """A fork goes on from what a server has; none is asked for a file."""
     ran = await command("--address", "127.0.0.1:1", *given)
-    assert (ran.code, "'kept.json' is a file; name an invocation of a server" in ran.err) == (2, True)
+    assert (ran.code, "'kept.json' is a file; name an invocation on a server" in ran.err) == (2, True)

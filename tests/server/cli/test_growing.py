@@ -60,7 +60,7 @@ def test_void_text_is_said_to_be_void(capsys: pytest.CaptureFixture[str]) -> Non
         piece("It ", attempt=2),
         piece(attempt=2, offset=3, complete=True),
         recorded({"text": "It rains."}),
-    ) == ["a: It sn", "          void: attempt 1 was given up", "a: It rains."]
+    ) == ["a: It sn", "          discarded: attempt 1 failed", "a: It rains."]
 
 
 def test_text_of_two_agents_does_not_mix(capsys: pytest.CaptureFixture[str]) -> None:

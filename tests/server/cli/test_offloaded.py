@@ -48,7 +48,9 @@ async def test_without_the_store_events_show_short_forms(serve: Serve, waystatio
         for given in ((), ("--json",), ("--follow",)):
             ran = await waystation(env, "events", invocation.id, "--store", str(tmp_path), *given)
             assert (ran.code, SHORT in ran.out, len(ran.out) < 15_000) == (0, True, True)
-            assert ran.err.startswith("2 large values are shown in short form; --store says where workers keep them. ")
+            assert ran.err.startswith(
+                "2 large values are shown in short form. Name the store of the workers with --store. "
+            )
         assert "reader: Read." in (await waystation(env, "events", invocation.id, "--store", str(tmp_path))).out
         shown = await waystation(env, "state", invocation.id, "--store", str(tmp_path), "--json")
         assert shown.records[0]["title"].startswith("[offloaded: 300.0 kB, sha256 ")
@@ -85,7 +87,7 @@ async def test_a_history_is_replayed_only_with_all_of_its_values(
         for source in (invocation.id, str(file)):
             ran = await waystation(env, "replay", source, "--store", str(tmp_path / "other"))
             assert (ran.code, ran.out.startswith(f"not replayed  {source}")) == (1, True)
-            assert "2 of its large values cannot be had; --store says where workers keep them." in ran.out
+            assert "2 large values are missing. Name the store of the workers with --store." in ran.out
             assert "[offloaded: " in ran.out
             with_store = await waystation(env, "replay", source, "--store", str(payload_store), "--json")
             assert (with_store.code, with_store.records[0]["replays"]) == (0, True)

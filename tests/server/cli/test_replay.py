@@ -27,7 +27,7 @@ async def test_an_invocation_replays_with_its_state_at_each_event(serve: Serve, 
         assert (recorded["replays"], recorded["problem"], recorded["invocation_id"]) == (True, None, invocation.id)
         assert [step["state"] for step in recorded["steps"]] == [{"seed": 1}, {"seed": 1}, *[{"seed": 1, "sum": 3}] * 2]
         shown = await waystation(env, "replay", invocation.id)
-        assert shown.out.startswith(f"replays  {invocation.id}, 23 events of history\n")
+        assert shown.out.startswith(f"replays  {invocation.id}, 23 history events\n")
         assert '{"seed": 1, "sum": 3}' in shown.out
 
 
@@ -98,7 +98,7 @@ async def test_a_folder_without_a_path_is_an_invocation_first(
     (tmp_path / "trip").mkdir()
     async with serve(Agent(name="adder", model=ScriptedModel(says("three")))) as env:
         lost = await waystation(env, "events", "trip")
-        assert (lost.code, "The folder 'trip' is none; name a file in it." in lost.err) == (6, True)
+        assert (lost.code, "'trip' is a folder, not an invocation. Name a file in it." in lost.err) == (6, True)
         assert "'trip' is none" in (await waystation(env, "replay", "trip")).err
         await (await env.client.start("adder", "?", id="trip")).result()
         assert "three" in (await waystation(env, "events", "trip")).out

@@ -21,7 +21,7 @@ from waystation.tools.agent_tool import AgentTool
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 
-THEN = rf"(next try at {TIME}|it is being tried again now)\."
+THEN = rf"(next attempt at {TIME}|it is being retried now)\."
 
 
 class Told:
@@ -108,9 +108,7 @@ async def test_what_is_tried_again_much_later_is_told_after_the_first_failure(
         await failed(env, invocation.id)
         for command in ("events", "pending"):
             ran = await waystation(env, command, invocation.id)
-            line = (
-                rf"The model of \S+ failed once \(8 tries at most\); next try at {TIME}\. ModelUnavailable: Busy now\n"
-            )
+            line = rf"The model of \S+ failed once \(at most 8 attempts\); next attempt at {TIME}\. ModelUnavailable: Busy now\n"
             assert re.fullmatch(line, ran.err), ran.err
         await invocation.handle.terminate()
 
@@ -149,7 +147,9 @@ async def test_a_next_try_that_no_worker_takes_is_told(
     async with serve(Agent(name="asker", model=model), verify=False) as env:
         invocation = await env.client.start("asker", "hi")
         await failed(env, invocation.id)
-    line = rf"The model of \S+ failed once \(8 tries at most\); its next try has waited for a worker since {TIME}\."
+    line = (
+        rf"The model of \S+ failed once \(at most 8 attempts\); its next attempt has waited for a worker since {TIME}\."
+    )
     while not any(re.match(line, each) for each in told.lines):
         await Watch(env.client, Output(), invocation.id).look_for_retries()
         await asyncio.sleep(0.2)

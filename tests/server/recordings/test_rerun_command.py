@@ -103,7 +103,7 @@ async def test_an_unapproved_call_is_asked_for_by_its_name(
     monkeypatch.setattr(reruns, "find_person", lambda: Types(typed))
     ran = await command("rerun", kept("confirmation-rejected"), "2", "--agents", agents)
     assert ran.code == code
-    assert "Nobody has ever approved this call: somebody rejected it." in ran.out
+    assert "This call was never approved: somebody rejected it." in ran.out
 
 
 async def test_a_script_has_to_say_unapproved(agents: str) -> None:
@@ -177,7 +177,7 @@ async def test_a_prompt_that_was_broken_in_an_editor_is_edited_again(
         (("one-tool", "9"), 6, "no event 9"),
         (("one-tool", "1"), 6, "no tool call"),
         (("parallel-tools", "2"), 6, "--call"),
-        (("one-tool", "3", "--call", "fc-1", "--edit"), 2, "--call is for tool calls, --edit for model calls"),
+        (("one-tool", "3", "--call", "fc-1", "--edit"), 2, "--call is for tool calls and --edit for model calls"),
         (("one-tool", "4", "--prompt", "nowhere.json"), 2, "cannot be read"),
         (("one-tool", "4", "--edit"), 2, "needs a terminal"),
         (("called-agent", "2"), 6, "calls an agent"),

@@ -216,9 +216,9 @@ async def test_commands_that_cannot_be_followed_say_why() -> None:
         "?go",
     )
     for text in (
-        *("has no event 99", "'x' is no number", "This is the beginning", "No command is named 'xyz'"),
+        *("has no event 99", "'x' is not an event number", "This is the beginning", "Unknown command 'xyz'"),
         *("'nowhere' was not found after this event", "No recorded agent was called", "the outermost invocation"),
-        *("Say which event to go to, such as: g 3", "Enter a text to search for, such as: /refund"),
+        *("Name an event; for example: g 3", "Enter a text to search for, such as: /refund"),
         *("contents (1)", "previous event", '"seed": 1', "event 3 of 4", "event 1 of 4"),
     ):
         assert text in ran.out, text

@@ -251,7 +251,7 @@ async def test_only_its_own_session_says_what_was_said_before() -> None:
     ran = await command("prompt", kept("one-tool"), "--at", "3", "--session", other)
     assert (ran.code, ran.err) == (
         2,
-        f"waystation: --session {other!r} is a history of 'AgentInvocation'; name the session's.\n",
+        f"waystation: --session {other!r} is a history of 'AgentInvocation', not of a session.\n",
     )
     session = next(str(path) for path in sorted((HISTORIES / "sessions").rglob("*.json")) if ".held." not in path.name)
     ran = await command("prompt", kept("one-tool"), "--at", "3", "--session", session)
@@ -328,7 +328,10 @@ async def test_what_a_called_agent_waited_for_is_found_through_the_call(tmp_path
 async def test_what_waited_at_a_moment_is_not_narrowed(option: str) -> None:
     """Filters are refused together with a moment."""
     ran = await command("pending", kept("confirmation-approved"), "--at", "3", option, "1h")
-    assert (ran.code, f"Invalid value for {option}: narrows what waits now" in ran.err) == (2, True)
+    assert (ran.code, f"Invalid value for {option}: cannot be used with a file or a past moment" in ran.err) == (
+        2,
+        True,
+    )
 
 
 async def test_what_goes_on_is_looked_at_as_well(serve: Serve) -> None:

@@ -12,7 +12,7 @@ from waystation.identity import write_examples
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--url", "inbox.example"], "--url is 'inbox.example'; give an address that begins with https://"),
+        (["--url", "inbox.example"], "--url 'inbox.example' is not a valid address; start it with https://"),
         (["--url", "https://"], "--url is 'https://'; use a host without a path"),
         (["--url", "https://example.com/inbox"], "use a host without a path"),
         (["--url", "https://example.com?x=1"], "use a host without a path"),

@@ -89,5 +89,5 @@ def test_a_worker_does_not_start_with_a_store_that_cannot_work() -> None:
     done = subprocess.run(command, cwd=ROOT, env=undisturbed(), capture_output=True, text=True, timeout=60, check=False)
     line = json.loads(done.stderr.splitlines()[-1])
     assert (done.returncode, line["event"]) == (1, "worker.failed")
-    assert line["problem"].startswith("Artifacts cannot be kept in ftp://host/x (--artifacts): ")
+    assert line["problem"].startswith("Artifacts cannot be stored in ftp://host/x (--artifacts): ")
     assert "hidden" not in done.stderr

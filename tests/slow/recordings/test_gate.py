@@ -202,8 +202,8 @@ async def test_the_command_says_so_in_a_table_and_by_its_exit_code(own_server: E
         "passes  1 looked at: 1 replay\nTools were not checked. Name the agents to deploy with --agents DIR.\n"
     )
     assert failed.code == 1
-    assert failed.out.startswith("1 do not fit the agents\n")
-    assert failed.out.endswith("would break  1 looked at: 1 do not fit the agents\n")
+    assert failed.out.startswith("1 do not match the agents\n")
+    assert failed.out.endswith("would break  1 checked: 1 do not match the agents\n")
     [record] = as_json.records
     assert (as_json.code, record["passes"], record["counts"]) == (1, False, {"misfit": 1})
     assert record["findings"][0]["misfits"][0]["reason"] == "arguments_refused"
