@@ -76,7 +76,7 @@ async def test_who_runs_an_agent_is_told_why_nothing_comes(
         assert (ran.code, told.lines[0] in ran.err, "failed" in ran.out) == (0, True, False)
         [line] = told.lines
         assert re.fullmatch(
-            rf"The model of asker failed twice \(8 tries at most\); {THEN} ModelUnavailable: Busy now", line
+            rf"The model of asker failed twice \(at most 8 attempts\); {THEN} ModelUnavailable: Busy now", line
         )
 
 
@@ -108,7 +108,10 @@ async def test_what_is_tried_again_much_later_is_told_after_the_first_failure(
         await failed(env, invocation.id)
         for command in ("events", "pending"):
             ran = await waystation(env, command, invocation.id)
-            line = rf"The model of \S+ failed once \(at most 8 attempts\); next attempt at {TIME}\. ModelUnavailable: Busy now\n"
+            line = (
+                rf"The model of \S+ failed once \(at most 8 attempts\); next attempt at {TIME}\. "
+                r"ModelUnavailable: Busy now\n"
+            )
             assert re.fullmatch(line, ran.err), ran.err
         await invocation.handle.terminate()
 
