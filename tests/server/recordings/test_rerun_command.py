@@ -232,7 +232,7 @@ async def test_a_step_of_a_called_agent_is_run_again(
     given = ("rerun", str(kept), "2", "--agents", str(package.parent), "--json")
     (found,) = (await command(*given, "--called", "fc-1")).records
     assert (found["recorded"]["text"], found["now"]["text"]) == ("It is 4.", "It is 5.")
-    assert "such calls: fc-1" in (await command(*given, "--called", "fc-9")).err
+    assert "Calls of agents: fc-1" in (await command(*given, "--called", "fc-9")).err
 
 
 async def test_a_model_call_of_a_session_has_what_was_said_before(
