@@ -143,7 +143,9 @@ async def test_an_agent_that_is_not_there_is_missed_where_it_was_looked_for(tmp_
 async def test_a_prompt_is_edited_in_an_editor(agents: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The edited prompt is sent."""
     monkeypatch.setattr(
-        reruns, "present", lambda: Types(editor=lambda text: text.replace("Be brief.", "Rhyme.").replace('"3"', '"4"'))
+        reruns,
+        "find_person",
+        lambda: Types(editor=lambda text: text.replace("Be brief.", "Rhyme.").replace('"3"', '"4"')),
     )
     ran = await command("rerun", kept("one-tool"), "2", "--model-call", "--edit", "--agents", agents)
     assert ran.code == 0

@@ -270,7 +270,7 @@ async def test_a_session_in_a_file_is_the_wrong_file(tmp_path: Path) -> None:
 async def test_a_moment_and_a_difference_are_not_asked_for_together(shown: str) -> None:
     """Options that exclude each other are refused."""
     ran = await command(shown, kept("one-tool"), "--at", "1", "--diff", "1", "2")
-    assert (ran.code, "not both" in ran.err) == (2, True)
+    assert (ran.code, "use only one of them" in ran.err) == (2, True)
 
 
 async def test_of_two_invocations_the_one_that_is_lacking_is_named(serve: Serve) -> None:
@@ -313,7 +313,7 @@ async def test_a_called_agent_is_looked_at_through_the_call(serve: Serve, tmp_pa
         path.write_text((await command(*server, "history", invocation.id)).out)
     assert "counter: It is 4." in (await command("events", str(path), "--called", "fc-1")).out
     ran = await command("events", str(path), "--called", "fc-9")
-    assert (ran.code, "such calls: fc-1" in ran.err) == (6, True)
+    assert (ran.code, "Calls of agents: fc-1" in ran.err) == (6, True)
 
 
 async def test_what_a_called_agent_waited_for_is_found_through_the_call(tmp_path: Path) -> None:
