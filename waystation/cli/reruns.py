@@ -176,7 +176,7 @@ def _confirm(out: Output, planned: PlannedCall, *, unapproved: bool) -> bool:
     out.line(terminal.safe(planned.what), style="bold yellow")
     args = {name: terminal.unsecret(name, value) for name, value in planned.args.items()}
     out.line(terminal.safe_json(args, indent=2))
-    out.line(f"It runs on this machine with real effects; the tool declares the effect `{planned.effect}`.")
+    out.line(f"It runs on this machine with real effects; its declared effect is `{planned.effect}`.")
     out.line(
         f"It gets the recorded idempotency key, {terminal.safe(planned.idempotency_key)}. A service that honors the "
         "key does not repeat the effect; any other service does."
