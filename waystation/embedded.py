@@ -117,12 +117,12 @@ def find_temporal() -> Path:
     return Path(program)
 
 
-def usual_ports_free() -> bool:
+def are_usual_ports_free() -> bool:
     """Whether Temporal's usual ports, for clients and the Web UI, are free."""
     return not (_is_taken(USUAL_PORT) or _is_taken(USUAL_UI_PORT))
 
 
-def bound_to_this_process(command: list[str]) -> list[str]:
+def bind_to_this_process(command: list[str]) -> list[str]:
     """Return a command whose process is killed when this process, or the thread that starts it, ends.
 
     Only on Linux; elsewhere the command is unchanged.
@@ -226,7 +226,7 @@ class EmbeddedServer:
         """Start the server and wait until it answers. If it does not, it is stopped before this raises."""
         with TemporaryFile() as out, TemporaryFile() as err:
             self._process = process = Popen(  # noqa: ASYNC220 - takes 2 ms, and is bound to no event loop
-                bound_to_this_process(command),
+                bind_to_this_process(command),
                 stdin=DEVNULL,
                 stdout=out,
                 stderr=err,

@@ -29,8 +29,8 @@ from waystation.embedded import (
     ServerFailed,
     ServerPortTaken,
     TemporalNotFound,
+    are_usual_ports_free,
     find_temporal,
-    usual_ports_free,
 )
 
 
@@ -244,9 +244,9 @@ def test_the_usual_ports_are_free_unless_one_is_taken(monkeypatch: pytest.Monkey
     """Both usual ports must be free, since a server takes both."""
     monkeypatch.setattr(embedded, "USUAL_PORT", embedded._free_port())
     monkeypatch.setattr(embedded, "USUAL_UI_PORT", embedded._free_port())
-    assert usual_ports_free()
+    assert are_usual_ports_free()
     monkeypatch.setattr(embedded, "USUAL_UI_PORT", taken_port)
-    assert not usual_ports_free()
+    assert not are_usual_ports_free()
 
 
 @pytest.mark.parametrize("keep", [False, True], ids=["memory", "file"])

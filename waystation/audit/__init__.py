@@ -1,20 +1,20 @@
 """The audit of invocations: requests, answers and calls that ran, from histories alone, protected by hashes."""
 
-from waystation.audit.account import Gathered, account, check_subject, compare, of_files, of_invocation
-from waystation.audit.sheet import Fault, Sheet, read, sheet_of, signer, verify_signature, written
+from waystation.audit.account import Accounts, account, check_subject, compare, gather_files, gather_invocation
+from waystation.audit.sheet import Fault, Sheet, create_sheet, format_sheet, read_sheet, signer, verify_signature
 
 __all__ = [
+    "Accounts",
     "Fault",
-    "Gathered",
     "Sheet",
     "account",
     "check_subject",
     "compare",
-    "of_files",
-    "of_invocation",
-    "read",
-    "sheet_of",
+    "create_sheet",
+    "format_sheet",
+    "gather_files",
+    "gather_invocation",
+    "read_sheet",
     "signer",
     "verify_signature",
-    "written",
 ]

@@ -16,7 +16,7 @@ from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.client import WorkflowExecutionStatus, WorkflowHistory
 from temporalio.converter import DataConverter
 
-from waystation.audit.sheet import Fault, Sheet, Signer, sheet_of
+from waystation.audit.sheet import Fault, Sheet, Signer, create_sheet
 from waystation.core import (
     SESSION_WORKFLOW,
     Answer,
@@ -335,7 +335,7 @@ def _format_time(seconds: float) -> str:
 
 
 @dataclass(slots=True)
-class Gathered:
+class Accounts:
     """Accounts of an invocation or a session and of all called agents, by invocation."""
 
     arguments: bool = True
@@ -360,12 +360,12 @@ class Gathered:
 
     def sheet(self, signer: Signer | None = None) -> list[JsonObject]:
         """Return the lines of an audit file with all accounts."""
-        return sheet_of(
+        return create_sheet(
             self.accounts, closed=self.closed, lacking=self.lacking, arguments=self.arguments, signer=signer
         )
 
 
-async def of_invocation(client: "AgentClient", id: str, *, arguments: bool = True) -> Gathered:
+async def gather_invocation(client: "AgentClient", id: str, *, arguments: bool = True) -> Accounts:
     """Gather the accounts of an invocation or a session, and of all called agents. Needs no worker.
 
     Raises:
@@ -373,7 +373,7 @@ async def of_invocation(client: "AgentClient", id: str, *, arguments: bool = Tru
         RPCError: It does not exist.
         StoreFailed: Part of a history was archived and is not in the client's store.
     """
-    gathered = Gathered(arguments)
+    gathered = Accounts(arguments)
     queue = await _session_invocations(client, id, gathered) or [id]
     for invocation_id in queue:  # grows by the invocations of called agents
         fetching = client.invocation(invocation_id).histories()
@@ -386,7 +386,7 @@ async def of_invocation(client: "AgentClient", id: str, *, arguments: bool = Tru
     return gathered
 
 
-async def _session_invocations(client: "AgentClient", id: str, gathered: Gathered) -> list[str]:
+async def _session_invocations(client: "AgentClient", id: str, gathered: Accounts) -> list[str]:
     """Return the invocations of a session in order; none if the id is not that of a session."""
     description = await describe_workflow(client.temporal, id)
     if description is None or description.workflow_type != SESSION_WORKFLOW:
@@ -399,9 +399,9 @@ async def _session_invocations(client: "AgentClient", id: str, gathered: Gathere
     return [ids.session_invocation(id, number) for number in numbers]
 
 
-async def of_files(
+async def gather_files(
     paths: Iterable[Path], converter: DataConverter, fetch: Fetch, *, arguments: bool = True
-) -> Gathered:
+) -> Accounts:
     """Gather the accounts of history files, as `waystation history` writes them.
 
     Args:
@@ -415,7 +415,7 @@ async def of_files(
         StoreFailed: An archived part is missing.
         OSError: A file cannot be read.
     """
-    gathered = Gathered(arguments)
+    gathered = Accounts(arguments)
     called: list[str] = []
     for path in paths:
         histories = await decode_histories(read_history_file(path).histories, converter)
@@ -425,7 +425,7 @@ async def of_files(
     return gathered
 
 
-def compare(sheet: Sheet, live: Gathered) -> int:
+def compare(sheet: Sheet, live: Accounts) -> int:
     """Compare a file with histories; return how many newer entries the histories have.
 
     Raises:

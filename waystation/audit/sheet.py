@@ -58,7 +58,7 @@ class Sheet:
         return [entry for entry in self.entries if entry.get("invocation") == invocation]
 
 
-def sheet_of(
+def create_sheet(
     accounts: Mapping[str, Sequence[JsonObject]],
     *,
     closed: bool,
@@ -87,7 +87,7 @@ def sheet_of(
     return lines
 
 
-def written(lines: Iterable[JsonObject]) -> str:
+def format_sheet(lines: Iterable[JsonObject]) -> str:
     """Return the text of the file."""
     return "".join(f"{canonical(line)}\n" for line in lines)
 
@@ -97,7 +97,7 @@ def canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def read(data: bytes) -> Sheet:
+def read_sheet(data: bytes) -> Sheet:
     """Read a file and check every hash.
 
     Raises:

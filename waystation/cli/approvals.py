@@ -28,11 +28,11 @@ from waystation.cli.command_context import (
     Exit,
     Problem,
     Target,
-    file_problems,
     parse_json_object,
     parse_object,
     quote,
     to_problem,
+    translate_file_errors,
     write_waits,
 )
 from waystation.cli.invocations import Watch
@@ -63,7 +63,7 @@ MAX_TOKEN_BYTES = 100_000
 AnyId = Annotated[
     str | None,
     typer.Argument(
-        metavar="ID", help="Approval id from `pending`, or id of an invocation. In a terminal you can choose instead."
+        metavar="ID", help="Approval id from `pending`, or id of an invocation. Without it, a terminal lists the calls."
     ),
 ]
 CallId = Annotated[
@@ -97,13 +97,18 @@ ByTool = Annotated[str | None, typer.Option("--tool", help="Only calls of this t
 ByPerson = Annotated[
     str | None,
     typer.Option(
-        "--person", metavar="NAME[,ROLE...]", help="Only calls that this person may answer; a role is role:finance."
+        "--person",
+        metavar="NAME[,ROLE...]",
+        help="Only calls that this person may answer. Write roles as role:finance.",
     ),
 ]
 OlderThan = Annotated[
     str | None, typer.Option("--older-than", metavar="AGE", help="Only calls older than this, such as 30m, 2h or 1d.")
 ]
-Below = Annotated[str | None, typer.Option("--below", metavar="ID", help="Only below this invocation or session.")]
+Below = Annotated[
+    str | None,
+    typer.Option("--below", metavar="ID", help="Only in invocations that this invocation or session started."),
+]
 FILTERS = {"agent": ByAgent, "tool": ByTool, "person": ByPerson, "older_than": OlderThan, "below": Below}
 ANSWERED: dict[Action, str] = {
     "approve": "approved",
@@ -148,7 +153,7 @@ async def pending(
         if filters:
             raise Problem(Exit.USAGE, f"Name an invocation or use {', '.join(filters)}, but not both.")
     out, client = ctx.out, await ctx.connect()
-    waiting = await (_find_calls(ctx, client) if id is None else _pending_below(client, id))
+    waiting = await (_find_calls(ctx, client) if id is None else _fetch_pending(client, id))
     if json:
         for call in waiting:
             out.record(call.model_dump(mode="json"))
@@ -164,7 +169,7 @@ async def pending(
     return Exit.OK
 
 
-async def _pending_below(client: AgentClient, id: str) -> list[PendingCall]:
+async def _fetch_pending(client: AgentClient, id: str) -> list[PendingCall]:
     """Return the pending calls of an invocation and of the agents that it called."""
     return [*await client.invocation(id).pending(), *await client.approvals.pending(below=id)]
 
@@ -192,7 +197,7 @@ def parse_duration(text: str) -> timedelta:
     return timedelta(**{units[match[2]]: int(match[1])})
 
 
-def _answering(action: Action, help: str, **own_options: Any) -> Callable[..., Any]:
+def _create_answer_command(action: Action, help: str, **own_options: Any) -> Callable[..., Any]:
     """Return the command for an action; `own_options` are the types of options that only some actions have."""
 
     async def command(ctx: CommandContext, **options: Any) -> Exit:
@@ -218,19 +223,21 @@ def _answering(action: Action, help: str, **own_options: Any) -> Callable[..., A
     return command
 
 
-approve = _answering(
+approve = _create_answer_command(
     "approve", "Approve a pending call, and print whether the answer counts.", response=Fields, remember=Remember
 )
-reject = _answering("reject", "Reject a pending call, and print whether the answer counts.", response=Fields)
-edit = _answering("edit", "Approve a call that waits for a confirmation, with other arguments.", args=Args)
-respond = _answering("respond", "Send the response of a long-running call, unchanged.", response=Response)
-progress = _answering(
+reject = _create_answer_command(
+    "reject", "Reject a pending call, and print whether the answer counts.", response=Fields
+)
+edit = _create_answer_command("edit", "Approve a call that waits for a confirmation, with other arguments.", args=Args)
+respond = _create_answer_command("respond", "Send the response of a long-running call, unchanged.", response=Response)
+progress = _create_answer_command(
     "progress", "Report the progress of a long-running call; it stays open.", response=Response, quiet=Quiet
 )
-claim = _answering("claim", "Claim a call. Nobody else can answer it until you release it.")
-release = _answering("release", "Release a claimed call.")
-waive = _answering("waive", "As an operator, run a call without the approval that its policy requires.")
-cancel = _answering("cancel", "As an operator, close a pending call; its invocation continues.")
+claim = _create_answer_command("claim", "Claim a call. Nobody else can answer it until you release it.")
+release = _create_answer_command("release", "Release a claimed call.")
+waive = _create_answer_command("waive", "As an operator, run a call without the approval that its policy requires.")
+cancel = _create_answer_command("cancel", "As an operator, close a pending call; its invocation continues.")
 
 
 async def _answer(
@@ -271,7 +278,7 @@ def _read_token(file: Path | None) -> str | None:
     """Return the token that proves the approver's identity; None for an answer without one."""
     if file is None:
         return (os.environ.get(TOKEN) or "").strip() or None
-    with file_problems(file, option="--token-file"), file.open("rb") as stream:
+    with translate_file_errors(file, option="--token-file"), file.open("rb") as stream:
         data = stream.read(MAX_TOKEN_BYTES).strip()
     if not data or not data.isascii():
         raise Problem(Exit.USAGE, f"--token-file: {file} does not contain a token.")
@@ -304,7 +311,7 @@ async def _answer_one(
     if len(waiting) == 1 or (person and waiting):
         call = choose(person, out, target, waiting) if person else waiting[0]
         id, call_id = call.invocation_id, call.function_call_id
-    missing = missing_options(action, call, fields)
+    missing = find_missing_options(action, call, fields)
     if person and call and (missing or is_choice):
         call = await client.approvals.get(call.approval_id)
         show_call(out, call)
@@ -355,7 +362,7 @@ async def _answer_all(
     """
     out, target = ctx.out, ctx.target
     calls = await _find_calls(ctx, client)
-    if missing := sorted({option for call in calls for option in missing_options(action, call, fields)}):
+    if missing := sorted({option for call in calls for option in find_missing_options(action, call, fields)}):
         raise Problem(Exit.USAGE, f"`{action}` needs {' and '.join(missing)} here.")
     if not calls:
         if not out.json:
@@ -386,7 +393,7 @@ async def _answer_all(
     return code
 
 
-def missing_options(action: Action, call: PendingCall | None, fields: JsonObject) -> list[str]:
+def find_missing_options(action: Action, call: PendingCall | None, fields: JsonObject) -> list[str]:
     """Return the options that are missing for an answer."""
     missing = []
     if action in NEEDED and fields.get(NEEDED[action][0]) is None:
@@ -419,7 +426,7 @@ def show_call(out: Output, call: PendingCall) -> None:
     out.facts(
         [
             ("call", f"{terminal.safe(call.function_call_id)} of {terminal.safe(call.invocation_id)}"),
-            ("asked by", _requester(call)),
+            ("asked by", _format_requester(call)),
             *((label, text) for label, text in terminal.facts(call) if label != "with"),
             *policy_terms.terms(call),
             ("digest", call.digest),
@@ -431,7 +438,7 @@ def show_call(out: Output, call: PendingCall) -> None:
     out.line()
 
 
-def _requester(call: PendingCall) -> str:
+def _format_requester(call: PendingCall) -> str:
     return f"{terminal.safe(call.agent)}, for {terminal.safe(call.requester or call.user_id)}"
 
 
@@ -606,7 +613,7 @@ def _create_table(calls: Sequence[PendingCall], approval_ids: list[str], *, wide
     table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), expand=False)
     for number, (call, id) in enumerate(zip(calls, approval_ids, strict=True), 1):
         times = policy_terms.waited(call), policy_terms.left(call)
-        row = [id, terminal.asked(call), *([_requester(call)] if wide else []), *times, policy_terms.who(call)]
+        row = [id, terminal.asked(call), *([_format_requester(call)] if wide else []), *times, policy_terms.who(call)]
         table.add_row(*map(Text, [str(number), *row] if numbered else row))
     return table
 
@@ -637,7 +644,7 @@ async def authorize(
         out.remark("Log in at this address. Then enter the address of the page where the login ended:")
         out.remark(terminal.safe(uri))
     # In a thread, because reading from a terminal blocks.
-    text = (await asyncio.to_thread(_read_hidden, f"{_credential_name(waiting)} (not shown): ")).strip()
+    text = (await asyncio.to_thread(_read_hidden, f"{_name_credential(waiting)} (not shown): ")).strip()
     if not text:
         raise Problem(Exit.USAGE, "No credential was entered; the call still waits.")
     from waystation.auth import store_at  # loads the authentication of tools
@@ -658,7 +665,7 @@ async def _find_credential_call(client: AgentClient, id: str, call_id: str | Non
     id, call_id = await _parse_id(client, id, call_id)
     calls = [
         call
-        for call in await _pending_below(client, id)
+        for call in await _fetch_pending(client, id)
         if call.kind == "credential" and call_id in (None, call.function_call_id)
     ]
     if not calls:
@@ -670,7 +677,7 @@ async def _find_credential_call(client: AgentClient, id: str, call_id: str | Non
     return calls[0]
 
 
-def _credential_name(call: PendingCall) -> str:
+def _name_credential(call: PendingCall) -> str:
     scheme = terminal.auth_scheme(call)
     match scheme.get("type"):
         case "apiKey":

@@ -8,16 +8,16 @@ from typing import Annotated
 import typer
 
 from waystation.audit import (
+    Accounts,
     Fault,
-    Gathered,
     check_subject,
     compare,
-    of_files,
-    of_invocation,
-    read,
+    format_sheet,
+    gather_files,
+    gather_invocation,
+    read_sheet,
     signer,
     verify_signature,
-    written,
 )
 from waystation.cli.command_context import (
     AsyncCommand,
@@ -26,20 +26,20 @@ from waystation.cli.command_context import (
     OutputFile,
     Problem,
     Target,
-    command_group,
-    file_problems,
+    create_command_group,
+    translate_file_errors,
 )
-from waystation.cli.recordings import is_file, source_problems
+from waystation.cli.recordings import is_file, translate_source_errors
 from waystation.storage import Blobs
 from waystation.storage.driver import offloading
 
-audit = command_group("Export the record of requests, answers and their effects, and verify that it is unaltered.")
+audit = create_command_group(
+    "Export the audit of an invocation: requests, answers and the calls that ran. Verify such a file."
+)
 
 Key = Annotated[
     Path | None,
-    typer.Option(
-        "--key", metavar="FILE", help="Key that signs the audit, as a JWK: `oct` (HMAC) or `OKP` with Ed25519."
-    ),
+    typer.Option("--key", metavar="FILE", help="Key of the signature, as a JWK: `oct` (HMAC) or `OKP` with Ed25519."),
 ]
 
 
@@ -64,11 +64,11 @@ async def export(
     gathered = await _gather(ctx.target, sources, arguments=not no_arguments)
     lines = gathered.sheet(sign)
     if output is None:
-        sys.stdout.write(written(lines))
+        sys.stdout.write(format_sheet(lines))
         sys.stdout.flush()
     else:
-        output.write_bytes(written(lines).encode())
-        status = _status(gathered.closed) + (", signed" if sign else "")
+        output.write_bytes(format_sheet(lines).encode())
+        status = _format_status(gathered.closed) + (", signed" if sign else "")
         ctx.out.line(f"{output}: {len(lines)} lines, {status}; head {lines[-1]['hash']}")
     if gathered.lacking:
         ctx.out.remark(f"The histories of these called agents are missing: {', '.join(gathered.lacking)}.")
@@ -88,13 +88,13 @@ async def verify(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else.")] = False,
 ) -> Exit:
-    """Check that an audit is unaltered. Exit code 0; or 1, with the first altered line."""
+    """Check that an audit is unaltered. If it was altered, print the first such line; the exit code is 1."""
     out = ctx.out
-    with file_problems(file):
+    with translate_file_errors(file):
         data = file.read_bytes()
     newer = 0
     try:
-        sheet = read(data)
+        sheet = read_sheet(data)
         last = sheet.signature or sheet.end
         if head is not None and head != last["hash"]:
             raise Fault(int(last["n"]) + 1, f"the hash of the last line is {last['hash']}, not {head}")
@@ -113,7 +113,7 @@ async def verify(
     record = {"whole": True, "lines": count, "invocations": sheet.invocations, "closed": closed, "head": last["hash"]}
     record |= {"signed": sheet.signature is not None, "signature_verified": bool(key)}
     signature = ", signature verified" if key else ", signature not verified (--key)" if sheet.signature else ""
-    text = f"{file}: unaltered, {count} lines, {_status(closed)}{signature}; head {last['hash']}"
+    text = f"{file}: unaltered, {count} lines, {_format_status(closed)}{signature}; head {last['hash']}"
     if against is not None:
         record["newer"] = newer
         text += f"\nIt matches the history{f', which has {newer} newer entries' if newer else ''}."
@@ -121,17 +121,17 @@ async def verify(
     return Exit.OK
 
 
-async def _gather(target: Target, sources: Sequence[str], *, arguments: bool) -> Gathered:
-    with source_problems(target, sources[0]):
+async def _gather(target: Target, sources: Sequence[str], *, arguments: bool) -> Accounts:
+    with translate_source_errors(target, sources[0]):
         if all(map(is_file, sources)):
             blobs = Blobs(target.store)
-            return await of_files(
+            return await gather_files(
                 [Path(source) for source in sources], offloading(blobs), blobs.get, arguments=arguments
             )
         if len(sources) > 1:
             raise Problem(Exit.USAGE, "Name either one invocation or only files.")
-        return await of_invocation(await target.connect(whole=True), sources[0], arguments=arguments)
+        return await gather_invocation(await target.connect(whole=True), sources[0], arguments=arguments)
 
 
-def _status(closed: bool) -> str:
+def _format_status(closed: bool) -> str:
     return "closed" if closed else "still open"

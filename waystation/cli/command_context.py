@@ -49,7 +49,8 @@ Source = Annotated[
 ]
 AgentName = Annotated[str, typer.Argument(metavar="AGENT", help="Name of a root agent.")]
 Called = Annotated[
-    str | None, typer.Option("--called", metavar="CALL", help="Show the agent that this call started, such as fc-1.")
+    str | None,
+    typer.Option("--called", metavar="CALL", help="Select a called agent by its call, such as fc-1 or fc-1/fc-2."),
 ]
 At = Annotated[
     int | None,
@@ -171,7 +172,7 @@ def to_problem(error: WaystationError | RPCError, server: str, invocation: str |
 
 
 @contextlib.contextmanager
-def file_problems(path: str | Path, action: str = "read", *, option: str = "") -> Iterator[None]:
+def translate_file_errors(path: str | Path, action: str = "read", *, option: str = "") -> Iterator[None]:
     """Report a file that cannot be read, or `written`, as a usage error."""
     try:
         yield
@@ -367,12 +368,12 @@ class CommandGroup(TyperGroup):
             formatter.write_dl([(name, command.get_short_help_str(1_000)) for name, command in self.commands.items()])
 
 
-def command_group(help: str) -> typer.Typer:
+def create_command_group(help: str) -> typer.Typer:
     """Return a command that has subcommands."""
     return typer.Typer(cls=CommandGroup, add_completion=False, no_args_is_help=True, rich_markup_mode=None, help=help)
 
 
-def single_command(function: Any) -> typer.Typer:
+def create_program(function: Any) -> typer.Typer:
     """Return a program with one command."""
     program = typer.Typer(add_completion=False, rich_markup_mode=None)
     program.command(cls=AsyncCommand)(function)

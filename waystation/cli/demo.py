@@ -33,7 +33,7 @@ from waystation.cli.recordings import create_state_table, replay_runs
 from waystation.cli.terminal_input import Lines
 from waystation.client import AgentClient, Invocation
 from waystation.core import Action, JsonObject, PendingCall, is_working
-from waystation.embedded import EmbeddedServer, bound_to_this_process
+from waystation.embedded import EmbeddedServer, bind_to_this_process
 from waystation.history import attempts_of
 from waystation.presentation import terminal
 from waystation.replay import Recording
@@ -267,7 +267,7 @@ class WorkerProcess:
 
     async def __aenter__(self) -> Self:
         self._process = await asyncio.create_subprocess_exec(
-            *bound_to_this_process(self._command),
+            *bind_to_this_process(self._command),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,

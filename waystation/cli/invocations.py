@@ -26,8 +26,8 @@ from waystation.cli.command_context import (
     CommandContext,
     Detach,
     Exit,
-    file_problems,
     parse_object,
+    translate_file_errors,
     write_waits,
 )
 from waystation.cli.output import MIN_COLUMNS, Output
@@ -98,7 +98,9 @@ async def run(
     stream: Annotated[bool, typer.Option("--stream", help="Show text while a model generates it.")] = False,
     budget: Annotated[
         str | None,
-        typer.Option(metavar="LIMITS", help="Limits, such as tokens=5000,model_calls=9,tool_calls=9,seconds=60."),
+        typer.Option(
+            metavar="LIMITS", help="Limits NAME=N, separated by commas: tokens, model_calls, tool_calls, seconds, cost."
+        ),
     ] = None,
     on_exhausted: Annotated[Policy | None, typer.Option(help="What to do when the budget is used up.")] = None,
     prices: Annotated[
@@ -144,7 +146,7 @@ def _parse_budget(limits: str | None, policy: Policy | None, prices: Path | None
             param_hint="--budget",
         )
     if prices is not None:
-        with file_problems(prices, option="--prices"):
+        with translate_file_errors(prices, option="--prices"):
             fields["prices"] = parse_object("--prices", prices.read_text())
     if policy is not None:
         fields["on_exhausted"] = policy
@@ -386,8 +388,8 @@ class Watch:
 
     def report_waits(self) -> None:
         """Write the pending calls that were not written before."""
-        new = [call for call in self.calls if _key(call) not in self._reported]
-        self._reported.update(map(_key, new))
+        new = [call for call in self.calls if _call_key(call) not in self._reported]
+        self._reported.update(map(_call_key, new))
         if not new:
             return
         self.interrupt()
@@ -400,8 +402,8 @@ class Watch:
     def mark_answered(self, call: PendingCall) -> None:
         """Remove a call that was answered here."""
         self._changed.set()
-        self._answered.add(_key(call))
-        self._calls.pop(_key(call), None)
+        self._answered.add(_call_key(call))
+        self._calls.pop(_call_key(call), None)
 
     def is_waiting(self, invocation_id: str) -> bool:
         """Whether an invocation, or an agent that it called, waits for a person."""
@@ -410,7 +412,7 @@ class Watch:
     def _replace(self, is_owner: Callable[[str], bool], calls: Iterable[PendingCall]) -> None:
         """Replace the calls of some invocations."""
         self._calls = {key: call for key, call in self._calls.items() if not is_owner(key[0])}
-        self._calls.update({_key(call): call for call in calls if _key(call) not in self._answered})
+        self._calls.update({_call_key(call): call for call in calls if _call_key(call) not in self._answered})
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
@@ -460,7 +462,7 @@ class Watch:
         return QUIET_S if retries else min(2 * pause, SLOW_S) if at_work else None
 
 
-def _key(call: PendingCall) -> CallKey:
+def _call_key(call: PendingCall) -> CallKey:
     return call.invocation_id, call.function_call_id
 
 
@@ -591,7 +593,7 @@ def describe_retry(retry: Retry, log: Log | None, now: float) -> str:
     """Describe a retried activity in one line: its failures, next attempt and reason, or how long it has waited."""
     if not retry.failed:
         since = terminal.clock(retry.next_at or now, now=now)
-        return f"{_name(retry, log)} has waited since {since} for a worker that polls {retry.task_queue!r}."
+        return f"{_name_subject(retry, log)} has waited since {since} for a worker that polls {retry.task_queue!r}."
     times = {1: "once", 2: "twice"}.get(retry.failed, f"{retry.failed} times")
     # Not for tools: some of their attempts are reserved for lost workers.
     limit = f" (at most {retry.most} attempts)" if retry.type == MODEL.name and retry.most else ""
@@ -602,16 +604,15 @@ def describe_retry(retry: Retry, log: Log | None, now: float) -> str:
     else:
         next_attempt = f"its next attempt has waited for a worker since {terminal.clock(retry.next_at, now=now)}"
     reason = " ".join(terminal.failure(retry.failure).split()) if retry.failure else "no reason given"
-    return (
-        f"{_name(retry, log)} failed {times}{limit}; {next_attempt}. {terminal.safe(summary.clip(reason, MAX_REASON))}"
-    )
+    clipped = terminal.safe(summary.clip(reason, MAX_REASON))
+    return f"{_name_subject(retry, log)} failed {times}{limit}; {next_attempt}. {clipped}"
 
 
 def _is_notable(retry: Retry, now: float) -> bool:
     return retry.failed > 1 or (retry.next_at is not None and abs(retry.next_at - now) > SOON_S)
 
 
-def _name(retry: Retry, log: Log | None) -> str:
+def _name_subject(retry: Retry, log: Log | None) -> str:
     """Name the tool call, model or activity that is retried."""
     agent, dot, tool = retry.type.partition(".")
     if dot:

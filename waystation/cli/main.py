@@ -67,11 +67,11 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command, imported on the first call; None if it does not exist."""
         if cmd_name in _MODULES and self.commands[cmd_name] is None:
-            from waystation.cli.command_context import single_command
+            from waystation.cli.command_context import create_program
 
             command = getattr(import_module(f"waystation.cli.{_MODULES[cmd_name]}"), cmd_name)
             self.commands[cmd_name] = typer.main.get_command(
-                command if isinstance(command, typer.Typer) else single_command(command)
+                command if isinstance(command, typer.Typer) else create_program(command)
             )
         return super().get_command(ctx, cmd_name)
 

@@ -35,8 +35,8 @@ from waystation.cli.command_context import (
     SessionSource,
     Source,
     Target,
-    file_problems,
     to_problem,
+    translate_file_errors,
 )
 from waystation.cli.invocations import print_events
 from waystation.cli.output import Output, write_error
@@ -135,7 +135,10 @@ async def state(
 async def prompt(
     ctx: CommandContext,
     source: Source,
-    at: At = None,
+    at: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="Print the prompt of event N. Default: the last prompt."),
+    ] = None,
     diff: Between = None,
     called: Called = None,
     agents: Agents = None,
@@ -254,7 +257,7 @@ async def report(
         sys.stdout.write(text)
         sys.stdout.flush()
         return Exit.OK
-    with file_problems(output, "written"):
+    with translate_file_errors(output, "written"):
         output.write_text(text, encoding="utf-8")
     if not json:
         ctx.out.line(f"{output}: {len(text.encode()):,} bytes")
@@ -262,10 +265,10 @@ async def report(
 
 
 @contextmanager
-def source_problems(target: Target, source: str) -> Iterator[None]:
+def translate_source_errors(target: Target, source: str) -> Iterator[None]:
     """Translate errors of a source: name it, and report a bad file as a usage error."""
     try:
-        with file_problems(source):
+        with translate_file_errors(source):
             yield
     except ForeignHistory as error:
         raise Problem(
@@ -282,7 +285,7 @@ async def read_source(ctx: CommandContext, source: str) -> Recording:
     Raises:
         Problem: It cannot be read, or is not a history of Waystation.
     """
-    with source_problems(ctx.target, source):
+    with translate_source_errors(ctx.target, source):
         if is_file(source):
             return await Recording.read(source, store=ctx.target.store)
         return await Recording.of((await ctx.connect()).invocation(source))
@@ -434,7 +437,7 @@ async def history(
     For an invocation with one run, the output is that of `temporal workflow show -o json`. A redacted history keeps its
     events, ids, numbers and lengths, and still replays.
     """
-    with source_problems(ctx.target, source):
+    with translate_source_errors(ctx.target, source):
         if is_file(source):
             saved = await asyncio.to_thread(read_history_file, Path(source))
             converter = offloading(Blobs(ctx.target.store), short_forms=True)

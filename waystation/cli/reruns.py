@@ -20,8 +20,8 @@ from waystation.cli.command_context import (
     Exit,
     Problem,
     Source,
-    file_problems,
     parse_object,
+    translate_file_errors,
 )
 from waystation.cli.output import Output
 from waystation.cli.recordings import is_file, read_invocation
@@ -97,12 +97,12 @@ async def rerun(
         raise Problem(Exit.USAGE, f"{for_tools[0]} is for tool calls and {for_models[0]} for model calls; use one.")
     client = None if is_file(source) else await ctx.connect()
     recording = await read_invocation(ctx, source, called)
-    with _problems(out):
+    with _translate_errors(out):
         async with Workshop(
             agents,
             models=Models(DEMO if model == DEMO else None),
-            services=lasting_services(_stores(artifacts, memory, credentials)),
-            conversations=_sessions(client) if client else None,
+            services=lasting_services(_create_stores(artifacts, memory, credentials)),
+            conversations=_create_sessions(client) if client else None,
             on_heartbeat=lambda *details: _show_heartbeat(out, details),
         ) as workshop:
             is_model_call = not calls_in(recording, event) and model_number(recording, event) is not None
@@ -125,7 +125,7 @@ async def rerun(
 
 
 @contextmanager
-def _problems(out: Output) -> Iterator[None]:
+def _translate_errors(out: Output) -> Iterator[None]:
     """Translate the errors of a step that cannot run."""
     try:
         yield
@@ -150,12 +150,12 @@ def _used_options(ctx: CommandContext, names: Iterable[str]) -> list[str]:
     return [f"--{name.replace('_', '-')}" for name in names if ctx.params[name] not in (None, False)]
 
 
-def _stores(artifacts: str | None, memory: Path | None, credentials: str | None) -> Stores:
+def _create_stores(artifacts: str | None, memory: Path | None, credentials: str | None) -> Stores:
     options: dict[str, Any] = {"artifacts": artifacts, "memory": memory, "credentials": credentials}
     return Stores(**{name: store for name, store in options.items() if store is not None})
 
 
-def _sessions(client: AgentClient) -> Sessions:
+def _create_sessions(client: AgentClient) -> Sessions:
     keeper = ScopeKeeper(client.temporal, LogCache(client.temporal, client.blobs))
     return Sessions(client.temporal, client.blobs, keeper)
 
@@ -205,13 +205,13 @@ async def _edit_prompt(
     """Return the prompt from a file or an editor; None for the recorded one, and when it was written to `new_file`."""
     text = None
     if file is not None:
-        with file_problems(file):
+        with translate_file_errors(file):
             text = await asyncio.to_thread(file.read_text, encoding="utf-8")
     if not (new_file or edit):
         return text
     current = json_module.dumps(await workshop.prompt(recording, event), ensure_ascii=False, indent=2) + "\n"
     if new_file is not None:
-        with file_problems(new_file, "written"):
+        with translate_file_errors(new_file, "written"):
             await asyncio.to_thread(new_file.write_text, current, encoding="utf-8")
         out.remark(f"Edit {str(new_file)!r} and pass it to --prompt.")
         return None

@@ -7,12 +7,12 @@ from urllib.parse import urlsplit
 import typer
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.cli.command_context import AsJson, AsyncCommand, CommandContext, Exit, Problem, command_group
+from waystation.cli.command_context import AsJson, AsyncCommand, CommandContext, Exit, Problem, create_command_group
 from waystation.client import SEARCH_ATTRIBUTE_TYPES, add_search_attributes, fetch_search_attributes
 from waystation.core import SEARCH_ATTRIBUTES
 
 worker = typer.Typer(add_completion=False, rich_markup_mode=None)
-identity = command_group("Set up the keys with which approvers prove their identity.")
+identity = create_command_group("Set up the keys with which approvers prove their identity.")
 
 
 @identity.callback()
@@ -42,7 +42,8 @@ async def web(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 for any free port.", min=0, max=65_535)] = 8288,
     allow_host: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Additional host name of the web application.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Additional host name of the web application. May be repeated."),
     ] = None,
     person: Annotated[
         str | None,
@@ -114,7 +115,7 @@ def _is_origin(url: str) -> bool:
 
 
 async def setup(ctx: CommandContext, json: AsJson = False) -> Exit:
-    """Create the search attributes of a namespace, which lists of invocations need. May be repeated."""
+    """Create the search attributes of a namespace. Lists of calls and sessions need them. May be repeated."""
     client = await ctx.connect()
     namespace = client.temporal.namespace
     try:

@@ -23,7 +23,7 @@ from waystation.cli.command_context import (
     Problem,
     Target,
     User,
-    command_group,
+    create_command_group,
     parse_json_object,
     write_waits,
 )
@@ -55,7 +55,7 @@ SessionName = Annotated[
     str, typer.Argument(metavar="SESSION", help="Name of the session, as `waystation sessions` lists it.")
 ]
 
-session = command_group("Show, close or delete a session.")
+session = create_command_group("Show, close or delete a session.")
 
 EARLIER_EVENTS = 6
 """Number of events that are shown when a conversation is resumed."""

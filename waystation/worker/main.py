@@ -40,8 +40,8 @@ from waystation.worker.services import (
     check_stores,
     create_link_signer,
     lasting_services,
+    list_settings_warnings,
     load_identity,
-    settings_warnings,
 )
 
 log = structlog.get_logger("waystation.worker")
@@ -103,10 +103,10 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--task-queue": {"default": TASK_QUEUE, "help": "task queue to poll; default: %(default)s"},
     "--address": {
         "metavar": "HOST:PORT",
-        "help": "address of the Temporal server; default: TEMPORAL_ADDRESS, or the profile",
+        "help": "address of the Temporal server; default: $TEMPORAL_ADDRESS, or the profile",
     },
-    "--namespace": {"help": "Temporal namespace; default: TEMPORAL_NAMESPACE, or the profile"},
-    "--profile": {"help": "profile of Temporal's client configuration file; default: TEMPORAL_PROFILE"},
+    "--namespace": {"help": "Temporal namespace; default: $TEMPORAL_NAMESPACE, or the profile"},
+    "--profile": {"help": "profile of Temporal's client configuration file; default: $TEMPORAL_PROFILE"},
     "--embedded": {"action": "store_true", "help": "also start a Temporal server"},
     "--db": {"type": Path, "metavar": "FILE", "help": "with --embedded: store the server's data in this file"},
     "--model": {"choices": [DEMO], "help": "demo: use the offline demo models of the agent packages"},
@@ -138,12 +138,12 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "type": Path,
         "default": os.environ.get(IDENTITY_ENV) or None,
         "metavar": "FILE",
-        "help": "configuration that verifies the identity of approvers; default: WAYSTATION_IDENTITY",
+        "help": "configuration that verifies the identity of approvers; default: $WAYSTATION_IDENTITY",
     },
     "--channels": {
         "type": Path,
         "metavar": "FILE",
-        "help": "configuration of the channels that notify approvers; default: WAYSTATION_CHANNELS",
+        "help": "configuration of the channels that notify approvers; default: $WAYSTATION_CHANNELS",
     },
     "--allow-overrides": {
         "action": "store_true",
@@ -155,7 +155,10 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "help": "use Temporal's worker versioning, as this build of a deployment",
     },
     "--version": {"action": "store_true", "help": "print the versions and exit"},
-    "--log-format": {"choices": ["console", "json"], "help": "default: console in a terminal, otherwise json"},
+    "--log-format": {
+        "choices": ["console", "json"],
+        "help": "format of the logs; default: console in a terminal, otherwise json",
+    },
 }
 """For argparse, because typer loads slowly and a worker should poll soon after its start."""
 
@@ -260,9 +263,9 @@ async def serve(
 
 async def _embedded(stack: AsyncExitStack, db: Path | None) -> str:
     """Start a server until `stack` closes, on Temporal's usual ports if they are free."""
-    from waystation.embedded import USUAL_PORT, USUAL_UI_PORT, EmbeddedServer, ServerPortTaken, usual_ports_free
+    from waystation.embedded import USUAL_PORT, USUAL_UI_PORT, EmbeddedServer, ServerPortTaken, are_usual_ports_free
 
-    usual = usual_ports_free()
+    usual = are_usual_ports_free()
     server = EmbeddedServer(
         db_filename=db, port=USUAL_PORT if usual else None, ui_port=USUAL_UI_PORT if usual else None, ui=True
     )
@@ -333,7 +336,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "worker.py") 
         check_stores(settings.stores)
         identity = load_identity(options.identity) if options.identity else None
         channels = channels_of(options.channels)
-        for warning in settings_warnings(registry, channels, verifies=identity is not None):
+        for warning in list_settings_warnings(registry, channels, verifies=identity is not None):
             log.warning("policy.not_kept", problem=warning)
         if options.command == "check":
             log.info("agents.valid", agents=sorted(registry.roots))

@@ -98,7 +98,7 @@ def load_identity(file: Path) -> Verifies:
     return WorkerIdentity.load(file)
 
 
-def settings_warnings(registry: Registry, channels: Channels | None, *, verifies: bool) -> Iterator[str]:
+def list_settings_warnings(registry: Registry, channels: Channels | None, *, verifies: bool) -> Iterator[str]:
     """Yield a warning for each policy that this worker cannot fulfill.
 
     Args:

@@ -7,7 +7,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows import outside
 from tests.server.workflows.outside import waiting
 from waystation.agents import Agent
-from waystation.audit import of_invocation
+from waystation.audit import gather_invocation
 from waystation.client.agent_client import Invocation
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
@@ -122,6 +122,6 @@ async def test_an_audit_says_that_the_invocation_was_reset(serve: Serve) -> None
         await waiting(again, "fc-1")
         await again.approve("fc-1")
         await again.result()
-        told = (await of_invocation(env.client, invocation.id)).accounts[invocation.id]
+        told = (await gather_invocation(env.client, invocation.id)).accounts[invocation.id]
         assert [entry["run_id"] for entry in told if entry["kind"] == "reset"] == [before]
         assert [entry["kind"] for entry in told][:3] == ["began", "reset", "requested"]

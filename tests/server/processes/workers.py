@@ -17,7 +17,7 @@ from tests.server.processes import ledger
 from tests.server.processes.agents.planned.agent import ELSEWHERE
 from waystation.client.agent_client import AgentClient
 from waystation.core import ActivityOptions, JsonObject, Settings, WorkflowSettings
-from waystation.embedded import bound_to_this_process
+from waystation.embedded import bind_to_this_process
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ class Process:
 
     async def __aenter__(self) -> Self:
         self._process = await asyncio.create_subprocess_exec(
-            *bound_to_this_process(list(self._command)),
+            *bind_to_this_process(list(self._command)),
             cwd=ROOT,
             env=self._environment,
             stdin=asyncio.subprocess.DEVNULL,

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.core.test_policies_drawn import Asking
-from waystation.audit import account, read, sheet_of, written
+from waystation.audit import account, create_sheet, format_sheet, read_sheet
 from waystation.core import AnswerCounted, AnswerIgnored, AnswerReviewed, AnswerSubmitted, CallRef
 from waystation.core.log import facts
 
@@ -52,5 +52,5 @@ def test_every_account_is_written_and_read_back(data: st.DataObject) -> None:
     """Also with arguments left out; what is told does not depend on that."""
     log = Asking(data).play().whole
     whole, bare = account(log), account(log, arguments=False)
-    assert list(read(written(sheet_of({"inv": whole}, closed=False)).encode()).entries) == whole
+    assert list(read_sheet(format_sheet(create_sheet({"inv": whole}, closed=False)).encode()).entries) == whole
     assert [entry["kind"] for entry in whole] == [entry["kind"] for entry in bare]

@@ -11,15 +11,15 @@ from joserfc.jwk import OctKey, OKPKey
 
 from tests.unit.core.story import answered, called, log_of, returned, said
 from waystation.audit import (
+    Accounts,
     Fault,
-    Gathered,
     account,
     compare,
-    read,
-    sheet_of,
+    create_sheet,
+    format_sheet,
+    read_sheet,
     signer,
     verify_signature,
-    written,
 )
 from waystation.core import InvalidConfiguration, JsonObject
 
@@ -30,24 +30,24 @@ def told() -> list[JsonObject]:
     return account(log_of(said("pay"), asked, answered("fc-1", by="dana"), returned("fc-1", {"paid": 9.5})))
 
 
-SHEET = sheet_of({"inv": told()}, closed=True)
-DATA = written(SHEET).encode()
+SHEET = create_sheet({"inv": told()}, closed=True)
+DATA = format_sheet(SHEET).encode()
 LINES = DATA.splitlines(keepends=True)
 
 
 def fault(data: bytes) -> Fault:
     """Return what is wrong with a file."""
     with pytest.raises(Fault) as found:
-        read(data)
+        read_sheet(data)
     return found.value
 
 
 def test_a_file_reads_back_as_it_was_written() -> None:
     """The account, and nothing else, is what it tells; it is the same whenever it is written."""
-    sheet = read(DATA)
+    sheet = read_sheet(DATA)
     assert list(sheet.entries) == told()
     assert (sheet.end["count"], sheet.end["closed"], sheet.signature) == (len(told()) + 1, True, None)
-    assert written(sheet_of({"inv": told()}, closed=True)).encode() == DATA
+    assert format_sheet(create_sheet({"inv": told()}, closed=True)).encode() == DATA
 
 
 @given(position=st.integers(0, len(DATA) - 1), bit=st.integers(0, 7))
@@ -84,11 +84,11 @@ def test_a_line_that_says_the_same_in_another_form_is_found(form: JsonObject) ->
 
 def test_a_signature_that_was_added_to_an_unsigned_file_is_found() -> None:
     """The end says that none follows, though the added line's hash is right."""
-    signed = sheet_of({"inv": told()}, closed=True, signer=lambda _: "x.y.z")
+    signed = create_sheet({"inv": told()}, closed=True, signer=lambda _: "x.y.z")
     added = {**signed[-1], "previous": SHEET[-1]["hash"]}
     del added["hash"]
     added["hash"] = hashlib.sha256(json.dumps(added, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-    found = fault(DATA + written([added]).encode())
+    found = fault(DATA + format_sheet([added]).encode())
     assert (found.line, found.problem) == (len(LINES) + 1, "it was added after the end")
 
 
@@ -115,8 +115,8 @@ def test_lines_in_another_order_are_found(order: list[int]) -> None:
 
 def test_a_line_whose_hash_was_made_anew_does_not_fit_the_next() -> None:
     """Whoever alters one line has to alter all that follow."""
-    forged = sheet_of({"inv": [{**entry, "by": "mallory"} for entry in told()]}, closed=True)
-    found = fault(b"".join([*LINES[:3], written(forged[3:4]).encode(), *LINES[4:]]))
+    forged = create_sheet({"inv": [{**entry, "by": "mallory"} for entry in told()]}, closed=True)
+    found = fault(b"".join([*LINES[:3], format_sheet(forged[3:4]).encode(), *LINES[4:]]))
     assert (found.line, "does not follow" in found.problem) == (4, True)
 
 
@@ -140,10 +140,10 @@ def test_a_file_that_was_written_anew_is_told_by_its_signature(tmp_path: Path, k
     (tmp_path / "elsewhere").mkdir()
     other = keys(tmp_path / "elsewhere")[kind][0]
     forged = [{**entry, "by": "mallory"} for entry in told()]
-    sheet = read(written(sheet_of({"inv": told()}, closed=True, signer=signer(private))).encode())
+    sheet = read_sheet(format_sheet(create_sheet({"inv": told()}, closed=True, signer=signer(private))).encode())
     verify_signature(sheet, public)
     for signed_with in (None, signer(other)):
-        written_anew = read(written(sheet_of({"inv": forged}, closed=True, signer=signed_with)).encode())
+        written_anew = read_sheet(format_sheet(create_sheet({"inv": forged}, closed=True, signer=signed_with)).encode())
         with pytest.raises(Fault, match="sign"):
             verify_signature(written_anew, public)
 
@@ -151,12 +151,14 @@ def test_a_file_that_was_written_anew_is_told_by_its_signature(tmp_path: Path, k
 def test_a_signature_that_was_taken_off_or_copied_is_found(tmp_path: Path) -> None:
     """The end says that one follows, and it is of that end alone."""
     private, public = keys(tmp_path)["Ed25519"]
-    signed = written(sheet_of({"inv": told()}, closed=True, signer=signer(private))).encode()
+    signed = format_sheet(create_sheet({"inv": told()}, closed=True, signer=signer(private))).encode()
     assert "the signature is missing" in fault(b"".join(signed.splitlines(keepends=True)[:-1])).problem
-    jws = read(signed).signature
+    jws = read_sheet(signed).signature
     assert jws is not None
     forged = [{**entry, "by": "mallory"} for entry in told()]
-    copied = read(written(sheet_of({"inv": forged}, closed=True, signer=lambda _: str(jws["jws"]))).encode())
+    copied = read_sheet(
+        format_sheet(create_sheet({"inv": forged}, closed=True, signer=lambda _: str(jws["jws"]))).encode()
+    )
     with pytest.raises(Fault, match="belongs to another file"):
         verify_signature(copied, public)
 
@@ -165,7 +167,7 @@ def test_a_signature_that_was_taken_off_or_copied_is_found(tmp_path: Path) -> No
 def test_a_file_that_holds_no_key_is_refused(tmp_path: Path, content: str) -> None:
     """The message says what is wanted, and repeats nothing of the file."""
     (tmp_path / "key").write_text(content)
-    for use in (signer, lambda file: verify_signature(read(DATA), file)):
+    for use in (signer, lambda file: verify_signature(read_sheet(DATA), file)):
         with pytest.raises(InvalidConfiguration, match=r"does not contain a suitable key; it needs a JWK|is too short"):
             use(tmp_path / "key")
     (tmp_path / "public").write_text(json.dumps(OKPKey.generate_key("Ed25519").as_dict(private=False)))
@@ -175,10 +177,10 @@ def test_a_file_that_holds_no_key_is_refused(tmp_path: Path, content: str) -> No
 
 def test_histories_tell_what_was_made_up(tmp_path: Path) -> None:
     """Whatever the file says otherwise, or not at all, is named; what came later is counted."""
-    live = Gathered(accounts={"inv": told()})
+    live = Accounts(accounts={"inv": told()})
 
     def compared(entries: list[JsonObject], *, closed: bool = False) -> int:
-        return compare(read(written(sheet_of({"inv": entries}, closed=closed)).encode()), live)
+        return compare(read_sheet(format_sheet(create_sheet({"inv": entries}, closed=closed)).encode()), live)
 
     assert compared(told()) == 0
     assert compared(told()[:-2]) == 2
@@ -188,4 +190,4 @@ def test_histories_tell_what_was_made_up(tmp_path: Path) -> None:
         with pytest.raises(Fault, match="differs from the history"):
             compared(forged)
     with pytest.raises(Fault, match="no longer exists"):
-        compare(read(written(sheet_of({"other": []}, closed=True)).encode()), live)
+        compare(read_sheet(format_sheet(create_sheet({"other": []}, closed=True)).encode()), live)
