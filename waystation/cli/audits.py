@@ -30,8 +30,7 @@ from waystation.cli.command_context import (
     translate_file_errors,
 )
 from waystation.cli.recordings import is_file, translate_source_errors
-from waystation.storage import Blobs
-from waystation.storage.driver import offloading
+from waystation.storage import Blobs, offloading
 
 audit = create_command_group(
     "Export the audit of an invocation: requests, answers and the calls that ran. Verify such a file."

@@ -12,7 +12,7 @@ from temporalio.converter import DataConverter
 
 from waystation.core import Event, PendingCall
 from waystation.presentation import terminal
-from waystation.storage.driver import shortened
+from waystation.storage import shortened
 
 PIPE_WIDTH = 100
 """Columns of a table in a file or pipe. Other lines are not wrapped there."""

@@ -58,8 +58,7 @@ from waystation.replay import (
 )
 from waystation.replay.deployment_gate import BREAKS, Verdict
 from waystation.replay.divergence import format_value
-from waystation.storage import Blobs
-from waystation.storage.driver import offloading
+from waystation.storage import Blobs, offloading
 
 _TABLE_STYLE: dict[str, Any] = {"box": box.SIMPLE_HEAD, "pad_edge": False, "expand": False}
 _OUTCOMES: dict[Verdict, str] = {

@@ -9,10 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from waystation.activities.log_cache import LogCache
-from waystation.activities.model_choice import DEMO, Models
-from waystation.activities.scope_delivery import ScopeKeeper
-from waystation.activities.session_history import Sessions
+from waystation.activities import DEMO, LogCache, Models, ScopeKeeper, Sessions
 from waystation.cli.command_context import (
     AsJson,
     Called,
@@ -30,9 +27,17 @@ from waystation.client import AgentClient
 from waystation.core import AuthoringError, NoSuchEvent, Stores, UnknownAgent
 from waystation.presentation import terminal
 from waystation.replay import Recording, Workshop
-from waystation.replay.activity_replay import NotApproved, NotAPrompt, NotAsked, PlannedCall, parse_prompt
-from waystation.replay.recorded_activities import NoSuchStep, calls_in, model_number
-from waystation.replay.rerun_result import Rerun
+from waystation.replay.activity_replay import (
+    NoSuchStep,
+    NotApproved,
+    NotAPrompt,
+    NotAsked,
+    PlannedCall,
+    calls_in,
+    model_number,
+    parse_prompt,
+)
+from waystation.replay.comparison import Rerun
 from waystation.worker.services import lasting_services
 
 NOTHING_RAN = "Nothing was run."

@@ -31,7 +31,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import WorkerDeploymentConfig
 
 from waystation.activities import DEMO, Channels, Models, Verifies, channels_of, foreign_names, has_key, unanswered
-from waystation.agents.registry import Problem, Registry, discover
+from waystation.agents import Problem, Registry, discover
 from waystation.client import connect, connection_problem
 from waystation.core import IDENTITY_ENV, TASK_QUEUE, Settings, Stores, WaystationError
 from waystation.logs import configure_logs, open_standard_streams

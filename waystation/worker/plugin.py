@@ -16,19 +16,24 @@ from temporalio.worker import (
     WorkerConfig,
 )
 
-from waystation.activities.approval_checks import Reviewer, Verifies
-from waystation.activities.callbacks import close_plugins
-from waystation.activities.carry_over import CarryOver
-from waystation.activities.log_cache import HandOver, LogCache
-from waystation.activities.model_call.compaction import Compactor
-from waystation.activities.model_call.model_caller import ModelCaller
-from waystation.activities.model_choice import Models
-from waystation.activities.notifications import Channels, Notifier, SignsLinks
-from waystation.activities.scope_delivery import ScopeKeeper
-from waystation.activities.session_history import Sessions
-from waystation.activities.tool_caller import ToolCaller
-from waystation.agents.base_agent import BaseAgent
-from waystation.agents.registry import Registry
+from waystation.activities import (
+    CarryOver,
+    Channels,
+    Compactor,
+    HandOver,
+    LogCache,
+    ModelCaller,
+    Models,
+    Notifier,
+    Reviewer,
+    ScopeKeeper,
+    Sessions,
+    SignsLinks,
+    ToolCaller,
+    Verifies,
+    close_plugins,
+)
+from waystation.agents import BaseAgent, Registry
 from waystation.apps import App
 from waystation.client import has_search_attributes
 from waystation.core import (
@@ -47,9 +52,8 @@ from waystation.core import (
     Settings,
     ToolCallInput,
 )
-from waystation.storage import Blobs
-from waystation.storage.driver import offloading, with_storage
-from waystation.tools.services import Services
+from waystation.storage import Blobs, offloading, with_storage
+from waystation.tools import Services
 from waystation.tools.toolbox import close_toolsets
 from waystation.worker.services import lasting_services
 from waystation.workflows.engine_activity import SettingsInterceptor

@@ -5,17 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from waystation.activities import Channels, SignsLinks, Verifies
-from waystation.agents.llm_agent import LlmAgent
-from waystation.agents.registry import Registry
-from waystation.artifacts.in_memory_artifact_service import InMemoryArtifactService
-from waystation.artifacts.object_store_artifact_service import ObjectStoreArtifactService
+from waystation.agents import LlmAgent, Registry
+from waystation.artifacts import InMemoryArtifactService, ObjectStoreArtifactService
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.auth.credential_service.store_location import store_at
 from waystation.core import ApprovalPolicy, InvalidConfiguration, Stores, WaystationError
-from waystation.memory.in_memory_memory_service import InMemoryMemoryService
-from waystation.memory.sqlite_memory_service import SqliteMemoryService
+from waystation.memory import InMemoryMemoryService, SqliteMemoryService
 from waystation.storage import STORE_VARIABLE, Blobs, ObjectFiles, unusable
-from waystation.tools.services import Services
+from waystation.tools import Services
 from waystation.tools.toolbox import tools_of
 
 
