@@ -1,7 +1,7 @@
 """The audit of invocations: requests, answers and calls that ran, from histories alone, protected by hashes."""
 
 from waystation.audit.account import Accounts, account, check_subject, compare, gather_files, gather_invocation
-from waystation.audit.sheet import Fault, Sheet, create_sheet, format_sheet, read_sheet, signer, verify_signature
+from waystation.audit.sheet import Fault, Sheet, create_sheet, format_sheet, load_signer, read_sheet, verify_signature
 
 __all__ = [
     "Accounts",
@@ -14,7 +14,7 @@ __all__ = [
     "format_sheet",
     "gather_files",
     "gather_invocation",
+    "load_signer",
     "read_sheet",
-    "signer",
     "verify_signature",
 ]

@@ -91,7 +91,7 @@ def account(log: Log, *, arguments: bool = True) -> list[JsonObject]:
     return list(_Accountant(log.invocation_id, arguments).list_lines(log.entries))
 
 
-def resets(histories: Iterable[WorkflowHistory]) -> Iterator[JsonObject]:
+def list_resets(histories: Iterable[WorkflowHistory]) -> Iterator[JsonObject]:
     """Yield a line for each reset. Accounts do not contain what the abandoned run did after the reset point."""
     for history in histories:
         for event in history.events:
@@ -339,29 +339,29 @@ class Accounts:
     """Accounts of an invocation or a session and of all called agents, by invocation."""
 
     arguments: bool = True
-    accounts: dict[str, list[JsonObject]] = field(default_factory=dict)
+    by_invocation: dict[str, list[JsonObject]] = field(default_factory=dict)
     closed: bool = True
     """Whether all invocations have ended."""
-    lacking: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
     """Invocations of called agents whose histories are missing."""
 
     def add(self, log: Log, histories: Iterable[WorkflowHistory]) -> list[str]:
         """Add the account of a log and the resets in its histories; return the invocations that it started."""
         lines = heapq.merge(
-            account(log, arguments=self.arguments), resets(histories), key=lambda line: str(line["time"])
+            account(log, arguments=self.arguments), list_resets(histories), key=lambda line: str(line["time"])
         )
-        self.accounts[log.invocation_id] = list(lines)
+        self.by_invocation[log.invocation_id] = list(lines)
         self.closed = self.closed and log.state.outcome.ended is not None
         return [
             line["called"]
-            for line in self.accounts[log.invocation_id]
+            for line in self.by_invocation[log.invocation_id]
             if line["kind"] == "started" and "called" in line
         ]
 
     def sheet(self, signer: Signer | None = None) -> list[JsonObject]:
         """Return the lines of an audit file with all accounts."""
         return create_sheet(
-            self.accounts, closed=self.closed, lacking=self.lacking, arguments=self.arguments, signer=signer
+            self.by_invocation, closed=self.closed, missing=self.missing, arguments=self.arguments, signer=signer
         )
 
 
@@ -373,25 +373,25 @@ async def gather_invocation(client: "AgentClient", id: str, *, arguments: bool =
         RPCError: It does not exist.
         StoreFailed: Part of a history was archived and is not in the client's store.
     """
-    gathered = Accounts(arguments)
-    queue = await _session_invocations(client, id, gathered) or [id]
+    accounts = Accounts(arguments)
+    queue = await _session_invocations(client, id, accounts) or [id]
     for invocation_id in queue:  # grows by the invocations of called agents
         fetching = client.invocation(invocation_id).histories()
         encoded = await (fetching if invocation_id == id else none_if_missing(fetching))
         if encoded is None:
-            gathered.lacking.append(invocation_id)
+            accounts.missing.append(invocation_id)
             continue
         histories = await decode_histories(encoded, client.temporal.data_converter)
-        queue += gathered.add(await log_from_runs(histories, client.blobs.get), histories)
-    return gathered
+        queue += accounts.add(await log_from_runs(histories, client.blobs.get), histories)
+    return accounts
 
 
-async def _session_invocations(client: "AgentClient", id: str, gathered: Accounts) -> list[str]:
+async def _session_invocations(client: "AgentClient", id: str, accounts: Accounts) -> list[str]:
     """Return the invocations of a session in order; none if the id is not that of a session."""
     description = await describe_workflow(client.temporal, id)
     if description is None or description.workflow_type != SESSION_WORKFLOW:
         return []
-    gathered.closed = description.status is not WorkflowExecutionStatus.RUNNING
+    accounts.closed = description.status is not WorkflowExecutionStatus.RUNNING
     names = {run.workflow_id.removeprefix(f"{id}/") for run in await find_session_runs(client.temporal, id)}
     numbers = sorted(int(name) for name in names if name.isdecimal())
     if not numbers:
@@ -415,14 +415,14 @@ async def gather_files(
         StoreFailed: An archived part is missing.
         OSError: A file cannot be read.
     """
-    gathered = Accounts(arguments)
+    accounts = Accounts(arguments)
     called: list[str] = []
     for path in paths:
         histories = await decode_histories(read_history_file(path).histories, converter)
         check_readable(histories, repr(str(path)))
-        called += gathered.add(await log_from_runs(histories, fetch), histories)
-    gathered.lacking = [id for id in called if id not in gathered.accounts]
-    return gathered
+        called += accounts.add(await log_from_runs(histories, fetch), histories)
+    accounts.missing = [id for id in called if id not in accounts.by_invocation]
+    return accounts
 
 
 def compare(sheet: Sheet, live: Accounts) -> int:
@@ -433,7 +433,7 @@ def compare(sheet: Sheet, live: Accounts) -> int:
     """
     newer = 0
     for invocation in sheet.invocations:
-        entries, recorded = sheet.of(invocation), live.accounts.get(invocation)
+        entries, recorded = sheet.of(invocation), live.by_invocation.get(invocation)
         if recorded is None:
             raise Fault(1, f"it names the invocation {invocation!r}, which no longer exists")
         for number, entry in enumerate(entries):

@@ -62,7 +62,7 @@ def create_sheet(
     accounts: Mapping[str, Sequence[JsonObject]],
     *,
     closed: bool,
-    lacking: Iterable[str] = (),
+    missing: Iterable[str] = (),
     arguments: bool = True,
     signer: Signer | None = None,
 ) -> list[JsonObject]:
@@ -71,14 +71,14 @@ def create_sheet(
     Args:
         accounts: Accounts, by invocation.
         closed: Whether all invocations have ended.
-        lacking: Invocations of called agents whose histories are missing.
+        missing: Invocations of called agents whose histories are missing.
         arguments: Whether the accounts include arguments.
         signer: Signs the end line.
     """
     about = {"kind": "audit", "version": VERSION, "invocations": list(accounts), "arguments": arguments}
     merged = heapq.merge(*accounts.values(), key=lambda entry: entry["time"])
     lines: list[JsonObject] = []
-    for body in ({**about, "lacking": sorted(lacking)}, *merged):
+    for body in ({**about, "lacking": sorted(missing)}, *merged):
         lines.append(_chained(body, lines))
     end = {"kind": "end", "count": len(lines), "head": lines[-1]["hash"], "closed": closed, "signed": bool(signer)}
     lines.append(_chained(end, lines))
@@ -172,7 +172,7 @@ def _describe_order(line: JsonObject, before: Sequence[JsonObject]) -> str:
     return "it does not follow the line before it: one of them was replaced"
 
 
-def signer(key_file: Path) -> Signer:
+def load_signer(key_file: Path) -> Signer:
     """Return a signer with a key.
 
     Raises:

@@ -328,8 +328,8 @@ async def _answer_one(
     out.result(receipt, Text.assemble((ANSWERED[action], "bold"), f" {name} [{answered_id}] of {terminal.safe(id)}"))
     if out.json:
         return Exit.OK
-    if lacking := receipt.get("lacking"):
-        out.line(f"The call still waits for {lacking} more {'approval' if lacking == 1 else 'approvals'}.")
+    if count := receipt.get("lacking"):
+        out.line(f"The call still waits for {count} more {'approval' if count == 1 else 'approvals'}.")
     elif call and call.kind == "credential" and action == "approve":
         # Approving is right only if the credential reached the store in another way.
         out.line("The tool runs again. If the workers' store has no credential yet, it asks again. To store one:")

@@ -15,8 +15,8 @@ from waystation.audit import (
     format_sheet,
     gather_files,
     gather_invocation,
+    load_signer,
     read_sheet,
-    signer,
     verify_signature,
 )
 from waystation.cli.command_context import (
@@ -59,18 +59,18 @@ async def export(
 
     The audit comes from histories alone, so every export is the same. Needs no worker.
     """
-    sign = signer(key) if key else None
-    gathered = await _gather(ctx.target, sources, arguments=not no_arguments)
-    lines = gathered.sheet(sign)
+    sign = load_signer(key) if key else None
+    accounts = await _gather(ctx.target, sources, arguments=not no_arguments)
+    lines = accounts.sheet(sign)
     if output is None:
         sys.stdout.write(format_sheet(lines))
         sys.stdout.flush()
     else:
         output.write_bytes(format_sheet(lines).encode())
-        status = _format_status(gathered.closed) + (", signed" if sign else "")
+        status = _format_status(accounts.closed) + (", signed" if sign else "")
         ctx.out.line(f"{output}: {len(lines)} lines, {status}; head {lines[-1]['hash']}")
-    if gathered.lacking:
-        ctx.out.remark(f"The histories of these called agents are missing: {', '.join(gathered.lacking)}.")
+    if accounts.missing:
+        ctx.out.remark(f"The histories of these called agents are missing: {', '.join(accounts.missing)}.")
     return Exit.OK
 
 
@@ -101,7 +101,7 @@ async def verify(
             verify_signature(sheet, key)
         if against is not None:
             live = await _gather(ctx.target, [against], arguments=bool(sheet.about.get("arguments")))
-            check_subject(sheet, next(iter(live.accounts)))
+            check_subject(sheet, next(iter(live.by_invocation)))
             newer = compare(sheet, live)
     except Fault as fault:
         if json:

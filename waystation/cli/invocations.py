@@ -57,13 +57,13 @@ CallKey = tuple[str, str]
 """Id of an invocation, and of a call or activity in it."""
 
 UNCLAIMED_S = 3.0
-"""Time without any history after which the user is told that perhaps no worker is running."""
+"""Time without any log entry after which a missing worker is reported."""
 CHILDREN_S = 1.0
-"""Interval for asking called agents for their pending calls, which are not in the caller's history."""
+"""Interval for reading the pending calls of called agents, which are not in the caller's history."""
 QUIET_S = 3.0
-"""Time without news before the server is asked for the reason."""
+"""Time without new entries before the retries are read from the server."""
 SLOW_S = 30.0
-"""Longest interval between such questions while an activity runs and has not failed."""
+"""Longest interval between such reads while an activity runs and has not failed."""
 SOON_S = 5.0
 """A first failure is not reported if its retry is due within this time. Also the time that a worker has to start it."""
 AGAIN_S = 15.0

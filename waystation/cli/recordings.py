@@ -390,13 +390,13 @@ class Replayed:
 
     recording: Recording
     divergence: Divergence | None = None
-    lacking: str | None = None
-    """The reason for not replaying it: values that are missing."""
+    missing: str | None = None
+    """The reason why it was not replayed: large values are missing."""
 
     @property
     def problem(self) -> str | None:
         """The reason why it does not replay; None if it does."""
-        return self.lacking or (str(self.divergence) if self.divergence else None)
+        return self.missing or (str(self.divergence) if self.divergence else None)
 
     @property
     def length(self) -> int:
@@ -506,11 +506,11 @@ async def replay(
 
 async def replay_runs(recording: Recording) -> Replayed:
     """Replay the runs of a workflow, unless large values are missing."""
-    if lacking := recording.lacking:
+    if missing := recording.lacking:
         return Replayed(
             recording,
-            lacking=f"{len(lacking)} large values are missing. Name the store of the workers with --store. "
-            f"{next(iter(lacking.values()))}",
+            missing=f"{len(missing)} large values are missing. Name the store of the workers with --store. "
+            f"{next(iter(missing.values()))}",
         )
     return Replayed(recording, await divergence_of(dataclasses.replace(recording, called={})))
 
@@ -519,7 +519,7 @@ def _write(out: Output, replayed: Replayed) -> None:
     recording = replayed.recording
     runs = f" in {len(recording.histories)} runs" if len(recording.histories) > 1 else ""
     about = f"  {terminal.safe(recording.source)}, {replayed.length} history events{runs}"
-    failure = "not replayed" if replayed.lacking else "differs"
+    failure = "not replayed" if replayed.missing else "differs"
     out.line(Text.assemble((failure, "bold red") if replayed.problem else ("replays", "bold green"), about))
     if replayed.divergence:
         out.line(format_divergence(replayed.divergence))

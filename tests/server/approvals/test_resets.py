@@ -122,6 +122,6 @@ async def test_an_audit_says_that_the_invocation_was_reset(serve: Serve) -> None
         await waiting(again, "fc-1")
         await again.approve("fc-1")
         await again.result()
-        told = (await gather_invocation(env.client, invocation.id)).accounts[invocation.id]
+        told = (await gather_invocation(env.client, invocation.id)).by_invocation[invocation.id]
         assert [entry["run_id"] for entry in told if entry["kind"] == "reset"] == [before]
         assert [entry["kind"] for entry in told][:3] == ["began", "reset", "requested"]

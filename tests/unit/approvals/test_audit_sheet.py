@@ -17,8 +17,8 @@ from waystation.audit import (
     compare,
     create_sheet,
     format_sheet,
+    load_signer,
     read_sheet,
-    signer,
     verify_signature,
 )
 from waystation.core import InvalidConfiguration, JsonObject
@@ -140,9 +140,9 @@ def test_a_file_that_was_written_anew_is_told_by_its_signature(tmp_path: Path, k
     (tmp_path / "elsewhere").mkdir()
     other = keys(tmp_path / "elsewhere")[kind][0]
     forged = [{**entry, "by": "mallory"} for entry in told()]
-    sheet = read_sheet(format_sheet(create_sheet({"inv": told()}, closed=True, signer=signer(private))).encode())
+    sheet = read_sheet(format_sheet(create_sheet({"inv": told()}, closed=True, signer=load_signer(private))).encode())
     verify_signature(sheet, public)
-    for signed_with in (None, signer(other)):
+    for signed_with in (None, load_signer(other)):
         written_anew = read_sheet(format_sheet(create_sheet({"inv": forged}, closed=True, signer=signed_with)).encode())
         with pytest.raises(Fault, match="sign"):
             verify_signature(written_anew, public)
@@ -151,7 +151,7 @@ def test_a_file_that_was_written_anew_is_told_by_its_signature(tmp_path: Path, k
 def test_a_signature_that_was_taken_off_or_copied_is_found(tmp_path: Path) -> None:
     """The end says that one follows, and it is of that end alone."""
     private, public = keys(tmp_path)["Ed25519"]
-    signed = format_sheet(create_sheet({"inv": told()}, closed=True, signer=signer(private))).encode()
+    signed = format_sheet(create_sheet({"inv": told()}, closed=True, signer=load_signer(private))).encode()
     assert "the signature is missing" in fault(b"".join(signed.splitlines(keepends=True)[:-1])).problem
     jws = read_sheet(signed).signature
     assert jws is not None
@@ -167,12 +167,12 @@ def test_a_signature_that_was_taken_off_or_copied_is_found(tmp_path: Path) -> No
 def test_a_file_that_holds_no_key_is_refused(tmp_path: Path, content: str) -> None:
     """The message says what is wanted, and repeats nothing of the file."""
     (tmp_path / "key").write_text(content)
-    for use in (signer, lambda file: verify_signature(read_sheet(DATA), file)):
+    for use in (load_signer, lambda file: verify_signature(read_sheet(DATA), file)):
         with pytest.raises(InvalidConfiguration, match=r"does not contain a suitable key; it needs a JWK|is too short"):
             use(tmp_path / "key")
     (tmp_path / "public").write_text(json.dumps(OKPKey.generate_key("Ed25519").as_dict(private=False)))
     with pytest.raises(InvalidConfiguration, match="cannot sign"):
-        signer(tmp_path / "public")
+        load_signer(tmp_path / "public")
 
 
 def test_histories_tell_what_was_made_up(tmp_path: Path) -> None:
