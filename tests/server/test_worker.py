@@ -1,4 +1,4 @@
-"""The worker as a program: what it checks, what it says, and how it ends."""
+"""The worker program: its checks, its messages, and how it ends."""
 
 import contextlib
 import json
@@ -62,7 +62,7 @@ NEEDY = """
 
 @pytest.fixture(scope="module")
 def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a package for each mistake, and one without."""
+    """A folder with a package for each mistake, and one without mistakes."""
     folder = tmp_path_factory.mktemp("bad")
     for name, text in {**MISTAKES, "good": "root_agent = Agent(name='good', tools=[pay])"}.items():
         package = folder / name
@@ -76,13 +76,13 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def checked(bad: Path) -> subprocess.CompletedProcess[str]:
-    """One look at all mistakes."""
+    """The result of checking all mistakes at once."""
     folders = [str(bad), *(str(bad / name) for name in ("both", "other", "empty", "missing", "hasty/agent.py"))]
     return run("check", "--agents", *folders)
 
 
 def test_every_mistake_is_reported_at_once(checked: subprocess.CompletedProcess[str]) -> None:
-    """One run is enough to see all that has to be mended; the exit code stops a deployment."""
+    """One run reports all mistakes, and its exit code stops a deployment."""
     assert checked.returncode == 1
     assert {line["event"] for line in logged(checked)} == {"agent.invalid"}
     assert len(logged(checked)) == 13
@@ -126,13 +126,13 @@ def test_every_mistake_is_reported_at_once(checked: subprocess.CompletedProcess[
 def test_a_mistake_is_reported_with_its_place_and_remedy(
     bad: Path, checked: subprocess.CompletedProcess[str], place: str, problem: str
 ) -> None:
-    """Each line of the log says where it is and what to do."""
+    """Each log line has the place and the remedy."""
     [found] = [line["problem"] for line in logged(checked) if line["place"] == str(bad / place)]
     assert found.startswith(problem.format(bad=bad))
 
 
 def test_agents_without_mistakes_pass() -> None:
-    """`check` lists what would be served and exits with 0, without any server."""
+    """`check` lists the agents and exits with 0 without a server."""
     done = run("check", "--agents", str(AGENTS))
     [line] = logged(done)
     found = sorted(package.name for package in AGENTS.iterdir() if (package / "agent.py").exists())
@@ -141,7 +141,7 @@ def test_agents_without_mistakes_pass() -> None:
 
 
 def test_a_worker_does_not_start_with_mistakes(bad: Path) -> None:
-    """Without `check` too, no server is asked for anything."""
+    """Without `check` too, no server is contacted."""
     done = run("--agents", str(bad / "bare"), "--address", "127.0.0.1:1")
     assert (done.returncode, [line["event"] for line in logged(done)]) == (1, ["agent.invalid"])
 
@@ -162,7 +162,7 @@ def test_a_worker_does_not_start_with_mistakes(bad: Path) -> None:
     ],
 )
 def test_wrong_options_exit_with_2(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """A mistake on the command line is told from one in an agent."""
+    """Usage errors have another exit code than mistakes in agents."""
     with pytest.raises(SystemExit) as left:
         main(options)
     assert left.value.code == 2
@@ -170,14 +170,14 @@ def test_wrong_options_exit_with_2(options: list[str], capsys: pytest.CaptureFix
 
 
 def test_versions_are_said(capsys: pytest.CaptureFixture[str]) -> None:
-    """Ours first; nothing else is needed for it."""
+    """Waystation's version comes first, and no other option is needed."""
     with pytest.raises(SystemExit) as left:
         main(["--version"])
     assert (left.value.code, capsys.readouterr().out) == (0, f"{versions()}\n")
 
 
 def in_terminal(*options: str) -> str:
-    """Run `worker.py` in a terminal and return what it shows."""
+    """Run `worker.py` in a terminal and return its output."""
     mine, its = pty.openpty()
     with open(mine, "rb", buffering=0) as screen, open(its, "wb", buffering=0) as terminal:
         command = [sys.executable, "worker.py", *options]
@@ -186,7 +186,7 @@ def in_terminal(*options: str) -> str:
 
 
 def test_logs_are_for_people_in_a_terminal() -> None:
-    """Colours and columns; JSON when it is asked for."""
+    """A terminal gets colors and columns, and JSON on request."""
     shown = in_terminal("check", "--agents", str(AGENTS))
     assert "agents.valid" in shown
     assert "\x1b[" in shown
@@ -196,7 +196,7 @@ def test_logs_are_for_people_in_a_terminal() -> None:
 
 
 def test_logs_are_for_people_elsewhere_when_asked() -> None:
-    """`--log-format console` without a terminal has no colours."""
+    """`--log-format console` without a terminal has no colors."""
     done = run("check", "--agents", str(AGENTS), "--log-format", "console")
     assert "agents.valid" in done.stderr
     assert "\x1b[" not in done.stderr
@@ -204,14 +204,14 @@ def test_logs_are_for_people_elsewhere_when_asked() -> None:
 
 @pytest.fixture
 def closed_port() -> Iterator[int]:
-    """A port at which nobody listens, and which nobody else is given."""
+    """A port where nobody listens, and which the system assigns to no other program."""
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         yield reserved.getsockname()[1]
 
 
 def test_an_address_without_a_server_is_named_with_the_remedy(closed_port: int) -> None:
-    """No traceback: the address, the reason, and what to set."""
+    """The log line has the address, the reason and the remedy, and no traceback."""
     done = run("--agents", str(AGENTS), TEMPORAL_ADDRESS=f"127.0.0.1:{closed_port}")
     [line] = logged(done)
     assert (done.returncode, line["event"]) == (1, "worker.failed")
@@ -235,7 +235,7 @@ def test_an_address_without_a_server_is_named_with_the_remedy(closed_port: int) 
     ],
 )
 def test_a_wrong_setting_of_the_environment_is_named(variable: str, value: str, said: str) -> None:
-    """It is not said that no server is reached, and there is no traceback."""
+    """The message names the setting instead of an unreachable server, and has no traceback."""
     done = run("--agents", str(AGENTS), **{variable: value})
     [line] = logged(done)
     assert (done.returncode, line["event"]) == (1, "worker.failed")
@@ -244,21 +244,21 @@ def test_a_wrong_setting_of_the_environment_is_named(variable: str, value: str, 
 
 
 async def test_a_server_that_speaks_no_tls_is_no_riddle(server: EmbeddedServer) -> None:
-    """An API key makes clients of Temporal speak it."""
+    """With an API key, Temporal's clients use TLS."""
     done = run("--agents", str(AGENTS), "--address", server.address, TEMPORAL_API_KEY="key")
     [line] = logged(done)
     assert "the server does not speak TLS, which an API key or TEMPORAL_TLS* requires." in line["problem"]
 
 
 def test_a_server_of_its_own_has_no_address_that_is_given() -> None:
-    """Clients that are told that address would find nobody."""
+    """Clients that use the given address would find no server there."""
     done = run("--agents", str(AGENTS), "--embedded", "--address", "127.0.0.1:17733")
     assert done.returncode == 2
     assert "use either --embedded or --address" in done.stderr
 
 
 def test_policies_that_this_worker_cannot_keep_are_named(tmp_path: Path) -> None:
-    """A call of such a tool would wait for people who cannot prove who they are, or who are not told."""
+    """Calls of such a tool would wait for approvers who cannot prove their identity or who are never notified."""
     (tmp_path / "agents" / "clerk").mkdir(parents=True)
     (tmp_path / "agents" / "clerk" / "agent.py").write_text(dedent(AGENT) + dedent(NEEDY))
     (tmp_path / "channels.toml").write_text("[channels.desk]\nurls = ['json://127.0.0.1:9']\n")
@@ -273,7 +273,7 @@ def test_policies_that_this_worker_cannot_keep_are_named(tmp_path: Path) -> None
 
 
 def test_a_traceback_is_legible_in_json() -> None:
-    """Not as the address of an object."""
+    """The JSON contains the traceback, not the address of an object."""
     program = (
         "import logging; from waystation.logs import configure_logs; configure_logs('json')\n"
         "try:\n    1 / 0\nexcept ZeroDivisionError:\n    logging.getLogger('x').exception('tool.failed')\n"
@@ -286,7 +286,7 @@ def test_a_traceback_is_legible_in_json() -> None:
 
 
 def test_a_profile_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    """A wrong TEMPORAL_PROFILE is a mistake like a wrong address."""
+    """A wrong TEMPORAL_PROFILE is reported like a wrong address."""
     done = run("--agents", str(AGENTS), TEMPORAL_PROFILE="nowhere", TEMPORAL_CONFIG_FILE=str(tmp_path / "none.toml"))
     [line] = logged(done)
     assert (done.returncode, line["event"]) == (1, "worker.failed")
@@ -294,7 +294,7 @@ def test_a_profile_that_does_not_exist_is_named(tmp_path: Path) -> None:
 
 
 def test_a_namespace_that_does_not_exist_is_named_with_the_remedy(server: EmbeddedServer) -> None:
-    """The worker says so before it says that it is ready."""
+    """The worker reports it before it is ready."""
     done = run("--agents", str(AGENTS), "--address", server.address, TEMPORAL_NAMESPACE="nowhere")
     [line] = logged(done)
     assert (done.returncode, line["event"]) == (1, "worker.failed")
@@ -306,7 +306,7 @@ def test_a_namespace_that_does_not_exist_is_named_with_the_remedy(server: Embedd
 
 @pytest.fixture
 def usual_port_taken() -> Iterator[None]:
-    """Somebody listens where an embedded server would be, be it another program or this test."""
+    """Occupy the port of an embedded server, unless another program does already."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
             stack.enter_context(socket.create_server(("127.0.0.1", USUAL_PORT)))
@@ -315,7 +315,7 @@ def usual_port_taken() -> Iterator[None]:
 
 @pytest.mark.usefixtures("usual_port_taken")
 async def test_an_embedded_server_elsewhere_says_what_clients_need(tmp_path: Path) -> None:
-    """Else they would talk to whatever serves at the usual port."""
+    """Otherwise clients would connect to the program on the usual port."""
     options = ("--agents", str(AGENTS), "--embedded")
     async with WorkerProcess(*options, environment={"WAYSTATION_TEST_LEDGER": str(tmp_path)}) as worker:
         [ready] = worker.events("server.ready")
@@ -324,7 +324,7 @@ async def test_an_embedded_server_elsewhere_says_what_clients_need(tmp_path: Pat
 
 
 async def test_an_embedded_server_lives_as_long_as_its_worker(tmp_path: Path) -> None:
-    """`--embedded` needs nothing else: it serves, its Web UI too, and leaves no process."""
+    """`--embedded` alone starts a server with a Web UI, and no process remains."""
     options = ("--agents", str(AGENTS), "--embedded", "--db", str(tmp_path / "temporal.db"))
     environment = {"WAYSTATION_TEST_LEDGER": str(tmp_path)}
     async with WorkerProcess(*options, environment=environment) as worker:
@@ -342,7 +342,7 @@ async def test_an_embedded_server_lives_as_long_as_its_worker(tmp_path: Path) ->
 
 
 async def test_a_file_that_is_in_use_is_no_traceback(tmp_path: Path) -> None:
-    """Whatever keeps the embedded server from starting is said in a sentence."""
+    """Every reason why the embedded server cannot start is reported in one sentence."""
     db_filename = tmp_path / "temporal.db"
     async with EmbeddedServer(db_filename=db_filename) as server:
         options = ("--agents", str(AGENTS), "--embedded", "--db", str(db_filename))
@@ -356,7 +356,7 @@ async def test_a_file_that_is_in_use_is_no_traceback(tmp_path: Path) -> None:
 
 
 async def test_a_worker_serves_soon(server: EmbeddedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """From the start of the process to its first workflow task; printed, since it depends on the machine."""
+    """The time from process start to the first workflow task is printed, since it depends on the machine."""
     place = Place(address=server.address, task_queue=f"soon-{os.getpid()}", ledger=Ledger(tmp_path))
     invocation = await (await place.client()).start("planned", plan())
     began = time.time()

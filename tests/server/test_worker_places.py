@@ -1,4 +1,4 @@
-"""A worker that cannot keep what it will have to keep says so before anything runs."""
+"""A worker that cannot write to its stores reports it before anything runs."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ KINDS = "use a folder, or a URL such as s3://bucket/prefix, gs://bucket/prefix o
 def test_a_place_where_nothing_can_be_kept_is_named(
     tmp_path: Path, store: str, artifacts: str, memory: str, said: str
 ) -> None:
-    """With the setting, the reason and the remedy. Nothing is made there."""
+    """The message has the setting, the reason and the remedy, and nothing is created."""
     (tmp_path / "f").write_text("")
     places = [place.format(tmp=tmp_path) for place in (store, artifacts, memory)]
     with pytest.raises(StoreUnusable) as refused:
@@ -47,7 +47,7 @@ def test_a_place_where_nothing_can_be_kept_is_named(
 
 
 def test_places_that_are_not_made_yet_are_fine(tmp_path: Path) -> None:
-    """They are made when they are first needed."""
+    """Missing stores are created when they are first used."""
     check_stores(
         Stores(payloads=tmp_path / "a" / "b", artifacts=f"file://{tmp_path}/c", memory=tmp_path / "d" / "e.db")
     )
@@ -57,7 +57,7 @@ def test_places_that_are_not_made_yet_are_fine(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", [("check",), ("--address", "127.0.0.1:1")], ids=["check", "run"])
 def test_it_is_said_before_anything_runs(tmp_path: Path, command: tuple[str, ...]) -> None:
-    """Not when the first large result is lost."""
+    """The worker fails at its start instead of at the first large result."""
     (tmp_path / "file").write_text("")
     done = run(*command, "--agents", str(AGENTS), WAYSTATION_STORE=str(tmp_path / "file"))
     [line] = logged(done)

@@ -1,4 +1,4 @@
-"""What logs say of an exception, and that they do no harm."""
+"""How exceptions are logged, and that logging does no harm."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ except ValueError:
 
 
 def test_a_traceback_for_people_has_no_local_variables() -> None:
-    """In those of the engine is what people and models said."""
+    """Local variables of the engine contain messages of users and models."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "ValueError: no" in done.stderr
     assert "4711" not in done.stderr
@@ -37,7 +37,7 @@ print("went on")
 
 
 def test_a_log_that_nobody_reads_any_more_makes_nothing_fail() -> None:
-    """A collector may end before the worker that it collects from, whose calls would fail and be repeated."""
+    """A log collector may end before the worker; otherwise calls would fail and be retried."""
     read, write = os.pipe()
     os.close(read)
     try:

@@ -1,4 +1,4 @@
-"""Commands against a real server."""
+"""Runs commands against a real server."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias

@@ -1,4 +1,4 @@
-"""The commands that answer: one call by its approval id or by its invocation, or many at once."""
+"""The commands that answer calls: one call by its approval id or invocation, or many calls at once."""
 
 import json
 from datetime import timedelta
@@ -32,14 +32,14 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 
 
 def gated(till: Till, **options: Any) -> Agent:
-    """Return an agent with two calls: one to pay 5 under these options, one that keeps the invocation open."""
+    """Return an agent with two calls: one that pays 5 with these options, and one that keeps the invocation open."""
     model = ScriptedModel(calls(("pay", {"amount": 5}), ("ask", {"purpose": "x"})), says("Done."))
     tools = [FunctionTool(till.pay, **options), LongRunningFunctionTool(ask)]
     return Agent(name="payer", model=model, tools=tools)
 
 
 async def end(invocation: Invocation) -> None:
-    """Answer what still waits."""
+    """Answer the remaining pending calls."""
     for call in await invocation.pending():
         if call.tool == "ask":
             await invocation.reject(call.function_call_id)
@@ -47,7 +47,7 @@ async def end(invocation: Invocation) -> None:
 
 
 async def test_a_call_is_answered_by_its_approval_id(serve: Serve, waystation: Command) -> None:
-    """Without knowing its invocation; the answer carries the digest of what was looked up."""
+    """A call can be answered without its invocation; the answer carries the digest of the pending call."""
     till = Till()
     async with serve(payer(till.pay)) as env:
         invocation = await env.client.start("payer", "go")
@@ -63,7 +63,7 @@ async def test_a_call_is_answered_by_its_approval_id(serve: Serve, waystation: C
 async def test_an_id_that_names_a_call_and_an_invocation_names_the_invocation(
     serve: Serve, waystation: Command
 ) -> None:
-    """An agent that is called has the id of the call; nobody can answer that call any more."""
+    """A called agent has the id of its call, which is no longer open; the id then means the invocation."""
     till = Till()
     async with serve(boss(payer(till.pay))) as env:
         top = await env.client.start("boss", "go")
@@ -75,7 +75,7 @@ async def test_an_id_that_names_a_call_and_an_invocation_names_the_invocation(
 
 
 async def test_what_names_nothing_exits_with_6(serve: Serve, waystation: Command) -> None:
-    """An unknown invocation, with or without a call; and nothing at all is a mistake of usage."""
+    """An unknown invocation exits with 6, with or without a call; a missing id is a usage error."""
     async with serve(asker()) as env:
         for name in ("no-such", "no-such/fc-1"):
             for command, options in COMMANDS.items():
@@ -84,7 +84,7 @@ async def test_what_names_nothing_exits_with_6(serve: Serve, waystation: Command
 
 
 async def test_every_command_exits_with_3_when_the_call_has_its_answer(serve: Serve, waystation: Command) -> None:
-    """Hazard: a second decision. Whoever comes second hears whose answer stands, and nothing changes."""
+    """Hazard: a second decision. The second answer is refused with the first answer, and nothing changes."""
     till = Till()
     async with serve(gated(till, require_confirmation=True)) as env:
         invocation = await env.client.start("payer", "go")
@@ -100,7 +100,7 @@ async def test_every_command_exits_with_3_when_the_call_has_its_answer(serve: Se
 
 
 async def test_every_command_exits_with_4_when_the_deadline_has_passed(serve: Serve, waystation: Command) -> None:
-    """Nothing is approved late."""
+    """No call is approved after its deadline."""
     till = Till()
     policy = ApprovalPolicy(deadline=timedelta(milliseconds=200))
     async with serve(gated(till, approval=policy)) as env:
@@ -115,7 +115,7 @@ async def test_every_command_exits_with_4_when_the_deadline_has_passed(serve: Se
 
 
 async def test_every_command_exits_with_5_for_somebody_who_may_not(serve: Serve, waystation: Command) -> None:
-    """A policy that names people takes no claim."""
+    """A policy with approvers refuses the claim of anybody else."""
     till = Till()
     async with serve(gated(till, approval=ApprovalPolicy(approvers=("alice",)))) as env:
         invocation = await env.client.start("payer", "go")
@@ -138,7 +138,7 @@ async def _over(invocation: Invocation) -> bool:
 
 
 async def test_a_call_is_taken_on_given_back_and_waived(serve: Serve, waystation: Command) -> None:
-    """Others see who has it, and are kept out meanwhile."""
+    """A claim is visible to others and keeps them from answering until the call is released."""
     till = Till()
     async with serve(gated(till, approval=ApprovalPolicy())) as env:
         invocation = await env.client.start("payer", "go")
@@ -155,7 +155,7 @@ async def test_a_call_is_taken_on_given_back_and_waived(serve: Serve, waystation
 
 
 async def test_many_calls_are_answered_at_once(serve: Serve, waystation: Command) -> None:
-    """One record for each; without a terminal only with --yes."""
+    """Each call gets its own record; without a terminal, --yes is required."""
     till = Till()
     async with serve(payer(till.pay, "cashier"), asker("cautious")) as env:
         started = [await env.client.start(agent, "go") for agent in ("cashier", "cashier", "cautious")]
@@ -188,7 +188,7 @@ async def test_many_calls_are_answered_at_once(serve: Serve, waystation: Command
     ],
 )
 async def test_contradicting_options_are_refused(serve: Serve, waystation: Command, arguments: tuple[str, ...]) -> None:
-    """Before anything is sent."""
+    """Contradicting options are refused before anything is sent."""
     async with serve(asker()) as env:
         assert (await waystation(env, *arguments)).code == 2
 

@@ -1,4 +1,4 @@
-"""`waystation pending`, and the commands that answer."""
+"""`waystation pending`, and the commands that answer calls."""
 
 from datetime import timedelta
 
@@ -18,7 +18,7 @@ from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 
 async def test_what_waits_is_listed_for_one_invocation_and_for_all(serve: Serve, waystation: Command) -> None:
-    """The list of the namespace and that of the invocation agree with what the workflow holds."""
+    """The list of the namespace and the list of the invocation match the state of the workflow."""
     async with serve(asking()) as env:
         invocation = await env.client.start("asker", "go", user_id="dana")
         call = await waits(invocation)
@@ -39,7 +39,7 @@ async def test_what_waits_is_listed_for_one_invocation_and_for_all(serve: Serve,
 
 
 async def test_an_answer_carries_comment_person_and_response(serve: Serve, waystation: Command) -> None:
-    """All of it is recorded with the answer."""
+    """Comment, person and response are recorded with the answer."""
     async with serve(asking()) as env:
         invocation = await env.client.start("asker", "go")
         await waits(invocation)
@@ -55,7 +55,7 @@ async def test_an_answer_carries_comment_person_and_response(serve: Serve, wayst
 
 
 async def test_a_confirmation_is_approved(serve: Serve, waystation: Command) -> None:
-    """A tool that needs a confirmation runs once it is given."""
+    """A tool that needs a confirmation runs after the confirmation."""
 
     def pay(amount: int) -> dict[str, int]:
         return {"paid": amount}
@@ -74,7 +74,7 @@ async def test_a_confirmation_is_approved(serve: Serve, waystation: Command) -> 
 
 
 async def test_a_confirmation_is_edited(serve: Serve, waystation: Command) -> None:
-    """The tool runs with the other arguments, and what was asked and what runs is said."""
+    """The tool runs with the edited arguments, and the output shows the original and the edited call."""
 
     def pay(amount: int) -> dict[str, int]:
         return {"paid": amount}
@@ -94,7 +94,7 @@ async def test_a_confirmation_is_edited(serve: Serve, waystation: Command) -> No
 
 
 async def test_a_long_running_call_is_told_of_and_given_its_response(serve: Serve, waystation: Command) -> None:
-    """Progress leaves it open, and calls the agent unless it is quiet; the response stands as it was given."""
+    """Progress leaves the call open and wakes the agent unless it is quiet; the response is recorded unchanged."""
     async with serve(asking()) as env:
         invocation = await env.client.start("asker", "go")
         await waits(invocation)
@@ -111,7 +111,7 @@ async def test_a_long_running_call_is_told_of_and_given_its_response(serve: Serv
 
 
 async def test_an_action_that_a_call_does_not_take_exits_with_2(serve: Serve, waystation: Command) -> None:
-    """And the call still waits; the message says what it takes."""
+    """The call still waits, and the message lists the actions that it accepts."""
     async with serve(asking()) as env:
         invocation = await env.client.start("asker", "go")
         await waits(invocation)
@@ -123,7 +123,7 @@ async def test_an_action_that_a_call_does_not_take_exits_with_2(serve: Serve, wa
 
 @pytest.mark.parametrize("call", [(), ("fc-1",)], ids=["the only call", "by id"])
 async def test_an_answered_call_exits_with_3(serve: Serve, waystation: Command, call: tuple[str, ...]) -> None:
-    """The first answer stands, also after the invocation is over, and the message says which it was."""
+    """The first answer counts, even after the invocation has ended, and the message names it."""
     async with serve(asking()) as env:
         invocation = await env.client.start("asker", "go")
         await waits(invocation)
@@ -147,7 +147,7 @@ async def test_an_expired_call_exits_with_4(serve: Serve, waystation: Command) -
 
 
 async def test_unknown_calls_and_invocations_exit_with_6(serve: Serve, waystation: Command) -> None:
-    """Also a call that never waited, and one of an invocation that was cancelled meanwhile."""
+    """This includes a call that never waited, and a call of an invocation that was cancelled in the meantime."""
     async with serve(asking()) as env:
         invocation = await env.client.start("asker", "go")
         await waits(invocation)
@@ -162,7 +162,7 @@ async def test_unknown_calls_and_invocations_exit_with_6(serve: Serve, waystatio
 
 
 async def test_several_calls_have_to_be_told_apart(serve: Serve, waystation: Command) -> None:
-    """Without an id nothing is answered, and the ids are named."""
+    """Without an id nothing is answered, and the message lists the ids."""
     agent = asking()
     agent.model = ScriptedModel(calls(("ask", {"purpose": "x"}), ("ask", {"purpose": "y"})), says("asked"))
     async with serve(agent) as env:
@@ -182,7 +182,7 @@ async def test_several_calls_have_to_be_told_apart(serve: Serve, waystation: Com
 async def test_an_answer_that_no_worker_confirms_exits_with_7(
     serve: Serve, waystation: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is said that the answer may still count, not that it failed."""
+    """The message says that the answer may still count, not that it failed."""
     defaults = Invocation.answer.__kwdefaults__ or {}
     assert defaults["confirm_within"] == timedelta(seconds=15)
     monkeypatch.setitem(defaults, "confirm_within", timedelta(seconds=1))
@@ -197,7 +197,7 @@ async def test_an_answer_that_no_worker_confirms_exits_with_7(
 
 
 async def test_a_response_has_to_be_an_object(serve: Serve, waystation: Command) -> None:
-    """Otherwise it is a usage error and the call still waits."""
+    """Anything but a JSON object is a usage error, and the call still waits."""
     async with serve(asking()) as env:
         invocation = await env.client.start("asker", "go")
         await waits(invocation)

@@ -1,4 +1,4 @@
-"""The interactive form of the commands that answer: the call is shown, and what is missing is asked for."""
+"""The interactive form of the commands that answer: they show the call and ask for missing fields."""
 
 import asyncio
 import io
@@ -25,7 +25,7 @@ from waystation.core import Action, JsonObject, PendingCall
 
 
 class Types(Person):
-    """Somebody who types what the test wrote down, and whose editor does what it says."""
+    """A person who types the lines of the test, and whose editor is a function."""
 
     def __init__(self, *lines: str, editor: Callable[[str], str] | None = None) -> None:
         self.prompts: list[str] = []
@@ -39,12 +39,12 @@ class Types(Person):
         return next(self._lines) or default
 
     def edit(self, text: str) -> str | None:
-        """Return what the editor makes of it."""
+        """Return the edited text."""
         return self._editor(text) if self._editor else None
 
 
 def output() -> tuple[Output, io.StringIO]:
-    """Return a terminal, and what is written to it."""
+    """Return a terminal and the stream of its output."""
     stream = io.StringIO()
     out = Output(page=80)
     out.console = Console(file=stream, width=80, highlight=False, markup=False, emoji=False, color_system=None)
@@ -52,13 +52,13 @@ def output() -> tuple[Output, io.StringIO]:
 
 
 def filled(person: Person, shown: PendingCall, action: Action, **fields: Any) -> tuple[JsonObject, str]:
-    """Return the fields of the answer, and what was written meanwhile."""
+    """Return the fields of the answer, and the output."""
     out, stream = output()
     return approvals.ask_for_missing(person, out, shown, action, fields), stream.getvalue()
 
 
 def test_the_whole_call_is_shown_with_its_policy_and_digest() -> None:
-    """Arguments in full, but for secrets; who asks, who may answer, until when."""
+    """The output shows all arguments except secrets, the requester, the approvers and the deadline."""
     out, stream = output()
     approvals.show_call(out, call(args={"reason": "x" * 300, "api_key": "plum"}, policy=POLICY, digest="84d6209c"))
     shown = stream.getvalue()
@@ -69,7 +69,7 @@ def test_the_whole_call_is_shown_with_its_policy_and_digest() -> None:
 
 
 def test_edited_arguments_are_shown_as_a_diff_before_they_are_sent() -> None:
-    """From an editor; what is no JSON can be mended."""
+    """Arguments from an editor that are not valid JSON can be edited again."""
     left = iter(['{"amount": 1', '{"amount": 1}'])
     person = Types("y", "because", "y", editor=lambda _: next(left))
     given, written = filled(person, call(), "edit")
@@ -82,7 +82,7 @@ def test_edited_arguments_are_shown_as_a_diff_before_they_are_sent() -> None:
 
 
 def test_without_an_editor_each_argument_is_asked_for() -> None:
-    """Texts as they are, anything else as JSON; an empty line keeps what there is."""
+    """Strings are typed as they are and other values as JSON; an empty line keeps the value."""
     person = Types("", "two", "2", "", "y")
     given, written = filled(person, call(args={"to": "dana", "amount": 9}), "edit")
     assert given["args"] == {"to": "dana", "amount": 2}
@@ -90,7 +90,7 @@ def test_without_an_editor_each_argument_is_asked_for() -> None:
 
 
 def test_secrets_are_not_shown_where_arguments_are_edited() -> None:
-    """Neither offered nor in the difference; an empty line keeps them."""
+    """Secrets are neither offered as defaults nor shown in the diff; an empty line keeps them."""
     person = Types("", "2", "", "y")
     given, written = filled(person, call(args={"api_key": "plum", "amount": 9}), "edit")
     assert given["args"] == {"api_key": "plum", "amount": 2}
@@ -98,13 +98,13 @@ def test_secrets_are_not_shown_where_arguments_are_edited() -> None:
 
 
 def test_unchanged_arguments_are_not_sent_as_an_edit() -> None:
-    """The command that sends them is named."""
+    """The message names the command that sends unchanged arguments."""
     with pytest.raises(Problem, match="to run the call as it is, use `approve`"):
         filled(Types("", editor=lambda text: text), call(), "edit")
 
 
 def test_a_response_is_asked_for_by_the_fields_of_its_schema() -> None:
-    """With their kinds; what is optional can be left out, and what does not fit is asked for again."""
+    """Prompts name the type of a field; optional fields can be omitted, and invalid input is asked for again."""
     schema = {
         "properties": {
             "decision": {"enum": ["yes", "no"], "description": "whether"},
@@ -120,7 +120,7 @@ def test_a_response_is_asked_for_by_the_fields_of_its_schema() -> None:
 
 
 def test_who_types_a_field_wrongly_is_told_how_it_is_written() -> None:
-    """Also when it is JSON, but of another type: nothing of it would count."""
+    """This includes valid JSON of another type, which the server would refuse."""
     fields = {"granted": {"type": "boolean"}, "seats": {"type": "integer"}, "guests": {"type": "array"}}
     schema = {"properties": fields, "required": list(fields)}
     person = Types("yes", "1", "true", "true", "3", "dana", '["dana"]', "", "y")
@@ -133,7 +133,7 @@ def test_who_types_a_field_wrongly_is_told_how_it_is_written() -> None:
 
 
 def test_a_response_without_a_schema_is_asked_for_as_json() -> None:
-    """An object."""
+    """A response without a schema must be a JSON object."""
     person = Types("done", '{"status": "done"}', "", "y")
     given, written = filled(person, call(kind="long_running"), "respond")
     assert given["response"] == {"status": "done"}
@@ -141,7 +141,7 @@ def test_a_response_without_a_schema_is_asked_for_as_json() -> None:
 
 
 def test_a_comment_that_the_policy_wants_is_insisted_on() -> None:
-    """And not for what settles nothing."""
+    """The comment is required for answers that decide a call, and not for claims or progress."""
     given, _ = filled(Types("", "", "fine", "y"), call(policy=POLICY), "approve")
     assert given["comment"] == "fine"
     assert filled(Types("", "y"), call(policy=POLICY), "claim")[0]["comment"] is None
@@ -149,21 +149,21 @@ def test_a_comment_that_the_policy_wants_is_insisted_on() -> None:
 
 @pytest.mark.parametrize("said", ["", "n", "no", "maybe"])
 def test_nothing_is_sent_without_a_clear_yes(said: str) -> None:
-    """The person is told so."""
+    """The message says that nothing was sent."""
     with pytest.raises(Problem, match=r"Nothing was sent\."):
         filled(Types("", said), call(), "approve")
 
 
 @pytest.mark.parametrize("said", ["", "0", "3", "-1", "first"])
 def test_what_is_none_of_the_listed_calls_is_refused(said: str) -> None:
-    """Nothing is guessed."""
+    """A number outside the list is refused instead of guessed."""
     out, _ = output()
     with pytest.raises(Problem, match="is not a number from 1"):
         approvals.choose(Types(said), out, Target(), [call(), call(invocation_id="other")])
 
 
 def test_of_very_many_calls_the_first_are_to_choose_from() -> None:
-    """The oldest; how the others are found is said."""
+    """The list shows the oldest calls, and how to find the others."""
     out, stream = output()
     many = [call(invocation_id=f"payer-{n}") for n in range(60)]
     assert approvals.choose(Types("50"), out, Target(), many) == many[49]
@@ -173,7 +173,7 @@ def test_of_very_many_calls_the_first_are_to_choose_from() -> None:
 
 
 async def typed(folder: Path, address: str, *arguments: str, lines: dict[str, str]) -> tuple[int, str]:
-    """Run a command in a terminal; type each line when its prompt is seen. Return the exit code and all that was shown.
+    """Run a command in a terminal, and type each line when its prompt appears. Return the exit code and the output.
 
     The editor is a program that writes other arguments.
     """
@@ -204,7 +204,7 @@ async def typed(folder: Path, address: str, *arguments: str, lines: dict[str, st
 
 
 async def test_in_a_terminal_a_call_is_chosen_shown_and_approved(serve: Serve, tmp_path: Path) -> None:
-    """Without naming it; a real terminal, and the real command."""
+    """The real command runs in a real terminal without an id."""
     till = Till()
     async with serve(payer(till.pay), asker()) as env:
         paid, asked = await env.client.start("payer", "go"), await env.client.start("asker", "go")
@@ -231,7 +231,7 @@ async def test_in_a_terminal_a_call_is_chosen_shown_and_approved(serve: Serve, t
 
 
 async def test_in_a_terminal_arguments_are_edited_in_the_persons_editor(serve: Serve, tmp_path: Path) -> None:
-    """And run as they were left, once the difference was agreed to."""
+    """The tool runs with the edited arguments after the person confirms the diff."""
     till = Till()
     async with serve(payer(till.pay)) as env:
         invocation = await env.client.start("payer", "go")

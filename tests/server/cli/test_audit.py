@@ -1,4 +1,4 @@
-"""`waystation audit`: an audit is exported from live and exported histories alike, and verified."""
+"""`waystation audit`: live and saved histories yield the same audit, and audits can be verified."""
 
 import json
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def openid() -> Iterator[FakeOpenId]:
 async def test_the_audit_of_an_exported_history_is_that_of_the_live_one(
     serve: Serve, waystation: Command, tmp_path: Path
 ) -> None:
-    """Hazard: no audit. It is the same byte for byte, with everybody who tried to answer."""
+    """Hazard: no audit. The audit of a saved history is equal byte for byte, and includes refused answers."""
     async with serve(asker()) as env:
         invocation = await env.client.start("asker", "go")
         await waiting(invocation, "fc-1")
@@ -47,7 +47,7 @@ async def test_the_audit_of_an_exported_history_is_that_of_the_live_one(
 
 
 async def test_an_audit_covers_all_runs_of_an_invocation(serve: Serve, waystation: Command, tmp_path: Path) -> None:
-    """One that was cut into runs is told from its beginning, live and from a file."""
+    """An invocation that was continued as new is audited from its beginning, live and from a file."""
     async with serve(asker(), verify=False) as env:
         handle = await env.client.temporal.start_workflow(
             "AgentInvocation",
@@ -71,7 +71,7 @@ async def test_an_audit_covers_all_runs_of_an_invocation(serve: Serve, waystatio
 async def test_called_agents_are_in_the_audit_and_missing_ones_are_named(
     serve: Serve, waystation: Command, tmp_path: Path
 ) -> None:
-    """Live all of the tree; of files those that are given."""
+    """A live audit covers the whole tree; an audit of files covers the given files."""
     till = Till()
     async with serve(boss(payer(till.pay))) as env:
         top = await env.client.start("boss", "go")
@@ -93,7 +93,7 @@ async def test_called_agents_are_in_the_audit_and_missing_ones_are_named(
 
 
 async def test_the_audit_of_a_session_is_that_of_all_of_its_invocations(serve: Serve, waystation: Command) -> None:
-    """In the order in which they began."""
+    """The invocations of a session are in the order in which they began."""
     async with serve(asker()) as env:
         session = env.client.session(agent="asker", session_id=env.client.task_queue, user_id="dana")
         await session.send("go")
@@ -112,7 +112,7 @@ async def test_the_audit_of_a_session_is_that_of_all_of_its_invocations(serve: S
 async def test_an_audit_says_who_was_verified_and_holds_no_token(
     serve: Serve, waystation: Command, tmp_path: Path, openid: FakeOpenId, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The claim beside it stays a claim; who may not is told with who that is."""
+    """A claimed name stays a claim next to the verified identity, and a refused person is recorded with theirs."""
     there = installed(tmp_path / "identity", openid)
     till = Till()
     policy = ApprovalPolicy(approvers=("dana@example.com",))
@@ -141,7 +141,7 @@ async def test_an_audit_says_who_was_verified_and_holds_no_token(
 async def test_verify_says_what_was_altered_and_compares_with_the_history(
     serve: Serve, waystation: Command, tmp_path: Path
 ) -> None:
-    """Exit code 0 for a whole file, 1 and the line for another one, 2 for what cannot be read."""
+    """The exit code is 0 for an unaltered file, 1 with the altered line, and 2 for an unreadable file."""
     file, key, public = tmp_path / "audit.jsonl", tmp_path / "key", tmp_path / "public"
     pair = OKPKey.generate_key("Ed25519")
     key.write_text(json.dumps(pair.as_dict(private=True)))
@@ -174,7 +174,7 @@ async def test_verify_says_what_was_altered_and_compares_with_the_history(
 
 
 async def test_an_audit_without_arguments_still_compares(serve: Serve, waystation: Command, tmp_path: Path) -> None:
-    """Digests stand for what was asked for."""
+    """Digests replace the arguments in the comparison."""
     async with serve(asker(purpose="medlar")) as env:
         invocation = await env.client.start("asker", "go")
         await waiting(invocation, "fc-1")

@@ -1,4 +1,4 @@
-"""`waystation authorize`: log in, or give a key, for a call that waits for it."""
+"""`waystation authorize`: log in or enter a key for a call that waits for a credential."""
 
 import asyncio
 import json
@@ -52,7 +52,7 @@ def services(kept: Path) -> Services:
 
 
 async def authorize(env: AgentEnvironment, kept: Path, given: str, *arguments: str) -> tuple[int, str, str]:
-    """Run the command as a program of its own, and give it a line on standard input."""
+    """Run the command as a separate program, with a line on standard input."""
     options = ("--address", env.server.address, "--credentials", str(kept))
     command = [sys.executable, "-m", "waystation.cli", "authorize", *arguments, *options]
     ran = await asyncio.to_thread(
@@ -62,7 +62,7 @@ async def authorize(env: AgentEnvironment, kept: Path, given: str, *arguments: s
 
 
 async def test_a_user_logs_in_and_the_call_goes_on(serve: Serve, provider: FakeOAuth, kept: Path) -> None:
-    """The link is shown; the address of the last page is read without being shown again."""
+    """The command shows the link, and reads the address of the last page without showing it."""
     config = AuthConfig(auth_scheme=provider.scheme(), raw_auth_credential=provider.client())
     async with serve(clerk(config), services=services(kept)) as env:
         invocation = await env.client.start("clerk", "look")
@@ -79,7 +79,7 @@ async def test_a_user_logs_in_and_the_call_goes_on(serve: Serve, provider: FakeO
 async def test_a_wait_says_where_to_log_in_and_which_command_to_type(
     serve: Serve, waystation: Command, provider: FakeOAuth
 ) -> None:
-    """Each on a line of its own, after a label."""
+    """The link and the command are on lines of their own, each after a label."""
     config = AuthConfig(auth_scheme=provider.scheme(), raw_auth_credential=provider.client())
     async with serve(clerk(config)) as env:
         invocation = await env.client.start("clerk", "look")
@@ -91,7 +91,7 @@ async def test_a_wait_says_where_to_log_in_and_which_command_to_type(
 
 
 async def test_approving_alone_says_where_the_credential_goes(serve: Serve, waystation: Command, kept: Path) -> None:
-    """The tool runs again and asks again, unless somebody has put it into the store by another way."""
+    """The tool runs again and asks again, unless the credential reached the store in another way."""
     async with serve(clerk(AuthConfig(auth_scheme=KEY)), services=services(kept)) as env:
         invocation = await env.client.start("clerk", "look")
         await waiting(invocation, "fc-1")
@@ -109,7 +109,7 @@ async def test_approving_alone_says_where_the_credential_goes(serve: Serve, ways
 async def test_a_key_is_given_and_goes_into_the_store_only(
     serve: Serve, kept: Path, scheme: AuthScheme, given: str
 ) -> None:
-    """With `--json` the receipt is all that is written to standard output."""
+    """With `--json`, standard output contains only the receipt."""
     async with serve(clerk(AuthConfig(auth_scheme=scheme)), services=services(kept)) as env:
         invocation = await env.client.start("clerk", "look")
         await waiting(invocation, "fc-1")
@@ -134,7 +134,7 @@ async def test_a_key_is_given_and_goes_into_the_store_only(
 async def test_what_cannot_be_taken_is_said_in_one_line(
     serve: Serve, kept: Path, given: str, arguments: tuple[str, ...], exit: int, said: str
 ) -> None:
-    """The call waits on, and what was given is not shown."""
+    """The call still waits, and the message does not contain the input."""
     async with serve(clerk(AuthConfig(auth_scheme=HTTPBase(scheme="basic"))), services=services(kept)) as env:
         invocation = await env.client.start("clerk", "look")
         await waiting(invocation, "fc-1")
@@ -148,7 +148,7 @@ async def test_what_cannot_be_taken_is_said_in_one_line(
 
 
 async def test_another_store_than_the_workers_is_noticed(serve: Serve, kept: Path, tmp_path: Path) -> None:
-    """Otherwise the tool would run again and find nothing."""
+    """Otherwise the tool would run again and find no credential."""
     async with serve(clerk(AuthConfig(auth_scheme=KEY)), services=services(kept)) as env:
         invocation = await env.client.start("clerk", "look")
         await waiting(invocation, "fc-1")
@@ -162,7 +162,7 @@ async def test_another_store_than_the_workers_is_noticed(serve: Serve, kept: Pat
 async def test_what_waits_for_a_credential_is_listed_with_its_command(
     serve: Serve, waystation: Command, provider: FakeOAuth, kept: Path
 ) -> None:
-    """Where to log in, and how to go on; for both lists and in the events."""
+    """Both lists and the events show where to log in and the command that continues."""
     config = AuthConfig(auth_scheme=provider.scheme(), raw_auth_credential=provider.client())
     async with serve(clerk(config), services=services(kept)) as env:
         invocation = await env.client.start("clerk", "look")
@@ -185,5 +185,5 @@ async def test_what_waits_for_a_credential_is_listed_with_its_command(
 
 
 def test_command_line_and_worker_mean_the_same_file() -> None:
-    """`waystation authorize` stores credentials where `waystation worker` looks for them by default."""
+    """By default, `waystation authorize` and `waystation worker` use the same credential file."""
     assert parse_options(["--agents", "x"], "waystation worker").credentials == str(approvals.CREDENTIALS)

@@ -1,4 +1,4 @@
-"""`waystation run --budget`, and the answers to an agent that needs more."""
+"""`waystation run --budget`, and the answers to an agent that needs a larger budget."""
 
 import json
 from dataclasses import replace
@@ -21,14 +21,14 @@ def note(text: str) -> str:
 
 
 def agent(*replies: LlmResponse) -> Agent:
-    """Return an agent whose first reply notes something for 100 tokens, of which a million cost 1."""
+    """Return an agent whose first reply calls `note` and uses 100 tokens, at a price of 1 per million."""
     usage = Usage(prompt_tokens=100, total_tokens=100)
     first = replace(calls(("note", {"text": "x"})), usage=usage)
     return Agent(name="clerk", model=ScriptedModel(first, *replies), tools=[note])
 
 
 async def test_a_budget_is_given_and_more_is_granted(serve: Serve, waystation: Command) -> None:
-    """The question reads like any other, and is answered by `approve`."""
+    """The agent's request for more reads like any other call, and `approve` answers it."""
     async with serve(agent(says("Noted."))) as env:
         id = f"budget-{env.client.task_queue}"
         limits = ("--budget", "tokens=100", "--on-exhausted", "ask", "--detach")
@@ -48,7 +48,7 @@ async def test_a_budget_is_given_and_more_is_granted(serve: Serve, waystation: C
 
 
 async def test_money_needs_a_table_of_prices(serve: Serve, waystation: Command, tmp_path: Path) -> None:
-    """A file, by model."""
+    """A cost limit needs a file with prices by model."""
     prices = tmp_path / "prices.json"
     prices.write_text(json.dumps({"*": {"prompt": 1, "output": 1}}))
     async with serve(agent(says("Noted."))) as env:
@@ -75,7 +75,7 @@ async def test_money_needs_a_table_of_prices(serve: Serve, waystation: Command, 
     ],
 )
 async def test_what_is_no_budget_is_refused_before_anything_starts(options: list[str], said: str) -> None:
-    """As a mistake in usage, which names the value."""
+    """An invalid limit is a usage error that names the value."""
     ran = await command("run", "clerk", "go", *options)
     assert ran.code == 2
     assert said in " ".join(ran.err.replace("│", " ").split())

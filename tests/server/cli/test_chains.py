@@ -1,4 +1,4 @@
-"""Invocations and sessions of several runs: they are kept, replayed and shown as one."""
+"""Invocations and sessions with several runs are saved, replayed and shown as one."""
 
 import json
 from pathlib import Path
@@ -25,14 +25,14 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def ended(env: AgentEnvironment) -> Invocation:
-    """Have an invocation go through three runs or more."""
+    """Run an invocation through three runs or more."""
     invocation = await begun(env, "adder", state={"base": 1}, cut_after=12)
     await invocation.result()
     return invocation
 
 
 async def test_the_history_of_one_run_is_what_temporal_writes(serve: Serve, waystation: Command) -> None:
-    """So that Temporal's own programs read it."""
+    """The output matches Temporal's own format, so that Temporal's programs can read it."""
     model = ScriptedModel(calls(("add", {"number": 1})), says("one"))
     async with serve(Agent(name="adder", model=model, tools=[add])) as env:
         invocation = await env.client.start("adder", "go")
@@ -44,7 +44,7 @@ async def test_the_history_of_one_run_is_what_temporal_writes(serve: Serve, ways
 async def test_all_runs_are_kept_in_one_file_and_read_from_it(
     serve: Serve, waystation: Command, tmp_path: Path
 ) -> None:
-    """Commands and streams see one invocation; a program that knows of one run reads the last."""
+    """Commands and streams see one invocation; a program that expects one run reads the last one."""
     async with serve(Agent(name="adder", model=counting(4), tools=[add])) as env:
         invocation = await ended(env)
         log, runs = await invocation.log(), await invocation.histories()
@@ -73,7 +73,7 @@ async def test_an_invocation_replays_with_all_of_its_runs(serve: Serve, waystati
 
 
 async def test_a_file_whose_runs_do_not_fit_is_refused(serve: Serve, waystation: Command, tmp_path: Path) -> None:
-    """The run that differs is named, and so is one that is missing or damaged."""
+    """The message names the run that differs, is missing or is damaged."""
     async with serve(Agent(name="adder", model=counting(4), tools=[add])) as env:
         kept = json.loads((await waystation(env, "history", (await ended(env)).id)).out)
     path = tmp_path / "kept.json"
@@ -93,7 +93,7 @@ async def test_a_file_whose_runs_do_not_fit_is_refused(serve: Serve, waystation:
 
 
 async def test_a_session_of_several_runs_is_shown_whole(serve: Serve, waystation: Command) -> None:
-    """From its first message on; and all of it replays."""
+    """The session is shown from its first message on, and all of its runs replay."""
     async with serve(asking(), verify=False) as env:
         session = new_session(env, "asker", cut_after=2)
         said = [f"number {n}" for n in range(3)]

@@ -21,7 +21,7 @@ from waystation.testing import AgentEnvironment, ScriptedModel, says
 
 
 async def typed(env: AgentEnvironment, text: str, *arguments: str) -> Ran:
-    """Converse by piping lines in."""
+    """Chat with piped lines."""
     where = ["--address", env.server.address, "--task-queue", env.client.task_queue]
     command = [*where, "chat", "asker", *arguments]
     result = await asyncio.to_thread(CliRunner().invoke, app, command, input=text, catch_exceptions=False)
@@ -29,12 +29,12 @@ async def typed(env: AgentEnvironment, text: str, *arguments: str) -> Ran:
 
 
 def said(ran: Ran) -> list[str]:
-    """Return what was written, without times and what stands for nobody."""
+    """Return the output without times and placeholders."""
     return [line for line in map(without_time, ran.out.splitlines()) if line.startswith(("user: ", "asker: "))]
 
 
 async def test_lines_are_answered_one_after_the_other(serve: Serve) -> None:
-    """Blank ones are passed over; a later command takes the conversation up again."""
+    """Blank lines are ignored, and a later command resumes the conversation."""
     async with serve(asking(), verify=False) as env:
         name = env.client.task_queue
         first = await typed(env, "one\n\ntwo\n", "--session", name)
@@ -47,14 +47,14 @@ async def test_lines_are_answered_one_after_the_other(serve: Serve) -> None:
 
 
 async def test_two_slashes_send_a_message_that_begins_with_one(serve: Serve) -> None:
-    """Else it would be a command."""
+    """With one slash the line would be a command."""
     async with serve(asking(), verify=False) as env:
         ran = await typed(env, "//etc/hosts // is what?\n")
         assert (ran.code, said(ran)[-1]) == (0, "asker: You said /etc/hosts // is what?.")
 
 
 async def test_the_first_line_may_answer_what_waits_since_long(serve: Serve) -> None:
-    """A conversation is taken up with what waits in it."""
+    """A resumed conversation knows its pending calls before the first line."""
     async with serve(asking(), verify=False) as env:
         name = env.client.task_queue
         assert (await typed(env, "buy\n", "--session", name)).code == 0
@@ -64,7 +64,7 @@ async def test_the_first_line_may_answer_what_waits_since_long(serve: Serve) -> 
 
 
 async def test_another_agents_session_is_refused(serve: Serve) -> None:
-    """Else that agent would answer, whichever was asked for."""
+    """Otherwise the other agent would answer."""
     async with serve(asking(), verify=False) as env:
         name = env.client.task_queue
         await typed(env, "one\n", "--session", name)
@@ -75,14 +75,14 @@ async def test_another_agents_session_is_refused(serve: Serve) -> None:
 
 
 async def test_a_store_that_cannot_be_asked_is_named_with_the_option(serve: Serve, waystation: Command) -> None:
-    """Where workers keep artifacts only they know."""
+    """The command names --artifacts, because only workers know where they keep artifacts."""
     async with serve(asking(), verify=False) as env:
         ran = await waystation(env, "session", "delete", "any", "--artifacts", "nowhere://x")
         assert (ran.code, "nowhere://x" in ran.err, "--artifacts" in ran.err) == (1, True, True)
 
 
 async def test_a_message_may_have_several_lines() -> None:
-    """Alt-Enter, and what is pasted, begin further ones; Enter sends it."""
+    """Alt-Enter and pasted line breaks start a new line; Enter sends the message."""
     with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
         keys.send_text("one\x1b\rtwo\x1b[200~\nthree\x1b[201~\rfour\r")
         typing = create_message_prompt()
@@ -91,7 +91,7 @@ async def test_a_message_may_have_several_lines() -> None:
 
 
 async def test_one_goes_on_talking_while_a_call_waits(serve: Serve) -> None:
-    """It is answered in place, and the invocation that waited says what it has to."""
+    """The call is answered in the chat, and its invocation then completes."""
     async with serve(asking(), verify=False) as env:
         ran = await typed(env, "buy\nmeanwhile\n/pending\n/approve 1/fc-1 fine\n/pending\n")
         assert ran.code == 0
@@ -101,7 +101,7 @@ async def test_one_goes_on_talking_while_a_call_waits(serve: Serve) -> None:
 
 
 async def test_json_is_one_record_for_each_thing_that_happens(serve: Serve) -> None:
-    """What was sent, events, what waits, what was answered; nothing else is on stdout."""
+    """Standard output has records of sent messages, events, pending calls and answers, and nothing else."""
     async with serve(asking(), verify=False) as env:
         ran = await typed(env, 'buy\n/respond {"status": "ok"}\n/state\n', "--json")
         kinds = [next(iter(record)) for record in ran.records]
@@ -121,7 +121,7 @@ async def test_json_is_one_record_for_each_thing_that_happens(serve: Serve) -> N
     ],
 )
 async def test_a_mistake_in_a_script_ends_it(serve: Serve, line: str, code: int, text: str) -> None:
-    """With the line that says what is wrong."""
+    """The script ends with a message that names the mistake."""
     async with serve(asking(), verify=False) as env:
         ran = await typed(env, f"{line}\nhello\n")
         assert ran.code == code
@@ -130,7 +130,7 @@ async def test_a_mistake_in_a_script_ends_it(serve: Serve, line: str, code: int,
 
 
 async def test_an_agent_that_fails_is_told_and_the_talk_goes_on(serve: Serve) -> None:
-    """A script hears of it by the exit code."""
+    """The exit code tells a script that an agent failed."""
     model = ScriptedModel(ModelRefused("not this"), says("but that"))
     async with serve(Agent(name="asker", model=model), verify=False) as env:
         ran = await typed(env, "this\nthat\n")
@@ -138,7 +138,7 @@ async def test_an_agent_that_fails_is_told_and_the_talk_goes_on(serve: Serve) ->
 
 
 async def test_an_agent_that_no_worker_has_ends_the_talk(serve: Serve) -> None:
-    """Only a worker knows which there are; what is served is said, and nothing further is sent."""
+    """The message lists the agents that are served, and nothing else is sent."""
     async with serve(asking(), verify=False) as env:
         where = ["--address", env.server.address, "--task-queue", env.client.task_queue]
         command = [*where, "chat", "nobody"]
@@ -151,7 +151,7 @@ async def test_an_agent_that_no_worker_has_ends_the_talk(serve: Serve) -> None:
 
 
 async def test_a_closed_session_takes_nothing(serve: Serve, waystation: Command) -> None:
-    """While something in it still waits, and when it is over."""
+    """This applies while a call in the session still waits, and after the session has ended."""
     async with serve(asking(), verify=False) as env:
         name = env.client.task_queue
         session = env.client.session(agent="asker", session_id=name)
@@ -169,7 +169,7 @@ async def test_a_closed_session_takes_nothing(serve: Serve, waystation: Command)
 
 
 async def test_a_session_is_shown_listed_and_deleted(serve: Serve, waystation: Command, tmp_path: Any) -> None:
-    """Under the name that it was given, as text and as JSON; then it is unknown."""
+    """A session is shown and listed under its name as text and as JSON; after its deletion it is unknown."""
     async with serve(asking(), verify=False) as env:
         name = f"a/b {env.client.task_queue}"
         session = env.client.session(agent="asker", session_id=name, user_id="dana", app=env.client.task_queue)
@@ -192,7 +192,7 @@ async def test_a_session_is_shown_listed_and_deleted(serve: Serve, waystation: C
 
 @pytest.mark.parametrize("verb", ["show", "close"])
 async def test_an_unknown_session_is_no_session(serve: Serve, waystation: Command, verb: str) -> None:
-    """The message names it."""
+    """The message names the session."""
     async with serve(asking(), verify=False) as env:
         ran = await waystation(env, "session", verb, "nowhere")
         assert (ran.code, "session/waystation/user/nowhere" in ran.err) == (6, True)

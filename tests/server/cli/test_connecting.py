@@ -1,4 +1,4 @@
-"""Where a command looks for the server, and what it says when there is none; `waystation setup`."""
+"""How a command finds the server and reports a missing one, and `waystation setup`."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ from waystation.testing import ScriptedModel
     [("127.0.0.1:1", "127.0.0.1:1"), ("no-such-host.invalid:7233", "no-such-host"), ("[::1]:1", "[::1]:1")],
 )
 async def test_without_a_server_a_command_exits_with_8(address: str, named: str) -> None:
-    """The line says where it looked, and how to start a server or to name another."""
+    """The message names the address, and how to start a server or choose another one."""
     for arguments in (["events", "x"], ["run", "a", "b"], ["pending"], ["approve", "x"], ["setup"], ["replay", "x"]):
         ran = await command("--address", address, *arguments)
         assert (ran.code, ran.out, ran.err.count("\n")) == (8, "", 1), arguments
@@ -42,14 +42,14 @@ async def test_without_a_server_a_command_exits_with_8(address: str, named: str)
     ],
 )
 async def test_an_invalid_address_is_named_with_examples_of_valid_ones(address: str) -> None:
-    """No connection is attempted: that no server answers there would not help."""
+    """An invalid address is reported as such, since starting a server would not help."""
     ran = await command("--address", address, "pending")
     fault = f"The address of Temporal: {address!r} is not a valid HOST:PORT, such as localhost:7233 or [::1]:7233."
     assert (ran.code, fault in ran.err) == (2, True), ran.err
 
 
 async def test_the_source_of_an_invalid_address_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the environment, which wins, or in the profile."""
+    """The message names the variable, which takes precedence, or the profile."""
     (tmp_path / "temporal.toml").write_text('[profile.default]\naddress = "filed"')
     monkeypatch.setenv("TEMPORAL_CONFIG_FILE", str(tmp_path / "temporal.toml"))
     monkeypatch.setenv("TEMPORAL_ADDRESS", "exported")
@@ -59,7 +59,7 @@ async def test_the_source_of_an_invalid_address_is_named(tmp_path: Path, monkeyp
 
 
 async def test_versions_are_said() -> None:
-    """Waystation's, of Temporal's SDK and of Python; no server has to be there."""
+    """The versions of Waystation, Temporal's SDK and Python are printed without a server."""
     ran = await command("--version")
     assert (ran.code, ran.err) == (0, "")
     assert re.fullmatch(r"waystation \d+\.\d+\S* \(temporalio 1\.\d+\S*, Python 3\.\d+\S*\)\n", ran.out)
@@ -69,13 +69,13 @@ async def test_versions_are_said() -> None:
     "given", ["pending", "events x", "approve x", "session show x", "session close x", "session delete x", "chat x"]
 )
 async def test_an_unknown_namespace_exits_with_8(server: EmbeddedServer, given: str) -> None:
-    """The namespace is named, and nothing is said of what might be in it."""
+    """The message names the namespace and does not suggest anything about its content."""
     ran = await command("--address", server.address, "--namespace", "elsewhere", *given.split())
     assert (ran.code, ran.err.startswith("waystation: Namespace elsewhere is not found.")) == (8, True), ran.err
 
 
 async def test_what_is_no_temporal_server_is_called_so() -> None:
-    """Such as the Web UI, whose address is the one that people see."""
+    """For example the Web UI, whose address people see in a browser."""
 
     async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
@@ -88,7 +88,7 @@ async def test_what_is_no_temporal_server_is_called_so() -> None:
 
 
 async def test_profiles_that_cannot_be_read_are_usage_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A profile that does not exist, and a file that is no TOML."""
+    """This includes a profile that does not exist, and a file that is not TOML."""
     ran = await command("--profile", "nope", "pending")
     assert (ran.code, "'nope'" in ran.err) == (2, True)
     (tmp_path / "temporal.toml").write_text("address = [")
@@ -100,7 +100,7 @@ async def test_profiles_that_cannot_be_read_are_usage_errors(tmp_path: Path, mon
 async def test_the_environment_says_where_the_server_is(
     server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By variable or by profile; options win."""
+    """A variable or a profile names the server; options take precedence."""
     monkeypatch.setenv("TEMPORAL_ADDRESS", server.address)
     assert (await command("pending", "--json")).code == 0
     assert (await command("pending", "--address", "127.0.0.1:1")).code == 8
@@ -111,7 +111,7 @@ async def test_the_environment_says_where_the_server_is(
 
 
 async def test_global_options_may_follow_the_command(server: EmbeddedServer) -> None:
-    """In both spellings, and never after `--`, where values may look like options."""
+    """Both spellings work, but not after `--`, where values may look like options."""
     assert (await command("pending", "--address", server.address)).code == 0
     assert (await command("pending", f"--address={server.address}", "--json")).code == 0
     ran = await command("--address", server.address, "events", "--", "--address")
@@ -120,7 +120,7 @@ async def test_global_options_may_follow_the_command(server: EmbeddedServer) -> 
 
 
 async def test_setup_creates_the_search_attributes_once(server: EmbeddedServer, serve: Serve) -> None:
-    """A second time changes nothing and succeeds."""
+    """The second run changes nothing and succeeds."""
     async with serve(Agent(name="speaker", model=ScriptedModel())) as env:
         request = RegisterNamespaceRequest(namespace=f"setup-{os.getpid()}")
         request.workflow_execution_retention_period.FromSeconds(86_400)
@@ -137,7 +137,7 @@ async def test_setup_creates_the_search_attributes_once(server: EmbeddedServer, 
 
 
 def test_every_refusal_has_an_exit_code() -> None:
-    """A new kind of refusal has to be given one."""
+    """A new error class must be given an exit code."""
     kinds = {kind: kind("no") for kind in errors.AnswerRefused.__subclasses__()}
     codes = {kind.__name__: to_problem(error, "here", None).exit for kind, error in kinds.items()}
     assert codes == {
@@ -151,7 +151,7 @@ def test_every_refusal_has_an_exit_code() -> None:
 
 
 def test_the_program_is_a_process_with_an_exit_code(server: EmbeddedServer) -> None:
-    """Help and errors, as a shell sees them."""
+    """Help and errors reach a shell with their exit codes."""
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         program = [sys.executable, "-m", "waystation.cli", *arguments]
@@ -167,14 +167,14 @@ def test_the_program_is_a_process_with_an_exit_code(server: EmbeddedServer) -> N
 
 
 async def test_text_that_is_none_in_this_locale_is_a_usage_error(waystation: Command) -> None:
-    """Arguments that the shell passed in bytes which are no UTF-8."""
+    """The shell passed an argument with bytes that are not valid UTF-8."""
     ran = await command("run", "speaker", "caf\udce9")
     assert (ran.code, "UTF-8" in ran.err) == (2, True)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")
 def test_output_that_cannot_be_written_is_said() -> None:
-    """A full disk is one line, and an exit code that is not 0."""
+    """A full disk is reported in one line, and the exit code is not 0."""
     kept = str(HISTORIES / "one-tool.json")
     program = [sys.executable, "-m", "waystation.cli", "replay", kept, "--json"]
     with open("/dev/full", "w") as full:
@@ -183,14 +183,14 @@ def test_output_that_cannot_be_written_is_said() -> None:
 
 
 async def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    """As the system does."""
+    """The message quotes the operating system's reason."""
     kept = str(HISTORIES / "one-tool.json")
     ran = await command("audit", "export", kept, "--output", str(tmp_path))
     assert (ran.code, ran.err) == (1, f"waystation: '{tmp_path}' cannot be used: Is a directory.\n")
 
 
 def test_a_reader_that_leaves_early_is_no_error_to_talk_about() -> None:
-    """As with `| head`."""
+    """For example `| head`."""
     kept = str(HISTORIES / "one-tool.json")
     program = [sys.executable, "-m", "waystation.cli", "replay", *[kept] * 5, "--json"]
     with subprocess.Popen(

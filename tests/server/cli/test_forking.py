@@ -1,4 +1,4 @@
-"""`waystation fork` and `waystation forks`: started, followed, answered, and not before somebody agrees."""
+"""`waystation fork` and `forks`: a fork is confirmed, started, followed and answered."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.server.workflows.test_forks import Shop
 
 
 async def test_a_fork_is_started_followed_and_found(serve: Serve, waystation: Command) -> None:
-    """Its id comes first, then its events, then its result."""
+    """The output is the id, then the events, then the result."""
     shop = Shop()
     async with serve(shop.buyer(effect="read")) as env:
         source = await env.client.start("buyer", "tea")
@@ -33,7 +33,7 @@ async def test_a_fork_is_started_followed_and_found(serve: Serve, waystation: Co
 
 
 async def test_calls_that_may_change_something_run_only_when_somebody_agrees(serve: Serve, waystation: Command) -> None:
-    """Without a terminal that is `--yes`; nothing was started before."""
+    """Without a terminal, --yes confirms; before that, nothing is started."""
     shop = Shop()
     async with serve(shop.buyer(effect="once")) as env:
         source = await env.client.start("buyer", "tea")
@@ -49,7 +49,7 @@ async def test_calls_that_may_change_something_run_only_when_somebody_agrees(ser
 
 
 async def test_a_fork_gets_a_result_a_message_and_an_answer(serve: Serve, waystation: Command) -> None:
-    """The call does not run that has a result; the one that waits is answered once it does."""
+    """A call with a given result does not run, and a call with a given answer is answered when it waits."""
     shop = Shop()
     async with serve(shop.buyer(require_confirmation=True)) as env:
         source = await env.client.start("buyer", "tea")
@@ -64,7 +64,7 @@ async def test_a_fork_gets_a_result_a_message_and_an_answer(serve: Serve, waysta
 
 
 async def test_an_answer_that_was_never_asked_for_is_told(serve: Serve, waystation: Command) -> None:
-    """Once the fork is over: until then the call may still come."""
+    """The report comes after the fork has ended, because the call may come until then."""
     shop = Shop()
     async with serve(shop.buyer(effect="read")) as env:
         source = await env.client.start("buyer", "tea")
@@ -98,7 +98,7 @@ async def test_an_answer_that_was_never_asked_for_is_told(serve: Serve, waystati
 async def test_mistakes_are_told_with_their_remedy(
     serve: Serve, waystation: Command, arguments: tuple[str, ...], code: int, told: str
 ) -> None:
-    """Nothing of the source runs again."""
+    """Nothing of the source runs again after a mistake."""
     shop = Shop()
     async with serve(shop.buyer(effect="read"), verify=False) as env:
         source = await env.client.start("buyer", "tea")
@@ -111,6 +111,6 @@ async def test_mistakes_are_told_with_their_remedy(
 
 @pytest.mark.parametrize("given", [("fork", "kept.json", "2"), ("forks", "kept.json")], ids=lambda given: given[0])
 async def test_a_file_cannot_be_forked(given: tuple[str, ...]) -> None:
-    """A fork goes on from what a server has; none is asked for a file."""
+    """A fork continues an invocation on a server; a file does not need one."""
     ran = await command("--address", "127.0.0.1:1", *given)
     assert (ran.code, "'kept.json' is a file; name an invocation on a server" in ran.err) == (2, True)

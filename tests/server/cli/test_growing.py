@@ -1,4 +1,4 @@
-"""`--stream`: text while a model says it, and each of it once."""
+"""`--stream` writes text while the model generates it, and writes each text once."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def written(capsys: pytest.CaptureFixture[str], *events: Event) -> list[str]:
 
 
 def test_pieces_and_the_rest_make_one_text(capsys: pytest.CaptureFixture[str]) -> None:
-    """What the pieces said is not written again; calls beside the text are."""
+    """Streamed text is not repeated by the recorded event, but calls in the event are written."""
     call = {"functionCall": {"name": "add", "args": {"a": 1}, "id": "fc-1"}}
     assert written(
         capsys,
@@ -52,7 +52,7 @@ def test_pieces_and_the_rest_make_one_text(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_void_text_is_said_to_be_void(capsys: pytest.CaptureFixture[str]) -> None:
-    """What the next attempt says begins on a line of its own."""
+    """The text of the next attempt starts on a new line."""
     assert written(
         capsys,
         piece("It sn"),
@@ -64,7 +64,7 @@ def test_void_text_is_said_to_be_void(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_text_of_two_agents_does_not_mix(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each piece begins a line; what was torn apart is written whole once it is recorded."""
+    """Each agent's text starts on a new line; interrupted text is written whole when it is recorded."""
     assert written(
         capsys,
         piece("one "),
@@ -85,7 +85,7 @@ def test_who_comes_late_is_shown_that_something_is_missing(capsys: pytest.Captur
 
 @pytest.mark.parametrize("size", [1, 3, 7, 1_000])
 def test_a_growing_text_is_wrapped_between_words(capsys: pytest.CaptureFixture[str], size: int) -> None:
-    """Like a recorded one, however it is cut into pieces; only what is longer than a line is broken."""
+    """Streamed text is wrapped like recorded text, however it is split; only words longer than a line are broken."""
     text = "It rains in Bern, and it will go on to rain.\n  - 雨雨雨雨雨雨雨雨雨雨雨雨雨雨雨雨\n\nhttps://example.com/weather/bern/2026"
     growing = StreamedText(Output(page=38, now=lambda: 0.0))
     for at in range(0, len(text), size):
@@ -106,7 +106,7 @@ def test_a_growing_text_is_wrapped_between_words(capsys: pytest.CaptureFixture[s
 
 
 async def test_run_with_stream_writes_the_text_once(serve: Serve, waystation: Command) -> None:
-    """For people in lines that cannot steer the terminal, for programs as partial events."""
+    """People get text without control characters, and programs get partial events."""
     model = FunctionModel(lambda _: says(SAID), pace_s=0.05)
     async with serve(Agent(name="speaker", model=model)) as env:
         ran = await waystation(env, "run", "speaker", "go", "--stream")

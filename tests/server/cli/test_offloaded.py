@@ -1,4 +1,4 @@
-"""Commands that show invocations whose large values are kept beside the history."""
+"""Commands that show invocations with large values in a store."""
 
 import json
 from pathlib import Path
@@ -30,19 +30,19 @@ def read(tool_context: ToolContext) -> str:
 
 
 def reader() -> Agent:
-    """Return an agent whose tool gives 3 MB."""
+    """Return an agent whose tool returns 3 MB."""
     return Agent(name="reader", model=ScriptedModel(calls(("read", {})), says("Read.")), tools=[read])
 
 
 async def done(env: AgentEnvironment) -> Invocation:
-    """Have it read."""
+    """Run the agent."""
     invocation = await env.client.start("reader", "read")
     assert (await invocation.result()).text == "Read."
     return invocation
 
 
 async def test_without_the_store_events_show_short_forms(serve: Serve, waystation: Command, tmp_path: Path) -> None:
-    """All events are there, also as JSON; on standard error is said what is short, and what to do."""
+    """All events are shown, also as JSON; stderr reports the short forms and the remedy."""
     async with serve(reader()) as env:
         invocation = await done(env)
         for given in ((), ("--json",), ("--follow",)):
@@ -59,7 +59,7 @@ async def test_without_the_store_events_show_short_forms(serve: Serve, waystatio
 async def test_with_the_store_people_are_shown_the_beginning_and_programs_all_of_it(
     serve: Serve, waystation: Command, payload_store: Path
 ) -> None:
-    """Of the store the option may stand before the command or after it."""
+    """The store option works before and after the command."""
     async with serve(reader()) as env:
         invocation = await done(env)
         ran = await waystation(env, "--store", str(payload_store), "events", invocation.id)
@@ -79,7 +79,7 @@ async def test_with_the_store_people_are_shown_the_beginning_and_programs_all_of
 async def test_a_history_is_replayed_only_with_all_of_its_values(
     serve: Serve, waystation: Command, payload_store: Path, tmp_path: Path
 ) -> None:
-    """Without the store its states are shown in short form, and that it was not replayed; so with a file."""
+    """Without the store the states are shown in short form and the history is not replayed; this includes files."""
     async with serve(reader()) as env:
         invocation = await done(env)
         file = tmp_path / "history.json"
@@ -94,7 +94,7 @@ async def test_a_history_is_replayed_only_with_all_of_its_values(
 
 
 async def test_a_session_is_shown_without_the_store(serve: Serve, waystation: Command, tmp_path: Path) -> None:
-    """Its messages in short form; and they are read as a whole by the agents, message after message."""
+    """The messages are shown in short form, while the agents read them whole."""
     model = ScriptedModel(says("First."), says("Second."))
     async with serve(Agent(name="clerk", model=model), verify=False) as env:
         session = new_session(env, "clerk")
@@ -124,7 +124,7 @@ async def test_pages_and_streams_show_short_forms(serve: Serve, tmp_path: Path) 
 
 
 async def test_a_page_whose_values_have_no_short_form_says_which_store_it_needs(serve: Serve, tmp_path: Path) -> None:
-    """As from a client that was not made for showing only."""
+    """This happens with a client that was not created for display only."""
     async with serve(reader()) as env:
         invocation = await done(env)
         other = await AgentClient.connect(address=env.server.address, store=tmp_path)
@@ -135,7 +135,7 @@ async def test_a_page_whose_values_have_no_short_form_says_which_store_it_needs(
 
 
 async def test_another_process_reads_what_one_has_put_aside(serve: Serve, payload_store: Path, tmp_path: Path) -> None:
-    """With the same store, given as an option or in the environment."""
+    """The other process has the same store, from an option or from the environment."""
     async with serve(reader()) as env:
         invocation = await done(env)
         shell = Shell.at(tmp_path, env.server.address)
@@ -154,7 +154,7 @@ async def test_another_process_reads_what_one_has_put_aside(serve: Serve, payloa
     "named", [("events", "x"), ("sessions",), ("session", "show", "x"), ("chat", "clerk"), ("web",)]
 )
 async def test_every_command_takes_the_store(named: tuple[str, ...]) -> None:
-    """One option for all, wherever it stands."""
+    """The option works at any position of any command."""
     for arguments in (("--store", "s3://bucket", *named), (*named, "--store", "s3://bucket")):
         ran = await command("--address", "127.0.0.1:1", *arguments)
         assert (ran.code, "No Temporal server answers" in ran.err) == (8, True), ran

@@ -1,4 +1,4 @@
-"""`waystation pending`: what waits, for people and for programs."""
+"""`waystation pending`: calls that wait for a person, as text and as JSON."""
 
 import asyncio
 import io
@@ -22,7 +22,7 @@ POLICY = ApprovalPolicy(approvers=("alice@example.com", "role:finance"), quorum=
 
 
 def call(**fields: Any) -> PendingCall:
-    """Return a call that has waited for two hours, and may be answered for a day."""
+    """Return a call that has waited for two hours and expires in a day."""
     now = time.time()
     given = {"function_call_id": "fc-1", "invocation_id": "payer-1", "agent": "payer", "tool": "pay"}
     times = {"requested_at": now - 7_200, "deadline": now + 86_400.5, "user_id": "dana"}
@@ -31,7 +31,7 @@ def call(**fields: Any) -> PendingCall:
 
 
 def shown(calls: list[PendingCall], width: int) -> list[str]:
-    """Return the lines of a list in a terminal of that width."""
+    """Return the lines of a list in a terminal with this width."""
     stream = io.StringIO()
     out = Output(page=width)
     out.console = Console(file=stream, width=width, highlight=False, markup=False, emoji=False, color_system=None)
@@ -40,7 +40,7 @@ def shown(calls: list[PendingCall], width: int) -> list[str]:
 
 
 def offered(**fields: Any) -> list[str]:
-    """Return the commands that are offered for a call: those of this program, and Temporal's."""
+    """Return the commands offered for a call: those of this program and Temporal's."""
     stream = io.StringIO()
     out = Output(page=400)
     out.console = Console(file=stream, width=400, highlight=False, markup=False, emoji=False, color_system=None)
@@ -49,7 +49,7 @@ def offered(**fields: Any) -> list[str]:
 
 
 def told(**fields: Any) -> str:
-    """Return all that is shown of a call."""
+    """Return the full text shown for a call."""
     stream = io.StringIO()
     out = Output(page=400)
     out.console = Console(file=stream, width=10_000, highlight=False, markup=False, emoji=False, color_system=None)
@@ -59,7 +59,7 @@ def told(**fields: Any) -> str:
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_list_is_a_table_that_fits_and_ids_can_be_copied(width: int) -> None:
-    """What is asked, for how long, how long is left, and who may answer."""
+    """Each row has the call, the time it has waited, the time left and the approvers."""
     long = {"reason": "asked to be forgotten, by e-mail, on Tuesday"}
     lines = shown([call(), call(invocation_id="clerk-2", args=long, policy=POLICY, approved_by=["bob"])], width)
     assert max(map(len, lines)) <= width
@@ -71,19 +71,19 @@ def test_the_list_is_a_table_that_fits_and_ids_can_be_copied(width: int) -> None
 
 
 def test_an_id_that_leaves_no_room_has_a_line_of_its_own() -> None:
-    """It is never cut, nor broken over lines."""
+    """An id is never cut or broken over lines."""
     lines = shown([call(invocation_id="session/waystation/dana%40example.com/a-long-conversation/3")], 80)
     assert "  session/waystation/dana%40example.com/a-long-conversation/3/fc-1" in lines
 
 
 def test_texts_of_agents_cannot_steer_the_terminal() -> None:
-    """Control characters and directions are shown as what they are."""
+    """Control characters and direction marks are shown as escapes."""
     lines = shown([call(args={"to": "\x1b[2J\u202egnp"}, claimed_by="\x1b[31mmallory")], 120)
     assert not any(char in "".join(lines) for char in ("\x1b", "\u202e"))
 
 
 def test_the_terms_of_a_policy_are_told() -> None:
-    """Everything that a refusal would otherwise be about."""
+    """The output lists every term that could refuse an answer."""
     told = dict(policy_terms.terms(call(policy=POLICY, approved_by=["bob"], claimed_by="alice@example.com")))
     assert told == {
         "taken on": "by alice@example.com",
@@ -96,19 +96,19 @@ def test_the_terms_of_a_policy_are_told() -> None:
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1_800), ("2h", 7_200), ("1d", 86_400)])
 def test_a_length_of_time_is_written_with_its_unit(text: str, seconds: float) -> None:
-    """Whole numbers of seconds, minutes, hours or days."""
+    """A duration is a whole number of seconds, minutes, hours or days."""
     assert parse_duration(text).total_seconds() == seconds
 
 
 @pytest.mark.parametrize("text", ["", "2", "h", "2 weeks", "-1h", "1.5h", "9999999d"])
 def test_what_is_no_length_of_time_is_refused(text: str) -> None:
-    """With what to write instead."""
+    """The message shows valid durations."""
     with pytest.raises(Problem, match="is not a duration"):
         parse_duration(text)
 
 
 async def test_the_list_can_be_narrowed(serve: Serve, waystation: Command) -> None:
-    """By agent, tool, person, age, and what an invocation has started."""
+    """Filters are agent, tool, person, age, and the invocation that started the call."""
     till = Till()
     async with serve(boss(asker("buyer")), payer(till.pay, "cashier")) as env:
         top = await env.client.start("boss", "go", user_id=env.client.task_queue)
@@ -136,7 +136,7 @@ async def test_the_list_can_be_narrowed(serve: Serve, waystation: Command) -> No
 
 
 async def test_an_inbox_that_is_read_by_fifty_at_a_time_is_never_refused(serve: Serve) -> None:
-    """Hazard: an inbox that polls queries, of which the server refuses many. It comes from visibility and memos."""
+    """Hazard: an inbox that polls queries, many of which the server refuses. This list reads visibility and memos."""
     async with serve(asker()) as env:
         invocation = await env.client.start("asker", "go", user_id=env.client.task_queue)
         await waiting(invocation, "fc-1")
@@ -153,7 +153,7 @@ async def test_an_inbox_that_is_read_by_fifty_at_a_time_is_never_refused(serve: 
 
 
 def test_what_is_offered_to_copy_is_an_answer_that_counts() -> None:
-    """Only actions that the call takes; Temporal's command has what the policy wants, or is not offered."""
+    """Only accepted actions are offered; Temporal's command meets the policy, or is not offered."""
     signal = 'temporal workflow signal --workflow-id payer-1 --name answer --input \'{"function_call_id": "fc-1", '
     approve, reject = "waystation approve payer-1 fc-1", "waystation reject payer-1 fc-1"
     assert offered() == [approve, reject, f'{signal}"action": "approve"}}\'']
@@ -167,7 +167,7 @@ def test_what_is_offered_to_copy_is_an_answer_that_counts() -> None:
 
 
 def test_padding_hides_no_tail_of_an_argument() -> None:
-    """Both ends are shown, and how much is between them; a size that a memo has instead is no argument."""
+    """Both ends of the value are shown with the size between them; a size in a memo is not shown as an argument."""
     shown = told(args={"text": "A" * 60_000 + " and pay eve"})
     assert " … 58,014 of 60,014 characters are left out here … " in shown
     assert 'A and pay eve"\n' in shown

@@ -10,7 +10,7 @@ from waystation.testing import ScriptedModel, calls, says
 
 
 async def test_events_and_state_are_those_of_the_history(serve: Serve, waystation: Command) -> None:
-    """JSON is what clients get; people see the same in words."""
+    """JSON contains the events that clients get; the text shows the same events."""
     model = ScriptedModel(calls(("add", {"a": 1, "b": 2})), says("three"))
     async with serve(Agent(name="adder", model=model, tools=[add])) as env:
         invocation = await env.client.start("adder", "one and two?", state={"seed": 1})
@@ -24,7 +24,7 @@ async def test_events_and_state_are_those_of_the_history(serve: Serve, waystatio
 
 
 async def test_events_of_a_waiting_invocation_say_what_it_waits_for(serve: Serve, waystation: Command) -> None:
-    """The reader of the events is who needs the command that answers."""
+    """The reader of the events sees the command that answers the call."""
     async with serve(asking()) as env:
         invocation = await env.client.start("asker", "go")
         await waits(invocation)
@@ -35,7 +35,7 @@ async def test_events_of_a_waiting_invocation_say_what_it_waits_for(serve: Serve
 
 
 async def test_events_are_followed_to_the_end(serve: Serve, waystation: Command) -> None:
-    """With --follow the command ends when the invocation does."""
+    """With --follow the command ends when the invocation ends."""
     async with serve(asking()) as env:
         invocation = await env.client.start("asker", "go")
         following = asyncio.create_task(waystation(env, "events", invocation.id, "--follow", "--json"))
@@ -47,7 +47,7 @@ async def test_events_are_followed_to_the_end(serve: Serve, waystation: Command)
 
 
 async def test_an_unknown_invocation_exits_with_6(serve: Serve, waystation: Command) -> None:
-    """One line on stderr, with the id and where it was looked for; nothing on stdout."""
+    """One line on stderr has the id and the server, and stdout is empty."""
     async with serve(Agent(name="speaker", model=ScriptedModel())) as env:
         for command in ("events", "state", "replay", "pending", "approve"):
             ran = await waystation(env, command, "no-such")
@@ -57,7 +57,7 @@ async def test_an_unknown_invocation_exits_with_6(serve: Serve, waystation: Comm
 
 
 async def test_another_workflow_is_not_taken_for_an_invocation(serve: Serve, waystation: Command) -> None:
-    """It is said whose history it is."""
+    """The message names the type of the workflow."""
     async with serve(Agent(name="speaker", model=ScriptedModel())) as env:
         handle = await env.temporal.start_workflow("Other", id=f"other-{env.client.task_queue}", task_queue="deserted")
         ran = await waystation(env, "events", handle.id)

@@ -1,4 +1,4 @@
-"""`waystation replay`: invocations and files."""
+"""`waystation replay` of invocations and files."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ KEPT = HISTORIES / "long-running-approved.json"
 
 
 async def test_an_invocation_replays_with_its_state_at_each_event(serve: Serve, waystation: Command) -> None:
-    """The table shows when the state changed; JSON has event and state side by side."""
+    """The table shows when the state changed; the JSON output has each event with its state."""
     model = ScriptedModel(calls(("add", {"a": 1, "b": 2})), says("three"))
     async with serve(Agent(name="adder", model=model, tools=[add])) as env:
         invocation = await env.client.start("adder", "?", state={"seed": 1})
@@ -32,7 +32,7 @@ async def test_an_invocation_replays_with_its_state_at_each_event(serve: Serve, 
 
 
 async def test_a_file_replays_without_a_server() -> None:
-    """The invocation's id is read from the history, because ids of events derive from it."""
+    """The id of the invocation comes from the history, because event ids are derived from it."""
     ran = await command("--address", "127.0.0.1:1", "replay", str(KEPT), str(KEPT), "--json")
     assert ran.code == 0
     assert [record["replays"] for record in ran.records] == [True, True]
@@ -40,14 +40,14 @@ async def test_a_file_replays_without_a_server() -> None:
 
 
 async def test_state_that_was_stored_before_is_in_the_state_at_each_event() -> None:
-    """What `user:` and `app:` state held when the invocation began is no event's doing, and there all the same."""
+    """`user:` and `app:` state from the start of the invocation is shown although no event wrote it."""
     ran = await command("replay", str(KEPT.with_name("scopes-read.json")), "--json")
     states = [step["state"] for step in ran.records[0]["steps"]]
     assert states[:2] == [{}, {"app:guests": 2, "user:called": ["Ada", "Bo"]}]
 
 
 async def test_a_history_that_the_code_would_not_repeat_exits_with_1(tmp_path: Path) -> None:
-    """It is said what differs; other histories given with it are replayed all the same."""
+    """The output shows the difference, and the other histories are still replayed."""
     changed = tmp_path / "changed.json"
     changed.write_text(KEPT.read_text().replace('"call_model"', '"call.another_model"'))
     ran = await command("replay", str(changed), str(KEPT), "--json")
@@ -60,14 +60,14 @@ async def test_a_history_that_the_code_would_not_repeat_exits_with_1(tmp_path: P
 
 
 def _decoded(value: Any) -> Any:
-    """Return a history as the Web UI writes it when payloads are decoded: plain values where payloads were."""
+    """Return a history in the form of the Web UI's download with decoded payloads: plain values, no payloads."""
     if isinstance(value, dict):
         return {"x": 1} if set(value) == {"metadata", "data"} else {k: _decoded(v) for k, v in value.items()}
     return [_decoded(item) for item in value] if isinstance(value, list) else value
 
 
 async def test_one_that_cannot_be_read_does_not_keep_the_others_from_being_replayed(tmp_path: Path) -> None:
-    """Each such is named; its exit code comes before that of those that differ."""
+    """Unreadable sources are named; their exit code takes precedence over that of differing histories."""
     changed, empty = tmp_path / "changed.json", tmp_path / "empty.json"
     changed.write_text(KEPT.read_text().replace('"call_model"', '"call.another_model"'))
     empty.touch()
@@ -84,7 +84,7 @@ async def test_one_that_cannot_be_read_does_not_keep_the_others_from_being_repla
 
 @pytest.mark.parametrize("name", ["replay", "events", "history", "diff"])
 async def test_a_folder_is_called_one(tmp_path: Path, name: str) -> None:
-    """By its path no server is asked for it."""
+    """The path of a folder is never looked up on a server."""
     given = [str(tmp_path)] * (2 if name == "diff" else 1)
     ran = await command("--address", "127.0.0.1:1", name, *given)
     assert (ran.code, f"{str(tmp_path)!r} is a folder, not a history file" in ran.err) == (2, True), ran.err
@@ -93,7 +93,7 @@ async def test_a_folder_is_called_one(tmp_path: Path, name: str) -> None:
 async def test_a_folder_without_a_path_is_an_invocation_first(
     serve: Serve, waystation: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder `trip` may lie where somebody looks at the invocation `trip`; if there is none, it is said."""
+    """If there is no invocation `trip`, the message says that `trip` is a folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "trip").mkdir()
     async with serve(Agent(name="adder", model=ScriptedModel(says("three")))) as env:
@@ -136,7 +136,7 @@ async def test_a_folder_without_a_path_is_an_invocation_first(
     ],
 )
 async def test_a_file_that_is_no_history_of_ours_exits_with_2(tmp_path: Path, text: str, named: str) -> None:
-    """One line names the file and what is wrong with it."""
+    """One line names the file and its mistake."""
     path = tmp_path / "given.json"
     path.write_text(text)
     ran = await command("replay", str(path))
@@ -146,6 +146,6 @@ async def test_a_file_that_is_no_history_of_ours_exits_with_2(tmp_path: Path, te
 
 
 async def test_a_missing_file_exits_with_2(tmp_path: Path) -> None:
-    """What ends in `.json` is a file, not the id of an invocation."""
+    """A source that ends in `.json` is a file, not the id of an invocation."""
     ran = await command("replay", str(tmp_path / "missing.json"))
     assert (ran.code, "No such file" in ran.err) == (2, True)

@@ -1,4 +1,4 @@
-"""What fails and is tried again is told to whoever follows; no history says so before it is over."""
+"""Failures and retries are reported to people who follow; histories contain them only afterwards."""
 
 import asyncio
 import re
@@ -25,7 +25,7 @@ THEN = rf"(next attempt at {TIME}|it is being retried now)\."
 
 
 class Told:
-    """What was remarked of failures, and a moment from which on a model may speak."""
+    """Records the remarks about failures, and tells the model when it may succeed."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -33,14 +33,14 @@ class Told:
         self.loop = asyncio.get_running_loop()
 
     def take(self, text: str) -> None:
-        """Note a remark; commands have loops of their own."""
+        """Record a remark from any event loop."""
         self.lines.append(text)
         self.loop.call_soon_threadsafe(self.any.set)
 
 
 @pytest.fixture
 async def told(monkeypatch: pytest.MonkeyPatch) -> Told:
-    """What is told soon after nothing came; it is still written."""
+    """Record remarks without their usual delay; they are still written."""
     told, remark = Told(), Output.remark
 
     def remarked(out: Output, text: str) -> None:
@@ -54,7 +54,7 @@ async def told(monkeypatch: pytest.MonkeyPatch) -> Told:
 
 
 def struggling(told: Told, name: str = "asker") -> Agent:
-    """Return an agent whose model fails twice, and then speaks once somebody was told of it."""
+    """Return an agent whose model fails twice, and succeeds after a failure was reported."""
     failures = [ModelOverloaded("Busy now", retry_after_s=0.01)] * 2
 
     async def reply(_request: LlmRequest) -> LlmResponse:
@@ -70,7 +70,7 @@ def struggling(told: Told, name: str = "asker") -> Agent:
 async def test_who_runs_an_agent_is_told_why_nothing_comes(
     serve: Serve, waystation: Command, told: Told, json: tuple[str, ...]
 ) -> None:
-    """Whose model, how often it failed and why; on stderr, since it is no result."""
+    """The remark on stderr has the model's agent, the number of failures and the reason."""
     async with serve(struggling(told), verify=False) as env:
         ran = await waystation(env, "run", "asker", "hi", *json)
         assert (ran.code, told.lines[0] in ran.err, "failed" in ran.out) == (0, True, False)
@@ -81,7 +81,7 @@ async def test_who_runs_an_agent_is_told_why_nothing_comes(
 
 
 async def test_who_converses_is_told(serve: Serve, told: Told) -> None:
-    """As for one invocation."""
+    """A chat reports retries like a single invocation."""
     async with serve(struggling(told), verify=False) as env:
         ran = await typed(env, "hi\n")
         assert (ran.code, "asker: At last." in ran.out) == (0, True)
@@ -89,7 +89,7 @@ async def test_who_converses_is_told(serve: Serve, told: Told) -> None:
 
 
 async def test_who_follows_is_told_of_called_agents_too(serve: Serve, waystation: Command, told: Told) -> None:
-    """They are named by their invocation, which other commands take."""
+    """Called agents are named by their invocation ids, which other commands accept."""
     called = struggling(told, "asked")
     model = ScriptedModel(calls(("asked", {"request": "go on"})), says("done"))
     async with serve(Agent(name="asker", model=model, tools=[AgentTool(called)]), verify=False) as env:
@@ -101,7 +101,7 @@ async def test_who_follows_is_told_of_called_agents_too(serve: Serve, waystation
 async def test_what_is_tried_again_much_later_is_told_after_the_first_failure(
     serve: Serve, waystation: Command, told: Told
 ) -> None:
-    """With the time of the next try; also by commands that do not follow."""
+    """The remark has the time of the next attempt, also from commands that do not follow."""
     model = ScriptedModel(ModelOverloaded("Busy now", retry_after_s=300))
     async with serve(Agent(name="asker", model=model), verify=False) as env:
         invocation = await env.client.start("asker", "hi")
@@ -119,7 +119,7 @@ async def test_what_is_tried_again_much_later_is_told_after_the_first_failure(
 async def test_a_tool_is_named_with_its_call_and_not_told_twice_at_once(
     serve: Serve, waystation: Command, told: Told
 ) -> None:
-    """What it raised is named by its class alone, as in history."""
+    """An exception of the tool is named by its class, as in the history."""
 
     def pay() -> str:
         """Pay."""
@@ -144,7 +144,7 @@ async def test_a_tool_is_named_with_its_call_and_not_told_twice_at_once(
 async def test_a_next_try_that_no_worker_takes_is_told(
     serve: Serve, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after a crash: with the time since when it waits, and not as if it ran."""
+    """After a crash, the remark has the start of the wait instead of reporting a running attempt."""
     monkeypatch.setattr(invocations, "SOON_S", 0.2)
     model = ScriptedModel(ModelOverloaded("Busy now", retry_after_s=2))
     async with serve(Agent(name="asker", model=model), verify=False) as env:
@@ -162,7 +162,7 @@ async def test_a_next_try_that_no_worker_takes_is_told(
 async def test_a_first_try_that_no_worker_takes_is_told(
     serve: Serve, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the task queue, which may be one of the tool's own that nobody polls."""
+    """The remark names the task queue, which may be a tool's own queue without workers."""
 
     def draw() -> None:
         """Draw."""
@@ -185,7 +185,7 @@ async def test_a_first_try_that_no_worker_takes_is_told(
 
 
 async def test_what_waits_for_a_person_is_not_looked_at_again(serve: Serve, told: Told) -> None:
-    """It costs nothing, however long it waits."""
+    """Waiting causes no requests to the server."""
     model = ScriptedModel(calls(("ask", {"purpose": "x"})))
     async with serve(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)]), verify=False) as env:
         invocation = await env.client.start("asker", "hi")

@@ -30,7 +30,7 @@ def ask(purpose: str) -> dict[str, str]:
 
 
 def asking() -> Agent:
-    """Return an agent that asks somebody, and then says what was answered."""
+    """Return an agent that asks a person and then repeats the answer."""
 
     model = FunctionModel(
         lambda request: (
@@ -43,7 +43,7 @@ def asking() -> Agent:
 
 
 async def waits(invocation: Invocation) -> PendingCall:
-    """Wait until a call waits."""
+    """Wait until a call waits for a person."""
     async for log in invocation.follow():
         if log.state.waiting() and not is_working(log.state):
             return log.state.pending()[0]
@@ -51,7 +51,7 @@ async def waits(invocation: Invocation) -> PendingCall:
 
 
 async def test_an_invocation_is_followed_to_its_end(serve: Serve, waystation: Command) -> None:
-    """People read who said what, calls, responses, state and the end."""
+    """The text shows authors, calls, responses, state and the result."""
     model = ScriptedModel(calls(("add", {"a": 1, "b": 2})), says("three"))
     async with serve(Agent(name="adder", model=model, tools=[add])) as env:
         ran = await waystation(env, "run", "adder", "one and two?", "--id", f"run-{env.client.task_queue}")
@@ -68,7 +68,7 @@ async def test_an_invocation_is_followed_to_its_end(serve: Serve, waystation: Co
 
 
 async def test_json_is_one_record_for_each_thing_that_happens(serve: Serve, waystation: Command) -> None:
-    """The id first, then events, then the result; nothing else is on stdout."""
+    """Standard output has the id, then events, then the result, and nothing else."""
     model = ScriptedModel(calls(("add", {"a": 1, "b": 2})), says("three"))
     async with serve(Agent(name="adder", model=model, tools=[add])) as env:
         ran = await waystation(env, "run", "adder", "?", "--state", '{"k": [1]}', "--user", "dana", "--json")
@@ -83,7 +83,7 @@ async def test_json_is_one_record_for_each_thing_that_happens(serve: Serve, ways
 
 
 async def test_what_waits_is_told_with_the_ways_to_answer_it(serve: Serve, waystation: Command) -> None:
-    """With --detach the command returns when a call waits; the commands that it shows are complete."""
+    """With --detach the command returns when a call waits; the printed commands are complete."""
     async with serve(asking()) as env:
         id = f"waits-{env.client.task_queue}"
         ran = await waystation(env, "run", "asker", "go", "--id", id, "--detach")
@@ -98,7 +98,7 @@ async def test_what_waits_is_told_with_the_ways_to_answer_it(serve: Serve, wayst
 
 
 async def test_a_waiting_invocation_is_followed_until_somebody_answers(serve: Serve, waystation: Command) -> None:
-    """Without --detach the command stays, and an answer from elsewhere lets it finish."""
+    """Without --detach the command continues, and an answer from another process completes the invocation."""
     async with serve(asking()) as env:
         id = f"followed-{env.client.task_queue}"
         running = asyncio.create_task(waystation(env, "run", "asker", "go", "--id", id, "--json"))
@@ -115,7 +115,7 @@ async def test_a_waiting_invocation_is_followed_until_somebody_answers(serve: Se
 
 
 async def test_ctrl_c_ends_the_following_and_not_the_invocation(serve: Serve) -> None:
-    """The command says how to follow again; its exit code is that of an interrupted program."""
+    """The command prints how to follow again, and exits with the code of an interrupted program."""
     async with serve(asking()) as env:
         id = f"interrupted-{env.client.task_queue}"
         target = ("--address", env.server.address, "--task-queue", env.client.task_queue)
@@ -137,7 +137,7 @@ async def test_ctrl_c_ends_the_following_and_not_the_invocation(serve: Serve) ->
 
 
 async def test_the_waits_of_a_called_agent_are_told(serve: Serve, waystation: Command) -> None:
-    """They are not in the caller's history, yet the person who follows the caller has to hear of them."""
+    """Pending calls of called agents are reported although the caller's history does not contain them."""
     parent = Agent(
         name="boss",
         model=ScriptedModel(calls(("asker", {"request": "please"})), says("done")),
@@ -155,7 +155,7 @@ async def test_the_waits_of_a_called_agent_are_told(serve: Serve, waystation: Co
 
 
 async def test_an_id_that_exists_is_followed_instead(serve: Serve, waystation: Command) -> None:
-    """Running the same command twice does not run the agent twice, also when the first is over."""
+    """Running the same command twice runs the agent once, even after the first invocation has ended."""
     model = ScriptedModel(says("once"), says("twice"))
     async with serve(Agent(name="speaker", model=model)) as env:
         id = f"same-{env.client.task_queue}"
@@ -167,7 +167,7 @@ async def test_an_id_that_exists_is_followed_instead(serve: Serve, waystation: C
 
 
 async def test_a_failed_invocation_exits_with_1_and_says_why(serve: Serve, waystation: Command) -> None:
-    """An agent that nobody serves is named together with those that are."""
+    """The message names the unknown agent and the agents that are served."""
     async with serve(Agent(name="speaker", model=ScriptedModel())) as env:
         ran = await waystation(env, "run", "nobody", "hello")
         assert ran.code == 1
@@ -177,7 +177,7 @@ async def test_a_failed_invocation_exits_with_1_and_says_why(serve: Serve, wayst
 
 
 async def test_an_invocation_that_stopped_early_exits_with_1(serve: Serve, waystation: Command) -> None:
-    """The model refused: there is a result, but not the one that was asked for."""
+    """The model refused, so there is a result, but not the requested one."""
     model = ScriptedModel(LlmResponse(error_code="SAFETY", error_message="blocked"))
     async with serve(Agent(name="speaker", model=model)) as env:
         ran = await waystation(env, "run", "speaker", "hello")
@@ -186,7 +186,7 @@ async def test_an_invocation_that_stopped_early_exits_with_1(serve: Serve, wayst
 
 
 async def test_without_a_worker_the_user_is_told(serve: Serve, waystation: Command) -> None:
-    """The invocation is started and kept; it is said that nobody runs it."""
+    """The invocation is started and kept, and the output reports the missing worker."""
     async with serve(Agent(name="speaker", model=ScriptedModel())) as env:
         ran = await waystation(env, "run", "speaker", "hello", "--detach", "--json", "--task-queue", "deserted")
         assert ran.code == 0
@@ -195,7 +195,7 @@ async def test_without_a_worker_the_user_is_told(serve: Serve, waystation: Comma
 
 
 async def test_mistakes_in_options_are_usage_errors(serve: Serve, waystation: Command) -> None:
-    """Each names the option and the value, and nothing is started."""
+    """Each message names the option and the value, and nothing is started."""
     async with serve(Agent(name="speaker", model=ScriptedModel())) as env:
         for arguments, named in {
             ("--state", "{"): "--state",
@@ -208,7 +208,7 @@ async def test_mistakes_in_options_are_usage_errors(serve: Serve, waystation: Co
 
 
 async def test_a_pipe_gets_plain_text(serve: Serve, waystation: Command) -> None:
-    """No colours, no wrapping, where nobody looks at a terminal."""
+    """Output that is not a terminal has no colors and no wrapping."""
     text = "word " * 60
     async with serve(Agent(name="speaker", model=ScriptedModel(says(text)))) as env:
         ran = await waystation(env, "run", "speaker", "hello")
@@ -217,7 +217,7 @@ async def test_a_pipe_gets_plain_text(serve: Serve, waystation: Command) -> None
 
 
 async def test_events_are_json_as_clients_in_other_languages_read_it(serve: Serve, waystation: Command) -> None:
-    """Characters that could steer a terminal are escaped in JSON too, and read back as they were."""
+    """JSON escapes control characters and reads back unchanged."""
     text = "\x1b]0;owned\x07 \u202e \x9b2J é 漢"
     async with serve(Agent(name="speaker", model=ScriptedModel(says(text)))) as env:
         ran = await waystation(env, "run", "speaker", "hello", "--json")

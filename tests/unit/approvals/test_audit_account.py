@@ -1,4 +1,4 @@
-"""The account of an invocation: every request, answer, decision and execution, from history alone."""
+"""The account of an invocation: requests, answers, decisions and executions, from history alone."""
 
 from datetime import timedelta
 from typing import Any
@@ -34,18 +34,18 @@ NAMES = sorted(path.stem for path in HISTORIES.glob("*.json") if not path.stem.e
 
 
 def kinds(told: list[JsonObject]) -> list[str]:
-    """Return what is told, in order."""
+    """Return the kinds of the lines in order."""
     return [entry["kind"] for entry in told]
 
 
 def one(told: list[JsonObject], kind: str) -> JsonObject:
-    """Return the only entry of a kind."""
+    """Return the only line of a kind."""
     [found] = [entry for entry in told if entry["kind"] == kind]
     return found
 
 
 def test_a_confirmed_call_is_told_from_request_to_outcome() -> None:
-    """Who asked, what exactly, who answered what, and what then ran."""
+    """The account has the requester, the exact arguments, the answer and the outcome."""
     asked = called("pay", args={"amount": 900}, gated=True)
     happened = (said("pay 900", user_id="dana"), asked, answered("fc-1", by="emil", comment="fine"))
     told = account(log_of(*happened, returned("fc-1", {"paid": 900})))
@@ -59,7 +59,7 @@ def test_a_confirmed_call_is_told_from_request_to_outcome() -> None:
 
 
 def test_an_edited_call_is_told_with_both_forms_of_its_arguments() -> None:
-    """What was asked for, and what ran instead."""
+    """The account has the requested arguments and the arguments that ran."""
     told = account(
         log_of(said("go"), called("pay", args={"amount": 9}, gated=True), answered("fc-1", "edit", args={"amount": 1}))
     )
@@ -69,14 +69,14 @@ def test_an_edited_call_is_told_with_both_forms_of_its_arguments() -> None:
 
 
 def test_a_call_that_nobody_was_asked_about_is_told_as_such() -> None:
-    """An audit that left it out would hide what ran unasked."""
+    """An account without it would hide a call that ran without an approval."""
     told = account(log_of(said("go"), called("look"), returned("fc-1")))
     assert kinds(told) == ["began", "started", "finished"]
     assert "approved" not in one(told, "started")
 
 
 def test_an_attempt_that_does_not_count_is_told_with_the_reason() -> None:
-    """By whom, for which call, and why; it decides nothing."""
+    """The line has the person, the call and the reason; the attempt decides nothing."""
     late = AnswerIgnored("AlreadyAnswered", "That answer stands.", "fc-1", "mallory")
     told = account(log_of(said("go"), called("pay", gated=True), answered("fc-1", "reject"), late))
     ignored = one(told, "ignored")
@@ -85,14 +85,14 @@ def test_an_attempt_that_does_not_count_is_told_with_the_reason() -> None:
 
 
 def test_approved_and_cancelled_in_one_workflow_task_is_never_told_as_carried_out() -> None:
-    """Hazard: a decision for a cancelled invocation. Cancelling wins, and the tool does not run."""
+    """Hazard: a decision for a cancelled invocation. The cancellation wins, and the tool does not run."""
     both = [answered("fc-1"), *cancelled()]
     told = account(log_of(said("go"), called("pay", gated=True), both))
     assert kinds(told) == ["began", "requested", "answered", "decided", "cancel_requested", "ended"]
 
 
 def test_several_approvals_are_told_with_who_was_verified_and_only_the_last_decides() -> None:
-    """Each submitted, reviewed and counted or refused; who is said by the identity provider, not by the answer."""
+    """Each answer is submitted, reviewed, and counted or refused; its identity comes from the identity provider."""
     policy = ApprovalPolicy(approvers=("role:finance",), quorum=2)
 
     def vote(ref: str, by: str, refused: AnswerIgnored | None = None) -> list[Body]:
@@ -114,7 +114,7 @@ def test_several_approvals_are_told_with_who_was_verified_and_only_the_last_deci
 
 
 def test_reminders_escalations_and_who_was_told_are_told() -> None:
-    """With the channels that were not reached; a call that ran under a standing approval says under which."""
+    """The account has the channels that failed, and the remembered approval under which a call ran."""
     hour = timedelta(hours=1)
     policy = ApprovalPolicy(
         approvers=("alice",),
@@ -137,7 +137,7 @@ def test_reminders_escalations_and_who_was_told_are_told() -> None:
 
 
 def test_silence_and_lost_workers_are_told() -> None:
-    """Expired is not rejected, and an outcome that nobody knows is not a failure."""
+    """An expired call is not rejected, and an unknown outcome is not a failure."""
     silent = account(log_of(said("go"), called("pay", gated=True), expired("fc-1")))
     assert kinds(silent) == ["began", "requested", "expired"]
     unknown = account(log_of(said("go"), called("pay"), lost("fc-1")))
@@ -145,7 +145,7 @@ def test_silence_and_lost_workers_are_told() -> None:
 
 
 def test_arguments_can_be_left_out_and_tokens_are_never_told() -> None:
-    """Digests stay, so what was approved can still be compared."""
+    """Digests remain, so that approved arguments can still be compared."""
     secret = answered("fc-1", "edit", args={"to": "plum"}, token="quince")
     log = log_of(said("go"), called("pay", args={"to": "medlar"}, gated=True), secret, returned("fc-1", {"x": "pear"}))
     whole, bare = account(log), account(log, arguments=False)
@@ -156,7 +156,7 @@ def test_arguments_can_be_left_out_and_tokens_are_never_told() -> None:
 
 
 def test_a_log_that_lacks_its_beginning_has_no_account() -> None:
-    """An audit without the first runs would look like a whole one."""
+    """An audit without the first runs would look complete."""
     log = log_of(said("go"))
     log.entries_before = 7
     with pytest.raises(ForeignHistory, match="earlier runs are missing"):
@@ -165,7 +165,7 @@ def test_a_log_that_lacks_its_beginning_has_no_account() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_the_account_of_a_running_invocation_only_grows(name: str) -> None:
-    """Hazard: no audit. At every point of every kept history it is the beginning of what is told in the end."""
+    """Hazard: no audit. At every point of every saved history, the account is the beginning of the final account."""
     store = Blobs(HISTORIES / "store")
     histories = await decode_histories(read_history_file(HISTORIES / f"{name}.json").histories, offloading(store))
 

@@ -1,4 +1,4 @@
-"""Whatever people send, in whatever order: the account tells all of it, and nothing that did not happen."""
+"""For any answers in any order, the account contains all of them and nothing that did not happen."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +14,7 @@ STORIES = settings(max_examples=40, deadline=None)
 @given(st.data())
 @STORIES
 def test_what_is_told_as_started_was_scheduled_and_before_that_decided(data: st.DataObject) -> None:
-    """A call that people are asked about is never told to run without a decision that lets it."""
+    """A call that needs an approval is never recorded as started without a decision that allows it."""
     simulation = Asking(data).play()
     told = account(simulation.whole)
     scheduled = {fact.ref for fact in simulation.facts if isinstance(fact, facts.Scheduled)}
@@ -34,7 +34,7 @@ def test_what_is_told_as_started_was_scheduled_and_before_that_decided(data: st.
 @given(st.data())
 @STORIES
 def test_every_attempt_to_answer_is_told_once_and_decided_at_most_once_a_wait(data: st.DataObject) -> None:
-    """Counted, ignored or submitted; what was reviewed is told once more, with the outcome."""
+    """An answer is counted, ignored or submitted; a reviewed answer gets another line with the outcome."""
     log = Asking(data).play().whole
     told = account(log)
     attempts = (AnswerCounted, AnswerIgnored, AnswerSubmitted, AnswerReviewed)
@@ -49,7 +49,7 @@ def test_every_attempt_to_answer_is_told_once_and_decided_at_most_once_a_wait(da
 @given(st.data())
 @STORIES
 def test_every_account_is_written_and_read_back(data: st.DataObject) -> None:
-    """Also with arguments left out; what is told does not depend on that."""
+    """This includes accounts without arguments, which have the same lines."""
     log = Asking(data).play().whole
     whole, bare = account(log), account(log, arguments=False)
     assert list(read_sheet(format_sheet(create_sheet({"inv": whole}, closed=False)).encode()).entries) == whole

@@ -1,4 +1,4 @@
-"""Whatever is altered in the file of an audit shows, and where."""
+"""Every alteration of an audit file is detected and located."""
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ from waystation.core import InvalidConfiguration, JsonObject
 
 
 def told() -> list[JsonObject]:
-    """Return an account of some length."""
+    """Return an account with several lines."""
     asked = called("pay", args={"amount": 9, "to": "Zoë"}, gated=True)
     return account(log_of(said("pay"), asked, answered("fc-1", by="dana"), returned("fc-1", {"paid": 9.5})))
 
@@ -36,14 +36,14 @@ LINES = DATA.splitlines(keepends=True)
 
 
 def fault(data: bytes) -> Fault:
-    """Return what is wrong with a file."""
+    """Return the fault of a file."""
     with pytest.raises(Fault) as found:
         read_sheet(data)
     return found.value
 
 
 def test_a_file_reads_back_as_it_was_written() -> None:
-    """The account, and nothing else, is what it tells; it is the same whenever it is written."""
+    """The file contains only the account, and writing it again yields the same bytes."""
     sheet = read_sheet(DATA)
     assert list(sheet.entries) == told()
     assert (sheet.end["count"], sheet.end["closed"], sheet.signature) == (len(told()) + 1, True, None)
@@ -52,7 +52,7 @@ def test_a_file_reads_back_as_it_was_written() -> None:
 
 @given(position=st.integers(0, len(DATA) - 1), bit=st.integers(0, 7))
 def test_any_altered_bit_is_found(position: int, bit: int) -> None:
-    """And the line is named in which it is, or the one that an altered line break makes of it."""
+    """The fault names the altered line, or the line that an altered line break creates."""
     altered = bytearray(DATA)
     altered[position] ^= 1 << bit
     line = DATA[:position].count(b"\n") + 1
@@ -63,19 +63,19 @@ def test_any_altered_bit_is_found(position: int, bit: int) -> None:
 @example(position=len(DATA), added=b"x")
 @example(position=len(DATA), added=b"\n")
 def test_anything_added_is_found(position: int, added: bytes) -> None:
-    """Also spaces and line breaks, which change no value."""
+    """This includes spaces and line breaks, which change no value."""
     assert fault(DATA[:position] + added + DATA[position:]).line <= DATA[:position].count(b"\n") + 2
 
 
 @given(start=st.integers(0, len(DATA) - 1), length=st.integers(1, len(DATA)))
 def test_anything_taken_out_is_found(start: int, length: int) -> None:
-    """A byte, a line, or the end of the file."""
+    """This includes a byte, a line, and the end of the file."""
     fault(DATA[:start] + DATA[start + length :])
 
 
 @pytest.mark.parametrize("form", [{"separators": (", ", ":")}, {"ensure_ascii": False}, {"sort_keys": False}])
 def test_a_line_that_says_the_same_in_another_form_is_found(form: JsonObject) -> None:
-    """There is one form, so that nothing can be hidden in how a line is written."""
+    """A line has exactly one valid form, so that nothing can be hidden in its formatting."""
     usual: JsonObject = {"sort_keys": True, "separators": (",", ":")}
     otherwise = json.dumps(SHEET[2], **{**usual, **form}).encode() + b"\n"
     assert otherwise != LINES[2]
@@ -83,7 +83,7 @@ def test_a_line_that_says_the_same_in_another_form_is_found(form: JsonObject) ->
 
 
 def test_a_signature_that_was_added_to_an_unsigned_file_is_found() -> None:
-    """The end says that none follows, though the added line's hash is right."""
+    """The end line says that no signature follows, even if the hash of the added line is correct."""
     signed = create_sheet({"inv": told()}, closed=True, signer=lambda _: "x.y.z")
     added = {**signed[-1], "previous": SHEET[-1]["hash"]}
     del added["hash"]
@@ -94,27 +94,27 @@ def test_a_signature_that_was_added_to_an_unsigned_file_is_found() -> None:
 
 @pytest.mark.parametrize("number", range(1, len(LINES) + 1))
 def test_a_removed_line_is_named(number: int) -> None:
-    """By the place where it is missing."""
+    """The fault names the place of the missing line."""
     found = fault(b"".join(LINES[: number - 1] + LINES[number:]))
     assert found.line == number
 
 
 @pytest.mark.parametrize("number", range(1, len(LINES) + 1))
 def test_a_repeated_line_is_named(number: int) -> None:
-    """The copy, not the line."""
+    """The fault names the copy, not the original."""
     assert fault(b"".join(LINES[:number] + LINES[number - 1 :])).line == number + 1
 
 
 @given(order=st.permutations(range(len(LINES))))
 def test_lines_in_another_order_are_found(order: list[int]) -> None:
-    """At the first that stands elsewhere."""
+    """The fault names the first line out of order."""
     moved = [n for n, index in enumerate(order, 1) if index != n - 1]
     if moved:
         assert fault(b"".join(LINES[index] for index in order)).line == moved[0]
 
 
 def test_a_line_whose_hash_was_made_anew_does_not_fit_the_next() -> None:
-    """Whoever alters one line has to alter all that follow."""
+    """Altering one line requires altering all later lines."""
     forged = create_sheet({"inv": [{**entry, "by": "mallory"} for entry in told()]}, closed=True)
     found = fault(b"".join([*LINES[:3], format_sheet(forged[3:4]).encode(), *LINES[4:]]))
     assert (found.line, "does not follow" in found.problem) == (4, True)
@@ -135,7 +135,7 @@ def keys(folder: Path) -> dict[str, tuple[Path, Path]]:
 
 @pytest.mark.parametrize("kind", ["Ed25519", "HMAC"])
 def test_a_file_that_was_written_anew_is_told_by_its_signature(tmp_path: Path, kind: str) -> None:
-    """Its hashes are right; only who has the key could have signed it."""
+    """Its hashes are correct, but only the owner of the key can sign it."""
     private, public = keys(tmp_path)[kind]
     (tmp_path / "elsewhere").mkdir()
     other = keys(tmp_path / "elsewhere")[kind][0]
@@ -149,7 +149,7 @@ def test_a_file_that_was_written_anew_is_told_by_its_signature(tmp_path: Path, k
 
 
 def test_a_signature_that_was_taken_off_or_copied_is_found(tmp_path: Path) -> None:
-    """The end says that one follows, and it is of that end alone."""
+    """The end line says that a signature follows, and the signature covers only that end line."""
     private, public = keys(tmp_path)["Ed25519"]
     signed = format_sheet(create_sheet({"inv": told()}, closed=True, signer=load_signer(private))).encode()
     assert "the signature is missing" in fault(b"".join(signed.splitlines(keepends=True)[:-1])).problem
@@ -165,7 +165,7 @@ def test_a_signature_that_was_taken_off_or_copied_is_found(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"kty": "oct", "k": "c2hvcnQ"}', '{"kty": "RSA"}', "Ünicode"])
 def test_a_file_that_holds_no_key_is_refused(tmp_path: Path, content: str) -> None:
-    """The message says what is wanted, and repeats nothing of the file."""
+    """The message names the required form, and repeats nothing of the file."""
     (tmp_path / "key").write_text(content)
     for use in (load_signer, lambda file: verify_signature(read_sheet(DATA), file)):
         with pytest.raises(InvalidConfiguration, match=r"does not contain a suitable key; it needs a JWK|is too short"):
@@ -176,7 +176,7 @@ def test_a_file_that_holds_no_key_is_refused(tmp_path: Path, content: str) -> No
 
 
 def test_histories_tell_what_was_made_up(tmp_path: Path) -> None:
-    """Whatever the file says otherwise, or not at all, is named; what came later is counted."""
+    """Every difference from the history is located, and newer entries are counted."""
     live = Accounts(accounts={"inv": told()})
 
     def compared(entries: list[JsonObject], *, closed: bool = False) -> int:

@@ -1,4 +1,4 @@
-"""`waystation --help`: every command in its panel, without loading any of them."""
+"""`waystation --help` lists every command in its panel without importing any of them."""
 
 import subprocess
 import sys
@@ -31,14 +31,14 @@ def test_the_help_lists_every_command_on_one_line() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_listed_command_exists(name: str) -> None:
-    """The table of the help names the module that has it."""
+    """The table of the help names the module of the command."""
     command = typer.main.get_command(app).get_command(None, name)  # type: ignore[attr-defined]  # a group
     assert command is not None
     assert command.callback is not None or command.commands
 
 
 def test_the_help_loads_no_command() -> None:
-    """It is there at once: neither Temporal's client nor genai is imported for it."""
+    """The help imports neither Temporal's client nor genai."""
     code = (
         "import sys; from waystation.cli.main import app; app(['--help'], standalone_mode=False); "
         "print(*sorted({'temporalio', 'google.genai', 'waystation.client'} & set(sys.modules)), file=sys.stderr)"

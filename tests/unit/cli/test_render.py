@@ -1,4 +1,4 @@
-"""What people see, whatever models, tools and users wrote."""
+"""The text that people see, whatever models, tools and users wrote."""
 
 import io
 import json
@@ -31,7 +31,7 @@ def event(parts: list[JsonObject], **fields: object) -> Event:
 
 
 def shown(*events: Event, width: int = 80, terminal: bool = True) -> str:
-    """Return what a terminal of that width is sent, without colours."""
+    """Return the output for a terminal with this width, without colors."""
     stream = io.StringIO()
     out = Output(page=width if terminal else None, now=lambda: NOW)
     out.console = Console(file=stream, width=width, highlight=False, markup=False, emoji=False, color_system=None)
@@ -42,7 +42,7 @@ def shown(*events: Event, width: int = 80, terminal: bool = True) -> str:
 
 @given(st.text())
 def test_nothing_that_steers_a_terminal_gets_through(text: str) -> None:
-    """One line of printable characters, and the same text when all of it was printable."""
+    """The result is one line of printable characters, and unchanged if all characters were printable."""
     made = render.safe(text)
     assert all(char.isprintable() or char in "\u200d" or char.isspace() for char in made)
     assert len(made.splitlines()) <= 1
@@ -56,7 +56,7 @@ def test_nothing_that_steers_a_terminal_gets_through(text: str) -> None:
     )
 )
 def test_json_stays_the_same_json(value: object) -> None:
-    """Escaped inside its strings, so that it reads back as it was."""
+    """Escapes are inside strings, so that the JSON reads back unchanged."""
     made = render.safe_json(value)
     assert json.loads(made) == value
     assert made.isprintable()
@@ -78,14 +78,14 @@ def test_json_stays_the_same_json(value: object) -> None:
     ids=["text", "thought", "call", "response", "other part", "error", "state", "transfer", "ignored answer"],
 )
 def test_hostile_events_are_shown_escaped_and_without_markup(hostile: Event) -> None:
-    """Wherever the text stands in an event."""
+    """Text is escaped at every place of an event."""
     sent = shown(hostile)
     assert not STEERING & set(sent)
     assert "😄" not in sent
 
 
 def test_hostile_waits_are_shown_escaped(capsys: pytest.CaptureFixture[str]) -> None:
-    """Also in the commands, which are quote for the shell."""
+    """Text is escaped in the commands too, which are quoted for the shell."""
     call = PendingCall(
         function_call_id="fc-1",
         invocation_id="it's; rm -rf $HOME",
@@ -107,7 +107,7 @@ def test_hostile_waits_are_shown_escaped(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_whoever_approves_a_call_is_shown_all_of_its_arguments(capsys: pytest.CaptureFixture[str]) -> None:
-    """But for secrets; what the line of the call shows whole is not repeated, nor is what is always asked."""
+    """All arguments except secrets are shown; arguments that the line of the call shows whole are not repeated."""
     reason = "the roof, which was damaged by the storm of last week, and the shed"
     args: JsonObject = {"amount": 250, "reason": reason, "to": {"name": "Mueller", "api_key": "hunter2"}}
     call = PendingCall(
@@ -132,7 +132,7 @@ def test_whoever_approves_a_call_is_shown_all_of_its_arguments(capsys: pytest.Ca
 
 
 def test_texts_are_wrapped_beneath_their_beginning() -> None:
-    """In a terminal; what follows the time stands below what was said."""
+    """In a terminal, continuation lines start below the text, not below the time."""
     lines = shown(event([{"text": "word " * 30}]), width=60).splitlines()
     assert len(lines) == 4
     assert lines[0][10:].startswith("agent: word")
@@ -140,31 +140,31 @@ def test_texts_are_wrapped_beneath_their_beginning() -> None:
 
 
 def test_texts_keep_their_lines() -> None:
-    """A text of several lines is shown as such."""
+    """A text with several lines keeps its line breaks."""
     lines = shown(event([{"text": "one\ntwo\r\n\tthree\n"}])).splitlines()
     assert [line[10:] for line in lines] == ["agent: one", "two", "    three"]
 
 
 def test_elsewhere_texts_are_not_wrapped() -> None:
-    """Programs read lines."""
+    """Programs read whole lines."""
     assert shown(event([{"text": "word " * 30}]), width=60, terminal=False).count("\n") == 1
 
 
 def test_secrets_in_arguments_are_not_shown() -> None:
-    """As in the Web UI; the history has them."""
+    """Secrets are hidden as in the Web UI; the history contains them."""
     sent = shown(event([{"functionCall": {"id": "fc-1", "name": "login", "args": {"password": "hunter2"}}}]))
     assert "hunter2" not in sent
 
 
 def test_a_long_response_is_clipped() -> None:
-    """`--json` has all of it."""
+    """`--json` prints the whole response."""
     sent = shown(event([{"functionResponse": {"name": "f", "response": {"r": "x" * 5000}}}]))
     assert len(sent) < 500
     assert "…" in sent
 
 
 def test_a_confirmation_reads_as_a_question_and_its_answer() -> None:
-    """Not as a call of a function with ADK's internal name."""
+    """It does not read like a call of ADK's internal function."""
     args = {"originalFunctionCall": {"name": "pay", "args": {}}, "toolConfirmation": {"hint": "Really?"}}
     asked = event([{"functionCall": {"id": "fc-1-confirmation", "name": "adk_request_confirmation", "args": args}}])
     response = {"id": "fc-1-confirmation", "name": "adk_request_confirmation", "response": {"confirmed": False}}
@@ -176,7 +176,7 @@ def test_a_confirmation_reads_as_a_question_and_its_answer() -> None:
 
 
 def test_who_answered_and_who_was_not_told_is_said() -> None:
-    """The response that the agent is given names nobody, and looks as if its user had answered."""
+    """The agent's response names no approver, and would look like an answer of its user."""
     who = {"function_call_id": "fc-1", "by": "dana", "verified": {"subject": "dana"}}
     notes: list[JsonObject] = [
         {"approval": {**who, "action": "approve", "approved_by": ["dana"], "needed": 2, "comment": "fine\n"}},
@@ -192,7 +192,7 @@ def test_who_answered_and_who_was_not_told_is_said() -> None:
 
 
 def test_a_summary_is_one_line_and_so_is_why_there_is_none() -> None:
-    """With how many events it stands for."""
+    """The line has the number of summarized events."""
     content = {"role": "model", "parts": [{"text": "The user\nasked."}]}
     actions = EventActions(
         compaction=EventCompaction(start_timestamp=1.0, end_timestamp=2.0, compacted_content=content)
@@ -214,7 +214,7 @@ def test_times_of_other_days_have_their_date(set_zone: SetZone, zone: str) -> No
 
 
 def test_times_of_an_hour_that_comes_twice_differ_by_their_zone(set_zone: SetZone) -> None:
-    """When daylight saving ends."""
+    """This happens at the end of daylight saving time."""
     set_zone("Europe/Berlin")
     second = datetime(2026, 10, 25, 1, 30, tzinfo=UTC).timestamp()
     assert render.clock(second - 3_600, now=second, zone=True) == "02:30:00 CEST"
@@ -222,7 +222,7 @@ def test_times_of_an_hour_that_comes_twice_differ_by_their_zone(set_zone: SetZon
 
 
 def test_deadlines_say_what_is_left() -> None:
-    """In the unit that a person would use."""
+    """The remaining time has a unit that fits its length."""
     assert [render.until(1e9, 1e9 - left).rsplit(", ")[-1] for left in (30 * 86_400, 7_200, 600, 30, -1)] == [
         "in 30 days",
         "in 2 hours",
@@ -233,7 +233,7 @@ def test_deadlines_say_what_is_left() -> None:
 
 
 def test_colours_are_the_only_escapes_in_a_terminal() -> None:
-    """Rich's own; the text brings none."""
+    """The colors come from rich; the text contains no escapes."""
     stream = io.StringIO()
     out = Output(page=80)
     out.console = Console(file=stream, width=80, force_terminal=True, color_system="standard", markup=False)
@@ -244,7 +244,7 @@ def test_colours_are_the_only_escapes_in_a_terminal() -> None:
 
 
 def test_a_command_to_be_copied_steers_no_terminal_and_means_the_same() -> None:
-    """Whoever starts an invocation chooses its id, and others are shown how to answer it."""
+    """Anyone can choose the id of an invocation, which other people then copy in a command."""
     for word in (HOSTILE, "it's\x1b[31m \\x1b", "\u202e1"):
         made = quote(word)
         assert made.isprintable()
@@ -255,7 +255,7 @@ def test_a_command_to_be_copied_steers_no_terminal_and_means_the_same() -> None:
 
 @pytest.mark.parametrize("text", [f"{HOSTILE}\ntwo", Text(f"{HOSTILE}\ntwo", "red")], ids=type)
 def test_lines_are_made_safe_where_they_are_written(text: str | Text, capsys: pytest.CaptureFixture[str]) -> None:
-    """Should whoever made them have forgotten to."""
+    """Output escapes text even if the caller has not."""
     out = Output()
     out.line(text)
     out.remark(str(text))
@@ -265,7 +265,7 @@ def test_lines_are_made_safe_where_they_are_written(text: str | Text, capsys: py
 
 
 def test_of_a_long_text_people_see_the_beginning() -> None:
-    """And how long it is; a state is shown so, too."""
+    """The length is shown too; a state is shortened in the same way."""
     assert shown(event([{"text": "x" * 10_000}]), terminal=False).endswith("x… (10,000 characters)\n")
     assert len(shown(event([{"text": "x" * 10_000}]), terminal=False)) < 4_100
     assert render.state({"a": {"b": ["y" * 5_000, 1]}}).count("y") == 4_000
