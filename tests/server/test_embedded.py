@@ -162,7 +162,7 @@ async def test_the_lock_of_a_server_that_is_going_away_is_waited_for(tmp_path: P
     await server.__aexit__()
 
 
-async def test_a_taken_port_is_named(taken_port: int) -> None:
+async def test_a_taken_port_is_named_in_the_error(taken_port: int) -> None:
     """A requested port that is taken fails at once, and the error names it."""
     with pytest.raises(ServerPortTaken, match=f"Port {taken_port} ") as failed:
         await EmbeddedServer(port=taken_port).__aenter__()
@@ -171,7 +171,7 @@ async def test_a_taken_port_is_named(taken_port: int) -> None:
         await EmbeddedServer(ui=True, ui_port=taken_port).__aenter__()
 
 
-async def test_the_port_of_another_server_is_taken() -> None:
+async def test_the_port_of_another_server_counts_as_taken() -> None:
     """A server that answers on the port is not mistaken for the one that should start there."""
     async with EmbeddedServer() as server:
         port = int(server.address.rpartition(":")[2])
@@ -213,7 +213,7 @@ async def test_another_port_is_tried_when_one_that_was_free_is_not(
         assert server.ui_url == f"http://127.0.0.1:{ports[3]}"
 
 
-async def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
+async def test_a_server_that_cannot_start_reports_the_reason(tmp_path: Path) -> None:
     """The error contains the output of the server."""
     with pytest.raises(ServerFailed, match="database") as failed:
         await EmbeddedServer(db_filename=tmp_path).__aenter__()

@@ -52,9 +52,7 @@ async def test_a_client_without_a_payload_store_is_refused(server: EmbeddedServe
         Worker(client, task_queue="refused", plugins=[plugin])
 
 
-async def test_what_agents_hold_open_is_closed_once_the_last_worker_stops(
-    server: EmbeddedServer, tmp_path: Path
-) -> None:
+async def test_tools_and_models_are_closed_when_the_last_worker_stops(server: EmbeddedServer, tmp_path: Path) -> None:
     """Two workers of one client share the agents."""
     toolset = Closing()
     agent = Agent(name="clerk", model=ScriptedModel(), tools=[toolset])

@@ -169,7 +169,7 @@ def test_wrong_options_exit_with_2(options: list[str], capsys: pytest.CaptureFix
     assert capsys.readouterr().err.startswith("usage: worker.py ")
 
 
-def test_versions_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_versions_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     """Waystation's version comes first, and no other option is needed."""
     with pytest.raises(SystemExit) as left:
         main(["--version"])
@@ -243,14 +243,14 @@ def test_a_wrong_setting_of_the_environment_is_named(variable: str, value: str, 
     assert "cannot be reached" not in line["problem"]
 
 
-async def test_a_server_that_speaks_no_tls_is_no_riddle(server: EmbeddedServer) -> None:
+async def test_a_server_without_tls_is_reported(server: EmbeddedServer) -> None:
     """With an API key, Temporal's clients use TLS."""
     done = run("--agents", str(AGENTS), "--address", server.address, TEMPORAL_API_KEY="key")
     [line] = logged(done)
     assert "the server does not speak TLS, which an API key or TEMPORAL_TLS* requires." in line["problem"]
 
 
-def test_a_server_of_its_own_has_no_address_that_is_given() -> None:
+def test_an_embedded_server_cannot_have_an_address() -> None:
     """Clients that use the given address would find no server there."""
     done = run("--agents", str(AGENTS), "--embedded", "--address", "127.0.0.1:17733")
     assert done.returncode == 2
@@ -314,7 +314,7 @@ def usual_port_taken() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("usual_port_taken")
-async def test_an_embedded_server_elsewhere_says_what_clients_need(tmp_path: Path) -> None:
+async def test_an_embedded_server_on_another_port_reports_its_address(tmp_path: Path) -> None:
     """Otherwise clients would connect to the program on the usual port."""
     options = ("--agents", str(AGENTS), "--embedded")
     async with WorkerProcess(*options, environment={"WAYSTATION_TEST_LEDGER": str(tmp_path)}) as worker:
@@ -341,7 +341,7 @@ async def test_an_embedded_server_lives_as_long_as_its_worker(tmp_path: Path) ->
     assert worker.life == ["worker.ready", "worker.draining", "worker.stopped"]
 
 
-async def test_a_file_that_is_in_use_is_no_traceback(tmp_path: Path) -> None:
+async def test_a_database_file_in_use_is_reported_without_a_traceback(tmp_path: Path) -> None:
     """Every reason why the embedded server cannot start is reported in one sentence."""
     db_filename = tmp_path / "temporal.db"
     async with EmbeddedServer(db_filename=db_filename) as server:

@@ -34,9 +34,7 @@ KINDS = "use a folder, or a URL such as s3://bucket/prefix, gs://bucket/prefix o
         ("s", "a", "{tmp}/f/m", "Memories cannot be stored in {tmp}/f/m (--memory): {tmp}/f is a file;"),
     ],
 )
-def test_a_place_where_nothing_can_be_kept_is_named(
-    tmp_path: Path, store: str, artifacts: str, memory: str, said: str
-) -> None:
+def test_an_unusable_store_is_named(tmp_path: Path, store: str, artifacts: str, memory: str, said: str) -> None:
     """The message has the setting, the reason and the remedy, and nothing is created."""
     (tmp_path / "f").write_text("")
     places = [place.format(tmp=tmp_path) for place in (store, artifacts, memory)]
@@ -56,7 +54,7 @@ def test_places_that_are_not_made_yet_are_fine(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [("check",), ("--address", "127.0.0.1:1")], ids=["check", "run"])
-def test_it_is_said_before_anything_runs(tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_an_unusable_store_is_reported_before_anything_runs(tmp_path: Path, command: tuple[str, ...]) -> None:
     """The worker fails at its start instead of at the first large result."""
     (tmp_path / "file").write_text("")
     done = run(*command, "--agents", str(AGENTS), WAYSTATION_STORE=str(tmp_path / "file"))

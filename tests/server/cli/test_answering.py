@@ -74,7 +74,7 @@ async def test_an_id_that_names_a_call_and_an_invocation_names_the_invocation(
         assert till.paid == [5]
 
 
-async def test_what_names_nothing_exits_with_6(serve: Serve, waystation: Command) -> None:
+async def test_unknown_ids_exit_with_6(serve: Serve, waystation: Command) -> None:
     """An unknown invocation exits with 6, with or without a call; a missing id is a usage error."""
     async with serve(asker()) as env:
         for name in ("no-such", "no-such/fc-1"):
@@ -114,7 +114,7 @@ async def test_every_command_exits_with_4_when_the_deadline_has_passed(serve: Se
         assert till.paid == []
 
 
-async def test_every_command_exits_with_5_for_somebody_who_may_not(serve: Serve, waystation: Command) -> None:
+async def test_every_command_exits_with_5_without_authorization(serve: Serve, waystation: Command) -> None:
     """A policy with approvers refuses the claim of anybody else."""
     till = Till()
     async with serve(gated(till, approval=ApprovalPolicy(approvers=("alice",)))) as env:
@@ -137,7 +137,7 @@ async def _over(invocation: Invocation) -> bool:
     return (await invocation.log()).state.outcome.ended is not None
 
 
-async def test_a_call_is_taken_on_given_back_and_waived(serve: Serve, waystation: Command) -> None:
+async def test_a_call_is_claimed_released_and_waived(serve: Serve, waystation: Command) -> None:
     """A claim is visible to others and keeps them from answering until the call is released."""
     till = Till()
     async with serve(gated(till, approval=ApprovalPolicy())) as env:
@@ -193,7 +193,7 @@ async def test_contradicting_options_are_refused(serve: Serve, waystation: Comma
         assert (await waystation(env, *arguments)).code == 2
 
 
-async def test_what_is_missing_is_named_where_nobody_can_be_asked(serve: Serve, waystation: Command) -> None:
+async def test_missing_options_are_named_without_a_terminal(serve: Serve, waystation: Command) -> None:
     """Without a terminal, and with --json, no command waits for input."""
     till = Till()
     async with serve(gated(till, approval=ApprovalPolicy(comment=True))) as env:

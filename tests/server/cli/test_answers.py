@@ -17,7 +17,7 @@ from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 
-async def test_what_waits_is_listed_for_one_invocation_and_for_all(serve: Serve, waystation: Command) -> None:
+async def test_pending_calls_are_listed_for_one_invocation_and_for_all(serve: Serve, waystation: Command) -> None:
     """The list of the namespace and the list of the invocation match the state of the workflow."""
     async with serve(asking()) as env:
         invocation = await env.client.start("asker", "go", user_id="dana")
@@ -93,7 +93,7 @@ async def test_a_confirmation_is_edited(serve: Serve, waystation: Command) -> No
         assert response["parts"][0]["functionResponse"]["response"] == {"paid": 3}
 
 
-async def test_a_long_running_call_is_told_of_and_given_its_response(serve: Serve, waystation: Command) -> None:
+async def test_a_long_running_call_receives_progress_and_a_response(serve: Serve, waystation: Command) -> None:
     """Progress leaves the call open and wakes the agent unless it is quiet; the response is recorded unchanged."""
     async with serve(asking()) as env:
         invocation = await env.client.start("asker", "go")
@@ -161,7 +161,7 @@ async def test_unknown_calls_and_invocations_exit_with_6(serve: Serve, waystatio
         assert (ran.code, "the invocation is cancelled" in ran.err) == (6, True)
 
 
-async def test_several_calls_have_to_be_told_apart(serve: Serve, waystation: Command) -> None:
+async def test_several_pending_calls_need_an_id(serve: Serve, waystation: Command) -> None:
     """Without an id nothing is answered, and the message lists the ids."""
     agent = asking()
     agent.model = ScriptedModel(calls(("ask", {"purpose": "x"}), ("ask", {"purpose": "y"})), says("asked"))

@@ -119,7 +119,7 @@ def test_a_response_is_asked_for_by_the_fields_of_its_schema() -> None:
     assert person.prompts[0] == "  decision (whether; one of yes, no)"
 
 
-def test_who_types_a_field_wrongly_is_told_how_it_is_written() -> None:
+def test_an_invalid_field_is_reported_with_an_example() -> None:
     """This includes valid JSON of another type, which the server would refuse."""
     fields = {"granted": {"type": "boolean"}, "seats": {"type": "integer"}, "guests": {"type": "array"}}
     schema = {"properties": fields, "required": list(fields)}
@@ -140,7 +140,7 @@ def test_a_response_without_a_schema_is_asked_for_as_json() -> None:
     assert "is not valid JSON" in written
 
 
-def test_a_comment_that_the_policy_wants_is_insisted_on() -> None:
+def test_a_comment_that_the_policy_requires_is_asked_for_again() -> None:
     """The comment is required for answers that decide a call, and not for claims or progress."""
     given, _ = filled(Types("", "", "fine", "y"), call(policy=POLICY), "approve")
     assert given["comment"] == "fine"
@@ -155,14 +155,14 @@ def test_nothing_is_sent_without_a_clear_yes(said: str) -> None:
 
 
 @pytest.mark.parametrize("said", ["", "0", "3", "-1", "first"])
-def test_what_is_none_of_the_listed_calls_is_refused(said: str) -> None:
+def test_a_number_outside_the_list_is_refused(said: str) -> None:
     """A number outside the list is refused instead of guessed."""
     out, _ = output()
     with pytest.raises(Problem, match="is not a number from 1"):
         approvals.choose(Types(said), out, Target(), [call(), call(invocation_id="other")])
 
 
-def test_of_very_many_calls_the_first_are_to_choose_from() -> None:
+def test_a_long_list_offers_its_first_calls() -> None:
     """The list shows the oldest calls, and how to find the others."""
     out, stream = output()
     many = [call(invocation_id=f"payer-{n}") for n in range(60)]

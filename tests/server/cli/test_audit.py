@@ -109,7 +109,7 @@ async def test_the_audit_of_a_session_is_that_of_all_of_its_invocations(serve: S
         await session.close()
 
 
-async def test_an_audit_says_who_was_verified_and_holds_no_token(
+async def test_an_audit_contains_verified_identities_and_no_tokens(
     serve: Serve, waystation: Command, tmp_path: Path, openid: FakeOpenId, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A claimed name stays a claim next to the verified identity, and a refused person is recorded with theirs."""
@@ -138,7 +138,7 @@ async def test_an_audit_says_who_was_verified_and_holds_no_token(
     assert not any(text in ran.out for text in (token, other))
 
 
-async def test_verify_says_what_was_altered_and_compares_with_the_history(
+async def test_verify_names_the_altered_line_and_compares_with_the_history(
     serve: Serve, waystation: Command, tmp_path: Path
 ) -> None:
     """The exit code is 0 for an unaltered file, 1 with the altered line, and 2 for an unreadable file."""

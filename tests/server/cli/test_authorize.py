@@ -76,7 +76,7 @@ async def test_a_user_logs_in_and_the_call_goes_on(serve: Serve, provider: FakeO
         assert (await invocation.result()).text == "Done."
 
 
-async def test_a_wait_says_where_to_log_in_and_which_command_to_type(
+async def test_a_pending_login_shows_its_link_and_command(
     serve: Serve, waystation: Command, provider: FakeOAuth
 ) -> None:
     """The link and the command are on lines of their own, each after a label."""
@@ -90,7 +90,9 @@ async def test_a_wait_says_where_to_log_in_and_which_command_to_type(
         assert labels["log"][1].startswith(f"{provider.url}/authorize?")
 
 
-async def test_approving_alone_says_where_the_credential_goes(serve: Serve, waystation: Command, kept: Path) -> None:
+async def test_approving_a_credential_call_shows_how_to_store_the_credential(
+    serve: Serve, waystation: Command, kept: Path
+) -> None:
     """The tool runs again and asks again, unless the credential reached the store in another way."""
     async with serve(clerk(AuthConfig(auth_scheme=KEY)), services=services(kept)) as env:
         invocation = await env.client.start("clerk", "look")
@@ -106,9 +108,7 @@ async def test_approving_alone_says_where_the_credential_goes(serve: Serve, ways
     ("scheme", "given"),
     [(KEY, API_KEY), (HTTPBase(scheme="basic"), f"ann:{API_KEY}"), (HTTPBase(scheme="bearer"), API_KEY)],
 )
-async def test_a_key_is_given_and_goes_into_the_store_only(
-    serve: Serve, kept: Path, scheme: AuthScheme, given: str
-) -> None:
+async def test_a_key_is_saved_only_in_the_store(serve: Serve, kept: Path, scheme: AuthScheme, given: str) -> None:
     """With `--json`, standard output contains only the receipt."""
     async with serve(clerk(AuthConfig(auth_scheme=scheme)), services=services(kept)) as env:
         invocation = await env.client.start("clerk", "look")
@@ -131,7 +131,7 @@ async def test_a_key_is_given_and_goes_into_the_store_only(
         ("ann:x", ("fc-9",), 6, "Call 'fc-9' does not wait for a credential"),
     ],
 )
-async def test_what_cannot_be_taken_is_said_in_one_line(
+async def test_invalid_credentials_are_reported_in_one_line(
     serve: Serve, kept: Path, given: str, arguments: tuple[str, ...], exit: int, said: str
 ) -> None:
     """The call still waits, and the message does not contain the input."""
@@ -159,7 +159,7 @@ async def test_another_store_than_the_workers_is_noticed(serve: Serve, kept: Pat
         await invocation.result()
 
 
-async def test_what_waits_for_a_credential_is_listed_with_its_command(
+async def test_calls_that_wait_for_a_credential_are_listed_with_their_command(
     serve: Serve, waystation: Command, provider: FakeOAuth, kept: Path
 ) -> None:
     """Both lists and the events show where to log in and the command that continues."""

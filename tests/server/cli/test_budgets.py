@@ -27,7 +27,7 @@ def agent(*replies: LlmResponse) -> Agent:
     return Agent(name="clerk", model=ScriptedModel(first, *replies), tools=[note])
 
 
-async def test_a_budget_is_given_and_more_is_granted(serve: Serve, waystation: Command) -> None:
+async def test_a_budget_can_be_raised_by_approving_a_request(serve: Serve, waystation: Command) -> None:
     """The agent's request for more reads like any other call, and `approve` answers it."""
     async with serve(agent(says("Noted."))) as env:
         id = f"budget-{env.client.task_queue}"
@@ -74,7 +74,7 @@ async def test_money_needs_a_table_of_prices(serve: Serve, waystation: Command, 
         (["--on-exhausted", "panic"], "panic"),
     ],
 )
-async def test_what_is_no_budget_is_refused_before_anything_starts(options: list[str], said: str) -> None:
+async def test_an_invalid_budget_is_refused_before_anything_starts(options: list[str], said: str) -> None:
     """An invalid limit is a usage error that names the value."""
     ran = await command("run", "clerk", "go", *options)
     assert ran.code == 2

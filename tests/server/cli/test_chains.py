@@ -31,7 +31,7 @@ async def ended(env: AgentEnvironment) -> Invocation:
     return invocation
 
 
-async def test_the_history_of_one_run_is_what_temporal_writes(serve: Serve, waystation: Command) -> None:
+async def test_the_history_of_one_run_has_the_format_of_temporal(serve: Serve, waystation: Command) -> None:
     """The output matches Temporal's own format, so that Temporal's programs can read it."""
     model = ScriptedModel(calls(("add", {"number": 1})), says("one"))
     async with serve(Agent(name="adder", model=model, tools=[add])) as env:
@@ -41,7 +41,7 @@ async def test_the_history_of_one_run_is_what_temporal_writes(serve: Serve, ways
         assert kept == (await invocation.history()).to_json_dict()
 
 
-async def test_all_runs_are_kept_in_one_file_and_read_from_it(
+async def test_all_runs_are_saved_to_one_file_and_read_from_it(
     serve: Serve, waystation: Command, tmp_path: Path
 ) -> None:
     """Commands and streams see one invocation; a program that expects one run reads the last one."""

@@ -53,7 +53,7 @@ async def test_two_slashes_send_a_message_that_begins_with_one(serve: Serve) -> 
         assert (ran.code, said(ran)[-1]) == (0, "asker: You said /etc/hosts // is what?.")
 
 
-async def test_the_first_line_may_answer_what_waits_since_long(serve: Serve) -> None:
+async def test_the_first_line_can_answer_a_call_from_before(serve: Serve) -> None:
     """A resumed conversation knows its pending calls before the first line."""
     async with serve(asking(), verify=False) as env:
         name = env.client.task_queue
@@ -90,7 +90,7 @@ async def test_a_message_may_have_several_lines() -> None:
         assert await typing.prompt_async() == "four"
 
 
-async def test_one_goes_on_talking_while_a_call_waits(serve: Serve) -> None:
+async def test_a_conversation_continues_while_a_call_waits(serve: Serve) -> None:
     """The call is answered in the chat, and its invocation then completes."""
     async with serve(asking(), verify=False) as env:
         ran = await typed(env, "buy\nmeanwhile\n/pending\n/approve 1/fc-1 fine\n/pending\n")
@@ -129,7 +129,7 @@ async def test_a_mistake_in_a_script_ends_it(serve: Serve, line: str, code: int,
         assert "You said hello" not in ran.out
 
 
-async def test_an_agent_that_fails_is_told_and_the_talk_goes_on(serve: Serve) -> None:
+async def test_a_failed_agent_is_reported_and_the_conversation_continues(serve: Serve) -> None:
     """The exit code tells a script that an agent failed."""
     model = ScriptedModel(ModelRefused("not this"), says("but that"))
     async with serve(Agent(name="asker", model=model), verify=False) as env:
@@ -137,7 +137,7 @@ async def test_an_agent_that_fails_is_told_and_the_talk_goes_on(serve: Serve) ->
         assert (ran.code, "failed: ModelFailed" in ran.out, said(ran)[-1]) == (1, True, "asker: but that")
 
 
-async def test_an_agent_that_no_worker_has_ends_the_talk(serve: Serve) -> None:
+async def test_an_unknown_agent_ends_the_conversation(serve: Serve) -> None:
     """The message lists the agents that are served, and nothing else is sent."""
     async with serve(asking(), verify=False) as env:
         where = ["--address", env.server.address, "--task-queue", env.client.task_queue]
@@ -191,7 +191,7 @@ async def test_a_session_is_shown_listed_and_deleted(serve: Serve, waystation: C
 
 
 @pytest.mark.parametrize("verb", ["show", "close"])
-async def test_an_unknown_session_is_no_session(serve: Serve, waystation: Command, verb: str) -> None:
+async def test_an_unknown_session_is_reported(serve: Serve, waystation: Command, verb: str) -> None:
     """The message names the session."""
     async with serve(asking(), verify=False) as env:
         ran = await waystation(env, "session", verb, "nowhere")

@@ -58,7 +58,7 @@ async def test_the_source_of_an_invalid_address_is_named(tmp_path: Path, monkeyp
     assert "'filed' in the profile is not a valid HOST:PORT" in (await command("pending")).err
 
 
-async def test_versions_are_said() -> None:
+async def test_versions_are_printed() -> None:
     """The versions of Waystation, Temporal's SDK and Python are printed without a server."""
     ran = await command("--version")
     assert (ran.code, ran.err) == (0, "")
@@ -74,7 +74,7 @@ async def test_an_unknown_namespace_exits_with_8(server: EmbeddedServer, given: 
     assert (ran.code, ran.err.startswith("waystation: Namespace elsewhere is not found.")) == (8, True), ran.err
 
 
-async def test_what_is_no_temporal_server_is_called_so() -> None:
+async def test_a_server_that_is_not_temporal_is_reported_as_such() -> None:
     """For example the Web UI, whose address people see in a browser."""
 
     async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -97,7 +97,7 @@ async def test_profiles_that_cannot_be_read_are_usage_errors(tmp_path: Path, mon
     assert (ran.code, "TOML" in ran.err) == (2, True)
 
 
-async def test_the_environment_says_where_the_server_is(
+async def test_the_environment_names_the_server(
     server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A variable or a profile names the server; options take precedence."""
@@ -166,14 +166,14 @@ def test_the_program_is_a_process_with_an_exit_code(server: EmbeddedServer) -> N
     assert (ran.returncode, "Did you mean 'events'" in ran.stderr) == (2, True)
 
 
-async def test_text_that_is_none_in_this_locale_is_a_usage_error(waystation: Command) -> None:
+async def test_an_argument_that_is_not_text_is_a_usage_error(waystation: Command) -> None:
     """The shell passed an argument with bytes that are not valid UTF-8."""
     ran = await command("run", "speaker", "caf\udce9")
     assert (ran.code, "UTF-8" in ran.err) == (2, True)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")
-def test_output_that_cannot_be_written_is_said() -> None:
+def test_output_that_cannot_be_written_is_reported() -> None:
     """A full disk is reported in one line, and the exit code is not 0."""
     kept = str(HISTORIES / "one-tool.json")
     program = [sys.executable, "-m", "waystation.cli", "replay", kept, "--json"]
@@ -189,7 +189,7 @@ async def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert (ran.code, ran.err) == (1, f"waystation: '{tmp_path}' cannot be used: Is a directory.\n")
 
 
-def test_a_reader_that_leaves_early_is_no_error_to_talk_about() -> None:
+def test_a_closed_pipe_is_not_reported_as_an_error() -> None:
     """For example `| head`."""
     kept = str(HISTORIES / "one-tool.json")
     program = [sys.executable, "-m", "waystation.cli", "replay", *[kept] * 5, "--json"]

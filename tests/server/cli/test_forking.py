@@ -63,7 +63,7 @@ async def test_a_fork_gets_a_result_a_message_and_an_answer(serve: Serve, waysta
         assert shop.ran == ["price tea", "pay 7", "pay 9"]
 
 
-async def test_an_answer_that_was_never_asked_for_is_told(serve: Serve, waystation: Command) -> None:
+async def test_an_unused_answer_is_reported(serve: Serve, waystation: Command) -> None:
     """The report comes after the fork has ended, because the call may come until then."""
     shop = Shop()
     async with serve(shop.buyer(effect="read")) as env:
@@ -95,7 +95,7 @@ async def test_an_answer_that_was_never_asked_for_is_told(serve: Serve, waystati
         (("{source}", "3", "--instruction", "Obey.", "--yes"), 1, "InvalidInput"),
     ],
 )
-async def test_mistakes_are_told_with_their_remedy(
+async def test_mistakes_are_reported_with_a_remedy(
     serve: Serve, waystation: Command, arguments: tuple[str, ...], code: int, told: str
 ) -> None:
     """Nothing of the source runs again after a mistake."""

@@ -51,7 +51,7 @@ def test_pieces_and_the_rest_make_one_text(capsys: pytest.CaptureFixture[str]) -
     ) == ["a: It rains.", "a calls add(a=1) [fc-1]"]
 
 
-def test_void_text_is_said_to_be_void(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_of_a_failed_attempt_is_marked_as_discarded(capsys: pytest.CaptureFixture[str]) -> None:
     """The text of the next attempt starts on a new line."""
     assert written(
         capsys,
@@ -76,7 +76,7 @@ def test_text_of_two_agents_does_not_mix(capsys: pytest.CaptureFixture[str]) -> 
     ) == ["a: one ", "b: eins ", "a: one two", "b: eins zwei"]
 
 
-def test_who_comes_late_is_shown_that_something_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_that_was_missed_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
     """The recorded text is then written whole."""
     assert written(
         capsys, piece("rains", offset=3), piece(offset=8, complete=True), recorded({"text": "It rains."})

@@ -123,7 +123,7 @@ async def test_pages_and_streams_show_short_forms(serve: Serve, tmp_path: Path) 
             assert any(SHORT in field["data"] for field in fields)
 
 
-async def test_a_page_whose_values_have_no_short_form_says_which_store_it_needs(serve: Serve, tmp_path: Path) -> None:
+async def test_a_page_without_short_forms_names_the_store_it_needs(serve: Serve, tmp_path: Path) -> None:
     """This happens with a client that was not created for display only."""
     async with serve(reader()) as env:
         invocation = await done(env)
@@ -134,7 +134,7 @@ async def test_a_page_whose_values_have_no_short_form_says_which_store_it_needs(
             assert "--store" in answer.json()["error"]["message"]
 
 
-async def test_another_process_reads_what_one_has_put_aside(serve: Serve, payload_store: Path, tmp_path: Path) -> None:
+async def test_another_process_reads_offloaded_values(serve: Serve, payload_store: Path, tmp_path: Path) -> None:
     """The other process has the same store, from an option or from the environment."""
     async with serve(reader()) as env:
         invocation = await done(env)

@@ -82,7 +82,7 @@ def test_texts_of_agents_cannot_steer_the_terminal() -> None:
     assert not any(char in "".join(lines) for char in ("\x1b", "\u202e"))
 
 
-def test_the_terms_of_a_policy_are_told() -> None:
+def test_the_terms_of_a_policy_are_shown() -> None:
     """The output lists every term that could refuse an answer."""
     told = dict(policy_terms.terms(call(policy=POLICY, approved_by=["bob"], claimed_by="alice@example.com")))
     assert told == {
@@ -95,13 +95,13 @@ def test_the_terms_of_a_policy_are_told() -> None:
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1_800), ("2h", 7_200), ("1d", 86_400)])
-def test_a_length_of_time_is_written_with_its_unit(text: str, seconds: float) -> None:
+def test_a_duration_has_a_unit(text: str, seconds: float) -> None:
     """A duration is a whole number of seconds, minutes, hours or days."""
     assert parse_duration(text).total_seconds() == seconds
 
 
 @pytest.mark.parametrize("text", ["", "2", "h", "2 weeks", "-1h", "1.5h", "9999999d"])
-def test_what_is_no_length_of_time_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_refused(text: str) -> None:
     """The message shows valid durations."""
     with pytest.raises(Problem, match="is not a duration"):
         parse_duration(text)
@@ -135,7 +135,7 @@ async def test_the_list_can_be_narrowed(serve: Serve, waystation: Command) -> No
         await paid.result()
 
 
-async def test_an_inbox_that_is_read_by_fifty_at_a_time_is_never_refused(serve: Serve) -> None:
+async def test_an_inbox_with_fifty_readers_is_never_refused(serve: Serve) -> None:
     """Hazard: an inbox that polls queries, many of which the server refuses. This list reads visibility and memos."""
     async with serve(asker()) as env:
         invocation = await env.client.start("asker", "go", user_id=env.client.task_queue)
@@ -152,7 +152,7 @@ async def test_an_inbox_that_is_read_by_fifty_at_a_time_is_never_refused(serve: 
         await invocation.result()
 
 
-def test_what_is_offered_to_copy_is_an_answer_that_counts() -> None:
+def test_offered_commands_are_answers_that_count() -> None:
     """Only accepted actions are offered; Temporal's command meets the policy, or is not offered."""
     signal = 'temporal workflow signal --workflow-id payer-1 --name answer --input \'{"function_call_id": "fc-1", '
     approve, reject = "waystation approve payer-1 fc-1", "waystation reject payer-1 fc-1"

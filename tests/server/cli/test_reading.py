@@ -23,7 +23,7 @@ async def test_events_and_state_are_those_of_the_history(serve: Serve, waystatio
         assert (await waystation(env, "state", invocation.id)).out == '{\n  "seed": 1,\n  "sum": 3\n}\n'
 
 
-async def test_events_of_a_waiting_invocation_say_what_it_waits_for(serve: Serve, waystation: Command) -> None:
+async def test_events_of_a_waiting_invocation_end_with_its_pending_calls(serve: Serve, waystation: Command) -> None:
     """The reader of the events sees the command that answers the call."""
     async with serve(asking()) as env:
         invocation = await env.client.start("asker", "go")
@@ -56,7 +56,7 @@ async def test_an_unknown_invocation_exits_with_6(serve: Serve, waystation: Comm
             assert env.server.address in ran.err
 
 
-async def test_another_workflow_is_not_taken_for_an_invocation(serve: Serve, waystation: Command) -> None:
+async def test_another_workflow_is_not_mistaken_for_an_invocation(serve: Serve, waystation: Command) -> None:
     """The message names the type of the workflow."""
     async with serve(Agent(name="speaker", model=ScriptedModel())) as env:
         handle = await env.temporal.start_workflow("Other", id=f"other-{env.client.task_queue}", task_queue="deserted")

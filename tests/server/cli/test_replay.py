@@ -46,7 +46,7 @@ async def test_state_that_was_stored_before_is_in_the_state_at_each_event() -> N
     assert states[:2] == [{}, {"app:guests": 2, "user:called": ["Ada", "Bo"]}]
 
 
-async def test_a_history_that_the_code_would_not_repeat_exits_with_1(tmp_path: Path) -> None:
+async def test_a_history_that_does_not_replay_exits_with_1(tmp_path: Path) -> None:
     """The output shows the difference, and the other histories are still replayed."""
     changed = tmp_path / "changed.json"
     changed.write_text(KEPT.read_text().replace('"call_model"', '"call.another_model"'))
@@ -66,7 +66,7 @@ def _decoded(value: Any) -> Any:
     return [_decoded(item) for item in value] if isinstance(value, list) else value
 
 
-async def test_one_that_cannot_be_read_does_not_keep_the_others_from_being_replayed(tmp_path: Path) -> None:
+async def test_an_unreadable_source_does_not_prevent_the_others_from_being_replayed(tmp_path: Path) -> None:
     """Unreadable sources are named; their exit code takes precedence over that of differing histories."""
     changed, empty = tmp_path / "changed.json", tmp_path / "empty.json"
     changed.write_text(KEPT.read_text().replace('"call_model"', '"call.another_model"'))
@@ -83,7 +83,7 @@ async def test_one_that_cannot_be_read_does_not_keep_the_others_from_being_repla
 
 
 @pytest.mark.parametrize("name", ["replay", "events", "history", "diff"])
-async def test_a_folder_is_called_one(tmp_path: Path, name: str) -> None:
+async def test_a_folder_is_reported_as_a_folder(tmp_path: Path, name: str) -> None:
     """The path of a folder is never looked up on a server."""
     given = [str(tmp_path)] * (2 if name == "diff" else 1)
     ran = await command("--address", "127.0.0.1:1", name, *given)
@@ -135,7 +135,7 @@ async def test_a_folder_without_a_path_is_an_invocation_first(
         "no run id",
     ],
 )
-async def test_a_file_that_is_no_history_of_ours_exits_with_2(tmp_path: Path, text: str, named: str) -> None:
+async def test_a_file_that_is_not_a_history_exits_with_2(tmp_path: Path, text: str, named: str) -> None:
     """One line names the file and its mistake."""
     path = tmp_path / "given.json"
     path.write_text(text)

@@ -67,7 +67,7 @@ def struggling(told: Told, name: str = "asker") -> Agent:
 
 
 @pytest.mark.parametrize("json", [(), ("--json",)])
-async def test_who_runs_an_agent_is_told_why_nothing_comes(
+async def test_retries_are_reported_with_the_reason(
     serve: Serve, waystation: Command, told: Told, json: tuple[str, ...]
 ) -> None:
     """The remark on stderr has the model's agent, the number of failures and the reason."""
@@ -80,7 +80,7 @@ async def test_who_runs_an_agent_is_told_why_nothing_comes(
         )
 
 
-async def test_who_converses_is_told(serve: Serve, told: Told) -> None:
+async def test_a_conversation_reports_retries(serve: Serve, told: Told) -> None:
     """A chat reports retries like a single invocation."""
     async with serve(struggling(told), verify=False) as env:
         ran = await typed(env, "hi\n")
@@ -88,7 +88,7 @@ async def test_who_converses_is_told(serve: Serve, told: Told) -> None:
         assert [line.split(" (")[0] for line in told.lines] == ["The model of asker failed twice"]
 
 
-async def test_who_follows_is_told_of_called_agents_too(serve: Serve, waystation: Command, told: Told) -> None:
+async def test_retries_of_called_agents_are_reported(serve: Serve, waystation: Command, told: Told) -> None:
     """Called agents are named by their invocation ids, which other commands accept."""
     called = struggling(told, "asked")
     model = ScriptedModel(calls(("asked", {"request": "go on"})), says("done"))
@@ -98,7 +98,7 @@ async def test_who_follows_is_told_of_called_agents_too(serve: Serve, waystation
         assert (ran.code, told.lines[0].split(" (")[0]) == (0, f"The model of {invocation.id}/fc-1 failed twice")
 
 
-async def test_what_is_tried_again_much_later_is_told_after_the_first_failure(
+async def test_a_retry_with_a_long_delay_is_reported_after_the_first_failure(
     serve: Serve, waystation: Command, told: Told
 ) -> None:
     """The remark has the time of the next attempt, also from commands that do not follow."""
@@ -116,7 +116,7 @@ async def test_what_is_tried_again_much_later_is_told_after_the_first_failure(
         await invocation.handle.terminate()
 
 
-async def test_a_tool_is_named_with_its_call_and_not_told_twice_at_once(
+async def test_a_retried_tool_is_named_with_its_call_and_reported_once(
     serve: Serve, waystation: Command, told: Told
 ) -> None:
     """An exception of the tool is named by its class, as in the history."""
@@ -141,9 +141,7 @@ async def test_a_tool_is_named_with_its_call_and_not_told_twice_at_once(
         await invocation.handle.terminate()
 
 
-async def test_a_next_try_that_no_worker_takes_is_told(
-    serve: Serve, told: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_retry_without_a_worker_is_reported(serve: Serve, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a crash, the remark has the start of the wait instead of reporting a running attempt."""
     monkeypatch.setattr(invocations, "SOON_S", 0.2)
     model = ScriptedModel(ModelOverloaded("Busy now", retry_after_s=2))
@@ -159,7 +157,7 @@ async def test_a_next_try_that_no_worker_takes_is_told(
     await invocation.handle.terminate()
 
 
-async def test_a_first_try_that_no_worker_takes_is_told(
+async def test_a_first_attempt_without_a_worker_is_reported(
     serve: Serve, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The remark names the task queue, which may be a tool's own queue without workers."""
@@ -184,7 +182,7 @@ async def test_a_first_try_that_no_worker_takes_is_told(
     assert re.fullmatch(line, told.lines[-1])
 
 
-async def test_what_waits_for_a_person_is_not_looked_at_again(serve: Serve, told: Told) -> None:
+async def test_pending_calls_cause_no_further_requests(serve: Serve, told: Told) -> None:
     """Waiting causes no requests to the server."""
     model = ScriptedModel(calls(("ask", {"purpose": "x"})))
     async with serve(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)]), verify=False) as env:

@@ -82,7 +82,7 @@ async def test_json_is_one_record_for_each_thing_that_happens(serve: Serve, ways
         assert [record["event"] for record in ran.records[1:5]] == [event.to_json() for event in log.state.events]
 
 
-async def test_what_waits_is_told_with_the_ways_to_answer_it(serve: Serve, waystation: Command) -> None:
+async def test_pending_calls_are_shown_with_the_commands_that_answer_them(serve: Serve, waystation: Command) -> None:
     """With --detach the command returns when a call waits; the printed commands are complete."""
     async with serve(asking()) as env:
         id = f"waits-{env.client.task_queue}"
@@ -114,7 +114,7 @@ async def test_a_waiting_invocation_is_followed_until_somebody_answers(serve: Se
         assert ran.records[-1]["result"]["text"] == "They said rejected."
 
 
-async def test_ctrl_c_ends_the_following_and_not_the_invocation(serve: Serve) -> None:
+async def test_ctrl_c_stops_following_and_not_the_invocation(serve: Serve) -> None:
     """The command prints how to follow again, and exits with the code of an interrupted program."""
     async with serve(asking()) as env:
         id = f"interrupted-{env.client.task_queue}"
@@ -136,7 +136,7 @@ async def test_ctrl_c_ends_the_following_and_not_the_invocation(serve: Serve) ->
         assert (await env.client.invocation(id).result()).text == "They said approved."
 
 
-async def test_the_waits_of_a_called_agent_are_told(serve: Serve, waystation: Command) -> None:
+async def test_pending_calls_of_a_called_agent_are_reported(serve: Serve, waystation: Command) -> None:
     """Pending calls of called agents are reported although the caller's history does not contain them."""
     parent = Agent(
         name="boss",
@@ -166,7 +166,7 @@ async def test_an_id_that_exists_is_followed_instead(serve: Serve, waystation: C
         assert "exists already" in second.err
 
 
-async def test_a_failed_invocation_exits_with_1_and_says_why(serve: Serve, waystation: Command) -> None:
+async def test_a_failed_invocation_exits_with_1_and_the_reason(serve: Serve, waystation: Command) -> None:
     """The message names the unknown agent and the agents that are served."""
     async with serve(Agent(name="speaker", model=ScriptedModel())) as env:
         ran = await waystation(env, "run", "nobody", "hello")
@@ -185,7 +185,7 @@ async def test_an_invocation_that_stopped_early_exits_with_1(serve: Serve, wayst
         assert ran.out.splitlines()[-1] == "stopped: blocked"
 
 
-async def test_without_a_worker_the_user_is_told(serve: Serve, waystation: Command) -> None:
+async def test_a_missing_worker_is_reported(serve: Serve, waystation: Command) -> None:
     """The invocation is started and kept, and the output reports the missing worker."""
     async with serve(Agent(name="speaker", model=ScriptedModel())) as env:
         ran = await waystation(env, "run", "speaker", "hello", "--detach", "--json", "--task-queue", "deserted")

@@ -44,7 +44,7 @@ def one(told: list[JsonObject], kind: str) -> JsonObject:
     return found
 
 
-def test_a_confirmed_call_is_told_from_request_to_outcome() -> None:
+def test_a_confirmed_call_is_recorded_from_request_to_outcome() -> None:
     """The account has the requester, the exact arguments, the answer and the outcome."""
     asked = called("pay", args={"amount": 900}, gated=True)
     happened = (said("pay 900", user_id="dana"), asked, answered("fc-1", by="emil", comment="fine"))
@@ -58,7 +58,7 @@ def test_a_confirmed_call_is_told_from_request_to_outcome() -> None:
     assert one(told, "finished")["response"] == {"paid": 900}
 
 
-def test_an_edited_call_is_told_with_both_forms_of_its_arguments() -> None:
+def test_an_edited_call_is_recorded_with_both_versions_of_its_arguments() -> None:
     """The account has the requested arguments and the arguments that ran."""
     told = account(
         log_of(said("go"), called("pay", args={"amount": 9}, gated=True), answered("fc-1", "edit", args={"amount": 1}))
@@ -68,14 +68,14 @@ def test_an_edited_call_is_told_with_both_forms_of_its_arguments() -> None:
     assert asked["args_digest"] != ran["args_digest"]
 
 
-def test_a_call_that_nobody_was_asked_about_is_told_as_such() -> None:
+def test_a_call_without_an_approval_is_recorded_as_started() -> None:
     """An account without it would hide a call that ran without an approval."""
     told = account(log_of(said("go"), called("look"), returned("fc-1")))
     assert kinds(told) == ["began", "started", "finished"]
     assert "approved" not in one(told, "started")
 
 
-def test_an_attempt_that_does_not_count_is_told_with_the_reason() -> None:
+def test_an_ignored_answer_is_recorded_with_the_reason() -> None:
     """The line has the person, the call and the reason; the attempt decides nothing."""
     late = AnswerIgnored("AlreadyAnswered", "That answer stands.", "fc-1", "mallory")
     told = account(log_of(said("go"), called("pay", gated=True), answered("fc-1", "reject"), late))
@@ -84,14 +84,14 @@ def test_an_attempt_that_does_not_count_is_told_with_the_reason() -> None:
     assert kinds(told).count("decided") == 1
 
 
-def test_approved_and_cancelled_in_one_workflow_task_is_never_told_as_carried_out() -> None:
+def test_a_call_approved_and_cancelled_in_one_workflow_task_never_starts() -> None:
     """Hazard: a decision for a cancelled invocation. The cancellation wins, and the tool does not run."""
     both = [answered("fc-1"), *cancelled()]
     told = account(log_of(said("go"), called("pay", gated=True), both))
     assert kinds(told) == ["began", "requested", "answered", "decided", "cancel_requested", "ended"]
 
 
-def test_several_approvals_are_told_with_who_was_verified_and_only_the_last_decides() -> None:
+def test_several_approvals_are_recorded_with_identities_and_the_last_one_decides() -> None:
     """Each answer is submitted, reviewed, and counted or refused; its identity comes from the identity provider."""
     policy = ApprovalPolicy(approvers=("role:finance",), quorum=2)
 
@@ -113,7 +113,7 @@ def test_several_approvals_are_told_with_who_was_verified_and_only_the_last_deci
     assert "quince" not in str(told)
 
 
-def test_reminders_escalations_and_who_was_told_are_told() -> None:
+def test_reminders_escalations_and_notifications_are_recorded() -> None:
     """The account has the channels that failed, and the remembered approval under which a call ran."""
     hour = timedelta(hours=1)
     policy = ApprovalPolicy(
@@ -136,7 +136,7 @@ def test_reminders_escalations_and_who_was_told_are_told() -> None:
     assert [each.get("standing") for each in told if each["kind"] == "started"] == [None, "inv/fc-1"]
 
 
-def test_silence_and_lost_workers_are_told() -> None:
+def test_expired_calls_and_lost_workers_are_recorded() -> None:
     """An expired call is not rejected, and an unknown outcome is not a failure."""
     silent = account(log_of(said("go"), called("pay", gated=True), expired("fc-1")))
     assert kinds(silent) == ["began", "requested", "expired"]
@@ -144,7 +144,7 @@ def test_silence_and_lost_workers_are_told() -> None:
     assert kinds(unknown) == ["began", "started", "outcome_unknown"]
 
 
-def test_arguments_can_be_left_out_and_tokens_are_never_told() -> None:
+def test_arguments_can_be_omitted_and_tokens_are_never_recorded() -> None:
     """Digests remain, so that approved arguments can still be compared."""
     secret = answered("fc-1", "edit", args={"to": "plum"}, token="quince")
     log = log_of(said("go"), called("pay", args={"to": "medlar"}, gated=True), secret, returned("fc-1", {"x": "pear"}))

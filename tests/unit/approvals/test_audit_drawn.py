@@ -13,7 +13,7 @@ STORIES = settings(max_examples=40, deadline=None)
 
 @given(st.data())
 @STORIES
-def test_what_is_told_as_started_was_scheduled_and_before_that_decided(data: st.DataObject) -> None:
+def test_started_calls_were_decided_and_scheduled_before(data: st.DataObject) -> None:
     """A call that needs an approval is never recorded as started without a decision that allows it."""
     simulation = Asking(data).play()
     told = account(simulation.whole)
@@ -33,7 +33,7 @@ def test_what_is_told_as_started_was_scheduled_and_before_that_decided(data: st.
 
 @given(st.data())
 @STORIES
-def test_every_attempt_to_answer_is_told_once_and_decided_at_most_once_a_wait(data: st.DataObject) -> None:
+def test_every_answer_is_recorded_once_and_each_wait_is_decided_at_most_once(data: st.DataObject) -> None:
     """An answer is counted, ignored or submitted; a reviewed answer gets another line with the outcome."""
     log = Asking(data).play().whole
     told = account(log)

@@ -51,7 +51,7 @@ def test_a_file_reads_back_as_it_was_written() -> None:
 
 
 @given(position=st.integers(0, len(DATA) - 1), bit=st.integers(0, 7))
-def test_any_altered_bit_is_found(position: int, bit: int) -> None:
+def test_any_altered_bit_is_detected(position: int, bit: int) -> None:
     """The fault names the altered line, or the line that an altered line break creates."""
     altered = bytearray(DATA)
     altered[position] ^= 1 << bit
@@ -62,19 +62,19 @@ def test_any_altered_bit_is_found(position: int, bit: int) -> None:
 @given(position=st.integers(0, len(DATA)), added=st.binary(min_size=1, max_size=3))
 @example(position=len(DATA), added=b"x")
 @example(position=len(DATA), added=b"\n")
-def test_anything_added_is_found(position: int, added: bytes) -> None:
+def test_any_addition_is_detected(position: int, added: bytes) -> None:
     """This includes spaces and line breaks, which change no value."""
     assert fault(DATA[:position] + added + DATA[position:]).line <= DATA[:position].count(b"\n") + 2
 
 
 @given(start=st.integers(0, len(DATA) - 1), length=st.integers(1, len(DATA)))
-def test_anything_taken_out_is_found(start: int, length: int) -> None:
+def test_any_removal_is_detected(start: int, length: int) -> None:
     """This includes a byte, a line, and the end of the file."""
     fault(DATA[:start] + DATA[start + length :])
 
 
 @pytest.mark.parametrize("form", [{"separators": (", ", ":")}, {"ensure_ascii": False}, {"sort_keys": False}])
-def test_a_line_that_says_the_same_in_another_form_is_found(form: JsonObject) -> None:
+def test_a_reformatted_line_is_detected(form: JsonObject) -> None:
     """A line has exactly one valid form, so that nothing can be hidden in its formatting."""
     usual: JsonObject = {"sort_keys": True, "separators": (",", ":")}
     otherwise = json.dumps(SHEET[2], **{**usual, **form}).encode() + b"\n"
@@ -113,7 +113,7 @@ def test_lines_in_another_order_are_found(order: list[int]) -> None:
         assert fault(b"".join(LINES[index] for index in order)).line == moved[0]
 
 
-def test_a_line_whose_hash_was_made_anew_does_not_fit_the_next() -> None:
+def test_a_line_with_a_new_hash_does_not_match_the_next_line() -> None:
     """Altering one line requires altering all later lines."""
     forged = create_sheet({"inv": [{**entry, "by": "mallory"} for entry in told()]}, closed=True)
     found = fault(b"".join([*LINES[:3], format_sheet(forged[3:4]).encode(), *LINES[4:]]))
@@ -134,7 +134,7 @@ def keys(folder: Path) -> dict[str, tuple[Path, Path]]:
 
 
 @pytest.mark.parametrize("kind", ["Ed25519", "HMAC"])
-def test_a_file_that_was_written_anew_is_told_by_its_signature(tmp_path: Path, kind: str) -> None:
+def test_a_rewritten_file_is_detected_by_its_signature(tmp_path: Path, kind: str) -> None:
     """Its hashes are correct, but only the owner of the key can sign it."""
     private, public = keys(tmp_path)[kind]
     (tmp_path / "elsewhere").mkdir()
@@ -148,7 +148,7 @@ def test_a_file_that_was_written_anew_is_told_by_its_signature(tmp_path: Path, k
             verify_signature(written_anew, public)
 
 
-def test_a_signature_that_was_taken_off_or_copied_is_found(tmp_path: Path) -> None:
+def test_a_removed_or_copied_signature_is_detected(tmp_path: Path) -> None:
     """The end line says that a signature follows, and the signature covers only that end line."""
     private, public = keys(tmp_path)["Ed25519"]
     signed = format_sheet(create_sheet({"inv": told()}, closed=True, signer=load_signer(private))).encode()
@@ -175,7 +175,7 @@ def test_a_file_that_holds_no_key_is_refused(tmp_path: Path, content: str) -> No
         load_signer(tmp_path / "public")
 
 
-def test_histories_tell_what_was_made_up(tmp_path: Path) -> None:
+def test_a_comparison_with_the_history_detects_forgeries(tmp_path: Path) -> None:
     """Every difference from the history is located, and newer entries are counted."""
     live = Accounts(accounts={"inv": told()})
 

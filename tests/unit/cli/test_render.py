@@ -106,7 +106,7 @@ def test_hostile_waits_are_shown_escaped(capsys: pytest.CaptureFixture[str]) -> 
     assert "--workflow-id 'it'\"'\"'s; rm -rf $HOME'" in sent
 
 
-def test_whoever_approves_a_call_is_shown_all_of_its_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_arguments_of_a_pending_call_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     """All arguments except secrets are shown; arguments that the line of the call shows whole are not repeated."""
     reason = "the roof, which was damaged by the storm of last week, and the shed"
     args: JsonObject = {"amount": 250, "reason": reason, "to": {"name": "Mueller", "api_key": "hunter2"}}
@@ -175,7 +175,7 @@ def test_a_confirmation_reads_as_a_question_and_its_answer() -> None:
     assert "adk_" not in sent
 
 
-def test_who_answered_and_who_was_not_told_is_said() -> None:
+def test_approvers_and_failed_notifications_are_shown() -> None:
     """The agent's response names no approver, and would look like an answer of its user."""
     who = {"function_call_id": "fc-1", "by": "dana", "verified": {"subject": "dana"}}
     notes: list[JsonObject] = [
@@ -221,7 +221,7 @@ def test_times_of_an_hour_that_comes_twice_differ_by_their_zone(set_zone: SetZon
     assert render.clock(second, now=second, zone=True) == "02:30:00 CET"
 
 
-def test_deadlines_say_what_is_left() -> None:
+def test_deadlines_show_the_remaining_time() -> None:
     """The remaining time has a unit that fits its length."""
     assert [render.until(1e9, 1e9 - left).rsplit(", ")[-1] for left in (30 * 86_400, 7_200, 600, 30, -1)] == [
         "in 30 days",
