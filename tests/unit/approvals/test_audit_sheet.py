@@ -177,7 +177,7 @@ def test_a_file_that_holds_no_key_is_refused(tmp_path: Path, content: str) -> No
 
 def test_a_comparison_with_the_history_detects_forgeries(tmp_path: Path) -> None:
     """Every difference from the history is located, and newer entries are counted."""
-    live = Accounts(accounts={"inv": told()})
+    live = Accounts(by_invocation={"inv": told()})
 
     def compared(entries: list[JsonObject], *, closed: bool = False) -> int:
         return compare(read_sheet(format_sheet(create_sheet({"inv": entries}, closed=closed)).encode()), live)
