@@ -172,7 +172,7 @@ class EmbeddedServer:
         self._dynamic_config = {**DYNAMIC_CONFIG, **dynamic_config}
 
     async def __aenter__(self) -> Self:
-        async with _locked(self._db_filename) as lock:
+        async with _lock_file(self._db_filename) as lock:
             for last_attempt in (False,) * (PORT_ATTEMPTS - 1) + (True,):
                 port = self._port or _free_port()
                 ui_port = (self._ui_port or _free_port()) if self._ui else None
@@ -286,7 +286,7 @@ class EmbeddedServer:
 
 
 @asynccontextmanager
-async def _locked(db_filename: Path | None) -> AsyncIterator[IO[str] | None]:
+async def _lock_file(db_filename: Path | None) -> AsyncIterator[IO[str] | None]:
     """Lock a database file. The server inherits the lock, so it is held until both have closed it."""
     if db_filename is None or sys.platform == "win32":
         yield None

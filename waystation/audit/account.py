@@ -172,7 +172,7 @@ class _Accountant:
             tool=call.name,
             effect=call.call.effect,
             approved=call.answer.action if call.answer and call.gate == "passed" else None,
-            **self._content("args", call.args),
+            **self._content_fields("args", call.args),
             run=run or None,
             called=ids.child_invocation(self._log.invocation_id, call_id) if is_agent else None,
             standing=self._remembered_approval(call, entry.time) if call.policy and call.asked is None else None,
@@ -207,7 +207,7 @@ class _Accountant:
             user_id=started.user_id,
             deadline=_format_time(pending.deadline),
             policy=call.policy.record() if call.policy else None,
-            **self._content("args", call.args),
+            **self._content_fields("args", call.args),
         )
 
     def _decision(self, entry: Entry, call: CallState, answer: Answer) -> JsonObject:
@@ -218,8 +218,8 @@ class _Accountant:
             tool=call.name,
             decision=answer.action,
             by=answer.by,
-            **_verified(call.decided_by),
-            **(self._content("args", call.args) if answer.action == "edit" else {}),
+            **_identity_fields(call.decided_by),
+            **(self._content_fields("args", call.args) if answer.action == "edit" else {}),
         )
 
     def _describe(self, body: Body, reviewed: Answer | None) -> JsonObject:
@@ -235,16 +235,20 @@ class _Accountant:
             case Refused():
                 return {"kind": "not_begun", "reason": body.message}
             case AnswerCounted():
-                return self._counted(body.answer)
+                return self._describe_counted(body.answer)
             case AnswerSubmitted():
-                return {**self._answer(body.answer), "kind": "submitted"}
+                return {**self._answer_fields(body.answer), "kind": "submitted"}
             case AnswerReviewed(ref, review, None) if reviewed:
-                return {**self._counted(review.applied_to(reviewed)), "submitted": ref, **_verified(review.who)}
+                return {
+                    **self._describe_counted(review.applied_to(reviewed)),
+                    "submitted": ref,
+                    **_identity_fields(review.who),
+                }
             case AnswerReviewed(ref, review, refused):
-                outcome = self._ignored(refused) if refused else {"kind": "ignored"}
-                return {**outcome, "submitted": ref, **_verified(review.who)}
+                outcome = self._describe_ignored(refused) if refused else {"kind": "ignored"}
+                return {**outcome, "submitted": ref, **_identity_fields(review.who)}
             case AnswerIgnored():
-                return self._ignored(body)
+                return self._describe_ignored(body)
             case NoticeDue(call_id, number):
                 policy = self._log.state.calls[call_id].policy
                 escalates = policy is not None and policy.notices()[number].escalates
@@ -255,7 +259,7 @@ class _Accountant:
             case DeadlinePassed():
                 return {"kind": "expired", "call": body.function_call_id}
             case CallReturned() | ChildReturned() | CallLost():
-                return self._finished(body)
+                return self._describe_finished(body)
             case CancelRequested():
                 return {"kind": "cancel_requested"}
             case Ended():
@@ -265,14 +269,14 @@ class _Accountant:
             case _:
                 assert_never(body)
 
-    def _finished(self, body: CallReturned | ChildReturned | CallLost) -> JsonObject:
+    def _describe_finished(self, body: CallReturned | ChildReturned | CallLost) -> JsonObject:
         about = {"kind": "finished", "call": _call_id(body)}
         match body:
             case CallReturned(outcome, run):
                 return {
                     **about,
                     "error_type": outcome.error_type,
-                    **self._content("response", outcome.response),
+                    **self._content_fields("response", outcome.response),
                     "run": run or None,
                     "final": None if outcome.final else False,
                 }
@@ -284,10 +288,10 @@ class _Accountant:
                 kind = "finished" if failure.kind in ("error", "schedule_to_start") else "outcome_unknown"
                 return {**about, "kind": kind, "loss": failure.kind, "error_type": failure.error_type}
 
-    def _counted(self, answer: Answer) -> JsonObject:
-        return {**self._answer(answer), "kind": _STATEMENTS.get(answer.action, "answered"), "outcome": "counted"}
+    def _describe_counted(self, answer: Answer) -> JsonObject:
+        return {**self._answer_fields(answer), "kind": _STATEMENTS.get(answer.action, "answered"), "outcome": "counted"}
 
-    def _ignored(self, ignored: AnswerIgnored) -> JsonObject:
+    def _describe_ignored(self, ignored: AnswerIgnored) -> JsonObject:
         return {
             "kind": "ignored",
             "outcome": ignored.reason,
@@ -296,14 +300,14 @@ class _Accountant:
             "by": ignored.by,
         }
 
-    def _answer(self, answer: Answer) -> JsonObject:
+    def _answer_fields(self, answer: Answer) -> JsonObject:
         """Return the fields of an answer; its token is not one of them."""
         fields: JsonObject = {"call": ids.requesting_call(answer.function_call_id)}
         for name, value in answer.model_dump(mode="json", exclude_defaults=True, exclude={"function_call_id"}).items():
-            fields |= self._content(name, value) if name in CONTENT else {name: value}
+            fields |= self._content_fields(name, value) if name in CONTENT else {name: value}
         return fields
 
-    def _content(self, name: str, value: Any) -> JsonObject:
+    def _content_fields(self, name: str, value: Any) -> JsonObject:
         if value is None:
             return {}
         return {f"{name}_digest": digest(value), **({name: value} if self._arguments else {})}
@@ -326,7 +330,7 @@ def _call_id(body: CallReturned | ChildReturned | CallLost) -> str:
     return body.outcome.function_call_id if isinstance(body, CallReturned) else body.function_call_id
 
 
-def _verified(who: Verified | None) -> JsonObject:
+def _identity_fields(who: Verified | None) -> JsonObject:
     return {"verified": who.model_dump(mode="json", exclude_defaults=True)} if who else {}
 
 

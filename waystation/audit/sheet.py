@@ -79,11 +79,11 @@ def create_sheet(
     merged = heapq.merge(*accounts.values(), key=lambda entry: entry["time"])
     lines: list[JsonObject] = []
     for body in ({**about, "lacking": sorted(missing)}, *merged):
-        lines.append(_chained(body, lines))
+        lines.append(_chain(body, lines))
     end = {"kind": "end", "count": len(lines), "head": lines[-1]["hash"], "closed": closed, "signed": bool(signer)}
-    lines.append(_chained(end, lines))
+    lines.append(_chain(end, lines))
     if signer:
-        lines.append(_chained({"kind": "signature", "jws": signer(canonical(lines[-1]).encode())}, lines))
+        lines.append(_chain({"kind": "signature", "jws": signer(canonical(lines[-1]).encode())}, lines))
     return lines
 
 
@@ -106,7 +106,7 @@ def read_sheet(data: bytes) -> Sheet:
     lines: list[JsonObject] = []
     *texts, rest = data.split(b"\n")
     for number, text in enumerate(texts, 1):
-        lines.append(_checked(number, text, lines))
+        lines.append(_check_line(number, text, lines))
     if rest:
         raise Fault(len(texts) + 1, "it is truncated, or its line break is missing")
     last = lines[-1] if lines else {}
@@ -117,7 +117,7 @@ def read_sheet(data: bytes) -> Sheet:
     return Sheet(lines[0], tuple(_without(line, "n", "previous", "hash") for line in lines[1:-1]), lines[-1], signature)
 
 
-def _chained(body: JsonObject, before: Sequence[JsonObject]) -> JsonObject:
+def _chain(body: JsonObject, before: Sequence[JsonObject]) -> JsonObject:
     line = {"n": len(before), **body, "previous": before[-1]["hash"] if before else NOTHING}
     return {**line, "hash": _hash(line)}
 
@@ -130,7 +130,7 @@ def _hash(line: JsonObject) -> str:
     return hashlib.sha256(canonical(_without(line, "hash")).encode()).hexdigest()
 
 
-def _checked(number: int, text: bytes, before: Sequence[JsonObject]) -> JsonObject:
+def _check_line(number: int, text: bytes, before: Sequence[JsonObject]) -> JsonObject:
     """Return a line that is unaltered and in its place."""
     try:
         line = decode(text)

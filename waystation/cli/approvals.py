@@ -153,18 +153,18 @@ async def pending(
         if filters:
             raise Problem(Exit.USAGE, f"Name an invocation or use {', '.join(filters)}, but not both.")
     out, client = ctx.out, await ctx.connect()
-    waiting = await (_find_calls(ctx, client) if id is None else _fetch_pending(client, id))
+    calls = await (_find_calls(ctx, client) if id is None else _fetch_pending(client, id))
     if json:
-        for call in waiting:
+        for call in calls:
             out.record(call.model_dump(mode="json"))
-    elif not waiting:
+    elif not calls:
         place = terminal.safe(id) if id else ctx.target.describe()
         out.line(f"No {'such call' if filters else 'call'} waits for a person in {place}.")
     elif id is not None:
-        write_waits(out, ctx.target, waiting)
+        write_waits(out, ctx.target, calls)
     else:
-        write_list(out, ctx.target, waiting)
-    if id is not None and not waiting:
+        write_list(out, ctx.target, calls)
+    if id is not None and not calls:
         await Watch(client, out, id).look_for_retries()
     return Exit.OK
 
@@ -299,17 +299,17 @@ async def _answer_one(
     if id is None:
         if person is None:
             raise Problem(Exit.USAGE, "Name the call to answer by its approval id; `pending` lists the ids.")
-        waiting = await client.approvals.pending()
-        if not waiting:
+        calls = await client.approvals.pending()
+        if not calls:
             raise Problem(Exit.UNKNOWN, f"No call waits for a person in {target.describe()}.")
     else:
         id, call_id = await _parse_id(client, id, call_id)
         requested = ids.requesting_call(call_id) if call_id is not None else None
-        waiting = [c for c in await client.invocation(id).pending() if requested in (None, c.function_call_id)]
-    is_choice = id is None or len(waiting) > 1
+        calls = [c for c in await client.invocation(id).pending() if requested in (None, c.function_call_id)]
+    is_choice = id is None or len(calls) > 1
     call = None
-    if len(waiting) == 1 or (person and waiting):
-        call = choose(person, out, target, waiting) if person else waiting[0]
+    if len(calls) == 1 or (person and calls):
+        call = choose(person, out, target, calls) if person else calls[0]
         id, call_id = call.invocation_id, call.function_call_id
     missing = find_missing_options(action, call, fields)
     if person and call and (missing or is_choice):
@@ -638,25 +638,25 @@ async def authorize(
 ) -> Exit:
     """Provide the credential that a call waits for. Asks for a login or a key, and saves it in the store."""
     out, client = ctx.out, await ctx.connect()
-    waiting = await _find_credential_call(client, id, call)
-    uri = terminal.login_uri(waiting)
+    pending_call = await _find_credential_call(client, id, call)
+    uri = terminal.login_uri(pending_call)
     if uri is not None:
         out.remark("Log in at this address. Then enter the address of the page where the login ended:")
         out.remark(terminal.safe(uri))
     # In a thread, because reading from a terminal blocks.
-    text = (await asyncio.to_thread(_read_hidden, f"{_name_credential(waiting)} (not shown): ")).strip()
+    text = (await asyncio.to_thread(_read_hidden, f"{_name_credential(pending_call)} (not shown): ")).strip()
     if not text:
         raise Problem(Exit.USAGE, "No credential was entered; the call still waits.")
     from waystation.auth import store_at  # loads the authentication of tools
 
     credential: dict[str, Any] = {"credential": text} if uri is None else {"auth_response_uri": text}
     try:
-        receipt = await client.invocation(waiting.invocation_id).authorize(
-            waiting.function_call_id, store=store_at(credentials), by=by, **credential
+        receipt = await client.invocation(pending_call.invocation_id).authorize(
+            pending_call.function_call_id, store=store_at(credentials), by=by, **credential
         )
     except ValueError as error:  # the text does not fit the scheme; the message does not quote it
         raise Problem(Exit.USAGE, str(error)) from None
-    about = f" {terminal.asked(waiting)} [{terminal.safe(waiting.function_call_id)}] of {terminal.safe(id)}"
+    about = f" {terminal.asked(pending_call)} [{terminal.safe(pending_call.function_call_id)}] of {terminal.safe(id)}"
     out.result(receipt, Text.assemble(("authorized", "bold"), about))
     return Exit.OK
 

@@ -176,11 +176,11 @@ class Demo:
         with contextlib.suppress(WorkflowFailureError):  # the last event reports it
             self._out.line(Text.assemble(" " * 10, tag, ((await invocation.result()).status, "bold green")))
 
-    def _explain(self, waiting: Sequence[PendingCall]) -> None:
-        if not waiting:
+    def _explain(self, calls: Sequence[PendingCall]) -> None:
+        if not calls:
             raise Problem(Exit.FAILED, "The agent did not ask for an approval. With `--model demo` it does.")
-        write_waits(self._out, self._target, waiting)
-        path = f"{self._server.ui_url}/namespaces/default/workflows/{waiting[0].invocation_id}"
+        write_waits(self._out, self._target, calls)
+        path = f"{self._server.ui_url}/namespaces/default/workflows/{calls[0].invocation_id}"
         self._out.line(Text.assemble(("  Web UI   ", "dim"), path))
         self._out.line('           Send the Signal "answer" with the same JSON', style="dim")
 
@@ -227,12 +227,12 @@ class Demo:
             raise Problem(Exit.FAILED, f"`{TOOL}` should have run {int(approved)} times.")
 
     async def _replay(self, recording: Recording) -> Exit:
-        replayed = await replay_runs(recording)
+        result = await replay_runs(recording)
         size = sum(event.ByteSize() for history in recording.histories for event in history.events)
-        verdict = replayed.problem or "replays against the current code"
-        self._fact("history", f"{replayed.length} events, {size / 1000:.0f} kB; {verdict}")
-        self._out.table(create_state_table(replayed.recording))
-        return Exit.OK if replayed.problem is None else Exit.FAILED
+        verdict = result.problem or "replays against the current code"
+        self._fact("history", f"{result.length} events, {size / 1000:.0f} kB; {verdict}")
+        self._out.table(create_state_table(result.recording))
+        return Exit.OK if result.problem is None else Exit.FAILED
 
     def _heading(self, text: str) -> None:
         self._step += 1

@@ -178,21 +178,23 @@ async def diff(
 
     Ids and times are not compared. The exit code is 0 if both are equal, and 1 if they differ.
     """
-    compared = difference(await read_invocation(ctx, left), await read_invocation(ctx, right))
+    comparison = difference(await read_invocation(ctx, left), await read_invocation(ctx, right))
     if json:
-        first = compared.first
+        first = comparison.first
         ctx.out.record(
             {
-                "left": compared.left.source,
-                "right": compared.right.source,
+                "left": comparison.left.source,
+                "right": comparison.right.source,
                 "first": {"left": first.left, "right": first.right} if first else None,
-                "state": compared.state.to_json(),
-                "pairs": [{"left": pair.left, "right": pair.right, "same": pair.same} for pair in compared.pairs],
+                "state": comparison.state.to_json(),
+                "pairs": [{"left": pair.left, "right": pair.right, "same": pair.same} for pair in comparison.pairs],
             }
         )
     else:
-        ctx.out.show(recording_views.recording_difference(compared, context=None if every else recording_views.CONTEXT))
-    return Exit.FAILED if compared else Exit.OK
+        ctx.out.show(
+            recording_views.recording_difference(comparison, context=None if every else recording_views.CONTEXT)
+        )
+    return Exit.FAILED if comparison else Exit.OK
 
 
 async def print_past_waits(ctx: CommandContext, source: str, at: int | None, called: str | None) -> Exit:
@@ -385,7 +387,7 @@ def check_on_server(id: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayResult:
     """A recording, and the outcome of its replay."""
 
     recording: Recording
@@ -498,33 +500,33 @@ async def replay(
             unread = unread or problem.exit
             continue
         for part in (recording, *recording.below()):
-            replayed = await replay_runs(part)
-            failed = failed or replayed.problem is not None
-            ctx.out.record(replayed.to_json()) if json else _write(ctx.out, replayed)
+            result = await replay_runs(part)
+            failed = failed or result.problem is not None
+            ctx.out.record(result.to_json()) if json else _write(ctx.out, result)
     return unread or (Exit.FAILED if failed else Exit.OK)
 
 
-async def replay_runs(recording: Recording) -> Replayed:
+async def replay_runs(recording: Recording) -> ReplayResult:
     """Replay the runs of a workflow, unless large values are missing."""
     if missing := recording.lacking:
-        return Replayed(
+        return ReplayResult(
             recording,
             missing=f"{len(missing)} large values are missing. Name the store of the workers with --store. "
             f"{next(iter(missing.values()))}",
         )
-    return Replayed(recording, await divergence_of(dataclasses.replace(recording, called={})))
+    return ReplayResult(recording, await divergence_of(dataclasses.replace(recording, called={})))
 
 
-def _write(out: Output, replayed: Replayed) -> None:
-    recording = replayed.recording
+def _write(out: Output, result: ReplayResult) -> None:
+    recording = result.recording
     runs = f" in {len(recording.histories)} runs" if len(recording.histories) > 1 else ""
-    about = f"  {terminal.safe(recording.source)}, {replayed.length} history events{runs}"
-    failure = "not replayed" if replayed.missing else "differs"
-    out.line(Text.assemble((failure, "bold red") if replayed.problem else ("replays", "bold green"), about))
-    if replayed.divergence:
-        out.line(format_divergence(replayed.divergence))
-    elif replayed.problem:
-        out.line(terminal.safe(replayed.problem), style="red")
+    about = f"  {terminal.safe(recording.source)}, {result.length} history events{runs}"
+    failure = "not replayed" if result.missing else "differs"
+    out.line(Text.assemble((failure, "bold red") if result.problem else ("replays", "bold green"), about))
+    if result.divergence:
+        out.line(format_divergence(result.divergence))
+    elif result.problem:
+        out.line(terminal.safe(result.problem), style="red")
     if recording.events:
         out.table(create_state_table(recording))
 

@@ -125,12 +125,12 @@ async def show(
 ) -> Exit:
     """Print the conversation of a session, its state, and the calls that wait. Needs no worker."""
     out, session = ctx.out, await open_session(ctx, name, user, app)
-    events, state, waiting = await session.events(), await session.state(), await session.pending()
+    events, state, calls = await session.events(), await session.state(), await session.pending()
     if json:
         for event in events:
             out.record({"event": event.to_json()})
         out.record({"state": state})
-        out.record({"pending": [call.model_dump(mode="json") for call in waiting]})
+        out.record({"pending": [call.model_dump(mode="json") for call in calls]})
         return Exit.OK
     for event in events:
         out.event(event)
@@ -138,7 +138,7 @@ async def show(
         out.line()
         out.line("state", style="bold")
         out.line(terminal.state(state))
-    write_waits(out, ctx.target, waiting)
+    write_waits(out, ctx.target, calls)
     return Exit.OK
 
 

@@ -230,8 +230,8 @@ async def serve(
     threads = ThreadPoolExecutor(settings.concurrent_activities, thread_name_prefix=TOOL_THREADS)
     loop.set_default_executor(threads)
     async with AsyncExitStack() as stack:
-        address = await _embedded(stack, options.db) if options.embedded else options.address
-        client = await _connected(options, address, settings.stores)
+        address = await _start_embedded_server(stack, options.db) if options.embedded else options.address
+        client = await _connect(options, address, settings.stores)
         worker = create_worker(
             client,
             registry,
@@ -261,7 +261,7 @@ async def serve(
     _leave(threads)
 
 
-async def _embedded(stack: AsyncExitStack, db: Path | None) -> str:
+async def _start_embedded_server(stack: AsyncExitStack, db: Path | None) -> str:
     """Start a server until `stack` closes, on Temporal's usual ports if they are free."""
     from waystation.embedded import USUAL_PORT, USUAL_UI_PORT, EmbeddedServer, ServerPortTaken, are_usual_ports_free
 
@@ -278,7 +278,7 @@ async def _embedded(stack: AsyncExitStack, db: Path | None) -> str:
     return server.address
 
 
-async def _connected(options: argparse.Namespace, address: str | None, stores: Stores) -> Client:
+async def _connect(options: argparse.Namespace, address: str | None, stores: Stores) -> Client:
     """Connect and check the namespace; the SDK would report a missing one only after the worker is ready."""
     try:
         client = await connect(
