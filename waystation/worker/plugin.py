@@ -189,10 +189,10 @@ class WaystationPlugin(SimplePlugin):
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
         """Run the worker. When the last one ends, close tools, plugins and models."""
-        for client, model_caller in self._model_callers:
-            model_caller.search_attributes = await has_search_attributes(client)
-        self._running += 1
+        self._running += 1  # before the first await: another worker may stop during it
         try:
+            for client, model_caller in self._model_callers:
+                model_caller.search_attributes = await has_search_attributes(client)
             await next(worker)
         finally:
             self._running -= 1
