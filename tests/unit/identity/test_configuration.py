@@ -40,7 +40,7 @@ OPENS = '[envelope]\nprivate_key = "envelope-private.json"\n'
         ('[envelope]\nprivate_key = "none.json"\n' + ISSUER, "envelope.private_key", "No such file"),
         ('[envelope]\nprivate_key = "empty"\n' + ISSUER, "envelope.private_key", "is empty"),
         ('[envelope]\nprivate_key = "text"\n' + ISSUER, "envelope.private_key", "not a valid JWK or PEM file"),
-        ('[envelope]\nprivate_key = "binary"\n' + ISSUER, "envelope.private_key", "is no text"),
+        ('[envelope]\nprivate_key = "binary"\n' + ISSUER, "envelope.private_key", "is not UTF-8 text"),
         ('[envelope]\nprivate_key = "rsa.pem"\n' + ISSUER, "envelope.private_key", "not a private EC or X25519 key"),
         (
             '[envelope]\nprivate_key = "envelope-public.json"\n' + ISSUER,
