@@ -41,7 +41,7 @@ from waystation.cli.terminal_input import NOTHING_SENT, Person, find_person
 from waystation.client import AgentClient
 from waystation.configuration import login_name
 from waystation.core import Action, JsonObject, PendingCall, Stores, decode, ids, summary
-from waystation.presentation import policy_terms, terminal
+from waystation.presentation import terminal, words
 
 T = TypeVar("T")
 
@@ -398,7 +398,7 @@ def find_missing_options(action: Action, call: PendingCall | None, fields: JsonO
     missing = []
     if action in NEEDED and fields.get(NEEDED[action][0]) is None:
         missing.append(NEEDED[action][1])
-    if call and action not in WITHOUT_COMMENT and policy_terms.needs_comment(call) and not fields.get("comment"):
+    if call and action not in WITHOUT_COMMENT and words.needs_comment(call) and not fields.get("comment"):
         missing.append("--comment")
     return missing
 
@@ -428,7 +428,7 @@ def show_call(out: Output, call: PendingCall) -> None:
             ("call", f"{terminal.safe(call.function_call_id)} of {terminal.safe(call.invocation_id)}"),
             ("asked by", _format_requester(call)),
             *((label, text) for label, text in terminal.facts(call) if label != "with"),
-            *policy_terms.terms(call),
+            *words.terms(call),
             ("digest", call.digest),
         ]
     )
@@ -454,7 +454,7 @@ def ask_for_missing(person: Person, out: Output, call: PendingCall, action: Acti
     if action in ("respond", "progress") and answer.get("response") is None:
         answer["response"] = _ask_for_response(person, out, call, action)
     if not answer.get("comment"):
-        required = policy_terms.needs_comment(call) and action not in WITHOUT_COMMENT
+        required = words.needs_comment(call) and action not in WITHOUT_COMMENT
         answer["comment"] = (
             _ask_until(person, out, "Comment (required by the policy)", _parse_comment)
             if required
@@ -612,8 +612,8 @@ def _create_table(calls: Sequence[PendingCall], approval_ids: list[str], *, wide
     ]
     table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), expand=False)
     for number, (call, id) in enumerate(zip(calls, approval_ids, strict=True), 1):
-        times = policy_terms.waited(call), policy_terms.left(call)
-        row = [id, terminal.asked(call), *([_format_requester(call)] if wide else []), *times, policy_terms.who(call)]
+        times = words.waited(call), words.left(call)
+        row = [id, terminal.asked(call), *([_format_requester(call)] if wide else []), *times, words.who(call)]
         table.add_row(*map(Text, [str(number), *row] if numbered else row))
     return table
 
@@ -621,8 +621,8 @@ def _create_table(calls: Sequence[PendingCall], approval_ids: list[str], *, wide
 def _write_brief(out: Output, call: PendingCall, number: str) -> None:
     out.line(Text(f"{number}{terminal.asked(call)}", style="bold yellow"))
     out.line(Text(f"  {terminal.safe(call.approval_id)}"))
-    times = f"waits {policy_terms.waited(call)}, {policy_terms.left(call)} left"
-    about = f"{times}; asked by {terminal.safe(call.agent)}; {policy_terms.who(call)}"
+    times = f"waits {words.waited(call)}, {words.left(call)} left"
+    about = f"{times}; asked by {terminal.safe(call.agent)}; {words.who(call)}"
     out.hanging(Text("  "), [Text(about, style="dim")])
 
 

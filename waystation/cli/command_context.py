@@ -37,7 +37,7 @@ from waystation.core import (
     errors,
 )
 from waystation.logs import configure_logs
-from waystation.presentation import policy_terms, terminal
+from waystation.presentation import terminal, words
 from waystation.storage import Blobs
 
 CONNECT_LIMIT_S = 10.0
@@ -283,7 +283,7 @@ def write_waits(out: Output, target: Target, calls: Sequence[PendingCall]) -> No
                 ("call", f"{call.function_call_id} of {terminal.safe(call.invocation_id)}"),
                 ("asked by", f"{terminal.safe(call.agent)}, for user {terminal.safe(call.user_id)}"),
                 *terminal.facts(call),
-                *policy_terms.terms(call),
+                *words.terms(call),
             ],
         )
         for action in terminal.answers(call):

@@ -30,7 +30,7 @@ from waystation.cli.recordings import read_prompts, read_recording
 from waystation.cli.terminal_input import Lines
 from waystation.core import WaystationError
 from waystation.presentation import terminal
-from waystation.presentation.cursor import Walk
+from waystation.presentation.cursor import Cursor
 from waystation.replay import Moment, Prompt
 from waystation.replay.workflow_debugger import WorkflowDebugger, break_at
 
@@ -78,7 +78,7 @@ async def debug(
     recording = await read_recording(ctx, source, called)
     if pdb:
         return await _break_at(recording.moment(at), ctx.out)
-    cursor = Walk(recording)
+    cursor = Cursor(recording)
     if at is not None:
         cursor.go(at)
 
@@ -95,7 +95,7 @@ async def debug(
 class Debugger:
     """A cursor in a recording, and the commands that move it."""
 
-    def __init__(self, cursor: Walk, out: Output, prompt: Callable[[], Awaitable[Prompt]], lines: Lines) -> None:
+    def __init__(self, cursor: Cursor, out: Output, prompt: Callable[[], Awaitable[Prompt]], lines: Lines) -> None:
         """`prompt` reads the model's prompt at the cursor."""
         self._cursor, self._out, self._prompt, self._lines = cursor, out, prompt, lines
         self._search_text = ""
@@ -161,7 +161,7 @@ class Debugger:
                 raise Problem(Exit.USAGE, f"{problem}; for example: g 3")
             cursor.go(int(number))
         elif word in ("first", "last"):
-            cursor.first() if word == "first" else cursor.last()
+            cursor.go(cursor.recording.events_before if word == "first" else None)
         else:
             await self._print(word)
             return

@@ -1,188 +1,193 @@
-"""A walk through a recording: forwards and backwards, event by event or entry by entry, into called agents and out."""
+"""A cursor in a recording: it moves by event or by entry, in both directions, into called agents and out again."""
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 from rich.console import RenderableType
 
 from waystation.core import CallLost, CallReturned, ChildReturned
 from waystation.history import Attempts, attempts_of
-from waystation.presentation import recording_views
+from waystation.presentation import recording_views, words
 from waystation.replay.comparison import Changes, alike
 from waystation.replay.displayable import Displayable
 from waystation.replay.recording import Moment, Recording
 
 
-class Walk(Displayable):
-    """Stands at one moment of a recording. Moves say whether there was somewhere to go; else it stays where it is.
+@dataclass(frozen=True)
+class Position:
+    """A moment at which a cursor can stop: after each event, and after each entry that made no event."""
 
-    Nothing is built anew on the way: any moment of a long history is reached at once.
-    """
-
-    def __init__(self, recording: Recording) -> None:
-        """Begin before the first event."""
-        self.recording = recording
-        self._places = _places(recording)
-        self._at = 0
-        self._callers: list[tuple[Recording, list[tuple[int, int]], int]] = []
+    moment: Moment
+    before: Moment | None
+    """The position before; None at the beginning of the recording."""
 
     @property
-    def moment(self) -> Moment:
-        """Where it stands."""
-        return self._moment(self._at)
-
-    @property
-    def made_event(self) -> bool:
-        """Whether an event was made there; if not, it stands between two."""
-        return self._is_event(self._at)
-
-    @property
-    def came_from(self) -> Moment | None:
-        """The place just before; None at the beginning."""
-        return self._moment(self._at - 1) if self._at else None
+    def is_event(self) -> bool:
+        """Whether an event was made here; if not, the position is between two events."""
+        return self.before is not None and self.moment.number > self.before.number
 
     @property
     def changes(self) -> Changes:
-        """What became of the state since the place just before."""
-        before = self.came_from
-        return Changes.between(before.state if before else {}, self.moment.state)
+        """The changes of the state since the position before."""
+        return Changes.between(self.before.state if self.before else {}, self.moment.state)
+
+    def is_wait(self) -> bool:
+        """Whether a call began to wait for a person here, or stopped waiting."""
+        return self.before is not None and _waits(self.moment) != _waits(self.before)
+
+    def is_tool_result(self) -> bool:
+        """Whether a tool or a called agent returned or was lost here. Further events of one result do not count."""
+        entry = self.moment.entry
+        is_new = self.before is not None and self.moment.entries != self.before.entries
+        return is_new and entry is not None and isinstance(entry.body, CallReturned | CallLost | ChildReturned)
+
+    def is_change(self) -> bool:
+        """Whether the state changed here."""
+        return self.before is not None and not alike(self.moment.state, self.before.state)
+
+
+def _waits(moment: Moment) -> set[tuple[str, float]]:
+    return {(call.function_call_id, call.requested_at) for call in moment.pending}
+
+
+class _Level:
+    """A recording that the cursor is in, and where."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording, self.index = recording, 0
+
+    @cached_property
+    def positions(self) -> Sequence[Position]:
+        course = self.recording.course
+        moments = [Moment(self.recording, course[0].events, 0)]
+        for entries in range(1, len(course)):
+            before, after = course[entries - 1].events, course[entries].events
+            numbers = range(before + 1, after + 1) if after > before else (after,)
+            moments += [Moment(self.recording, number, entries) for number in numbers]
+        return [Position(moment, before) for moment, before in zip(moments, [None, *moments], strict=False)]
+
+    @cached_property
+    def efforts(self) -> Mapping[str, Attempts]:
+        return {attempts.activity: attempts for attempts in attempts_of(self.recording.histories)}
+
+
+class Cursor(Displayable):
+    """A position in a recording. Each move returns whether there was somewhere to go; if not, the cursor stays.
+
+    No move rebuilds a log: any moment of a long history is reached at once.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        """Start before the first event."""
+        self._levels = [_Level(recording)]
 
     @property
-    def depth(self) -> int:
-        """How many calls of agents it has gone into."""
-        return len(self._callers)
+    def recording(self) -> Recording:
+        """The recording that the cursor is in: the outermost one, or that of a called agent."""
+        return self._levels[-1].recording
+
+    @property
+    def position(self) -> Position:
+        """Where the cursor is."""
+        return self._levels[-1].positions[self._levels[-1].index]
+
+    @property
+    def moment(self) -> Moment:
+        """The moment at the cursor."""
+        return self.position.moment
+
+    @property
+    def changes(self) -> Changes:
+        """The changes of the state since the position before."""
+        return self.position.changes
+
+    @property
+    def efforts(self) -> Mapping[str, Attempts]:
+        """Durations and attempts of the activities of `recording`, by activity id."""
+        return self._levels[-1].efforts
 
     def next(self) -> bool:
-        """Go to the next event."""
-        return self._seek(self._is_event)
+        """Move to the next event."""
+        return self._seek(lambda position: position.is_event)
 
     def previous(self) -> bool:
-        """Go to the event before, or to the beginning."""
-        return self._seek(lambda place: place == 0 or self._is_event(place), back=True)
+        """Move to the event before, or to the beginning."""
+        return self._seek(lambda position: position.is_event or position.before is None, back=True)
 
     def step(self) -> bool:
-        """Go to the next thing that was applied, also where it made no event: a timer, a notice, a model called."""
+        """Move to the next entry, even if it made no event: a timer, a notification, the start of a model call."""
         return self._seek(lambda _: True)
 
     def back(self) -> bool:
-        """Go to the one before."""
+        """Move to the entry before."""
         return self._seek(lambda _: True, back=True)
 
-    def go(self, number: int) -> None:
-        """Go to an event by its number.
+    def go(self, number: int | None = None) -> None:
+        """Move to event `number`; without it, to the end of the recording.
 
         Raises:
-            NoSuchEvent: There is none.
+            NoSuchEvent: The recording has no such event.
         """
-        moment = self.recording.moment(number)
-        self._at = bisect_left(self._places, (moment.entries, moment.number))
-
-    def first(self) -> None:
-        """Go to the beginning."""
-        self._at = 0
-
-    def last(self) -> None:
-        """Go to where the recording ends."""
-        self._at = len(self._places) - 1
+        moment, level = self.recording.moment(number), self._levels[-1]
+        place = (moment.entries, moment.number)
+        level.index = bisect_left(level.positions, place, key=lambda each: (each.moment.entries, each.moment.number))
 
     def next_wait(self, *, back: bool = False) -> bool:
-        """Go to where something begins to wait for a person, or no longer does."""
-        return self._seek(lambda place: place > 0 and self._waiting(place) != self._waiting(place - 1), back=back)
+        """Move to where a call begins to wait for a person, or stops waiting."""
+        return self._seek(Position.is_wait, back=back)
 
     def next_tool(self, *, back: bool = False) -> bool:
-        """Go to where a tool, or a called agent, reports or is lost."""
-
-        def reports(place: int) -> bool:
-            entry = self._moment(place).entry
-            new = place > 0 and self._places[place][0] != self._places[place - 1][0]
-            return new and entry is not None and isinstance(entry.body, CallReturned | CallLost | ChildReturned)
-
-        return self._seek(reports, back=back)
+        """Move to where a tool or a called agent returns or is lost."""
+        return self._seek(Position.is_tool_result, back=back)
 
     def next_change(self, *, back: bool = False) -> bool:
-        """Go to where the state changes."""
-
-        def changes(place: int) -> bool:
-            return place > 0 and not alike(self._moment(place).state, self._moment(place - 1).state)
-
-        return self._seek(changes, back=back)
+        """Move to where the state changes."""
+        return self._seek(Position.is_change, back=back)
 
     def search(self, text: str, *, back: bool = False) -> bool:
-        """Go to where a text, in upper or lower case, stands in an event or in what was applied."""
-        wanted = text.lower()
+        """Move to where a text occurs in an event, or in an entry without one. Case does not matter."""
 
-        def has(place: int) -> bool:
-            moment = self._moment(place)
-            said = recording_views.said(moment.event).plain if self._is_event(place) and moment.event else ""
-            told = "" if said else "\n".join(fact.text for fact in recording_views.happened(moment, self.efforts))
-            return wanted in said.lower() or wanted in told.lower()
+        def has_text(position: Position) -> bool:
+            if position.is_event and position.moment.event:
+                content = recording_views.said(position.moment.event).plain
+            else:
+                content = "\n".join(fact.text for fact in words.facts_of(position.moment, self.efforts))
+            return text.lower() in content.lower()
 
-        return self._seek(has, back=back)
+        return self._seek(has_text, back=back)
 
     def calls(self) -> list[str]:
-        """Return the calls of agents in the present event whose recordings are there."""
+        """Return the ids of the present event's calls to agents that have a recording."""
         event = self.moment.event
-        named = [part["id"] for part in (*event.function_calls(), *event.function_responses())] if event else []
-        return [call for call in named if call in self.recording.called]
+        parts = [*event.function_calls(), *event.function_responses()] if event else []
+        return [part["id"] for part in parts if part["id"] in self.recording.called]
 
     def into(self, call: str | None = None) -> bool:
-        """Go to the beginning of the agent that a call of the present event began, the first one if none is named."""
+        """Move to the beginning of a called agent's recording; by default the first that the present event calls."""
         known = self.calls() if call is None else [call]
         if not known or known[0] not in self.recording.called:
             return False
-        self._callers.append((self.recording, self._places, self._at))
-        self._enter(self.recording.called[known[0]])
+        self._levels.append(_Level(self.recording.called[known[0]]))
         return True
 
     def out(self) -> bool:
-        """Go back to where the caller was left."""
-        if not self._callers:
+        """Move back to where `into` left the caller's recording."""
+        if len(self._levels) == 1:
             return False
-        recording, places, at = self._callers.pop()
-        self._enter(recording)
-        self._places, self._at = places, at
+        self._levels.pop()
         return True
 
-    @cached_property
-    def efforts(self) -> dict[str, Attempts]:
-        """Durations and attempts of the recording that it stands in."""
-        return {each.activity: each for each in attempts_of(self.recording.histories)}
-
     def __rich__(self) -> RenderableType:
-        """Return the event, what it did, and what waited."""
+        """Return the event, its changes, and the pending calls."""
         return recording_views.stop(self)
 
-    def _enter(self, recording: Recording) -> None:
-        self.recording, self._places, self._at = recording, _places(recording), 0
-        self.__dict__.pop("efforts", None)
-
-    def _moment(self, place: int) -> Moment:
-        entries, number = self._places[place]
-        return Moment(self.recording, number, entries)
-
-    def _is_event(self, place: int) -> bool:
-        return place > 0 and self._places[place][1] > self._places[place - 1][1]
-
-    def _waiting(self, place: int) -> set[tuple[str, float]]:
-        return {(call.function_call_id, call.requested_at) for call in self._moment(place).pending}
-
-    def _seek(self, wanted: Callable[[int], bool], *, back: bool = False) -> bool:
-        """Go to the nearest place that is wanted."""
-        places = range(self._at - 1, -1, -1) if back else range(self._at + 1, len(self._places))
-        for place in places:
-            if wanted(place):
-                self._at = place
-                return True
-        return False
-
-
-def _places(recording: Recording) -> list[tuple[int, int]]:
-    """Return how many entries and events there were at each place: one for each event, or for an entry without."""
-    course = recording.course
-    places = [(0, course[0].events)]
-    for entries in range(1, len(course)):
-        before, after = course[entries - 1].events, course[entries].events
-        numbers = range(before + 1, after + 1) if after > before else (after,)
-        places += [(entries, number) for number in numbers]
-    return places
+    def _seek(self, matches: Callable[[Position], bool], *, back: bool = False) -> bool:
+        level = self._levels[-1]
+        indexes = range(level.index - 1, -1, -1) if back else range(level.index + 1, len(level.positions))
+        index = next((index for index in indexes if matches(level.positions[index])), None)
+        if index is None:
+            return False
+        level.index = index
+        return True

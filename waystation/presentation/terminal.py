@@ -121,13 +121,8 @@ def short_json(value: object, length: int = MAX_JSON) -> str:
 
 def both_ends(value: object) -> str:
     """Return compact JSON of what somebody is to approve; of a long one also the end, where things hide."""
-    text = safe_json(value)
-    left_out = len(text) - MAX_ARGUMENT
-    if left_out <= 0:
-        return text
     tail = MAX_ARGUMENT // 4
-    gap = f" … {left_out:,} of {len(text):,} characters are left out here … "
-    return f"{text[: MAX_ARGUMENT - tail]}{gap}{text[-tail:]}"
+    return "".join(piece.text for piece in text_safety.pieces_of(safe_json(value), MAX_ARGUMENT - tail, tail))
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,11 +260,15 @@ def span(seconds: float) -> str:
     return f"{round(seconds, 1):g} s" if seconds >= 1 else f"{max(seconds, 0) * 1000:.0f} ms"
 
 
+def date(timestamp: float) -> str:
+    """Return a time to the minute, with its date and its zone."""
+    return datetime.datetime.fromtimestamp(timestamp).astimezone().strftime("%Y-%m-%d %H:%M %Z")
+
+
 def until(deadline: float, now: float) -> str:
     """Return a deadline with what is left of it."""
-    moment = datetime.datetime.fromtimestamp(deadline).astimezone().strftime("%Y-%m-%d %H:%M %Z")
     left = deadline - now
-    return f"{moment}, in {text_safety.duration(left)}" if left > 0 else f"{moment}, which has passed"
+    return f"{date(deadline)}, {f'in {text_safety.duration(left)}' if left > 0 else 'which has passed'}"
 
 
 def failure(failure: Failure) -> str:

@@ -21,6 +21,8 @@ BREAK, BREAKS = 9.0, 45.0
 """Percent of the width that one break takes, and all of them at most."""
 MAX_ROWS = 300
 """Of more, the last are drawn."""
+MAX_OPEN_ROWS = 40
+"""More rows are folded away, and lanes are drawn in their place."""
 MIN_WIDTH = 0.4
 """Percent; what took no time at all is still to be seen."""
 
@@ -32,17 +34,31 @@ class Span:
     kind: Kind
     name: str
     activity: str
-    """Id of the activity that it was, or of the call that waited."""
+    """Id of the activity, or of the call that waited."""
     begin: float
     end: float
     open: bool = False
     """Whether it goes on."""
     attempts: int = 1
+    depth: int = 0
+    """How many agents call one another above it."""
+    href: str = ""
+    """Where the page has the details."""
 
     @property
     def seconds(self) -> float:
         """How long it took, or has taken."""
         return self.end - self.begin
+
+    @property
+    def length(self) -> str:
+        """The same in words."""
+        return f"{text_safety.duration(self.seconds)}{' so far' if self.open else ''}"
+
+    @property
+    def retries(self) -> str:
+        """How often it was attempted, to be added to its name; empty for once."""
+        return f", {self.attempts} attempts" if self.attempts > 1 else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,60 +170,39 @@ _LANES: dict[Kind, str] = {
     "agent": "called agents",
     "wait": "waits for people",
 }
-
 INDENT = 14
 """Pixels by which the text of a called agent's row is moved for each agent above it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One span of a picture."""
+def picture(spans: Sequence[Span], events: Iterable[Event], key: str = "") -> dict[str, Any] | None:
+    """Return what a page draws: each span on a row, and of many also all of a kind in one lane; None without spans.
 
-    span: Span
-    depth: int = 0
-    """How many agents call one another above it."""
-    href: str = ""
-    """What is told of it in full."""
-
-
-def picture(rows: Sequence[Row], events: Iterable[Event], key: str = "", *, digits: int = 2) -> dict[str, Any]:
-    """Return where everything is; `key` tells several pictures of a page apart."""
-    spans = [row.span for row in rows]
-    first = min(span.begin for span in spans)
-    events = [event for event in events if event.timestamp >= first]
-    changes = [event.timestamp for event in events if event.actions.state_delta or event.actions.removed_keys]
-    times = [event.timestamp for event in events]
-    scale = Scale([*(span.begin for span in spans), *(span.end for span in spans), *times])
+    `key` makes the ids of several pictures on a page distinct.
+    """
+    if not spans:
+        return None
+    events, whole = list(events), spans[-MAX_ROWS:]
     return {
-        "key": key,
-        "count": len(rows),
-        "lanes": [],
-        "height": HEAD + ROW * len(rows) + 8,
-        **_axis(scale, times, changes, digits),
-        "bars": [_bar(row, scale, HEAD + ROW * index, digits) for index, row in enumerate(rows)],
-        "rows": [_row(row) for row in rows],
+        "whole": _figure(whole, events, f"-{key}all"),
+        "lanes": _lanes(spans, events, f"-{key}lanes") if len(spans) > MAX_OPEN_ROWS else None,
+        "left_out": len(spans) - len(whole),
+        "count": len(spans),
     }
 
 
-def lanes(rows: Sequence[Row], events: Iterable[Event], key: str = "") -> dict[str, Any]:
-    """Return the picture of very many rows: all of one kind in one lane."""
-    made = picture(rows, events, key, digits=1)
-    kinds = [kind for kind in _LANES if any(row.span.kind == kind for row in rows)]
-    for bar in made["bars"]:
-        bar.update(y=HEAD + ROW * kinds.index(bar["kind"]), text="")
-    # Of those that lie where another one of their kind begins and ends only one is drawn.
-    places = {(bar["y"], bar["x"], bar["width"], bar["retried"]): bar for bar in made["bars"]}
-    made["bars"] = list(places.values())
-    made["lanes"] = [
-        {"y": HEAD + ROW * index, "text": f"{_LANES[kind]}: {sum(row.span.kind == kind for row in rows):,}"}
-        for index, kind in enumerate(kinds)
-    ]
-    return {**made, "height": HEAD + ROW * len(kinds) + 8, "rows": []}
-
-
-def _axis(scale: Scale, events: Sequence[float], changes: Sequence[float], digits: int) -> dict[str, Any]:
+def _figure(spans: Sequence[Span], events: Iterable[Event], key: str, *, digits: int = 2) -> dict[str, Any]:
+    """Return where everything is, in percent of the width."""
+    first = min(span.begin for span in spans)
+    events = [event for event in events if event.timestamp >= first]
+    times = [event.timestamp for event in events]
+    changes = [event.timestamp for event in events if event.actions.state_delta or event.actions.removed_keys]
+    scale = Scale([*(span.begin for span in spans), *(span.end for span in spans), *times])
     seconds, width = scale.ruler
     return {
+        "key": key,
+        "count": len(spans),
+        "lanes": [],
+        "height": HEAD + ROW * len(spans) + 8,
         "ruler": {"width": _percent(width), "text": text_safety.duration(seconds)} if width else None,
         "breaks": [
             {
@@ -220,13 +215,31 @@ def _axis(scale: Scale, events: Sequence[float], changes: Sequence[float], digit
             }
             for each in scale.breaks
         ],
-        "events": [_percent(x) for x in sorted({round(scale.at(at), digits) for at in events})],
-        "changes": [_percent(x) for x in sorted({round(scale.at(at), digits) for at in changes})],
+        "events": [_percent(x) for x in sorted({round(scale.at(time), digits) for time in times})],
+        "changes": [_percent(x) for x in sorted({round(scale.at(time), digits) for time in changes})],
+        "bars": [_bar(span, scale, HEAD + ROW * index, digits) for index, span in enumerate(spans)],
+        "rows": spans,
     }
 
 
-def _bar(row: Row, scale: Scale, y: int, digits: int) -> dict[str, Any]:
-    span = row.span
+def _lanes(spans: Sequence[Span], events: Iterable[Event], key: str) -> dict[str, Any]:
+    figure = _figure(spans, events, key, digits=1)
+    kinds = [kind for kind in _LANES if any(span.kind == kind for span in spans)]
+    bars = [{**bar, "y": HEAD + ROW * kinds.index(bar["kind"]), "text": ""} for bar in figure["bars"]]
+    return {
+        **figure,
+        "height": HEAD + ROW * len(kinds) + 8,
+        "lanes": [
+            {"y": HEAD + ROW * index, "text": f"{_LANES[kind]}: {sum(span.kind == kind for span in spans):,}"}
+            for index, kind in enumerate(kinds)
+        ],
+        # Of those that lie where another one of their kind begins and ends only one is drawn.
+        "bars": list({(bar["y"], bar["x"], bar["width"], bar["retried"]): bar for bar in bars}.values()),
+        "rows": [],
+    }
+
+
+def _bar(span: Span, scale: Scale, y: int, digits: int) -> dict[str, Any]:
     x, end = scale.at(span.begin), scale.at(span.end)
     width = max(MIN_WIDTH, end - x)
     return {
@@ -234,29 +247,10 @@ def _bar(row: Row, scale: Scale, y: int, digits: int) -> dict[str, Any]:
         "x": _percent(round(min(x, 100 - width), digits)),
         "width": _percent(round(width, digits)),
         "y": y,
-        "indent": INDENT * row.depth,
-        "text": f"{_length(span)} {text_safety.line(span.name, 60)}{_tries(span)}",
+        "indent": INDENT * span.depth,
+        "text": f"{span.length}, {text_safety.line(span.name, 60)}{span.retries}",
         "retried": span.attempts > 1,
     }
-
-
-def _row(row: Row) -> dict[str, Any]:
-    return {
-        "kind": row.span.kind,
-        "began": row.span.begin,
-        "depth": row.depth,
-        "href": row.href,
-        "name": text_safety.line(row.span.name, 200) + _tries(row.span),
-        "length": _length(row.span),
-    }
-
-
-def _length(span: Span) -> str:
-    return f"{text_safety.duration(span.seconds)}{' so far,' if span.open else ','}"
-
-
-def _tries(span: Span) -> str:
-    return f", {span.attempts} attempts" if span.attempts > 1 else ""
 
 
 def _percent(value: float) -> str:

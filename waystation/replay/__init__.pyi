@@ -1,4 +1,5 @@
-from waystation.presentation.cursor import Walk
+from waystation.presentation.cursor import Cursor
+from waystation.presentation.cursor import Cursor as Walk
 from waystation.presentation.report import Report, report
 from waystation.replay.activity_replay import Workshop, rerun_model, rerun_tool
 from waystation.replay.comparison import (
@@ -21,6 +22,7 @@ from waystation.replay.replayer import divergence_of, replay
 
 __all__ = [
     "Changes",
+    "Cursor",
     "Divergence",
     "Finding",
     "GateReport",

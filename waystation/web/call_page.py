@@ -37,7 +37,7 @@ from waystation.core import (
     usual_hint,
 )
 from waystation.presentation import terminal, text_safety
-from waystation.presentation.call_history import MAX_SAID, by, story
+from waystation.presentation.words import MAX_SAID, by, story
 from waystation.web import forms
 from waystation.web.forms import Field, Form, InvalidInput, read_form
 from waystation.web.invocations import describe, id_in_path

@@ -104,9 +104,8 @@ class InvocationPages:
             for pending in described.raw_description.pending_activities:
                 attempts[pending.activity_id] = pending.attempt
             spans = timeline.spans(log, attempts, time.time())
-        rows = [timeline.Row(span) for span in spans[-timeline.MAX_ROWS :]]
-        picture = timeline.picture(rows, log.state.events if log else []) if rows else None
-        return self._page(request, "timeline.html", described, left_out=len(spans) - len(rows), picture=picture)
+        picture = timeline.picture(spans, log.state.events if log else ())
+        return self._page(request, "timeline.html", described, picture=picture)
 
     def _page(
         self, request: Request, template: str, described: WorkflowExecutionDescription, **values: Any

@@ -5,14 +5,12 @@ from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import quote
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import Scope
 from temporalio.service import RPCError, RPCStatusCode
 
-import waystation.presentation
 from waystation.core import (
     AnswerRefused,
     AnswerUnconfirmed,
@@ -22,23 +20,9 @@ from waystation.core import (
     NotAllowed,
     StoreFailed,
 )
-from waystation.presentation import text_safety
-from waystation.presentation.html_time import moment, zone
+from waystation.presentation import html
 
-_FOLDERS = (Path(__file__).parent, Path(waystation.presentation.__file__).parent)
-_TEMPLATES = Environment(
-    loader=FileSystemLoader([folder / "templates" for folder in _FOLDERS]),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-)
-_TEMPLATES.filters |= {
-    "segment": lambda id: quote(id, safe=""),
-    "line": text_safety.line,
-    "moment": moment,
-    "duration": lambda length: text_safety.duration(length.total_seconds()),
-}
-_TEMPLATES.globals["zone"] = zone
+_TEMPLATES = html.environment(Path(__file__).parent / "templates", segment=lambda id: quote(id, safe=""))
 
 
 class Refused(Exception):

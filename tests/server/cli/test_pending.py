@@ -16,7 +16,7 @@ from waystation.cli.approvals import parse_duration, write_list
 from waystation.cli.command_context import Problem, Target, write_waits
 from waystation.cli.output import Output
 from waystation.core import ApprovalPolicy, PendingCall
-from waystation.presentation import policy_terms
+from waystation.presentation import words
 
 POLICY = ApprovalPolicy(approvers=("alice@example.com", "role:finance"), quorum=2, not_requester=True, comment=True)
 
@@ -84,7 +84,7 @@ def test_texts_of_agents_cannot_steer_the_terminal() -> None:
 
 def test_the_terms_of_a_policy_are_shown() -> None:
     """The output lists every term that could refuse an answer."""
-    told = dict(policy_terms.terms(call(policy=POLICY, approved_by=["bob"], claimed_by="alice@example.com")))
+    told = dict(words.terms(call(policy=POLICY, approved_by=["bob"], claimed_by="alice@example.com")))
     assert told == {
         "taken on": "by alice@example.com",
         "may": "alice@example.com, role:finance",

@@ -42,7 +42,7 @@ from waystation.core.conversation import prompt
 from waystation.core.log.entry_ref import END
 from waystation.history import SavedHistory, format_saved_history, read_history_file
 from waystation.models import LlmResponse
-from waystation.presentation.report import report_page
+from waystation.presentation import html as html_pages
 from waystation.replay import Recording, report
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool
@@ -252,9 +252,9 @@ def long(rounds: int) -> Recording:
 
 async def test_of_very_many_events_the_first_and_the_last_are_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """A long page omits events in the middle, with their number and where to find them."""
-    monkeypatch.setattr(report_page, "FIRST", 2)
-    monkeypatch.setattr(report_page, "LAST", 5)
-    monkeypatch.setattr(report_page, "GROUP", 3)
+    monkeypatch.setattr(html_pages, "FIRST", 2)
+    monkeypatch.setattr(html_pages, "LAST", 5)
+    monkeypatch.setattr(html_pages, "GROUP", 3)
     text = report(await Recording.read(HISTORIES / "many-steps.json")).html()
     assert "11 events after number 2 are left out here" in text
     assert [n for n in range(1, 19) if f'id="e{n}"' in text] == [1, 2, 14, 15, 16, 17, 18]
@@ -287,7 +287,7 @@ async def test_what_has_no_report_exits_with_2(tmp_path: Path, monkeypatch: pyte
     session.write_text((HISTORIES / "one-tool.json").read_text().replace('"AgentInvocation"', '"AgentSession"'))
     ran = await command("report", str(session), "--json")
     assert (ran.code, "'AgentSession'" in ran.err) == (2, True)
-    monkeypatch.delitem(sys.modules, "waystation.presentation.report.report_page", raising=False)
+    monkeypatch.delitem(sys.modules, "waystation.presentation.html", raising=False)
     monkeypatch.setitem(sys.modules, "jinja2", None)
     ran = await command("report", str(HISTORIES / "one-tool.json"), "-o", str(tmp_path / "report.html"))
     assert (ran.code, "pip install 'waystation[report]'" in ran.err) == (2, True)

@@ -28,18 +28,18 @@ from waystation.core import (
     ModelOverloaded,
     NoSuchEvent,
 )
-from waystation.replay import Recording, Walk
+from waystation.replay import Cursor, Recording
 from waystation.replay.workflow_debugger import break_at
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.agent_tool import AgentTool
 
 
-async def walk(name: str) -> Walk:
+async def walk(name: str) -> Cursor:
     """Return a cursor in a history of the corpus."""
-    return Walk(await Recording.read(HISTORIES / f"{name}.json", store=str(HISTORIES / "store")))
+    return Cursor(await Recording.read(HISTORIES / f"{name}.json", store=str(HISTORIES / "store")))
 
 
-def body(walk: Walk) -> Body | None:
+def body(walk: Cursor) -> Body | None:
     """Return the log entry at the cursor."""
     return walk.moment.entry.body if walk.moment.entry else None
 
@@ -74,9 +74,9 @@ async def test_a_walk_goes_from_event_to_event_and_back() -> None:
 async def test_steps_stop_where_no_event_was_made_too() -> None:
     """Log entries without an event, such as a deadline, are positions after the event before."""
     here = await walk("confirmation-expired")
-    places = [(here.made_event, body(here))]
+    places = [(here.position.is_event, body(here))]
     while here.step():
-        places.append((here.made_event, body(here)))
+        places.append((here.position.is_event, body(here)))
     assert any(isinstance(found, ModelCalled) and not made for made, found in places)
     assert any(isinstance(found, DeadlinePassed) for _, found in places)
     assert len([made for made, _ in places if made]) == here.moment.number
@@ -91,12 +91,12 @@ async def test_a_walk_finds_waits_tools_and_changes_of_the_state() -> None:
     here = await walk("confirmation-approved")
     assert (here.next_wait(), here.moment.number, len(here.moment.pending)) == (True, 2, 1)
     assert (here.next_tool(), isinstance(body(here), CallReturned)) == (True, True)
-    here.first()
+    here.go(0)
     assert [(here.next_change(), dict(here.changes.added)) for _ in range(2)] == [
         *((True, {"seed": 1}), (True, {"notes": {"x": True}})),
     ]
     assert here.next_change() is False
-    here.last()
+    here.go()
     assert (here.next_wait(back=True), here.moment.pending) == (True, ())
     assert (here.next_wait(back=True), here.moment.number) == (True, 2)
 
@@ -134,11 +134,11 @@ async def test_a_walk_goes_into_called_agents_and_out_again(serve: Serve) -> Non
     async with serve(agent) as env:
         invocation = await env.client.start("clerk", "go")
         await invocation.result()
-        here = Walk(await Recording.of(invocation))
+        here = Cursor(await Recording.of(invocation))
     assert (here.out(), here.into()) == (False, False)
     here.go(2)
     assert {"m1", "fc-1", "m2"} <= set(here.efforts)
-    assert (here.calls(), here.into(), here.recording.id, here.depth) == (["fc-1"], True, f"{invocation.id}/fc-1", 1)
+    assert (here.calls(), here.into(), here.recording.id) == (["fc-1"], True, f"{invocation.id}/fc-1")
     assert set(here.efforts) == {"m1"}
     assert (here.next(), here.search("it is 4"), here.out(), here.moment.number) == (True, True, True, 2)
     assert here.into("fc-9") is False
@@ -150,7 +150,7 @@ async def test_attempts_and_durations_are_those_of_the_history(serve: Serve) -> 
     async with serve(Agent(name="clerk", model=model)) as env:
         invocation = await env.client.start("clerk", "go")
         await invocation.result()
-        here = Walk(await Recording.of(invocation))
+        here = Cursor(await Recording.of(invocation))
     effort = here.efforts["m1"]
     assert effort.count == 2
     assert effort.failure_before

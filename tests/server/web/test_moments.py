@@ -7,7 +7,7 @@ from tests.server.conftest import Serve
 from tests.server.web.desk import begun, payer
 from tests.server.web.sites import path_of, site
 from tests.server.workflows.outside import Till
-from waystation.presentation.html_time import moment, zone
+from waystation.presentation.html import moment, zone
 
 
 def test_a_moment_has_the_zone_that_held_then(set_zone: SetZone) -> None:

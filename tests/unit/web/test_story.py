@@ -2,7 +2,7 @@
 
 from tests.unit.core.story import answered, called, expired, log_of, said
 from waystation.core import Body, NoticeReport, Notified
-from waystation.presentation.call_history import story
+from waystation.presentation.words import story
 
 
 def test_who_was_told_of_what_is_in_words() -> None:

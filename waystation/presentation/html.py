@@ -1,7 +1,7 @@
-"""A report as one HTML page, which holds all that it needs and asks nothing of anybody.
+"""HTML: what all pages share, and the page of a report, which holds everything it needs.
 
-However long the invocation was, and whatever it says, the page stays small: the more there is to tell, the less of
-each text is shown, with its length; and of very many events the first and the last.
+However long an invocation was, its report stays small: the more there is to show, the less of each text is shown, with
+its length; and of very many events the first and the last.
 """
 
 import base64
@@ -9,97 +9,112 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterator, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
-import waystation.presentation
-from waystation.core import DEFAULT_USER, CallState, Event, JsonObject, PendingCall, usual_hint
-from waystation.presentation import terminal, text_safety, timeline
-from waystation.presentation.call_history import decision, story
-from waystation.presentation.html_time import moment
-from waystation.presentation.policy_terms import terms
+from waystation.core import DEFAULT_USER, CallState, Event, JsonObject, PendingCall
+from waystation.presentation import terminal, text_safety, timeline, words
 
 if TYPE_CHECKING:
-    from waystation.presentation.report.invocation_report import ModelCall, Report
+    from waystation.presentation.report import ModelCall, Report
 
 FIRST, LAST = 100, 500
-"""Events that are told of a long invocation; of a called agent a fifth of each."""
+"""Events shown of a long invocation; of a called agent a fifth of each."""
 GROUP = 100
-"""Rows that are folded together, when there are more."""
+"""Rows folded together, when there are more."""
 MODELS = 300
 CHANGES = 200
-"""Of very many model calls and changes of state the last are told."""
-DRAWN = 40
-"""Rows of the picture that is open at once; all of more are behind a summary."""
+"""Model calls and state changes shown; the last ones."""
 CALLED = 30
-"""Called agents that are told in full."""
+"""Called agents shown in full."""
 ROOM = 600_000
 """Characters of all texts together, roughly."""
-HEAD, TAIL = 1_500, 500
-"""Characters of one text."""
 
-HERE = Path(__file__).parent / "templates"
-SHARED = Path(waystation.presentation.__file__).parent
-ICON = (SHARED / "static" / "icon.svg").read_text()
+TEMPLATES, STATIC = Path(__file__).parent / "templates", Path(__file__).parent / "static"
 _ANCHOR = re.compile(r' id="([^"]*)"')
 _LINK = re.compile(r' href="#([^"]*)"')
-"""Those that lead to what is left out lead nowhere."""
-_PIECES = {"plain": "{}", "gap": '<em class="gap">{}</em>', "escaped": '<mark class="escaped">{}</mark>'}
+_PIECES = {
+    "plain": "{}",
+    "gap": '<em class="gap">{}</em>',
+    "escaped": '<mark class="escaped" title="a character that cannot be seen">{}</mark>',
+}
+
+
+def environment(*folders: Path, **filters: Any) -> Environment:
+    """Return templates in folders, and those that all pages share; `filters` come on top of the shared ones."""
+    templates = Environment(
+        loader=FileSystemLoader([*folders, TEMPLATES]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    shared = {"duration": text_safety.duration, "line": text_safety.line, "moment": moment, "text": text}
+    templates.filters |= shared | filters
+    templates.globals["zone"] = zone
+    return templates
+
+
+def zone() -> str:
+    """Return the name of the server's time zone now."""
+    return datetime.now(UTC).astimezone().strftime("%Z")
+
+
+def moment(seconds: float) -> Markup:
+    """Return a time, in seconds since 1970: in the server's time zone, which is named, and for programs in UTC."""
+    exact = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+    return Markup('<time datetime="{}">{}</time>').format(exact, terminal.clock(seconds, zone=True))
+
+
+def text(pieces: Iterable[text_safety.Piece]) -> Markup:
+    """Return pieces of a text, with what was escaped and left out set off."""
+    return Markup("").join(Markup(_PIECES[piece.kind]).format(piece.text) for piece in pieces)  # one of the three above
 
 
 def page(report: "Report") -> str:
     """Return the page of a report."""
-    style = _one_line((SHARED / "static" / "style.css").read_text() + (HERE / "report.css").read_text())
-    script = (HERE / "report.js").read_text()
-    text = _TEMPLATES.get_template("report.html").render(
-        style=Markup(style),  # our own files, and so the two below
-        script=Markup(script),
-        policy=f"default-src 'none'; style-src {_allowed(style)}; script-src {_allowed(script)}; img-src data:; "
-        "base-uri 'none'; form-action 'none'",
-        icon="data:image/svg+xml;base64," + base64.b64encode(ICON.encode()).decode(),
+    css, script, icon = (STATIC / "style.css", TEMPLATES / "report.css"), TEMPLATES / "report.js", STATIC / "icon.svg"
+    style = "\n".join(line.strip() for file in css for line in file.read_text().splitlines() if line.strip()) + "\n"
+    html = _REPORTS.get_template("report.html").render(
+        style=Markup(style),  # our own files, and so the script
+        script=Markup(script.read_text()),
+        policy=f"default-src 'none'; style-src {_allowed(style)}; script-src {_allowed(script.read_text())}; "
+        "img-src data:; base-uri 'none'; form-action 'none'",
+        icon="data:image/svg+xml;base64," + base64.b64encode(icon.read_bytes()).decode(),
         report=report,
         view=View(report),
     )
-    anchors = set(_ANCHOR.findall(text))
-    return _LINK.sub(lambda link: link[0] if link[1] in anchors else "", text)
-
-
-def _one_line(text: str) -> str:
-    return "\n".join(line.strip() for line in text.splitlines() if line.strip()) + "\n"
+    anchors = set(_ANCHOR.findall(html))
+    # Links to what is left out lead nowhere.
+    return _LINK.sub(lambda link: link[0] if link[1] in anchors else "", html)
 
 
 def _allowed(text: str) -> str:
-    """Return what a content security policy allows exactly this script or style by."""
+    """Return the source expression by which a content security policy allows exactly this script or style."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 class View:
-    """What the templates of a report say of it, with texts short enough for the page to stay small."""
+    """What the templates show of a report, with texts short enough for the page to stay small."""
 
     def __init__(self, report: "Report") -> None:
         self._shown = dict(itertools.islice(_below(report), CALLED + 1))
-        """The invocations that are told in full, by what their anchors begin with."""
+        """The invocations that are shown in full, by the prefix of their anchors."""
         share = max(150, ROOM // max(sum(map(_count_texts, self._shown.values())), 1))
-        self._head, self._tail = min(HEAD, share * 3 // 4), min(TAIL, share // 4)
+        self._head = min(text_safety.HEAD, share * 3 // 4)
+        self._tail = min(text_safety.TAIL, share // 4)
 
-    def text(self, given: str) -> Markup:
-        """Return what was said, clipped, with what cannot be seen written out."""
-        made: list[Any] = []
-        room = 2 * (self._head + self._tail)
-        for piece in text_safety.pieces_of(given.replace("\r\n", "\n"), self._head, self._tail):
-            if len(piece.text) > room:  # what is written out takes six times the room
-                left = escape(piece.text[:room])
-                made.append(Markup('{}<em class="gap"> … the rest is left out here</em>').format(left))
-                break
-            room -= len(piece.text)
-            made.append(Markup(_PIECES[piece.kind]).format(piece.text))  # one of the three above
-        return Markup("").join(made)
+    def text(self, content: str) -> Markup:
+        """Return a text, clipped, with invisible characters escaped."""
+        pieces = text_safety.pieces_of(content.replace("\r\n", "\n"), self._head, self._tail)
+        return text(_within(pieces, 2 * (self._head + self._tail)))
 
     def value(self, given: Any, name: str = "") -> Markup:
         """Return a value as JSON, without what its names say is secret; a short one on one line."""
@@ -162,27 +177,37 @@ class View:
         return report.summary.model_calls[-MODELS:]
 
     def pending(self, report: "Report", call: CallState) -> PendingCall:
-        """Return what people were asked."""
+        """Return a call as approvers saw it."""
         log = report.recording.log
         return call.pending(log.invocation_id, log.state.input.user_id if log.state.input else "", None)
 
     def troubles(self, report: "Report") -> list[tuple[str, str, Markup, int | None]]:
         """Return what went wrong: what, how, why, and the number of the history event."""
         line = text_safety.line
-        found: list[tuple[str, str, str, int | None]] = []
-        for each in report.attempts:
-            if each.count > 1 or each.failure:
-                end = "all of them failed" if each.lost else "the last succeeded"
-                how = f"{each.count} attempts, {end}" if each.count > 1 else "failed"
-                why = terminal.failure(each.failure) if each.failure else ""
-                found.append((f"{line(each.type)} ({line(each.activity)})", how, why, each.event_id))
+        rows: list[tuple[str, str, str, int | None]] = []
+        for attempts in report.attempts:
+            if attempts.count > 1 or attempts.failure:
+                end = "all of them failed" if attempts.lost else "the last succeeded"
+                how = f"{attempts.count} attempts, {end}" if attempts.count > 1 else "failed"
+                why = terminal.failure(attempts.failure) if attempts.failure else ""
+                rows.append((f"{line(attempts.type)} ({line(attempts.activity)})", how, why, attempts.event_id))
         for call in report.recording.log.state.calls.values():
             if call.outcome and call.outcome.error_type:
-                what = f"{line(call.agent)}: {line(call.name)} ({line(call.id)})"
+                how = f"{line(call.outcome.error_type)}; the model was told"
                 why = str((call.outcome.response or {}).get("error") or "")
-                found.append((what, f"{line(call.outcome.error_type)}; the model was told", why, None))
-        found += [("a workflow task", "failed", text, number) for number, text in report.failed_tasks]
-        return [(what, how, self.text(why), number) for what, how, why, number in found[-LAST:]]
+                rows.append((f"{line(call.agent)}: {line(call.name)} ({line(call.id)})", how, why, None))
+        rows += [("a workflow task", "failed", text, number) for number, text in report.failed_tasks]
+        return [(what, how, self.text(why), number) for what, how, why, number in rows[-LAST:]]
+
+
+def _within(pieces: Iterable[text_safety.Piece], room: int) -> Iterator[text_safety.Piece]:
+    """Yield pieces up to so many characters: an escaped one takes six times the room."""
+    for piece in pieces:
+        yield replace(piece, text=piece.text[:room])
+        room -= len(piece.text)
+        if room < 0:
+            yield text_safety.Piece(" … the rest is left out here", "gap")
+            return
 
 
 def _below(report: "Report", key: str = "") -> "Iterator[tuple[str, Report]]":
@@ -225,16 +250,7 @@ def figures(report: "Report") -> list[tuple[str, str]]:
 
 def picture(report: "Report", key: str) -> JsonObject | None:
     """Return the timeline; None when nothing took any time."""
-    rows, events = list(report.rows(key)), report.recording.events
-    if not rows:
-        return None
-    drawn = rows[-timeline.MAX_ROWS :]
-    return {
-        "whole": timeline.picture(drawn, events, f"-{key}all"),
-        "lanes": timeline.lanes(rows, events, f"-{key}lanes") if len(rows) > DRAWN else None,
-        "left_out": len(rows) - len(drawn),
-        "count": len(rows),
-    }
+    return timeline.picture(list(report.rows(key)), report.recording.events, key)
 
 
 def token_bars(call: "ModelCall", calls: "Sequence[ModelCall]") -> Iterator[dict[str, str]]:
@@ -290,11 +306,6 @@ def problem(call: "ModelCall") -> str:
     return ": ".join(filter(None, (reply.error_code, reply.error_message))) if reply else ""
 
 
-def hint(call: PendingCall) -> str:
-    """Return what the tool's author has people read, when that is more than the usual words."""
-    return call.hint if call.hint != usual_hint(call.tool) else ""
-
-
 def said(part: JsonObject) -> str:
     """Return the first line of a part of a content."""
     first = next((f"{line.who}{line.text}" for line in terminal.lines_of_part(part)), "")
@@ -307,14 +318,8 @@ def date(seconds: float) -> str:
 
 
 def offset(seconds: float) -> str:
-    """Return how long after the beginning something was, to be compared with others."""
-    seconds = max(0.0, seconds)
-    if seconds < 60:
-        return f"+{seconds:.2f} s"
-    days, rest = divmod(int(seconds), 86_400)
-    hours, rest = divmod(rest, 3_600)
-    minutes, rest = divmod(rest, 60)
-    return "+" + (f"{days} d " if days else "") + (f"{hours}:" if days or hours else "") + f"{minutes:02}:{rest:02}"
+    """Return how long after the start something was."""
+    return f"+{seconds:.2f} s" if 0 <= seconds < 60 else f"+{timedelta(seconds=int(max(0.0, seconds)))}"
 
 
 def unsecret(value: Any) -> Any:
@@ -322,30 +327,24 @@ def unsecret(value: Any) -> Any:
     return terminal.unsecret("", value)
 
 
-_TEMPLATES = Environment(
-    loader=FileSystemLoader([HERE, SHARED / "templates"]),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
+_REPORTS = environment(
+    cost=cost,
+    count=count,
+    date=date,
+    decision=words.decision,
+    figures=figures,
+    hint=words.hint,
+    money=money,
+    offset=offset,
+    picture=picture,
+    problem=problem,
+    said=said,
+    unsecret=unsecret,
+    usage=usage,
 )
-_TEMPLATES.filters |= {
-    "cost": cost,
-    "count": count,
-    "date": date,
-    "decision": decision,
-    "duration": text_safety.duration,
-    "figures": figures,
-    "hint": hint,
-    "line": text_safety.line,
-    "moment": moment,
-    "money": money,
-    "offset": offset,
-    "picture": picture,
-    "problem": problem,
-    "said": said,
-    "terms": terms,
-    "unsecret": unsecret,
-    "usage": usage,
+_REPORTS.globals |= {
+    "call_line": text_safety.call,
+    "story": words.story,
+    "terms": words.terms,
+    "token_bars": token_bars,
 }
-_TEMPLATES.globals |= {"call_line": text_safety.call, "story": story, "token_bars": token_bars}

@@ -4,7 +4,7 @@ import hashlib
 import html
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from waystation.audit.account import account
@@ -88,13 +88,13 @@ class Report:
         counts = {each.activity: each.count for each in self.attempts}
         return timeline.spans(self.recording.log, counts, self.now, self.recording.after(0))
 
-    def rows(self, key: str = "", depth: int = 0) -> Iterator[timeline.Row]:
+    def rows(self, key: str = "", depth: int = 0) -> Iterator[timeline.Span]:
         """Yield what took a while, with that of each called agent after the call.
 
-        `key` is what the anchors of the page begin with where it tells of this invocation.
+        `key` is the prefix of the page's anchors for this invocation.
         """
         for span in self.spans:
-            yield timeline.Row(span, depth, f"#{key}{span.activity}" if span.kind == "model" else "")
+            yield replace(span, depth=depth, href=f"#{key}{span.activity}" if span.kind == "model" else "")
             call = call_id_of(span.activity)
             if span.kind == "agent" and (called := self.called.get(call)):
                 yield from called.rows(f"{key}{call}-", depth + 1)
@@ -217,7 +217,7 @@ class Report:
         Raises:
             ModuleNotFoundError: jinja2 is not installed; it comes with the extras `report` and `web`.
         """
-        from waystation.presentation.report.report_page import page  # here, because it needs an extra
+        from waystation.presentation.html import page  # here, because it needs an extra
 
         return page(self)
 

@@ -1,0 +1,297 @@
+"""How log entries, answers and approval policies read, for terminals, web pages and reports alike."""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, assert_never
+
+from waystation.core import (
+    ROLE,
+    Answer,
+    AnswerCounted,
+    AnswerIgnored,
+    AnswerReviewed,
+    AnswerSubmitted,
+    Began,
+    CallLost,
+    CallRef,
+    CallReturned,
+    CallState,
+    CancelRequested,
+    ChildReturned,
+    DeadlinePassed,
+    Ended,
+    Entry,
+    ForkRefused,
+    Log,
+    MessageJoined,
+    ModelCalled,
+    ModelLost,
+    ModelReplied,
+    ModelReply,
+    ModelReplyRef,
+    NoticeDue,
+    Notified,
+    PendingCall,
+    Refused,
+    ScopesTold,
+    Verified,
+    ids,
+    summary,
+    usual_hint,
+    without_verdict,
+)
+from waystation.presentation import terminal, text_safety
+
+if TYPE_CHECKING:
+    from waystation.history import Attempts
+    from waystation.replay.recording import Moment
+
+MAX_SAID = 600
+"""Characters shown of a comment or of a message."""
+
+_OCCASIONS: dict[str, str] = {
+    "asked": "that it waits",
+    "reminder": "that it still waits",
+    "escalation": "that it waits for others, too",
+    "decided": "that it is decided",
+    "expired": "that nobody answered in time",
+}
+
+
+class Fact(NamedTuple):
+    """One line about an entry."""
+
+    label: str
+    text: str
+    is_failure: bool = False
+
+
+def by(answer: Answer | AnswerIgnored, who: Verified | None = None) -> str:
+    """Return who answered, and whether the identity was verified."""
+    if who is not None:
+        return f" by {text_safety.line(who.subject)} (identity verified)"
+    return f" by {text_safety.line(answer.by)} (as they say)" if answer.by else ""
+
+
+def decision(call: CallState) -> str:
+    """Return how a call that needed a person was decided; empty while it is pending."""
+    if call.answer:
+        return f"{terminal.DONE[call.answer.action]}{by(call.answer, call.decided_by)}"
+    return "nobody answered in time" if call.expired else ""
+
+
+def story(log: Log, state: CallState) -> list[tuple[float, str]]:
+    """Return what happened to a call, each with its time. Entries that an earlier run summed up are left out."""
+    verified = {entry.body.ref for entry in log.entries if isinstance(entry.body, AnswerReviewed)}
+    lines = [
+        (entry.time, describe(entry, log).text)
+        for entry in log.entries
+        if _call_of(entry, log) == state.id
+        # The result of the verification says it all.
+        and not (isinstance(entry.body, AnswerSubmitted) and str(without_verdict(entry.ref)) in verified)
+    ]
+    if state.requested_at is not None:
+        lines.append((state.requested_at, "began to wait for a person"))
+    # Stable: entries of one time keep their order.
+    return sorted(lines, key=lambda line: line[0])
+
+
+def facts_of(moment: "Moment", efforts: "Mapping[str, Attempts]") -> Iterator[Fact]:
+    """Yield what was applied at a moment: results with their durations and attempts, answers, deadlines."""
+    entry, log = moment.entry, moment.recording.log
+    if entry is None:
+        return
+    if call := log.state.calls.get(_call_of(entry, log)):
+        yield Fact("tool", f"{call.name} [{call.id}], called by {call.agent}")
+        yield Fact("input", terminal.short_json(call.args, terminal.MAX_ARGUMENT))
+    ran_s = None
+    match entry.body:
+        case CallReturned(outcome):
+            ran_s = outcome.duration_s
+            if outcome.response is not None:
+                yield Fact("outcome", terminal.short_json(outcome.response, terminal.MAX_ARGUMENT))
+            if outcome.error_type:
+                yield Fact("error", outcome.error_type, True)
+        case AnswerCounted(_, answer) | AnswerSubmitted(_, answer) if answer.response is not None:
+            yield describe(entry, log)
+            yield Fact("response", terminal.short_json(answer.response, terminal.MAX_ARGUMENT))
+        case _:
+            yield describe(entry, log)
+    if isinstance(entry.ref, ModelReplyRef | CallRef):
+        yield from _effort(efforts.get(str(replace(entry.ref, attempt=""))), ran_s)
+
+
+def describe(entry: Entry, log: Log) -> Fact:
+    """Return an entry of a log as one line."""
+    call = log.state.calls.get(_call_of(entry, log))
+    tool = call.name if call else ""
+    match entry.body:
+        case Began(started):
+            return Fact("begins", f"agent {started.agent}, for user {started.user_id}")
+        case Refused(message):
+            return Fact("refused", message, True)
+        case ModelCalled(number, turn):
+            return Fact("model", f"call {number} of the model begins, for {log.state.runs[turn].agent}")
+        case ModelReplied(number, reply):
+            return Fact("model", _reply(number, reply))
+        case ModelLost(number, failure):
+            return Fact("model", f"call {number} gave no reply: {terminal.failure(failure)}", True)
+        case CallReturned(outcome):
+            took = f" after {text_safety.duration(outcome.duration_s)}" if outcome.duration_s >= 0.05 else ""
+            failed = f", {text_safety.line(outcome.error_type)}" if outcome.error_type else ""
+            return Fact("outcome", f"the tool returned{took}{failed}", bool(failed))
+        case ChildReturned(_, result):
+            return Fact("outcome", f"the called agent {result.status}: {terminal.clipped(result.text)}")
+        case CallLost(_, failure):
+            return Fact(
+                "lost", f"the tool gave no result: {text_safety.line(terminal.failure(failure), MAX_SAID)}", True
+            )
+        case AnswerCounted(_, answer):
+            return Fact("answer", _answered(answer, tool))
+        case AnswerSubmitted(_, answer):
+            return Fact("answer", f"“{answer.action}” was sent{by(answer)}, and is being verified")
+        case AnswerReviewed(_, review, AnswerIgnored() as refused):
+            return Fact("ignored", _ignored(refused, review.who))
+        case AnswerReviewed(ref, review):
+            submitted = _submitted(log, ref)
+            return Fact("answer", _answered(submitted, tool, review.who) if submitted else "the answer counts")
+        case AnswerIgnored() as refused:
+            return Fact("ignored", _ignored(refused))
+        case MessageJoined():
+            return Fact("message", "the user said more")
+        case DeadlinePassed():
+            return Fact("deadline", "the deadline passed without an answer", True)
+        case NoticeDue(_, number):
+            notices = call.policy.notices() if call and call.policy else ()
+            escalates = number < len(notices) and notices[number].escalates
+            return Fact(
+                "notice", f"nobody had answered: {'others were asked, too' if escalates else 'a reminder was due'}"
+            )
+        case Notified(_, occasion, report):
+            failed = f", but not by {', '.join(map(text_safety.line, report.failed))}" if report.failed else ""
+            channels = ", ".join(map(text_safety.line, report.delivered)) or "nothing"
+            about = _OCCASIONS.get(occasion.rstrip("0123456789"), "of it")
+            return Fact("notice", f"people were told {about}, by {channels}{failed}")
+        case ScopesTold(last):
+            return Fact("state", f"`user:` and `app:` state was told of the events up to {last}")
+        case ForkRefused(failure):
+            return Fact("fork", f"what it was to take over is not to be had: {failure.message}", True)
+        case CancelRequested():
+            return Fact("cancel", "somebody asked to cancel the invocation")
+        case Ended(status):
+            return Fact("end", f"the invocation is {status}")
+        case _:
+            assert_never(entry.body)
+
+
+def _call_of(entry: Entry, log: Log) -> str:
+    """Return the id of the call that an entry is about; empty when it is about none."""
+    match entry.body:
+        case CallReturned(outcome):
+            return outcome.function_call_id
+        case AnswerReviewed(ref):
+            answer = _submitted(log, ref)
+            return answer.function_call_id if answer else ""
+        case body:
+            return ids.requesting_call(getattr(body, "function_call_id", None) or "")
+
+
+def _submitted(log: Log, ref: str) -> Answer | None:
+    return next(
+        (
+            entry.body.answer
+            for entry in log.entries
+            if isinstance(entry.body, AnswerSubmitted) and str(without_verdict(entry.ref)) == ref
+        ),
+        None,
+    )
+
+
+def _answered(answer: Answer, tool: str, who: Verified | None = None) -> str:
+    edited = f", as {text_safety.line(summary.call(tool, answer.args))}" if answer.args is not None else ""
+    unasked = ", and calls like it run unasked" if answer.remember else ""
+    comment = f": “{text_safety.line(answer.comment, MAX_SAID)}”" if answer.comment else ""
+    return f"{terminal.DONE[answer.action]}{by(answer, who)}{edited}{unasked}{comment}"
+
+
+def _ignored(refused: AnswerIgnored, who: Verified | None = None) -> str:
+    return f"an answer{by(refused, who)} did not count, {refused.reason}: {text_safety.line(refused.message, MAX_SAID)}"
+
+
+def _reply(number: int, reply: ModelReply) -> str:
+    used = reply.usage
+    words = [
+        f"call {number}",
+        reply.model_version,
+        f"{used.prompt_tokens:,} + {used.output_tokens:,} tokens" if used and used.total else "",
+        f"told to wrap up: {reply.wrap_up}" if reply.wrap_up else "",
+        f"took {terminal.span(reply.duration_s)}",
+    ]
+    return ", ".join(filter(None, words))
+
+
+def _effort(effort: "Attempts | None", ran_s: float | None) -> Iterator[Fact]:
+    words = [f"ran {terminal.span(ran_s)}"] if ran_s is not None else []
+    if effort and effort.lasted_s is not None:
+        words.append(f"{terminal.span(effort.lasted_s)} from when it was due")
+    if effort:
+        words.append(f"attempt {effort.count or 1}")
+    if words:
+        yield Fact("effort", ", ".join(words))
+    if effort and effort.failure_before:
+        yield Fact("before", f"the attempt before failed: {terminal.failure(effort.failure_before)}", True)
+
+
+def hint(call: PendingCall) -> str:
+    """Return the hint of the tool's author; empty when it is ADK's usual sentence."""
+    return call.hint if call.hint != usual_hint(call.tool) else ""
+
+
+def who(call: PendingCall) -> str:
+    """Return in a few words who may answer a call, or who has claimed it."""
+    if call.claimed_by:
+        return f"taken on by {terminal.safe(call.claimed_by)}"
+    if call.kind == "credential":
+        return "a login"
+    if call.policy is None:
+        return "anybody"
+    asked = ", ".join(terminal.safe(name.removeprefix(ROLE)) for name in call.policy.asked(call.level)) or "anybody"
+    return f"{asked} ({len(call.approved_by)} of {call.policy.quorum})" if call.policy.quorum > 1 else asked
+
+
+def terms(call: PendingCall, *, options: bool = True) -> Iterator[tuple[str, str]]:
+    """Yield what the approval policy of a call requires, each with a label; `options` names those of the CLI, too."""
+    if call.claimed_by:
+        yield "taken on", f"by {terminal.safe(call.claimed_by)}"
+    policy = call.policy
+    if policy is None:
+        return
+    if people := ", ".join(terminal.safe(name) for name in policy.asked(call.level)):
+        yield "may", f"{people}{', after an escalation' if call.level else ''}"
+    if policy.not_requester:
+        yield "may not", f"{terminal.safe(call.requester or call.user_id)}, for whom it is asked"
+    if policy.quorum > 1:
+        voted = f"; so far {', '.join(map(terminal.safe, call.approved_by))}" if call.approved_by else ""
+        yield "needs", f"{policy.quorum} people who approve{voted}"
+    needs = (("a verified identity", "--token-file", policy.must_verify), ("a comment", "--comment", policy.comment))
+    if needed := [f"{text} ({option})" if options else text for text, option, is_needed in needs if is_needed]:
+        yield "answer", f"with {', '.join(needed)}"
+    if policy.actions is not None:
+        yield "takes", ", ".join(policy.actions)
+
+
+def needs_comment(call: PendingCall) -> bool:
+    """Return whether the approval policy requires a comment with an answer."""
+    return call.policy is not None and call.policy.comment
+
+
+def waited(call: PendingCall) -> str:
+    """Return how long a call has been pending."""
+    return terminal.span(time.time() - call.requested_at)
+
+
+def left(call: PendingCall) -> str:
+    """Return how much time is left to answer a call."""
+    seconds = call.deadline - time.time()
+    return terminal.span(seconds) if seconds > 0 else "passed"
