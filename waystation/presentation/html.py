@@ -58,7 +58,7 @@ def environment(*folders: Path, **filters: Any) -> Environment:
     )
     shared = {"duration": text_safety.duration, "line": text_safety.line, "moment": moment, "text": text}
     templates.filters |= shared | filters
-    templates.globals["zone"] = zone
+    templates.globals |= {"call_line": text_safety.call, "terms": words.terms, "zone": zone}
     return templates
 
 
@@ -342,9 +342,4 @@ _REPORTS = environment(
     unsecret=unsecret,
     usage=usage,
 )
-_REPORTS.globals |= {
-    "call_line": text_safety.call,
-    "story": words.story,
-    "terms": words.terms,
-    "token_bars": token_bars,
-}
+_REPORTS.globals |= {"story": words.story, "token_bars": token_bars}

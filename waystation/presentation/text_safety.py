@@ -69,8 +69,10 @@ def line(given: str, length: int = 120) -> str:
 
 def call(tool: str, args: JsonObject, length: int = 200) -> str:
     """Return a call on one line, clipped, without secret values."""
-    given = (f"{name}={'…' if SECRET_NAMES.search(name) else _short(value)}" for name, value in args.items())
-    return line(f"{tool}({', '.join(given)})", length)
+    if set(args) == {"omitted_bytes"}:  # a memo has only small arguments
+        return line(f"{tool}(…), {args['omitted_bytes']:,} bytes of arguments", length)
+    values = (f"{name}={'…' if SECRET_NAMES.search(name) else _short(value)}" for name, value in args.items())
+    return line(f"{tool}({', '.join(values)})", length)
 
 
 def _short(value: object) -> str:

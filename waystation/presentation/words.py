@@ -267,8 +267,8 @@ def terms(call: PendingCall, *, options: bool = True) -> Iterator[tuple[str, str
     policy = call.policy
     if policy is None:
         return
-    if people := ", ".join(terminal.safe(name) for name in policy.asked(call.level)):
-        yield "may", f"{people}{', after an escalation' if call.level else ''}"
+    people = ", ".join(terminal.safe(name) for name in policy.asked(call.level)) or "anybody"
+    yield "may", f"{people}{', after an escalation' if call.level else ''}"
     if policy.not_requester:
         yield "may not", f"{terminal.safe(call.requester or call.user_id)}, for whom it is asked"
     if policy.quorum > 1:

@@ -20,9 +20,10 @@ from waystation.core import (
     NotAllowed,
     StoreFailed,
 )
-from waystation.presentation import html
+from waystation.presentation import html, terminal, words
 
 _TEMPLATES = html.environment(Path(__file__).parent / "templates", segment=lambda id: quote(id, safe=""))
+_TEMPLATES.globals |= {"until": terminal.until, "who": words.who}
 
 
 class Refused(Exception):

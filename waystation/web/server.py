@@ -20,8 +20,7 @@ from temporalio.service import RPCError
 
 from waystation.client import AgentClient
 from waystation.core import WaystationError
-from waystation.web.call_page import CallPages
-from waystation.web.inbox import Inbox
+from waystation.web.approval_pages import ApprovalPages
 from waystation.web.invocations import InvocationPages
 from waystation.web.limits import Limits
 from waystation.web.login import Access, Gatekeeper
@@ -58,11 +57,10 @@ def create_app(
     """
     limits = limits or Limits()
     invocations = InvocationPages(client, limits)
-    inbox = Inbox(client, access.gatekeeper, limits)
-    calls = CallPages(client, access.gatekeeper, temporal_ui=temporal_ui)
+    approvals = ApprovalPages(client, access.gatekeeper, limits, temporal_ui=temporal_ui)
     files = Mount("/static", StaticFiles(packages=STATIC))
     app = Starlette(
-        routes=[*invocations.routes(), *access.routes(), *inbox.routes(), *calls.routes(), files],
+        routes=[*invocations.routes(), *access.routes(), *approvals.routes(), files],
         middleware=[Middleware(Guard, access=access, names=names, limits=limits)],
         exception_handlers=dict.fromkeys((Refused, HTTPException, RPCError, *STATUSES), _refuse),
     )

@@ -1,15 +1,17 @@
-"""The page of one call that waits, or has waited, for a person: what it is, and the forms that answer it."""
+"""The pages of pending calls: the inbox, the page of one call with the forms that answer it, and several at once."""
 
 import asyncio
 import json
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Literal
+from urllib.parse import urlencode
 
+import anyio
 import structlog
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -34,13 +36,12 @@ from waystation.core import (
     encode,
     ids,
     is_among_people,
-    usual_hint,
 )
-from waystation.presentation import terminal, text_safety
-from waystation.presentation.words import MAX_SAID, by, story
+from waystation.presentation import terminal, text_safety, words
 from waystation.web import forms
 from waystation.web.forms import Field, Form, InvalidInput, read_form
 from waystation.web.invocations import describe, id_in_path
+from waystation.web.limits import Limits
 from waystation.web.login import Gatekeeper, Login, call_path
 from waystation.web.responses import Refused, page, refused, status_of
 
@@ -64,9 +65,20 @@ UNVERIFIED = (
     "Whoever runs it can set that up: `waystation web --identity FILE`."
 )
 TWICE = "This form was sent before, and counts once."
+SEVERAL_TWICE = (
+    "This form was sent before, or is older than your login. Nothing was sent now; look at what became of the calls."
+)
 LATE = "Your answer was not sent: the call waits no more."
 LOOK_AGAIN = "Some fields need another look."
 
+AT_ONCE = 8
+"""Calls that are read at the same time."""
+MAX_FILTER = 300
+SEVERAL = "several"
+"""What the nonce of a form that answers several calls is for."""
+UNKNOWN_OUTCOMES = (HTTPStatus.ACCEPTED, HTTPStatus.SERVICE_UNAVAILABLE)
+"""Statuses of answers of which nobody knows yet whether they count."""
+SEVERAL_ACTIONS: tuple[Action, ...] = ("approve", "reject")
 Standing = Literal["open", "decided", "expired", "closed"]
 
 
@@ -95,15 +107,16 @@ class CallView:
                 return "Nobody answered before the deadline. The call was not approved."
             case "decided" if self.state.answer:
                 at = f", {terminal.clock(self.state.answered_at, zone=True)}" if self.state.answered_at else ""
-                answer = self.state.answer
-                return f"This call was {terminal.DONE[answer.action]}{by(answer, self.state.decided_by)}{at}."
+                return f"This call was {words.decision(self.state)}{at}."
             case _:
-                over = (
-                    self.log.state.outcome.ended.replace("_", " ")
-                    if self.log.state.outcome.ended
-                    else "going on without it"
-                )
+                ended = self.log.state.outcome.ended
+                over = ended.replace("_", " ") if ended else "going on without it"
                 return f"This call waits no more: the invocation is {over}."
+
+    @property
+    def until(self) -> str:
+        """Its deadline, and what is left of it."""
+        return terminal.until(self.pending.deadline, time.time())
 
     @property
     def decisions(self) -> tuple[Action, ...]:
@@ -122,11 +135,6 @@ class CallView:
         return tuple(action for action in order if action in allowed(self.state))
 
     @property
-    def needs_comment(self) -> bool:
-        """Whether whoever decides has to give a reason."""
-        return self.pending.policy is not None and self.pending.policy.comment
-
-    @property
     def rows(self) -> list[dict[str, Any]]:
         """The arguments as rows of a table."""
         return _argument_rows(self.pending.args)
@@ -139,30 +147,7 @@ class CallView:
     @property
     def hint(self) -> text_safety.Shown:
         """The hint of the tool's author, when that is more than the usual words."""
-        usual = self.pending.hint == usual_hint(self.pending.tool)
-        return text_safety.text("" if usual else self.pending.hint)
-
-    @property
-    def approvers(self) -> list[str]:
-        """Who may answer, in sentences."""
-        call, policy = self.pending, self.pending.policy
-        if policy is None:
-            return ["Anybody who reaches this server may answer."]
-        who = [text_safety.line(each) for each in policy.asked(call.level)]
-        so_far = ", ".join(map(text_safety.line, call.approved_by)) or "nobody"
-        times = "times" if call.level > 1 else "time"
-        sentences = (
-            (True, f"May answer: {', '.join(who)}." if who else "Anybody may answer."),
-            (policy.not_requester, "Not whoever the agent works for."),
-            (
-                policy.quorum > 1,
-                f"{policy.quorum} people have to approve; so far {so_far}. One who rejects ends it.",
-            ),
-            (policy.must_verify, "Only answers with a verified identity count."),
-            (policy.comment, "An answer needs a comment."),
-            (call.level > 0, f"Others were asked besides, {call.level} {times} so far."),
-        )
-        return [sentence for applies, sentence in sentences if applies]
+        return text_safety.text(words.hint(self.pending))
 
     def showing(self, digest: str | None) -> PendingCall:
         """Return the call as a form has shown it: an answer holds for nothing else."""
@@ -258,7 +243,7 @@ def parse_answer(form: Form, view: CallView) -> tuple[Action, JsonObject]:
     comment = form.get("comment", "").strip()
     if len(comment) > MAX_COMMENT:
         raise InvalidInput(f"The comment has {len(comment):,} characters; at most {MAX_COMMENT:,} are taken.")
-    if not comment and view.needs_comment and action not in NO_COMMENT:
+    if not comment and words.needs_comment(call) and action not in NO_COMMENT:
         raise InvalidInput("This answer needs a comment.")
     fields: JsonObject = {"comment": comment, "remember": remember}
     match action:
@@ -316,16 +301,22 @@ def _object_in(form: Form, name: str) -> JsonObject | None:
         return None
 
 
-class CallPages:
-    """The pages of calls."""
+class ApprovalPages:
+    """The pages of pending calls, which stay when the calls are decided."""
 
-    def __init__(self, client: AgentClient, gatekeeper: Gatekeeper, *, temporal_ui: str | None = None) -> None:
-        self._client, self._gatekeeper = client, gatekeeper
+    def __init__(
+        self, client: AgentClient, gatekeeper: Gatekeeper, limits: Limits, *, temporal_ui: str | None = None
+    ) -> None:
+        self._client, self._gatekeeper, self._limits = client, gatekeeper, limits
         self._ui = temporal_ui.rstrip("/") if temporal_ui else None
 
     def routes(self) -> list[Route]:
         """Return the pages."""
         return [
+            Route("/approvals", partial(self._list, template="inbox.html")),
+            Route("/approvals/rows", partial(self._list, template="inbox_rows.html")),
+            Route("/approvals/several", self._several),
+            Route("/approvals/several", self._answer_several, methods=["POST"]),
             Route("/approvals/{id}", self._show),
             Route("/approvals/{id}", self._answer, methods=["POST"]),
             Route("/approvals/{id}/edit", self._edit, methods=["GET", "POST"]),
@@ -391,7 +382,7 @@ class CallPages:
             rows=_differences(args, wanted),
             args=json.dumps(wanted),
             once=_once(request.state.login, view),
-            comment_needed=view.needs_comment,
+            comment_needed=words.needs_comment(view.pending),
             comment=comment,
         )
 
@@ -467,20 +458,20 @@ class CallPages:
             sees=is_open and call.policy is not None and login.browser and not login.only,
             path=call_path(view.id),
             why_not=why_not if is_open else "",
+            terms=list(words.terms(call, options=False)),
             before=None if view.state.shown is None else _argument_rows(view.state.shown),
             whole=text_safety.value(call.args, head=text_safety.JSON_HEAD, tail=text_safety.JSON_TAIL),
             login_uri=uri if uri is not None and uri.startswith(("https://", "http://")) else None,
             payload=None if call.payload is None or call.kind == "credential" else text_safety.value(call.payload),
             interim=None if call.interim is None else text_safety.value(call.interim),
-            until=terminal.until(call.deadline, time.time()) if is_open else "",
             said=_conversation(view.log),
-            story=story(view.log, view.state),
+            story=words.story(view.log, view.state),
             fields=fields if fields is not None else view.response_fields(),
             limits=call.args.get("limits") or () if call.kind == "budget" else (),
             typed=typed or Form(),
             notice=notice if is_open else "",
             problem=problem,
-            comment_needed=view.needs_comment,
+            comment_needed=words.needs_comment(view.pending),
             once=_once(login, view) if is_open else None,
             temporal_ui=self._ui,
             namespace=self._client.temporal.namespace,
@@ -532,6 +523,160 @@ class CallPages:
             comment=comment,
         )
 
+    async def _list(self, request: Request, *, template: str) -> Response:
+        """Answer with a page of what waits; or with the list alone, for a page that is kept fresh."""
+        login: Login = request.state.login
+        wanted = {name: request.query_params.get(name, "").strip()[:MAX_FILTER] for name in ("agent", "tool", "show")}
+        start = request.query_params.get("page") or None
+        params: dict[str, Any] = {name: wanted[name] or None for name in ("agent", "tool")}
+        if wanted["show"] == "mine":
+            params["person"] = login.names
+        calls: list[PendingCall] = []
+        following, most = start, self._limits.calls_per_page
+        while True:
+            try:
+                found = await self._client.approvals.list(limit=most, page=following, **params)
+            except ValueError:
+                text = "There is no such page of the list."
+                raise Refused(HTTPStatus.BAD_REQUEST, "InvalidRequest", text) from None
+            calls += [call for call in found.calls if _is_shown(call, wanted["show"], login)]
+            following = found.next
+            # A page with little on it says nothing of those after it.
+            if following is None or len(calls) >= most:
+                break
+        filters = {name: value for name, value in wanted.items() if value}
+        return page(
+            template,
+            login=login,
+            calls=calls,
+            now=time.time(),
+            wanted=wanted,
+            filtered=bool(filters),
+            first=start is None,
+            here=urlencode({**filters, **({"page": start} if start else {})}),
+            next=urlencode({**filters, "page": following}) if following else None,
+            start=urlencode(filters),
+        )
+
+    async def _several(self, request: Request) -> Response:
+        """Answer with some calls whole, to be answered together."""
+        ids = list(dict.fromkeys(request.query_params.getlist("call")))
+        if not ids:
+            return RedirectResponse("/approvals", HTTPStatus.SEE_OTHER)
+        self._check_count(ids)
+
+        login: Login = request.state.login
+        found = await self._view_all(ids)
+        for view in found:
+            if isinstance(view, Refused) and view.status is HTTPStatus.SERVICE_UNAVAILABLE:
+                raise view
+        views = [view for view in found if isinstance(view, CallView) and view.standing == "open"]
+        return page(
+            "several.html",
+            login=login,
+            views=views,
+            gone=len(ids) - len(views),
+            nonce=login.offer(SEVERAL),
+            comment_needed=any(words.needs_comment(view.pending) for view in views),
+            actions=[action for action in SEVERAL_ACTIONS if views and all(action in view.decisions for view in views)],
+            mute=not login.browser,
+        )
+
+    async def _answer_several(self, request: Request) -> Response:
+        """Take the form that answers several calls, and say of each what became of it."""
+        login: Login = request.state.login
+        form = await read_form(request)
+        calls = [value.rpartition("|")[::2] for value in dict.fromkeys(form.getlist("call"))]
+        self._check_count(calls)
+        action = next((action for action in SEVERAL_ACTIONS if action == form.get("action")), None)
+        comment = form.get("comment", "").strip()
+        if action is None or not calls or len(comment) > MAX_COMMENT or not all(id for id, _ in calls):
+            raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "InvalidRequest", "Choose what is answered, and how.")
+        nonce = form.get("nonce", "")
+        use = login.form_use(nonce, SEVERAL)
+        if use is None or use.taken:
+            raise Refused(HTTPStatus.CONFLICT, "SentBefore", SEVERAL_TWICE)
+        use.taken = True
+
+        problems: dict[str, str] = {}
+        sent: list[PendingCall] = []
+        try:
+            for (id, digest), view in zip(calls, await self._view_all([id for id, _ in calls]), strict=True):
+                try:
+                    sent.append(_open_call(view, form, digest))
+                except InvalidInput as problem:
+                    problems[id] = str(problem)
+            fields = {"answer_id": nonce, "comment": comment}
+            outcomes = await send_answers(self._client, self._gatekeeper, login, sent, action, **fields)
+        finally:
+            use.done.set()
+        results = {outcome.approval_id: problem_of(outcome) for outcome in outcomes}
+        counts = {id for id, (status, _) in results.items() if status is HTTPStatus.OK}
+        problems |= {id: text for id, (_, text) in results.items() if text}
+        lines = [
+            {
+                "id": id,
+                "shown": text_safety.line(id),
+                "counts": id in counts,
+                "text": text_safety.line(problems.get(id, terminal.DONE[action]), 500),
+            }
+            for id, _ in calls
+        ]
+        return page(
+            "results.html",
+            login=login,
+            lines=lines,
+            counted=len(counts),
+            open=sum(status in UNKNOWN_OUTCOMES for status, _ in results.values()),
+        )
+
+    async def _view_all(self, ids: Sequence[str]) -> list[CallView | Refused]:
+        """Return calls in the order of their ids, some read at a time; or why one cannot be shown."""
+        free = anyio.CapacityLimiter(AT_ONCE)
+        found: dict[str, CallView | Refused] = {}
+
+        async def view(id: str) -> None:
+            async with free:
+                try:
+                    found[id] = await view_call(self._client, id)
+                except Refused as refused:
+                    found[id] = refused
+
+        async with anyio.create_task_group() as tasks:
+            for id in ids:
+                tasks.start_soon(view, id)
+        return [found[id] for id in ids]
+
+    def _check_count(self, calls: Sequence[object]) -> None:
+        most = self._limits.calls_per_answer
+        if len(calls) > most:
+            text = f"At most {most} calls are answered together; tick fewer."
+            raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "TooMany", text)
+
+
+def _open_call(view: CallView | Refused, form: Form, digest: str) -> PendingCall:
+    """Return the call that an answer to several is for, as the form has shown it.
+
+    Raises:
+        InvalidInput: It is not to be answered like this.
+    """
+    if isinstance(view, Refused):
+        raise InvalidInput(view.message)
+    if view.standing != "open":
+        raise InvalidInput(view.decision)
+    parse_answer(form, view)
+    return view.showing(digest)
+
+
+def _is_shown(call: PendingCall, which: str, login: Login) -> bool:
+    match which:
+        case "claimed":
+            return call.claimed_by in login.names
+        case "free":
+            return call.claimed_by is None
+        case _:
+            return True
+
 
 def _argument_rows(args: JsonObject) -> list[dict[str, Any]]:
     return [
@@ -562,8 +707,8 @@ def _conversation(log: Log) -> list[terminal.Line]:
     """Return the last lines of the conversation."""
     lines: list[terminal.Line] = []
     for event in reversed(log.state.events):
-        said = [line for line in terminal.lines_of(event) if line.kind in ("text", "error")]
-        lines = [terminal.Line(line.kind, line.who, text_safety.line(line.text, MAX_SAID)) for line in said] + lines
+        said = (line for line in terminal.lines_of(event) if line.kind in ("text", "error"))
+        lines = [replace(line, text=text_safety.line(line.text, words.MAX_SAID)) for line in said] + lines
         if len(lines) >= CONVERSATION_LINES:
             break
     return lines[-CONVERSATION_LINES:]
