@@ -72,7 +72,7 @@ async def web(
     """
     client = await ctx.connect()
     try:
-        from waystation.web.security import NotSafeToServe
+        from waystation.web.access import NotSafeToServe
         from waystation.web.server import CannotServe, serve
     except ModuleNotFoundError as error:
         raise _missing_extra("web", error) from None

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from waystation.core import DEFAULT_USER, CallState, Event, JsonObject, PendingCall
+from waystation.core import DEFAULT_USER, CallState, Event, JsonObject, PendingCall, Usage
 from waystation.presentation import terminal, text_safety, timeline, words
 
 if TYPE_CHECKING:
@@ -124,8 +124,7 @@ class View:
 
     def called(self, report: "Report", key: str) -> list[tuple[str, "Report"]]:
         """Return the called agents that are told in full, each with what its anchors begin with."""
-        keys = {f"{key}{id}-": each for id, each in report.called.items()}
-        return [(below, each) for below, each in keys.items() if below in self._shown]
+        return [(f"{key}{id}-", each) for id, each in report.called.items() if f"{key}{id}-" in self._shown]
 
     def events(self, report: "Report", key: str) -> JsonObject:
         """Return the events that are shown, in groups, and how many are left out after which."""
@@ -253,12 +252,9 @@ def picture(report: "Report", key: str) -> JsonObject | None:
     return timeline.picture(list(report.rows(key)), report.recording.events, key)
 
 
-def token_bars(call: "ModelCall", calls: "Sequence[ModelCall]") -> Iterator[dict[str, str]]:
+def token_bars(usage: Usage, calls: "Sequence[ModelCall]") -> Iterator[dict[str, str]]:
     """Yield the bars of a call's tokens; those of the call with the most tokens take the whole width."""
-    if not (call.reply and call.reply.usage):
-        return
-    usage = call.reply.usage
-    largest = max(each.reply.usage.total for each in calls if each.reply and each.reply.usage)
+    largest = max(call.reply.usage.total for call in calls if call.reply and call.reply.usage)
     wide = 100 / largest if largest else 0.0
     cached = min(usage.cached_tokens, usage.prompt_tokens)
     counts = {"cached": cached, "prompt": usage.prompt_tokens - cached}

@@ -3,7 +3,7 @@
 import hashlib
 import html
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -33,7 +33,7 @@ from waystation.core import (
 )
 from waystation.core.conversation import prompt
 from waystation.history import Attempts, attempts_of, failed_workflow_tasks, outcome_of, seconds_of
-from waystation.presentation import timeline
+from waystation.presentation import terminal, timeline
 from waystation.replay.recording import Recording
 
 MAX_PROMPTS, MAX_LOOKED_AT = 300, 600_000
@@ -122,9 +122,8 @@ class Report:
     @property
     def reason(self) -> str:
         """Why it stopped or failed."""
-        outcome = self.outcome
-        if outcome and outcome.failure:
-            return ": ".join(filter(None, (outcome.failure.error_type, outcome.failure.message)))
+        if self.outcome and self.outcome.failure:
+            return terminal.failure(self.outcome.failure)
         return str(self.result.get("reason") or "")
 
     @property
@@ -146,9 +145,7 @@ class Report:
     @property
     def waited_s(self) -> float:
         """Seconds in which it waited for people, and nothing else went on."""
-        waits = [(span.begin, span.end) for span in self.spans if span.kind == "wait"]
-        others = [(span.begin, span.end) for span in self.spans if span.kind != "wait"]
-        return _length([*waits, *others]) - _length(others)
+        return _length(self.spans) - _length(span for span in self.spans if span.kind != "wait")
 
     @property
     def asked(self) -> list[CallState]:
@@ -192,7 +189,7 @@ class Report:
             "usage": log.state.outcome.usage.model_dump(),
             "spent": log.state.used.spent.model_dump(),
             "budget": given.budget.model_dump(exclude_defaults=True) if given else {},
-            "timeline": [_span(span) for span in self.spans],
+            "timeline": [span.to_json() for span in self.spans],
             "model_calls": [each.to_json() for each in self.summary.model_calls],
             "events": [each.to_json() for each in self.summary.events],
             "state": log.state.session.values,
@@ -205,10 +202,8 @@ class Report:
 
     def _people(self) -> list[JsonObject]:
         """Return what the audit tells of calls that people were asked of; nothing when earlier runs are lost."""
-        if self.recording.log.entries_before:
-            return []
-        asked = {call.id for call in self.asked}
-        lines = account(self.recording.log)
+        asked, log = {call.id for call in self.asked}, self.recording.log
+        lines = [] if log.entries_before else account(log)
         return [line for line in lines if line.get("call") in asked or line["kind"] == "ignored"]
 
     def html(self) -> str:
@@ -229,23 +224,18 @@ class Report:
         )
 
 
-def _span(span: timeline.Span) -> JsonObject:
-    about = {"kind": span.kind, "name": span.name, "id": span.activity, "began": span.begin, "ended": span.end}
-    return {**about, "seconds": span.seconds, "open": span.open, "attempts": span.attempts}
-
-
 def _attempts(each: Attempts) -> JsonObject:
     failure = each.failure.model_dump(exclude_defaults=True) if each.failure else None
     about = {"activity": each.activity, "type": each.type, "history_event": each.event_id}
     return {**about, "attempts": each.count, "lost": each.lost, "last_failure": failure}
 
 
-def _length(stretches: list[tuple[float, float]]) -> float:
-    """Return how much time is in any of some stretches."""
+def _length(spans: Iterable[timeline.Span]) -> float:
+    """Return the time covered by any of some spans."""
     total, upto = 0.0, float("-inf")
-    for begin, end in sorted(stretches):
-        total += max(0.0, end - max(begin, upto))
-        upto = max(upto, end)
+    for span in sorted(spans, key=lambda span: span.begin):
+        total += max(0.0, span.end - max(span.begin, upto))
+        upto = max(upto, span.end)
     return total
 
 
@@ -310,10 +300,13 @@ class ModelCall:
             "definition": self.definition,
             "prompt": self.prompt
             and {**self.prompt, "then": [_without_repeated(each) for each in self.prompt["then"]]},
+            "definition_changed": self.defined_before
+            and {
+                "since_model_call": self.defined_before[0],
+                "before": self.defined_before[1],
+                "after": self.definition,
+            },
         }
-        if self.defined_before:
-            number, digest = self.defined_before
-            told["definition_changed"] = {"since_model_call": number, "before": digest, "after": self.definition}
         return {name: value for name, value in told.items() if value not in (None, "", 0)}
 
 

@@ -9,6 +9,7 @@ import time
 import unicodedata
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from rich.style import Style
@@ -252,12 +253,8 @@ def clock(timestamp: float, *, now: float | None = None, zone: bool = False) -> 
     return moment.strftime(f"{shape} %Z" if zone else shape)
 
 
-def span(seconds: float) -> str:
-    """Return a length of time in a few characters, such as `36 h`."""
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds == length or seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{round(seconds, 1):g} s" if seconds >= 1 else f"{max(seconds, 0) * 1000:.0f} ms"
+span = partial(text_safety.duration, short=True)
+"""Formats a length of time in a few characters, such as `36 h`."""
 
 
 def date(timestamp: float) -> str:
@@ -294,7 +291,10 @@ def _omitted(call: PendingCall) -> int:
 def facts(call: PendingCall) -> Iterator[tuple[str, str]]:
     """Yield what one has to know of a call before answering it, each with a label."""
     if call.kind == "confirmation":
-        yield from (("with", f"{safe(name)} = {both_ends(value)}") for name, value in _shortened(call))
+        clipped = asked(call).endswith("…")
+        for name, value in call.args.items() if not _omitted(call) else ():
+            if clipped or summary.shortened(value):  # all of what the line of the call shows in part, but for secrets
+                yield "with", f"{safe(name)} = {both_ends(unsecret(name, value))}"
     if call.hint and call.hint != usual_hint(call.tool):
         yield "hint", safe(call.hint)
     if uri := login_uri(call):
@@ -302,16 +302,6 @@ def facts(call: PendingCall) -> Iterator[tuple[str, str]]:
     if call.interim is not None:
         yield "so far", short_json(call.interim)
     yield "until", until(call.deadline, time.time())
-
-
-def _shortened(call: PendingCall) -> Iterator[tuple[str, Any]]:
-    """Yield the arguments that are not shown whole where a call is told in one line, but for secrets."""
-    clipped = asked(call).endswith("…")
-    if _omitted(call):
-        return
-    for name, value in call.args.items():
-        if clipped or summary.shortened(value):
-            yield name, unsecret(name, value)
 
 
 def unsecret(name: str, value: Any) -> Any:

@@ -86,14 +86,12 @@ def _short(value: object) -> str:
             return text if len(text) <= 60 else f"{text[:40]}…{text[-19:]}"
 
 
-def duration(seconds: float) -> str:
-    """Return a length of time, roughly."""
-    for unit, length in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    if seconds < 1:
-        return f"{max(0.0, seconds) * 1000:.0f} ms"
-    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+def duration(seconds: float, *, short: bool = False) -> str:
+    """Return a length of time, roughly, such as `36 hours`; `short` as in `36 h`."""
+    for symbol, unit, length in (("d", "day", 86_400), ("h", "hour", 3_600), ("min", "minute", 60)):
+        if seconds == length or seconds >= 2 * length:
+            return f"{seconds / length:.0f} {symbol if short else f'{unit}s' if seconds > length else unit}"
+    return f"{round(seconds, 1):g} s" if seconds >= 1 else f"{max(seconds, 0) * 1000:.0f} ms"
 
 
 def escaped(char: str) -> str:
@@ -105,11 +103,8 @@ def hides(char: str) -> bool:
     """Whether a character cannot be seen, steers its neighbours, or passes for a space."""
     if char in " \n":
         return False
-    return char in _BLANK or unicodedata.category(char) in _HIDDEN or _selects_variation(char)
-
-
-def _selects_variation(char: str) -> bool:
-    return "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef"
+    is_variation_selector = "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef"
+    return char in _BLANK or unicodedata.category(char) in _HIDDEN or is_variation_selector
 
 
 def pieces_of(text: str, head: int, tail: int) -> Iterator[Piece]:
@@ -149,11 +144,8 @@ def _remarks(text: str) -> Iterator[str]:
 
 
 def _mixed(text: str) -> Iterator[str]:
-    """Yield words whose letters are of several alphabets, each with what is not ASCII written out."""
+    """Yield words whose letters are of several alphabets, each with what is not ASCII escaped."""
     for word in re.findall(r"\w*[^\W\d_]\w*", text):
-        if not word.isascii() and len({_alphabet(char) for char in word} & _ALIKE) > 1:
+        alphabets = {unicodedata.name(char, "").partition(" ")[0] for char in word if char.isalpha()}
+        if not word.isascii() and len(alphabets & _ALIKE) > 1:
             yield "".join(char if char.isascii() else escaped(char) for char in word[:40])
-
-
-def _alphabet(char: str) -> str:
-    return unicodedata.name(char, "").partition(" ")[0] if char.isalpha() else ""

@@ -7,11 +7,12 @@ Templates draw the picture, for the pages of `waystation web` and for reports, w
 """
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from waystation.core import CallRef, Event, Log, ModelReplyRef
+from waystation.core import CallRef, Event, JsonObject, Log, ModelReplyRef
 from waystation.presentation import text_safety
 
 Kind = Literal["model", "tool", "agent", "wait"]
@@ -49,6 +50,11 @@ class Span:
     def seconds(self) -> float:
         """How long it took, or has taken."""
         return self.end - self.begin
+
+    def to_json(self) -> JsonObject:
+        """Return it as reports have it."""
+        about = {"kind": self.kind, "name": self.name, "id": self.activity, "began": self.begin, "ended": self.end}
+        return {**about, "seconds": self.seconds, "open": self.open, "attempts": self.attempts}
 
     @property
     def length(self) -> str:
@@ -97,12 +103,10 @@ class Scale:
         """Return a round number of seconds, and its width; nothing when there is no scale."""
         if not self.percent_of_second:
             return 0.0, 0.0
-        wanted = 25 / self.percent_of_second
-        for power in range(9, -7, -1):
-            for digit in (5, 2, 1):
-                if (seconds := digit * 10.0**power) <= wanted:
-                    return seconds, seconds * self.percent_of_second
-        return 0.0, 0.0
+        longest = 25 / self.percent_of_second
+        power = 10.0 ** math.floor(math.log10(longest))
+        seconds = next((digit * power for digit in (5, 2) if digit * power <= longest), power)
+        return seconds, seconds * self.percent_of_second
 
 
 def spans(log: Log, attempts: Mapping[str, int], now: float, start: Log | None = None) -> list[Span]:

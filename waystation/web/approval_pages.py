@@ -18,7 +18,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from temporalio.service import RPCError
 
-from waystation.client import AgentClient, Invocation, Outcome
+from waystation.client import AgentClient, Outcome
 from waystation.core import (
     SECRET_NAMES,
     Action,
@@ -39,10 +39,10 @@ from waystation.core import (
 )
 from waystation.presentation import terminal, text_safety, words
 from waystation.web import forms
+from waystation.web.access import Gatekeeper, Login, call_path
 from waystation.web.forms import Field, Form, InvalidInput, read_form
 from waystation.web.invocations import describe, id_in_path
 from waystation.web.limits import Limits
-from waystation.web.login import Gatekeeper, Login, call_path
 from waystation.web.responses import Refused, page, refused, status_of
 
 log = structlog.get_logger("waystation.web")
@@ -69,7 +69,6 @@ SEVERAL_TWICE = (
     "This form was sent before, or is older than your login. Nothing was sent now; look at what became of the calls."
 )
 LATE = "Your answer was not sent: the call waits no more."
-LOOK_AGAIN = "Some fields need another look."
 
 AT_ONCE = 8
 """Calls that are read at the same time."""
@@ -79,6 +78,8 @@ SEVERAL = "several"
 UNKNOWN_OUTCOMES = (HTTPStatus.ACCEPTED, HTTPStatus.SERVICE_UNAVAILABLE)
 """Statuses of answers of which nobody knows yet whether they count."""
 SEVERAL_ACTIONS: tuple[Action, ...] = ("approve", "reject")
+DECISIONS: tuple[Action, ...] = ("approve", "reject", "edit", "respond", "progress")
+FURTHER_ACTIONS: tuple[Action, ...] = ("claim", "release", "view", "waive", "cancel")
 Standing = Literal["open", "decided", "expired", "closed"]
 
 
@@ -86,7 +87,6 @@ Standing = Literal["open", "decided", "expired", "closed"]
 class CallView:
     """One call as its page shows it."""
 
-    invocation: Invocation
     log: Log
     state: CallState
     pending: PendingCall
@@ -121,18 +121,15 @@ class CallView:
     @property
     def decisions(self) -> tuple[Action, ...]:
         """The decisions that the call takes, in the order in which a page offers them."""
-        possible = allowed(self.state)
         # What was asked for in a form is not answered by a mere yes.
-        unfit = {"approve"} if self.state.call.response_schema and self.state.gate != "waiting" else set()
-        order: tuple[Action, ...] = ("approve", "reject", "edit", "respond", "progress")
-        return tuple(action for action in order if action in possible and action not in unfit)
+        is_form = bool(self.state.call.response_schema) and self.state.gate != "waiting"
+        return tuple(a for a in DECISIONS if a in allowed(self.state) and not (a == "approve" and is_form))
 
     @property
     def further_actions(self) -> tuple[Action, ...]:
         """What else can be done to it: claimed or released, noted as seen, waived or closed by an operator."""
-        first: Action = "release" if self.state.claimed_by else "claim"
-        order: tuple[Action, ...] = (first, "view", "waive", "cancel")
-        return tuple(action for action in order if action in allowed(self.state))
+        excluded = "claim" if self.state.claimed_by else "release"
+        return tuple(a for a in FURTHER_ACTIONS if a in allowed(self.state) and a != excluded)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -175,28 +172,25 @@ async def view_call(client: AgentClient, approval_id: str) -> CallView:
         invocation_id, call_id = ids.approved_call(approval_id)
     except ValueError:
         raise unknown from None
-    invocation = client.invocation(invocation_id)
     try:
         if await describe(client, invocation_id) is None:
             raise unknown
-        log = await invocation.log()
+        log = await client.invocation(invocation_id).log()
     except (RPCError, StoreFailed) as error:
         raise refused(error) from None
     except ForeignHistory:
         raise unknown from None
-    open_now = {call.function_call_id: call for call in log.state.pending()} if not log.state.outcome.ended else {}
     state = log.state.calls.get(ids.requesting_call(call_id))
     if state is None or not state.ever_waits or log.state.input is None:
         raise unknown
-    pending = open_now.get(state.id)
-    if pending is not None:
-        past = pending.deadline <= time.time()
-        return CallView(invocation, log, state, pending, "expired" if past else "open")
+    for pending in () if log.state.outcome.ended else log.state.pending():
+        if pending.function_call_id == state.id:
+            return CallView(log, state, pending, "expired" if pending.deadline <= time.time() else "open")
     was = state.pending(invocation_id, log.state.input.user_id, log.state.input.session_id, log.state.input.requester)
     if state.asked:
         was = was.model_copy(update={"kind": state.asked})
     standing: Standing = "expired" if state.expired else "decided" if state.answer else "closed"
-    return CallView(invocation, log, state, was, standing)
+    return CallView(log, state, was, standing)
 
 
 async def send_answers(
@@ -248,13 +242,13 @@ def parse_answer(form: Form, view: CallView) -> tuple[Action, JsonObject]:
     fields: JsonObject = {"comment": comment, "remember": remember}
     match action:
         case "edit":
-            fields["args"] = _object_in(form, "args")
-            if fields["args"] is None:
-                raise InvalidInput("The arguments are missing; edit them again.")
+            fields["args"] = forms.parse_object(form.get("args", ""))
         case "respond":
-            fields["response"] = _response(form, view)
+            parts = view.response_fields()
+            text = form.get("response", "")
+            fields["response"] = forms.read(parts, form) if parts else forms.parse_response(text)
         case "progress":
-            fields |= {"response": _text_response(form, "news"), "wake": "wake" in form}
+            fields |= {"response": forms.parse_response(form.get("news", "")), "wake": "wake" in form}
         case "approve" if call.kind == "budget":
             fields["response"] = _grant(form, call)
         case "approve" if call.kind == "confirmation" and form.get("payload", "").strip():
@@ -263,23 +257,6 @@ def parse_answer(form: Form, view: CallView) -> tuple[Action, JsonObject]:
             except InvalidInput as error:
                 raise InvalidInput(f"What goes with the approval: {error}") from None
     return action, fields
-
-
-def _response(form: Form, view: CallView) -> JsonObject:
-    fields = view.response_fields()
-    if not fields:
-        return _text_response(form, "response")
-    values, again = forms.read(fields, form)
-    if any(field.error for field in again):
-        raise InvalidInput(LOOK_AGAIN, again)
-    return values
-
-
-def _text_response(form: Form, name: str) -> JsonObject:
-    text = form.get(name, "")
-    if not text.strip():
-        raise InvalidInput("Write what the agent is told.")
-    return forms.parse_response(text)
 
 
 def _grant(form: Form, call: PendingCall) -> JsonObject | None:
@@ -291,14 +268,6 @@ def _grant(form: Form, call: PendingCall) -> JsonObject | None:
             except ValueError:
                 raise InvalidInput(f"{text_safety.line(str(limit))}: write a number, such as 5000.") from None
     return grant or None
-
-
-def _object_in(form: Form, name: str) -> JsonObject | None:
-    """Return the JSON object in a hidden field; None when somebody has changed it into something else."""
-    try:
-        return forms.parse_object(form.get(name, ""))
-    except InvalidInput:
-        return None
 
 
 class ApprovalPages:
@@ -337,9 +306,8 @@ class ApprovalPages:
         login: Login = request.state.login
         await read_form(request)
         view = await self._view(request)
-        matters = view.pending.policy is not None and "view" in view.further_actions
-        may = view.standing == "open" and matters and not self._why_not(view, login, "view")
-        if may and login.sees_first(view.id):
+        matters = view.standing == "open" and view.pending.policy is not None and "view" in view.further_actions
+        if matters and not self._why_not(view, login, "view") and login.sees_first(view.id):
             await send_answers(self._client, self._gatekeeper, login, [view.pending], "view")
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
@@ -358,20 +326,15 @@ class ApprovalPages:
             return self._page(request, view, code=HTTPStatus.CONFLICT, problem=late)
         args, comment = view.pending.args, form.get("comment", "")
         edited = partial(self._edit_page, request, view, comment=comment)
-        if "again" in form:
-            return edited(forms.of_arguments(_object_in(form, "args") or args))
         fields = forms.of_arguments(args)
         if not is_post or "begin" in form:
             return edited(fields)
-        if forms.WHOLE in form:
-            try:
-                wanted = forms.parse_object(form[forms.WHOLE])
-            except InvalidInput as error:
-                return edited(fields, form[forms.WHOLE], str(error))
-        else:
-            wanted, again = forms.read(fields, form)
-            if any(field.error for field in again):
-                return edited(again, problem=LOOK_AGAIN)
+        try:
+            if "again" in form:
+                return edited(forms.of_arguments(forms.parse_object(form.get("args", ""))))
+            wanted = forms.parse_object(form[forms.WHOLE]) if forms.WHOLE in form else forms.read(fields, form)
+        except InvalidInput as error:
+            return edited(error.fields or fields, form.get(forms.WHOLE), str(error))
         # Python takes 1 and 1.0 and True for equal; a tool may not.
         if json.dumps(wanted, sort_keys=True) == json.dumps(args, sort_keys=True):
             return edited(fields, problem="Nothing was changed.")
@@ -648,9 +611,8 @@ class ApprovalPages:
         return [found[id] for id in ids]
 
     def _check_count(self, calls: Sequence[object]) -> None:
-        most = self._limits.calls_per_answer
-        if len(calls) > most:
-            text = f"At most {most} calls are answered together; tick fewer."
+        if len(calls) > self._limits.calls_per_answer:
+            text = f"At most {self._limits.calls_per_answer} calls are answered together; tick fewer."
             raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "TooMany", text)
 
 
@@ -668,14 +630,8 @@ def _open_call(view: CallView | Refused, form: Form, digest: str) -> PendingCall
     return view.showing(digest)
 
 
-def _is_shown(call: PendingCall, which: str, login: Login) -> bool:
-    match which:
-        case "claimed":
-            return call.claimed_by in login.names
-        case "free":
-            return call.claimed_by is None
-        case _:
-            return True
+def _is_shown(call: PendingCall, show: str, login: Login) -> bool:
+    return {"claimed": call.claimed_by in login.names, "free": call.claimed_by is None}.get(show, True)
 
 
 def _argument_rows(args: JsonObject) -> list[dict[str, Any]]:

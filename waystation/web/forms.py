@@ -28,6 +28,7 @@ MAX_TYPED = 10_000
 """Longer texts are edited as JSON, which shows what hides in them."""
 MAX_FIELDS = 100
 MAX_SENT_FIELDS = 2_000
+YES_NO = (("true", "yes"), ("false", "no"))
 PREFIX = "value."
 WHOLE = "json"
 """The field that holds everything as JSON, where there are no fields for the parts."""
@@ -119,8 +120,12 @@ def of_schema(schema: JsonObject) -> list[Field] | None:
     return [_of_property(str(key), part, schema, key in needed) for key, part in properties.items()]
 
 
-def read(fields: Iterable[Field], form: Form) -> tuple[JsonObject, list[Field]]:
-    """Return the values of fields as they were filled in, and the fields again, each with what is wrong with it."""
+def read(fields: Iterable[Field], form: Form) -> JsonObject:
+    """Return the values of fields as they were filled in.
+
+    Raises:
+        InvalidInput: Some do not fit; it has the fields again, each with what is wrong with it.
+    """
     values: JsonObject = {}
     again: list[Field] = []
     for field in fields:
@@ -137,7 +142,9 @@ def read(fields: Iterable[Field], form: Form) -> tuple[JsonObject, list[Field]]:
             except InvalidInput as error:
                 filled = replace(filled, error=str(error))
         again.append(filled)
-    return values, again
+    if any(field.error for field in again):
+        raise InvalidInput("Some fields need another look.", again)
+    return values
 
 
 def parse_object(text: str) -> JsonObject:
@@ -156,8 +163,10 @@ def parse_response(text: str) -> JsonObject:
     """Return what was typed as a response: an object as it stands, any other text as its `result`.
 
     Raises:
-        InvalidInput: It begins like an object, but is none.
+        InvalidInput: It is empty, or begins like an object, but is none.
     """
+    if not text.strip():
+        raise InvalidInput("Write what the agent is told.")
     return parse_object(text) if text.lstrip().startswith("{") else {"result": text}
 
 
@@ -176,7 +185,7 @@ def _of_secret(key: str, value: Any) -> Field:
 def _of_value(key: str, value: Any) -> Field:
     match value:
         case bool():
-            return _boolean(Field(key, "boolean", "true" if value else "false", required=True))
+            return Field(key, "boolean", "true" if value else "false", required=True, choices=YES_NO)
         case int() | float():  # a whole number may stand where the tool takes any
             return Field(key, "number", json.dumps(value), required=True)
         case str() if len(value) <= MAX_TYPED and not any(hides(char) for char in value):
@@ -210,17 +219,13 @@ def _of_property(key: str, part: Any, schema: JsonObject, required: bool) -> Fie
             # An empty text is one, unless the author says that it has to have something in it.
             return replace(field, kind=kind, value=default if isinstance(default, str) else "")
         case "boolean":
-            return _boolean(replace(field, kind="boolean"))
+            return replace(field, kind="boolean", choices=YES_NO)
         case "integer" | "number" as kind:
             limits = (("minimum", "min"), ("maximum", "max"))
             bounds = tuple((to, json.dumps(found[of])) for of, to in limits if of in found)
             return replace(field, kind=kind, bounds=bounds)
         case _:
             return field
-
-
-def _boolean(field: Field) -> Field:
-    return replace(field, choices=(("true", "yes"), ("false", "no")))
 
 
 def _resolved(part: JsonObject, schema: JsonObject, depth: int = 0) -> JsonObject:
@@ -251,13 +256,9 @@ def _target(value: Any, schema: JsonObject) -> JsonObject | None:
 
 
 def _parse(field: Field, text: str) -> Any:
-    if field.kind in ("line", "lines"):
-        return text
-    if field.kind == "json":
-        return _json(text)
     parse, advice = _PARSERS[field.kind]
     try:
-        return parse(field, text.strip())
+        return parse(field, text)
     except (ValueError, NotJson):
         raise InvalidInput(advice) from None
 
@@ -269,7 +270,7 @@ def _choice(field: Field, text: str) -> Any:
 
 
 def _integer(_: Field, text: str) -> int:
-    if not re.fullmatch(r"[+-]?\d{1,19}", text, re.ASCII):
+    if not re.fullmatch(r"\s*[+-]?\d{1,19}\s*", text, re.ASCII):
         raise ValueError
     return int(text)
 
@@ -282,20 +283,25 @@ def _number(_: Field, text: str) -> int | float:
 
 
 def _moment(_: Field, text: str) -> str:
-    moment = datetime.fromisoformat(text)
+    moment = datetime.fromisoformat(text.strip())
     # What browsers send has no zone. As in the rest of the page, the time is this server's.
     return (moment if moment.tzinfo else moment.astimezone()).isoformat()
 
 
+_TEXT: tuple[Callable[[Field, str], Any], str] = (lambda _, text: text, "")
+_CHOICE: tuple[Callable[[Field, str], Any], str] = (_choice, "Choose one of those that are offered.")
 _PARSERS: Mapping[Kind, tuple[Callable[[Field, str], Any], str]] = {
-    "boolean": (_choice, "Choose one of those that are offered."),
-    "choice": (_choice, "Choose one of those that are offered."),
+    "line": _TEXT,
+    "lines": _TEXT,
+    "json": (lambda _, text: _json(text), ""),
+    "boolean": _CHOICE,
+    "choice": _CHOICE,
     "integer": (_integer, "Write a whole number."),
     "number": (_number, "Write a number, such as 12.5."),
-    "date": (lambda _, text: date.fromisoformat(text).isoformat(), "Write a date, such as 2026-05-31."),
+    "date": (lambda _, text: date.fromisoformat(text.strip()).isoformat(), "Write a date, such as 2026-05-31."),
     "moment": (_moment, "Write a date and a time, such as 2026-05-31T12:00."),
 }
-"""How a text of a kind is read, and what is told when it cannot be."""
+"""The parser of each kind of field, and the advice for a text that it does not take."""
 
 
 def _json(text: str) -> Any:

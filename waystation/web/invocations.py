@@ -4,11 +4,11 @@ Pages are complete without JavaScript. Of a stream nothing is kept for a reader 
 looked for once the one before is sent.
 """
 
-import asyncio
 import json
+import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, unquote
@@ -143,10 +143,8 @@ class InvocationPages:
             events = stream_events(invocation, start=start, partial=partial)
             async with aclosing(events), aclosing(_until(ending, events)) as coming:
                 async for event in coming:
-                    if event.partial:
-                        yield ServerSentEvent(_json(event.to_json()), event="partial")
-                    else:
-                        yield ServerSentEvent(_json(event.to_json()), id=str(event.index))
+                    id, kind = (None, "partial") if event.partial else (str(event.index), None)
+                    yield ServerSentEvent(_json(event.to_json()), event=kind, id=id)
             if not ending.is_set():
                 described = await invocation.handle.describe()
                 yield ServerSentEvent(_json({"status": status_of(described)}), event="end")
@@ -221,22 +219,20 @@ def _rows(events: Sequence[Event]) -> list[dict[str, object]]:
 
 async def _until(ending: anyio.Event, events: AsyncGenerator[Event]) -> AsyncGenerator[Event]:
     """Yield events until the process is to end: a reader then sees the end of the stream, and comes back by itself."""
-    end = asyncio.ensure_future(ending.wait())
-    coming: asyncio.Future[Event | None] | None = None
-    try:
-        while True:
-            coming = asyncio.ensure_future(anext(events, None))
-            await asyncio.wait((coming, end), return_when=asyncio.FIRST_COMPLETED)
-            event = coming.result() if coming.done() else None
-            if event is None:
-                return
-            yield event
-    finally:
-        for task in (end, coming):
-            if task is not None:
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+
+    async def stop(scope: anyio.CancelScope) -> None:
+        await ending.wait()
+        scope.cancel()
+
+    while True:
+        event = None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stop, tasks.cancel_scope)
+            event = await anext(events, None)
+            tasks.cancel_scope.cancel()
+        if event is None:
+            return
+        yield event
 
 
 def _number(text: str | None, name: str) -> int:
@@ -245,11 +241,11 @@ def _number(text: str | None, name: str) -> int:
     Raises:
         Refused: It is no such number.
     """
-    if text is None or text == "":
+    if not text:
         return 0
-    if not text.isascii() or not text.isdecimal() or len(text) > 9:
-        shown = text[:40]
-        raise Refused(HTTPStatus.BAD_REQUEST, "InvalidRequest", f"{name} is {shown!r}; give a number of an event.")
+    if not re.fullmatch(r"[0-9]{1,9}", text):
+        message = f"{name} is {text[:40]!r}; give a number of an event."
+        raise Refused(HTTPStatus.BAD_REQUEST, "InvalidRequest", message)
     return int(text)
 
 

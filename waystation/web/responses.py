@@ -31,8 +31,7 @@ class Refused(Exception):
 
     def __init__(self, status: HTTPStatus, kind: str, message: str, headers: Mapping[str, str] | None = None) -> None:
         self.status, self.kind, self.message = status, kind, message
-        busy = {"Retry-After": "5"} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
-        self.headers = headers or busy
+        self.headers = headers or ({"Retry-After": "5"} if status == HTTPStatus.SERVICE_UNAVAILABLE else {})
         super().__init__(message)
 
 

@@ -20,12 +20,11 @@ from temporalio.service import RPCError
 
 from waystation.client import AgentClient
 from waystation.core import WaystationError
+from waystation.web.access import Access, Gatekeeper, Guard, check_place
 from waystation.web.approval_pages import ApprovalPages
 from waystation.web.invocations import InvocationPages
 from waystation.web.limits import Limits
-from waystation.web.login import Access, Gatekeeper
 from waystation.web.responses import STATUSES, Refused, refusal, refused
-from waystation.web.security import Guard, check_place
 
 STATIC: list[str | tuple[str, str]] = [("waystation.web", "static"), ("waystation.presentation", "static")]
 TOKEN = "WAYSTATION_WEB_TOKEN"  # the name of a variable
@@ -141,16 +140,13 @@ def _load_gatekeeper(identity: Path | None, namespace: str) -> Gatekeeper | None
 
 
 def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(128)
+        return socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=dual)
     except OSError as error:
         remedy = "choose another with --port, or --port 0"
         raise CannotServe(f"Cannot listen at {host}:{port}: {error.strerror or error}; {remedy}.") from None
-    return listening
 
 
 async def _run(app: Starlette, listening: socket.socket, *, behind_proxy: bool) -> None:

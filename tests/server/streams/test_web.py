@@ -15,9 +15,8 @@ from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import StoreFailed
 from waystation.testing import ScriptedModel, says
+from waystation.web.access import HEADERS, Access, NotSafeToServe, check_place
 from waystation.web.limits import Limits
-from waystation.web.login import Access
-from waystation.web.security import HEADERS, NotSafeToServe, check_place
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J\u202e"
 

@@ -13,8 +13,8 @@ import httpx2 as httpx
 import uvicorn
 
 from waystation.client.agent_client import AgentClient
+from waystation.web.access import Access, Gatekeeper
 from waystation.web.invocations import InvocationPages
-from waystation.web.login import Access, Gatekeeper
 from waystation.web.server import create_app
 
 TOKEN = "a-token-of-a-test-that-is-long-enough"

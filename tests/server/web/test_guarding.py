@@ -14,10 +14,9 @@ from tests.server.workflows.outside import Till
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
+from waystation.web.access import MAX_FORMS, Login, Rate, login_cache
 from waystation.web.limits import Limits
-from waystation.web.login import MAX_FORMS, Login, login_cache
 from waystation.web.responses import Refused
-from waystation.web.security import Rate
 
 FORM = "application/x-www-form-urlencoded"
 XSS = (

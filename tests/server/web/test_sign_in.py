@@ -17,8 +17,7 @@ from tests.server.workflows.outside import Till
 from tests.unit.identity.conftest import Installation, installed
 from waystation.core import ApprovalPolicy, InvalidConfiguration
 from waystation.identity import Configuration, Links
-from waystation.web.login import Gatekeeper, own_path
-from waystation.web.security import NotSafeToServe, check_place
+from waystation.web.access import Gatekeeper, NotSafeToServe, check_place, own_path
 
 POLICY = ApprovalPolicy(approvers=("role:finance",), not_requester=True)
 

@@ -13,7 +13,7 @@ from tests.server.web.test_browser import DESK, PHONE, opened
 from tests.server.workflows.outside import Till, until
 from waystation.core import ApprovalPolicy, address
 from waystation.identity import write_examples
-from waystation.web.login import Gatekeeper
+from waystation.web.access import Gatekeeper
 
 
 async def test_every_page_fits_a_phone_and_a_desk_and_axe_finds_nothing(serve: Serve, chromium: Browser) -> None:
