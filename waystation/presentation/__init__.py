@@ -1,4 +1,4 @@
-"""How recordings, calls and answers are presented: in terminals, on web pages, in reports.
+"""View models and formatting of events, calls and recordings, for terminals, web pages and reports.
 
-Shared by the command line and the web application; it imports neither.
+The command line and the web application use it; it imports neither.
 """

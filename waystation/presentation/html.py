@@ -1,7 +1,7 @@
-"""HTML: what all pages share, and the page of a report, which holds everything it needs.
+"""HTML: the template environment of all pages, and the page of a report, which is self-contained.
 
-However long an invocation was, its report stays small: the more there is to show, the less of each text is shown, with
-its length; and of very many events the first and the last.
+The page of a report stays small: the longer the invocation, the fewer characters it shows of each text, and of very
+many events it shows the first and the last.
 """
 
 import base64
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from waystation.presentation.report import ModelCall, Report
 
 FIRST, LAST = 100, 500
-"""Events shown of a long invocation; of a called agent a fifth of each."""
+"""Events shown of a long invocation: the first and the last. Called agents show a fifth of each."""
 GROUP = 100
-"""Rows folded together, when there are more."""
+"""Longer lists are folded into groups of this size."""
 MODELS = 300
 CHANGES = 200
 """Model calls and state changes shown; the last ones."""
 CALLED = 30
 """Called agents shown in full."""
 ROOM = 600_000
-"""Characters of all texts together, roughly."""
+"""Approximate characters of all texts together."""
 
 TEMPLATES, STATIC = Path(__file__).parent / "templates", Path(__file__).parent / "static"
 _ANCHOR = re.compile(r' id="([^"]*)"')
@@ -43,12 +43,12 @@ _LINK = re.compile(r' href="#([^"]*)"')
 _PIECES = {
     "plain": "{}",
     "gap": '<em class="gap">{}</em>',
-    "escaped": '<mark class="escaped" title="a character that cannot be seen">{}</mark>',
+    "escaped": '<mark class="escaped" title="invisible character">{}</mark>',
 }
 
 
 def environment(*folders: Path, **filters: Any) -> Environment:
-    """Return templates in folders, and those that all pages share; `filters` come on top of the shared ones."""
+    """Return a template environment with the shared templates and filters, and those given."""
     templates = Environment(
         loader=FileSystemLoader([*folders, TEMPLATES]),
         autoescape=True,
@@ -68,14 +68,14 @@ def zone() -> str:
 
 
 def moment(seconds: float) -> Markup:
-    """Return a time, in seconds since 1970: in the server's time zone, which is named, and for programs in UTC."""
+    """Return a `time` element: local time with the zone for readers, UTC for programs."""
     exact = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
     return Markup('<time datetime="{}">{}</time>').format(exact, terminal.clock(seconds, zone=True))
 
 
 def text(pieces: Iterable[text_safety.Piece]) -> Markup:
-    """Return pieces of a text, with what was escaped and left out set off."""
-    return Markup("").join(Markup(_PIECES[piece.kind]).format(piece.text) for piece in pieces)  # one of the three above
+    """Return pieces of a text, with escaped and omitted characters highlighted."""
+    return Markup("").join(Markup(_PIECES[piece.kind]).format(piece.text) for piece in pieces)  # constants above
 
 
 def page(report: "Report") -> str:
@@ -83,7 +83,7 @@ def page(report: "Report") -> str:
     css, script, icon = (STATIC / "style.css", TEMPLATES / "report.css"), TEMPLATES / "report.js", STATIC / "icon.svg"
     style = "\n".join(line.strip() for file in css for line in file.read_text().splitlines() if line.strip()) + "\n"
     html = _REPORTS.get_template("report.html").render(
-        style=Markup(style),  # our own files, and so the script
+        style=Markup(style),  # our own files
         script=Markup(script.read_text()),
         policy=f"default-src 'none'; style-src {_allowed(style)}; script-src {_allowed(script.read_text())}; "
         "img-src data:; base-uri 'none'; form-action 'none'",
@@ -92,21 +92,21 @@ def page(report: "Report") -> str:
         view=View(report),
     )
     anchors = set(_ANCHOR.findall(html))
-    # Links to what is left out lead nowhere.
+    # Drop links to omitted rows.
     return _LINK.sub(lambda link: link[0] if link[1] in anchors else "", html)
 
 
 def _allowed(text: str) -> str:
-    """Return the source expression by which a content security policy allows exactly this script or style."""
+    """Return the source expression that allows exactly this text in a content security policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 class View:
-    """What the templates show of a report, with texts short enough for the page to stay small."""
+    """What the templates show of a report, with clipped texts."""
 
     def __init__(self, report: "Report") -> None:
         self._shown = dict(itertools.islice(_below(report), CALLED + 1))
-        """The invocations that are shown in full, by the prefix of their anchors."""
+        """The invocations that the page shows, by the prefix of their anchors."""
         share = max(150, ROOM // max(sum(map(_count_texts, self._shown.values())), 1))
         self._head = min(text_safety.HEAD, share * 3 // 4)
         self._tail = min(text_safety.TAIL, share // 4)
@@ -116,38 +116,38 @@ class View:
         pieces = text_safety.pieces_of(content.replace("\r\n", "\n"), self._head, self._tail)
         return text(_within(pieces, 2 * (self._head + self._tail)))
 
-    def value(self, given: Any, name: str = "") -> Markup:
-        """Return a value as JSON, without what its names say is secret; a short one on one line."""
-        shown = terminal.unsecret(name, given)
-        text = json.dumps(shown, ensure_ascii=False)
-        return self.text(text if len(text) <= 100 else json.dumps(shown, ensure_ascii=False, indent=2))
+    def value(self, content: Any, name: str = "") -> Markup:
+        """Return a value as JSON with secrets masked; a short value on one line."""
+        masked = terminal.unsecret(name, content)
+        text = json.dumps(masked, ensure_ascii=False)
+        return self.text(text if len(text) <= 100 else json.dumps(masked, ensure_ascii=False, indent=2))
 
     def called(self, report: "Report", key: str) -> list[tuple[str, "Report"]]:
-        """Return the called agents that are told in full, each with what its anchors begin with."""
+        """Return the called agents that the page shows, each with the prefix of its anchors."""
         return [(f"{key}{id}-", each) for id, each in report.called.items() if f"{key}{id}-" in self._shown]
 
     def events(self, report: "Report", key: str) -> JsonObject:
-        """Return the events that are shown, in groups, and how many are left out after which."""
+        """Return the events to show, in groups, and how many are omitted after which event."""
         events = report.summary.events
         first, last = (FIRST // 5, LAST // 5) if key else (FIRST, LAST)
-        left_out = max(0, len(events) - first - last)
-        told = [*events[:first], *events[first + left_out :]] if left_out else events
-        after = events[first - 1].number if left_out else 0
-        groups = [told[at : at + GROUP] for at in range(0, len(told), GROUP)]
-        return {"left_out": left_out, "left_after": after, "groups": groups}
+        omitted = max(0, len(events) - first - last)
+        shown = [*events[:first], *events[first + omitted :]] if omitted else events
+        after = events[first - 1].number if omitted else 0
+        groups = [shown[at : at + GROUP] for at in range(0, len(shown), GROUP)]
+        return {"omitted": omitted, "omitted_after": after, "groups": groups}
 
     def lines(self, event: Event) -> list[terminal.Line]:
-        """Return what an event says, a fact a line, without secrets."""
+        """Return the lines of an event with secrets masked."""
         actions = event.actions.model_copy(update={"state_delta": unsecret(event.actions.state_delta)})
-        shown = event.model_copy(update={"content": unsecret(event.content), "actions": actions})
+        masked = event.model_copy(update={"content": unsecret(event.content), "actions": actions})
         notes = event.custom_metadata or {}
-        return list(terminal.lines_of(shown)) or [
+        return list(terminal.lines_of(masked)) or [
             terminal.Line("note", "", f"{terminal.safe(name.replace('_', ' '))}: {terminal.short_json(note)}")
             for name, note in notes.items()
         ]
 
     def facts(self, event: Event) -> Iterator[tuple[str, Markup]]:
-        """Yield what else is known of an event, each with a label."""
+        """Yield further facts about an event, each with a label."""
         actions = event.actions.model_dump(
             mode="json", by_alias=True, exclude_defaults=True, exclude={"state_delta", "removed_keys"}
         )
@@ -160,7 +160,7 @@ class View:
         }
         values = {
             "actions": actions,
-            "told besides": event.custom_metadata,
+            "metadata": event.custom_metadata,
             "grounding": event.grounding_metadata,
             "citations": event.citation_metadata,
         }
@@ -168,20 +168,20 @@ class View:
         yield from ((label, self.value(value)) for label, value in values.items() if value)
 
     def changes(self, report: "Report") -> list[tuple[int, JsonObject]]:
-        """Return the latest changes of the state, each with the number of its event."""
-        return [(told.number, change) for told in report.summary.events for change in told.changes][-CHANGES:]
+        """Return the latest state changes, each with the number of its event."""
+        return [(event.number, change) for event in report.summary.events for change in event.changes][-CHANGES:]
 
     def models(self, report: "Report") -> "list[ModelCall]":
-        """Return the model calls that are shown: the last of very many."""
+        """Return the latest model calls."""
         return report.summary.model_calls[-MODELS:]
 
     def pending(self, report: "Report", call: CallState) -> PendingCall:
-        """Return a call as approvers saw it."""
+        """Return a call as approvers see it."""
         log = report.recording.log
         return call.pending(log.invocation_id, log.state.input.user_id if log.state.input else "", None)
 
     def troubles(self, report: "Report") -> list[tuple[str, str, Markup, int | None]]:
-        """Return what went wrong: what, how, why, and the number of the history event."""
+        """Return the errors and retries: what failed, how, why, and the number of the history event."""
         line = text_safety.line
         rows: list[tuple[str, str, str, int | None]] = []
         for attempts in report.attempts:
@@ -192,7 +192,7 @@ class View:
                 rows.append((f"{line(attempts.type)} ({line(attempts.activity)})", how, why, attempts.event_id))
         for call in report.recording.log.state.calls.values():
             if call.outcome and call.outcome.error_type:
-                how = f"{line(call.outcome.error_type)}; the model was told"
+                how = f"{line(call.outcome.error_type)}; reported to the model"
                 why = str((call.outcome.response or {}).get("error") or "")
                 rows.append((f"{line(call.agent)}: {line(call.name)} ({line(call.id)})", how, why, None))
         rows += [("a workflow task", "failed", text, number) for number, text in report.failed_tasks]
@@ -200,60 +200,60 @@ class View:
 
 
 def _within(pieces: Iterable[text_safety.Piece], room: int) -> Iterator[text_safety.Piece]:
-    """Yield pieces up to so many characters: an escaped one takes six times the room."""
+    """Yield pieces up to a number of characters. An escaped character takes six."""
     for piece in pieces:
         yield replace(piece, text=piece.text[:room])
         room -= len(piece.text)
         if room < 0:
-            yield text_safety.Piece(" … the rest is left out here", "gap")
+            yield text_safety.Piece(" … the rest is omitted", "gap")
             return
 
 
 def _below(report: "Report", key: str = "") -> "Iterator[tuple[str, Report]]":
-    """Yield a report and those on called agents, each with what its anchors begin with."""
+    """Yield a report and those on its called agents, each with the prefix of its anchors."""
     yield key, report
     for id, each in report.called.items():
         yield from _below(each, f"{key}{id}-")
 
 
 def _count_texts(report: "Report") -> int:
-    """Return about how many texts are shown of one invocation."""
+    """Return the approximate number of texts shown of one invocation."""
     summary = report.summary
     return min(len(summary.events), FIRST + LAST) + 2 * min(len(summary.model_calls), MODELS)
 
 
 def figures(report: "Report") -> list[tuple[str, str]]:
-    """Return the figures of an invocation, each with a label."""
+    """Return the key figures of an invocation, each with a label."""
     log, histories = report.recording.log, report.recording.histories
-    given, spent = log.state.input, log.state.used.spent
-    fork = given.fork if given else None
+    started, spent = log.state.input, log.state.used.spent
+    fork = started.fork if started else None
     agents = sum(call.call.kind == "agent" for call in log.state.calls.values())
     runs = f" in {len(histories)} runs" if len(histories) > 1 else ""
-    found = [
-        ("began", date(report.began)),
-        ("took" if report.ended else "so far", text_safety.duration(report.duration_s)),
-        ("at work", text_safety.duration(spent.working_s)),
+    rows = [
+        ("started", date(report.began)),
+        ("duration" if report.ended else "so far", text_safety.duration(report.duration_s)),
+        ("active", text_safety.duration(spent.working_s)),
         ("waited for people", text_safety.duration(report.waited_s) if report.asked else ""),
         ("model calls", count(len(report.summary.model_calls))),
         ("tool calls", count(spent.tool_calls)),
         ("tokens", count(spent.total_tokens)),
         ("cost", cost(report) if spent.total_tokens else ""),
         ("called agents", count(agents)),
-        ("user", text_safety.line(given.user_id) if given and given.user_id != DEFAULT_USER else ""),
-        ("session", text_safety.line(given.session_id or "") if given else ""),
+        ("user", text_safety.line(started.user_id) if started and started.user_id != DEFAULT_USER else ""),
+        ("session", text_safety.line(started.session_id or "") if started else ""),
         ("history", f"{sum(len(each.events) for each in histories):,} events{runs}"),
-        ("goes on from", f"{text_safety.line(fork.invocation_id)}, event {fork.event}" if fork else ""),
+        ("forked from", f"{text_safety.line(fork.invocation_id)}, event {fork.event}" if fork else ""),
     ]
-    return [(label, text) for label, text in found if text]
+    return [(label, text) for label, text in rows if text]
 
 
-def picture(report: "Report", key: str) -> JsonObject | None:
-    """Return the timeline; None when nothing took any time."""
-    return timeline.picture(list(report.rows(key)), report.recording.events, key)
+def draw_timeline(report: "Report", key: str) -> JsonObject | None:
+    """Return the drawing of the timeline; None without spans."""
+    return timeline.draw(list(report.rows(key)), report.recording.events, key)
 
 
 def token_bars(usage: Usage, calls: "Sequence[ModelCall]") -> Iterator[dict[str, str]]:
-    """Yield the bars of a call's tokens; those of the call with the most tokens take the whole width."""
+    """Yield the bars of a model call's tokens. The call with the most tokens takes the whole width."""
     largest = max(call.reply.usage.total for call in calls if call.reply and call.reply.usage)
     wide = 100 / largest if largest else 0.0
     cached = min(usage.cached_tokens, usage.prompt_tokens)
@@ -265,37 +265,37 @@ def token_bars(usage: Usage, calls: "Sequence[ModelCall]") -> Iterator[dict[str,
 
 
 def count(number: int) -> str:
-    """Return a number; nothing for none."""
+    """Format a number; empty for 0."""
     return f"{number:,}" if number else ""
 
 
 def cost(report: "Report") -> str:
-    """Return what it cost; nothing when its budget has no prices."""
-    given, spent = report.recording.log.state.input, report.recording.log.state.used.spent
-    if not (given and given.budget.prices):
+    """Format the cost; empty if the budget has no prices."""
+    started, spent = report.recording.log.state.input, report.recording.log.state.used.spent
+    if not (started and started.budget.prices):
         return ""
     unknown = f", without {', '.join(map(text_safety.line, spent.unpriced))}" if spent.unpriced else ""
     return f"{money(spent.cost)}{unknown}"
 
 
 def money(amount: float) -> str:
-    """Return an amount with four digits, however small it is."""
+    """Format an amount with four significant digits."""
     return format(Decimal(f"{amount:.4g}"), ",f")
 
 
 def usage(counts: JsonObject) -> str:
-    """Return which tokens there were."""
-    reads = {
+    """Format token counts, without zeros."""
+    labels = {
         "prompt_tokens": "prompt",
-        "cached_tokens": "of it cached",
+        "cached_tokens": "cached",
         "output_tokens": "output",
         "thoughts_tokens": "thoughts",
     }
-    return ", ".join(f"{text} {counts[name]:,}" for name, text in reads.items() if counts.get(name))
+    return ", ".join(f"{text} {counts[name]:,}" for name, text in labels.items() if counts.get(name))
 
 
 def problem(call: "ModelCall") -> str:
-    """Return why a model gave no usable answer."""
+    """Return why a model call failed; empty if it did not."""
     if call.failure:
         return terminal.failure(call.failure)
     reply = call.reply
@@ -303,23 +303,23 @@ def problem(call: "ModelCall") -> str:
 
 
 def said(part: JsonObject) -> str:
-    """Return the first line of a part of a content."""
+    """Return the first line of a part."""
     first = next((f"{line.who}{line.text}" for line in terminal.lines_of_part(part)), "")
     return text_safety.line(first.removeprefix(": "), 110)
 
 
 def date(seconds: float) -> str:
-    """Return a time with its zone."""
+    """Format a time with date and zone."""
     return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 def offset(seconds: float) -> str:
-    """Return how long after the start something was."""
+    """Format a time relative to the start."""
     return f"+{seconds:.2f} s" if 0 <= seconds < 60 else f"+{timedelta(seconds=int(max(0.0, seconds)))}"
 
 
 def unsecret(value: Any) -> Any:
-    """Return a value without what its names say is secret."""
+    """Return a value with secrets masked."""
     return terminal.unsecret("", value)
 
 
@@ -332,7 +332,7 @@ _REPORTS = environment(
     hint=words.hint,
     money=money,
     offset=offset,
-    picture=picture,
+    draw_timeline=draw_timeline,
     problem=problem,
     said=said,
     unsecret=unsecret,

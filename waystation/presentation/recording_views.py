@@ -1,4 +1,4 @@
-"""Recordings, moments, prompts, reruns and what differs between them, as rich renderables: in terminals and notebooks.
+"""Recordings, moments, prompts, reruns and differences as rich renderables, for terminals and notebooks.
 
 Texts are never markup; see `waystation.presentation.terminal`.
 """
@@ -37,25 +37,25 @@ _BOLD, _DIM = "bold", "dim"
 _GONE, _CHANGED, _NEW = "red", "yellow", "green"
 _BAD = "red"
 MAX_EVENTS = 200
-"""How many events are shown of a recording, or side by side with those that are the same in another one."""
+"""Events shown of one recording, and pairs of events shown of two."""
 CONTEXT = 2
-"""So many events that are the same are shown around those that differ, when there are too many."""
+"""Equal events shown around each difference when there are more than `MAX_EVENTS` pairs."""
 _STYLES = {"-": _GONE, "~": _CHANGED, "+": _NEW, "@": _DIM}
-"""Of what is preceded by such a sign."""
+"""Style per sign at the start of a line."""
 AROUND = 2
-"""How many events are shown before and after the present one."""
+"""Events shown before and after the present one."""
 MAX_STATE = 30
-"""Keys of the state that are shown; those that changed come first."""
+"""Keys shown of the state. Changed keys come first."""
 
 
 def said(event: Event) -> Text:
-    """Return what an event says, a fact a line."""
-    return Text("\n").join(line.styled() for line in terminal.lines_of(event)) or Text("nothing is said", _DIM)
+    """Return an event, one fact a line."""
+    return Text("\n").join(line.styled() for line in terminal.lines_of(event)) or Text("no content", _DIM)
 
 
 @singledispatch
 def render(value: object) -> RenderableType:
-    """Return what rich prints of a recording, or of something read from one."""
+    """Return the rich renderable for a recording, a moment, a prompt, a rerun or a difference."""
     raise TypeError(f"{type(value).__name__} has no view.")
 
 
@@ -83,7 +83,7 @@ def _events(events: Iterable[Event], before: int) -> Table:
 
 
 def where(moment: Moment) -> Text:
-    """Return which moment it is."""
+    """Return the position of a moment in its recording."""
     last = moment.recording.course[-1].events
     name = f"event {moment.number} of {last}" if moment.number else f"before event 1 of {last}"
     when = terminal.clock(moment.time) if moment.time else ""
@@ -101,7 +101,7 @@ def _render_moment(moment: Moment) -> RenderableType:
 
 
 def _state(state: JsonObject, changes: Changes) -> RenderableType:
-    """Return a state, a key a line, with its changes set off."""
+    """Return a state, one key a line, with its changes highlighted."""
     table = _keys()
     for key, value in state.items():
         text = terminal.short_json(value)
@@ -142,10 +142,10 @@ def _keys() -> Table:
 
 
 def wait(call: PendingCall, at: Moment) -> Text:
-    """Return a call that was pending at a moment, and what became of it later."""
+    """Return a call that was pending at a moment, and its later outcome."""
     since, outcome = at.time - call.requested_at, _outcome(call, at)
-    kind = {"confirmation": "waits for approval", "credential": "waits for a login", "budget": "asks for more budget"}
-    waited = f"for {terminal.span(since)}" if since else "from now on"
+    kind = {"confirmation": "waits for approval", "credential": "waits for a login", "budget": "waits for more budget"}
+    waited = f"for {terminal.span(since)}" if since else "since now"
     return Text.assemble(
         (kind.get(call.kind, "waits for an answer"), "bold yellow"),
         f"  {terminal.asked(call)} [{call.function_call_id}]",
@@ -154,28 +154,29 @@ def wait(call: PendingCall, at: Moment) -> Text:
 
 
 def _outcome(call: PendingCall, at: Moment) -> str:
-    """Return what became of a pending call after the moment."""
+    """Return the outcome of a pending call after the moment."""
     state = at.recording.log.state
     later = state.calls.get(call.function_call_id)
     if later is None or later.waiting:
-        return "and still waits where the recording ends" if later and state.outcome.ended is None else ""
+        return "still pending at the end of the recording" if later and state.outcome.ended is None else ""
     if later.answer and later.answered_at is not None:
-        return f"later {words.decision(later)}, {terminal.span(later.answered_at - call.requested_at)} after it began"
+        waited = terminal.span(later.answered_at - call.requested_at)
+        return f"later {words.decision(later)}, {waited} after the request"
     return words.decision(later)
 
 
 @render.register
 def _render_prompt(prompt: Prompt) -> RenderableType:
-    which = f"model call {prompt.call}" if prompt.call else "its model was not asked after it; it would be given this"
-    gave = f", which gave event {prompt.gave}" if prompt.gave else ""
+    which = f"model call {prompt.call}" if prompt.call else "no model call follows; its prompt would be"
+    gave = f", which made event {prompt.gave}" if prompt.gave else ""
     title = Text.assemble((f"prompt at event {prompt.at}", _BOLD), f"  {terminal.safe(prompt.agent)}, {which}{gave}")
     match prompt.exact:
         case True:
-            verdict = Text("exactly as the model saw it: the agent is as recorded", "green")
+            verdict = Text("exactly what the model saw: the agent has not changed", "green")
         case False:
-            verdict = Text("not as the model saw it: the agent has changed since", "bold yellow")
+            verdict = Text("not what the model saw: the agent has changed since", "bold yellow")
         case _:
-            verdict = Text("as far as it is known:" if prompt.remarks else "rebuilt from the log", "yellow")
+            verdict = Text("incomplete:" if prompt.remarks else "rebuilt from the log", "yellow")
     parts: list[RenderableType] = [title, verdict, *(Text(terminal.safe(remark), _DIM) for remark in prompt.remarks)]
     if prompt.whole:
         settings = terminal.short_json({"model": prompt.model, **prompt.config}, terminal.MAX_TEXT)
@@ -199,7 +200,7 @@ def _tools(prompt: Prompt) -> Iterator[Text]:
 
 
 def _content(content: JsonObject) -> Text:
-    """Return one content of a prompt, a part a line."""
+    """Return one content of a prompt, one part a line."""
     role = Text.assemble((f"{terminal.safe(str(content.get('role') or '?')):5} ", _BOLD))
     lines = [_part(part) for part in content.get("parts") or ()]
     return role + (Text("\n      ").join(lines) if lines else Text("empty", _DIM))
@@ -226,9 +227,9 @@ def _section(title: str, *body: RenderableType) -> RenderableType:
 
 @render.register
 def _render_moment_difference(difference: MomentDifference) -> RenderableType:
-    state = _changes(difference.state) if difference.state else Text("  the state is the same", _DIM)
-    waits = [("began to wait", call) for call in difference.began_to_wait]
-    waits += [("waits no more", call) for call in difference.waits_no_more]
+    state = _changes(difference.state) if difference.state else Text("  the state did not change", _DIM)
+    waits = [("now pending", call) for call in difference.began_to_wait]
+    waits += [("no longer pending", call) for call in difference.waits_no_more]
     return Group(
         Text(f"event {difference.before.number} → {difference.after.number}", _BOLD),
         state,
@@ -252,7 +253,7 @@ def _render_prompt_difference(difference: PromptDifference) -> RenderableType:
     if difference.contents:
         lines = [Text.assemble((f"{sign} ", _STYLES[sign]), _content(content)) for sign, content in difference.contents]
         parts.append(_section("contents", *lines))
-    return Group(*parts, *([] if difference else [Text("  the same", _DIM)]))
+    return Group(*parts, *([] if difference else [Text("  no difference", _DIM)]))
 
 
 @render.register
@@ -261,7 +262,7 @@ def _render_recording_difference(difference: RecordingDifference) -> RenderableT
 
 
 def recording_difference(difference: RecordingDifference, *, context: int | None = None) -> RenderableType:
-    """Return the events of two recordings side by side; `context` limits the equal ones around each difference."""
+    """Return the events of two recordings side by side; `context` limits the equal events around each difference."""
     columns = [
         column
         for side in (difference.left, difference.right)
@@ -273,23 +274,25 @@ def recording_difference(difference: RecordingDifference, *, context: int | None
     table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), expand=True)
     for near, pairs in itertools.groupby(difference.pairs, key=_is_near(difference.pairs, context)):
         if not near:
-            table.add_row("", Text(f"… {len(list(pairs))} the same", _DIM), "", "")
+            table.add_row("", Text(f"… {len(list(pairs))} equal events", _DIM), "", "")
             continue
         for pair in pairs:
             style = _DIM if pair.same else ("bold reverse" if pair is difference.first else "")
             left = _side(difference.left, pair.left, _GONE, style)
             table.add_row(*left, *_side(difference.right, pair.right, _NEW, style))
     if difference.first is None:
-        return Group(table, Text("The same happened in both.", "bold green"))
+        return Group(table, Text("Both recordings have the same events.", "bold green"))
     numbers = difference.first.left, difference.first.right
     left, right = (f"event {number}" if number else "nothing" for number in numbers)
     first = Text.assemble(("First difference: ", "bold red"), f"{left} on the left, {right} on the right.")
-    state: list[RenderableType] = [Text("state there", _BOLD), _changes(difference.state)] if difference.state else []
-    return Group(table, first, *state)
+    parts: list[RenderableType] = [table, first]
+    if difference.state:
+        parts += [Text("state at that point", _BOLD), _changes(difference.state)]
+    return Group(*parts)
 
 
 def _is_near(pairs: Sequence[Pair], context: int | None) -> Callable[[Pair], bool]:
-    """Return whether a pair is at most `context` pairs from one that differs; without it all are."""
+    """Return a predicate: whether a pair is within `context` pairs of a difference. Without `context`, all are."""
     if context is None:
         return lambda _: True
     differing = [index for index, pair in enumerate(pairs) if not pair.same]
@@ -308,7 +311,7 @@ def _side(recording: Recording, number: int | None, color: str, style: str) -> S
 
 
 def stop(cursor: "Cursor") -> RenderableType:
-    """Return the event at a cursor among its neighbours, what was applied there, the state, and the pending calls."""
+    """Return the event at a cursor with its neighbors, the entry, the state, and the pending calls."""
     moment, changes = cursor.moment, cursor.changes
     parts: list[RenderableType] = [_title(cursor), _neighbors(cursor), Text("")]
     if facts := list(words.facts_of(moment, cursor.efforts)):
@@ -325,7 +328,7 @@ def stop(cursor: "Cursor") -> RenderableType:
     for call in moment.pending:
         parts += [Text(""), wait(call, moment)]
     if called := cursor.calls():
-        parts += [Text(""), Text(f"i goes into the agent that {', '.join(called)} called", _DIM)]
+        parts += [Text(""), Text(f"press i to enter the agent that {', '.join(called)} called", _DIM)]
     return Group(*parts)
 
 
@@ -354,7 +357,7 @@ def _neighbors(cursor: "Cursor") -> Table:
         text = said(event).plain.split("\n")[0]
         table.add_row(Text(str(number), _DIM), Text(text, _DIM, no_wrap=True, overflow="ellipsis"))
         if number == present:
-            table.add_row(Text("▶", _BOLD), Text("no event was made here", "italic"))
+            table.add_row(Text("▶", _BOLD), Text("no event here", "italic"))
     return table
 
 
@@ -364,7 +367,7 @@ def _grid(*columns: Column, padding: tuple[int, int, int, int] = (0, 2, 0, 0), p
 
 @render.register
 def _render_rerun(result: Rerun) -> RenderableType:
-    """Return what was edited, and a table with both sides; what differs stands out."""
+    """Return the edits, and a table of both sides with the differences highlighted."""
     columns = [
         Column("", style="dim", overflow="fold"),
         *(Column(side, overflow="fold") for side in ("recorded", "now")),
@@ -374,7 +377,7 @@ def _render_rerun(result: Rerun) -> RenderableType:
     for name in dict.fromkeys([*recorded, *now]):
         differing = [each for each in result.differences if _top(each.place) == name]
         if not differing:
-            table.add_row(name, _value(recorded[name]), Text("the same", style="dim"))
+            table.add_row(name, _value(recorded[name]), Text("unchanged", style="dim"))
         for each in differing:
             table.add_row(terminal.safe(each.place), _value(each.recorded, "red"), _value(each.now, "green"))
     table.add_row("duration", *(f"{taken:.3f} s" if taken is not None else "" for taken in result.durations()))

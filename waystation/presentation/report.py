@@ -1,4 +1,4 @@
-"""The report on a recording: what an invocation did, what it cost, what people and models said. As JSON and as HTML."""
+"""The report on an invocation, as JSON and as HTML: its events, model calls, answers, timeline and cost."""
 
 import hashlib
 import html
@@ -36,24 +36,24 @@ from waystation.history import Attempts, attempts_of, failed_workflow_tasks, out
 from waystation.presentation import terminal, timeline
 from waystation.replay.recording import Recording
 
-MAX_PROMPTS, MAX_LOOKED_AT = 300, 600_000
-"""Prompts that are rebuilt, of the latest calls, and events that are looked at for them: each takes all events."""
+MAX_PROMPTS, MAX_EVENTS_READ = 300, 600_000
+"""Prompts rebuilt, for the latest model calls, and events read for that. Each prompt reads all events."""
 
 
 def report(recording: Recording, *, now: float | None = None) -> "Report":
-    """Return the report on an invocation, with those on the agents that it called.
+    """Return the report on an invocation and on the agents that it called.
 
     Args:
-        recording: What was recorded of it.
-        now: Up to when whatever goes on is told, in seconds since 1970; by default the present.
+        recording: The recording of the invocation.
+        now: End of the report for an open invocation, in seconds since 1970. Defaults to the present.
 
     Raises:
-        ForeignHistory: It is a session, or keeps the state of a user or an app.
+        ForeignHistory: The recording is of a session, or of `user:` or `app:` state.
     """
     if recording.kind != WORKFLOW:
         raise ForeignHistory(
-            f"{recording.source!r} is a history of {recording.kind!r}, which has no agent's work in it. A report is "
-            "made of an invocation; `waystation sessions` lists a session's."
+            f"{recording.source!r} is a history of {recording.kind!r}. Reports need the history of an invocation; "
+            "`waystation sessions` lists those of a session."
         )
     latest = seconds_of(recording.histories[-1].events[-1])
     return Report(recording, max(latest, time.time() if now is None else now))
@@ -61,37 +61,37 @@ def report(recording: Recording, *, now: float | None = None) -> "Report":
 
 @dataclass(frozen=True)
 class Report:
-    """What an invocation did, what it cost, and what people and models said."""
+    """The events, model calls, answers, timeline and cost of an invocation."""
 
     recording: Recording
     now: float
-    """Up to when whatever goes on is told."""
+    """End of the report for an open invocation, in seconds since 1970."""
 
     @cached_property
     def summary(self) -> "RunSummary":
-        """Its events and its model calls."""
+        """The events and model calls."""
         return RunSummary(self.recording)
 
     @cached_property
     def called(self) -> Mapping[str, "Report"]:
-        """Those on the agents that it called, by the ids of the calls."""
+        """The reports on called agents, by call id."""
         return {id: Report(each, self.now) for id, each in self.recording.called.items()}
 
     @cached_property
     def attempts(self) -> list[Attempts]:
-        """The attempts at its activities."""
+        """The attempts at each activity."""
         return attempts_of(self.recording.histories)
 
     @cached_property
     def spans(self) -> list[timeline.Span]:
-        """What took a while."""
+        """The spans of the timeline, without called agents."""
         counts = {each.activity: each.count for each in self.attempts}
-        return timeline.spans(self.recording.log, counts, self.now, self.recording.after(0))
+        return timeline.build_spans(self.recording.log, counts, self.now, self.recording.after(0))
 
     def rows(self, key: str = "", depth: int = 0) -> Iterator[timeline.Span]:
-        """Yield what took a while, with that of each called agent after the call.
+        """Yield the spans of the timeline, with those of each called agent after its call.
 
-        `key` is the prefix of the page's anchors for this invocation.
+        `key` is the prefix of this invocation's anchors on the page.
         """
         for span in self.spans:
             yield replace(span, depth=depth, href=f"#{key}{span.activity}" if span.kind == "model" else "")
@@ -101,17 +101,17 @@ class Report:
 
     @property
     def outcome(self) -> ChildOutcome | None:
-        """What became of it; None while it goes on."""
+        """The outcome; None while the invocation is open."""
         return outcome_of(self.recording.histories[-1].events[-1])
 
     @property
     def result(self) -> JsonObject:
-        """What it returned; empty while it goes on, and when it failed."""
+        """The result; empty while the invocation is open, and if it failed."""
         return (self.outcome and self.outcome.result) or {}
 
     @property
     def status(self) -> str:
-        """How it stands, in a word: one of the endings, `stopped`, `waiting` or `running`."""
+        """The status in one word: the status of the result, `waiting` or `running`."""
         log = self.recording.log
         if self.result:
             return str(self.result.get("status", "completed"))
@@ -121,60 +121,60 @@ class Report:
 
     @property
     def reason(self) -> str:
-        """Why it stopped or failed."""
+        """Why the invocation stopped or failed; empty otherwise."""
         if self.outcome and self.outcome.failure:
             return terminal.failure(self.outcome.failure)
         return str(self.result.get("reason") or "")
 
     @property
     def began(self) -> float:
-        """When it was started."""
+        """Start time, in seconds since 1970."""
         return seconds_of(self.recording.histories[0].events[0])
 
     @property
     def ended(self) -> float | None:
-        """When it was over."""
+        """End time, in seconds since 1970; None while the invocation is open."""
         ended = self.recording.log.state.outcome.ended
         return seconds_of(self.recording.histories[-1].events[-1]) if ended else None
 
     @property
     def duration_s(self) -> float:
-        """How long it took, or has taken."""
+        """Duration so far, in seconds."""
         return (self.ended or self.now) - self.began
 
     @property
     def waited_s(self) -> float:
-        """Seconds in which it waited for people, and nothing else went on."""
+        """Seconds in which the invocation did nothing but wait for people."""
         return _length(self.spans) - _length(span for span in self.spans if span.kind != "wait")
 
     @property
     def asked(self) -> list[CallState]:
-        """The calls of which people were, or are, asked."""
+        """The calls that needed, or need, an answer of a person."""
         return [call for call in self.recording.log.state.calls.values() if call.requested_at is not None]
 
     @property
     def failed_tasks(self) -> list[tuple[int, str]]:
-        """The workflow tasks that failed."""
+        """History event id and message of each failed workflow task."""
         return failed_workflow_tasks(self.recording.histories)
 
     @property
     def message(self) -> str:
-        """What it was told."""
-        given = self.recording.log.state.input
-        return text_of(user_content(given.message)) if given else ""
+        """Text of the first message."""
+        started = self.recording.log.state.input
+        return text_of(user_content(started.message)) if started else ""
 
     def to_json(self) -> JsonObject:
-        """Return everything as plain JSON, whole."""
+        """Return the complete report as JSON."""
         log, recording = self.recording.log, self.recording
-        given = log.state.input
+        started = log.state.input
         return {
             "invocation_id": recording.id,
             "source": recording.source,
             "agent": log.state.agent,
-            "message": given.message if given else None,
-            "user_id": given.user_id if given else None,
-            "session_id": given.session_id if given else None,
-            "fork": given.fork.memo() if given and given.fork else None,
+            "message": started.message if started else None,
+            "user_id": started.user_id if started else None,
+            "session_id": started.session_id if started else None,
+            "fork": started.fork.memo() if started and started.fork else None,
             "status": self.status,
             "reason": self.reason or None,
             "result": self.outcome.result if self.outcome else None,
@@ -188,7 +188,7 @@ class Report:
             "events_before": recording.events_before,
             "usage": log.state.outcome.usage.model_dump(),
             "spent": log.state.used.spent.model_dump(),
-            "budget": given.budget.model_dump(exclude_defaults=True) if given else {},
+            "budget": started.budget.model_dump(exclude_defaults=True) if started else {},
             "timeline": [span.to_json() for span in self.spans],
             "model_calls": [each.to_json() for each in self.summary.model_calls],
             "events": [each.to_json() for each in self.summary.events],
@@ -201,18 +201,18 @@ class Report:
         }
 
     def _people(self) -> list[JsonObject]:
-        """Return what the audit tells of calls that people were asked of; nothing when earlier runs are lost."""
+        """Return the audit lines of the calls that needed a person; empty if earlier runs are lost."""
         asked, log = {call.id for call in self.asked}, self.recording.log
         lines = [] if log.entries_before else account(log)
         return [line for line in lines if line.get("call") in asked or line["kind"] == "ignored"]
 
     def html(self) -> str:
-        """Return one page that needs nothing beside it: no network, no fonts, and no scripts to be read.
+        """Return a self-contained HTML page. Without JavaScript it is complete, too.
 
         Raises:
-            ModuleNotFoundError: jinja2 is not installed; it comes with the extras `report` and `web`.
+            ModuleNotFoundError: jinja2 is missing. Install the extra `report` or `web`.
         """
-        from waystation.presentation.html import page  # here, because it needs an extra
+        from waystation.presentation.html import page  # needs an extra
 
         return page(self)
 
@@ -231,7 +231,7 @@ def _attempts(each: Attempts) -> JsonObject:
 
 
 def _length(spans: Iterable[timeline.Span]) -> float:
-    """Return the time covered by any of some spans."""
+    """Return the time covered by at least one span."""
     total, upto = 0.0, float("-inf")
     for span in sorted(spans, key=lambda span: span.begin):
         total += max(0.0, span.end - max(span.begin, upto))
@@ -241,50 +241,50 @@ def _length(spans: Iterable[timeline.Span]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class NumberedEvent:
-    """An event, and what came of it."""
+    """An event with its number and its state changes."""
 
     number: int
     event: Event
     changes: Sequence[JsonObject]
-    """Each a `key` of the state with its value `before` and `after`; a value that was not there is left out."""
+    """Each has a `key` of the state with the values `before` and `after`. A missing value is left out."""
     model_call: int | None
-    """Whose reply it is of."""
+    """Number of the model call that replied with it."""
 
     def to_json(self) -> JsonObject:
-        """Return the event with its number and its changes."""
+        """Return the event as JSON."""
         call = {"model_call": self.model_call} if self.model_call else {}
         return {"number": self.number, **call, "event": self.event.to_json(), "changes": list(self.changes)}
 
 
 @dataclass(slots=True)
 class ModelCall:
-    """One call of a model."""
+    """One model call."""
 
     number: int
     agent: str
     began: float
     prompt: JsonObject | None
-    """What the model was shown, as far as it is rebuilt: its length, what it begins as, and the contents that follow.
+    """The contents of the prompt, if rebuilt: their number, the earlier call it repeats, and the contents that follow.
 
-    Each part of those has the number of the `event` that says the same, if there is one.
+    A part that repeats an event has the number of that `event`.
     """
     ended: float | None = None
     reply: ModelReply | None = None
     failure: Failure | None = None
     cost: float | None = None
-    """In the currency of the budget's prices; None where it has none for the model."""
+    """In the currency of the budget's prices; None without a price for the model."""
     defined_before: tuple[int, str] | None = None
-    """An earlier call of the agent whose definition was another one: its number, and the digest."""
+    """Number and digest of the agent's previous call, if the definition changed since."""
 
     @property
     def definition(self) -> str:
-        """Digest of the agent's definition at that time."""
+        """Digest of the agent's definition during the call."""
         return self.reply.definition if self.reply else ""
 
     def to_json(self) -> JsonObject:
-        """Return what is known; what is not is left out."""
+        """Return the call as JSON, without unknown values."""
         reply = self.reply
-        told: JsonObject = {
+        fields: JsonObject = {
             "number": self.number,
             "agent": self.agent,
             "began": self.began,
@@ -307,16 +307,16 @@ class ModelCall:
                 "after": self.definition,
             },
         }
-        return {name: value for name, value in told.items() if value not in (None, "", 0)}
+        return {name: value for name, value in fields.items() if value not in (None, "", 0)}
 
 
 def _without_repeated(content: JsonObject) -> JsonObject:
-    """Return a content of a prompt without the parts that an event says."""
+    """Return a content of a prompt without the parts that repeat an event."""
     return {**content, "parts": [{"event": p["event"]} if "event" in p else p for p in content["parts"]]}
 
 
 class RunSummary:
-    """What a recording says, entry by entry: events with the changes that they made, and model calls."""
+    """The events of a recording with their state changes, and its model calls."""
 
     def __init__(self, recording: Recording) -> None:
         self.events: list[NumberedEvent] = []
@@ -327,7 +327,7 @@ class RunSummary:
         entries = recording.log.entries
         self._replies = {each.body.number: each.body.reply for each in entries if isinstance(each.body, ModelReplied)}
         called = [each.body.number for each in entries if isinstance(each.body, ModelCalled)]
-        rebuilt = min(MAX_PROMPTS, MAX_LOOKED_AT // max(len(recording.events), 1))
+        rebuilt = min(MAX_PROMPTS, MAX_EVENTS_READ // max(len(recording.events), 1))
         self._rebuilt = set(called[max(len(called) - rebuilt, 0) :])
         self._in_flight: dict[int, ModelCall] = {}
         self._definitions: dict[str, tuple[int, str]] = {}
@@ -339,32 +339,33 @@ class RunSummary:
         log.append(entry.ref, entry.time, body)
         call: int | None = None
         match body:
-            case Began(given):
-                self._fold = SessionState(given.state)
+            case Began(started):
+                self._fold = SessionState(started.state)
             case ModelCalled():
-                self._called(entry.time, body)
+                self._start_call(entry.time, body)
             case ModelReplied(number, reply):
-                call = self._replied(entry.time, number, reply)
-            case ModelLost(number, failure) if found := self._in_flight.pop(number, None):
-                found.ended, found.failure = entry.time, failure
+                call = self._end_call(entry.time, number, reply)
+            case ModelLost(number, failure) if lost := self._in_flight.pop(number, None):
+                lost.ended, lost.failure = entry.time, failure
         for number, event in enumerate(log.state.events[known:], log.state.events_before + known + 1):
-            self._prompts.know(number, event)
+            self._prompts.add_event(number, event)
             own = call if event.content and event.author != "user" else None
-            self.events.append(NumberedEvent(number, event, self._changes(event), own))
+            self.events.append(NumberedEvent(number, event, self._apply_actions(event), own))
 
-    def _called(self, now: float, body: ModelCalled) -> None:
+    def _start_call(self, now: float, body: ModelCalled) -> None:
         work = self._log.state.runs[body.turn]
         reply = self._replies.get(body.number)
         if not work.asks_model(work.phase_in_flight, reply):
             return
-        shown = None
+        rebuilt = None
         if body.number in self._rebuilt:
-            made = reply.compaction.event(self._log.invocation_id, work.branch) if reply and reply.compaction else None
-            shown = self._prompts.of(body.number, self._log, work, made)
-        call = self._in_flight[body.number] = ModelCall(body.number, work.agent, now, shown)
+            compaction = reply.compaction if reply else None
+            summary = compaction.event(self._log.invocation_id, work.branch) if compaction else None
+            rebuilt = self._prompts.build(body.number, self._log, work, summary)
+        call = self._in_flight[body.number] = ModelCall(body.number, work.agent, now, rebuilt)
         self.model_calls.append(call)
 
-    def _replied(self, now: float, number: int, reply: ModelReply) -> int | None:
+    def _end_call(self, now: float, number: int, reply: ModelReply) -> int | None:
         if reply.scopes:
             self._fold.underlay(reply.scopes)
         call = self._in_flight.pop(number, None)
@@ -380,7 +381,7 @@ class RunSummary:
             self._definitions[call.agent] = number, reply.definition
         return number
 
-    def _changes(self, event: Event) -> list[JsonObject]:
+    def _apply_actions(self, event: Event) -> list[JsonObject]:
         before = self._fold.values
         self._fold.apply(event.actions)
         states = {"before": before, "after": self._fold.values}
@@ -391,41 +392,41 @@ class RunSummary:
 
 
 class _Prompts:
-    """The prompts of one invocation, in the order in which they were made, without saying anything twice.
+    """The prompts of one invocation, in order, without repetition.
 
-    A prompt mostly repeats the one before it. So of each is told how much of the earlier one of the same agent it
-    begins with, and what follows; and what follows is named by the event that says it, where one does.
+    A prompt mostly repeats the one before. Each is therefore stored as the number of contents that it shares with the
+    agent's previous prompt, and the contents that follow. A part of these that repeats an event refers to the event.
     """
 
     def __init__(self) -> None:
         self._events: dict[bytes, int] = {}
         self._last: dict[str, tuple[int, list[JsonObject]]] = {}
 
-    def know(self, number: int, event: Event) -> None:
-        """Take note of an event, to which prompts may refer."""
+    def add_event(self, number: int, event: Event) -> None:
+        """Record an event, so that later prompts can refer to it."""
         for part in (event.content or {}).get("parts") or ():
-            self._events[_key(part)] = number
+            self._events[_digest(part)] = number
 
-    def of(self, number: int, log: Log, work: AgentRun, summary: Event | None) -> JsonObject:
+    def build(self, number: int, log: Log, work: AgentRun, summary: Event | None) -> JsonObject:
         """Return the prompt of a model call; see `ModelCall.prompt`."""
-        shown = prompt.contents(log, agent=work.agent, branch=work.branch, summary=summary)
-        like, before = self._last.get(work.agent, (0, []))
-        pairs = zip(before, shown, strict=False)
-        same = next((n for n, (one, other) in enumerate(pairs) if one != other), min(len(before), len(shown)))
-        self._last[work.agent] = number, shown
-        begins = {"begins_as": {"model_call": like, "contents": same}} if like and same else {}
-        return {"contents": len(shown), **begins, "then": [self._content(each) for each in shown[same:]]}
+        contents = prompt.contents(log, agent=work.agent, branch=work.branch, summary=summary)
+        previous, before = self._last.get(work.agent, (0, []))
+        pairs = zip(before, contents, strict=False)
+        shared = next((n for n, (one, other) in enumerate(pairs) if one != other), min(len(before), len(contents)))
+        self._last[work.agent] = number, contents
+        begins = {"begins_as": {"model_call": previous, "contents": shared}} if previous and shared else {}
+        return {"contents": len(contents), **begins, "then": [self._content(each) for each in contents[shared:]]}
 
     def _content(self, content: JsonObject) -> JsonObject:
-        numbers = ((part, self._events.get(_key(part))) for part in content.get("parts") or ())
+        numbers = ((part, self._events.get(_digest(part))) for part in content.get("parts") or ())
         parts = [{"event": number, "part": part} if number else {"part": part} for part, number in numbers]
         return {"role": str(content.get("role") or "user"), "parts": parts}
 
 
-def _key(part: JsonObject) -> bytes:
-    """Return a digest of a part, without the ids of calls, which models are not shown."""
-    told = {
+def _digest(part: JsonObject) -> bytes:
+    """Return a digest of a part without call ids, which models do not see."""
+    fields = {
         kind: {name: field for name, field in value.items() if name != "id"} if isinstance(value, dict) else value
         for kind, value in part.items()
     }
-    return hashlib.blake2b(encode(told), digest_size=16).digest()
+    return hashlib.blake2b(encode(fields), digest_size=16).digest()

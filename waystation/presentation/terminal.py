@@ -1,6 +1,6 @@
-"""How events, calls and waits read in a terminal.
+"""Events and pending calls as lines of text, safe for a terminal.
 
-Text of models, tools and users is shown with every character that could steer a terminal escaped, and never as markup.
+Text of models, tools and users is never markup, and every character that could control the terminal is escaped.
 """
 
 import datetime
@@ -30,29 +30,28 @@ from waystation.core import (
 from waystation.presentation import text_safety
 
 MAX_TEXT = 4_000
-"""Characters of a text that people are shown; `--json` shows all of it."""
+"""Characters shown of a text; `--json` shows all."""
 MAX_JSON = 300
-"""Characters of a response or a value that people are shown; `--json` shows all of it."""
-
+"""Characters shown of a response or a value; `--json` shows all."""
 MAX_ARGUMENT = 2_000
-"""Characters of an argument that somebody is to approve."""
+"""Characters shown of an argument that needs approval."""
 
 _JOINER = "\u200d"
-"""Holds emoji together, and steers nothing."""
+"""Joins emoji. It cannot control a terminal."""
 
 DONE = {
     "approve": "approved",
     "reject": "rejected",
     "edit": "approved with other arguments",
     "respond": "answered",
-    "progress": "told of progress",
-    "claim": "taken on",
-    "release": "given back",
-    "view": "looked at",
-    "waive": "let through without the approval that it needed",
+    "progress": "updated with progress",
+    "claim": "claimed",
+    "release": "released",
+    "view": "viewed",
+    "waive": "allowed without the required approval",
     "cancel": "closed",
 }
-"""What an answer does to a call."""
+"""What an answer did to a call."""
 
 Kind = Literal["text", "call", "response", "state", "error", "note"]
 _STYLES: dict[Kind, Style] = {
@@ -66,7 +65,7 @@ _STYLES: dict[Kind, Style] = {
 
 
 def safe(text: str) -> str:
-    """Return `text` on one line, with control characters, escapes and direction marks made visible."""
+    """Return `text` on one line, with control characters and direction marks escaped."""
     if text.isprintable():
         return text
     return "".join(
@@ -78,14 +77,14 @@ def safe(text: str) -> str:
 
 
 def visible(text: str | Text) -> Text:
-    """Return lines of a text, safe where they are not yet."""
+    """Return a text of several lines with each line escaped; styles remain if nothing had to be escaped."""
     plain = text if isinstance(text, str) else text.plain
-    shown = "\n".join(map(safe, plain.split("\n")))
-    return text if isinstance(text, Text) and shown == plain else Text(shown)
+    escaped = "\n".join(map(safe, plain.split("\n")))
+    return text if isinstance(text, Text) and escaped == plain else Text(escaped)
 
 
 def safe_json(value: object, *, indent: int | None = None) -> str:
-    """Return JSON that is itself valid and cannot steer a terminal."""
+    """Return valid JSON that cannot control a terminal."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     if text.isprintable():
         return text
@@ -93,12 +92,12 @@ def safe_json(value: object, *, indent: int | None = None) -> str:
 
 
 def clipped(text: str) -> str:
-    """Return the beginning of a long text, and how long it is."""
+    """Return a text; of a long one the beginning, with its length."""
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}… ({len(text):,} characters)"
 
 
-def state(held: JsonObject) -> str:
-    """Return a state with its long texts clipped, one value a line."""
+def state(values: JsonObject) -> str:
+    """Return a state as indented JSON, with long texts clipped."""
 
     def short(value: Any) -> Any:
         match value:
@@ -111,7 +110,7 @@ def state(held: JsonObject) -> str:
             case _:
                 return value
 
-    return safe_json(short(held), indent=2)
+    return safe_json(short(values), indent=2)
 
 
 def short_json(value: object, length: int = MAX_JSON) -> str:
@@ -121,14 +120,14 @@ def short_json(value: object, length: int = MAX_JSON) -> str:
 
 
 def both_ends(value: object) -> str:
-    """Return compact JSON of what somebody is to approve; of a long one also the end, where things hide."""
+    """Return compact JSON for an approver. Clips the middle of a long value: the end is where things hide."""
     tail = MAX_ARGUMENT // 4
     return "".join(piece.text for piece in text_safety.pieces_of(safe_json(value), MAX_ARGUMENT - tail, tail))
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One fact about an event."""
+    """One line about an event."""
 
     kind: Kind
     who: str
@@ -144,7 +143,7 @@ class Line:
 
 
 def lines_of(event: Event) -> Iterator[Line]:
-    """Yield what an event says, one fact a line; a text yields as many lines as it has."""
+    """Yield an event as lines, one per fact. A text of several lines yields each of them."""
     who = safe(event.author)
     for part in (event.content or {}).get("parts") or ():
         yield from lines_of_part(part, who, event.long_running_tool_ids or ())
@@ -164,8 +163,8 @@ def lines_of(event: Event) -> Iterator[Line]:
             yield from _note_lines(name, note)
 
 
-def lines_of_part(part: JsonObject, who: str = "", later: Container[str] = ()) -> Iterator[Line]:
-    """Yield what one part of a content says; `later` are the ids of calls that are long-running."""
+def lines_of_part(part: JsonObject, who: str = "", long_running: Container[str] = ()) -> Iterator[Line]:
+    """Yield one part of a content as lines; `long_running` has the ids of long-running calls."""
     if text := part.get("text"):
         kind: Kind = "note" if part.get("thought") else "text"
         first, *others = clipped(str(text).rstrip()).splitlines() or [""]
@@ -173,7 +172,7 @@ def lines_of_part(part: JsonObject, who: str = "", later: Container[str] = ()) -
         for other in others:
             yield Line(kind, "", safe(other.expandtabs(4)))
     elif call := part.get("functionCall"):
-        yield _call_line(who, call, str(call.get("id")) in later)
+        yield _call_line(who, call, str(call.get("id")) in long_running)
     elif response := part.get("functionResponse"):
         yield _response_line(response)
     else:
@@ -182,70 +181,69 @@ def lines_of_part(part: JsonObject, who: str = "", later: Container[str] = ()) -
             yield Line("note", who, f": [{names}]")
 
 
-def _call_line(who: str, call: JsonObject, later: bool) -> Line:
+def _call_line(who: str, call: JsonObject, is_long_running: bool) -> Line:
     if call.get("name") == REQUEST_CONFIRMATION:
-        asked = call.get("args") or {}
-        original = asked.get("originalFunctionCall") or {}
-        hint, tool = (asked.get("toolConfirmation") or {}).get("hint") or "", str(original.get("name"))
+        request = call.get("args") or {}
+        original = request.get("originalFunctionCall") or {}
+        hint, tool = (request.get("toolConfirmation") or {}).get("hint") or "", str(original.get("name"))
         if ids.is_budget(str(original.get("id"))):
             return Line("call", who, f" needs more budget: {safe(hint)}")
         why = f": {safe(hint)}" if hint not in ("", usual_hint(tool)) else ""
         return Line("call", who, f" needs a confirmation for {safe(tool)}{why}")
     if call.get("name") == REQUEST_CREDENTIAL:
-        asked = call.get("args") or {}
-        return Line("call", who, f" needs a credential for the call [{safe(str(asked.get('functionCallId')))}]")
-    shown = safe(summary.call(str(call.get("name")), call.get("args") or {}))
+        request = call.get("args") or {}
+        return Line("call", who, f" needs a credential for the call [{safe(str(request.get('functionCallId')))}]")
+    line = safe(summary.call(str(call.get("name")), call.get("args") or {}))
     number = f" [{safe(str(call['id']))}]" if call.get("id") else ""
-    return Line("call", who, f" calls {shown}{number}{', long-running' if later else ''}")
+    return Line("call", who, f" calls {line}{number}{', long-running' if is_long_running else ''}")
 
 
 def _response_line(response: JsonObject) -> Line:
-    said = response.get("response") or {}
+    result = response.get("response") or {}
     if ids.is_budget(str(response.get("id"))):
-        return Line("response", "user", " granted more" if said.get("confirmed") else " granted no more")
+        return Line("response", "user", " granted more budget" if result.get("confirmed") else " refused more budget")
     if response.get("name") == REQUEST_CONFIRMATION:
-        which = f" [{safe(ids.requesting_call(str(response['id'])))}]" if response.get("id") else ""
-        done = "confirmed" if said.get("confirmed") else "refused"
-        return Line("response", "user", f" {done} the call{which}")
+        id = f" [{safe(ids.requesting_call(str(response['id'])))}]" if response.get("id") else ""
+        done = "confirmed" if result.get("confirmed") else "rejected"
+        return Line("response", "user", f" {done} the call{id}")
     if response.get("name") == REQUEST_CREDENTIAL:
-        return Line("response", "user", " gave the credential" if said.get("authorized") else " gave no credential")
-    return Line("response", safe(str(response.get("name"))), f" answers {short_json(said)}")
+        return Line("response", "user", f" provided {'the' if result.get('authorized') else 'no'} credential")
+    return Line("response", safe(str(response.get("name"))), f" answers {short_json(result)}")
 
 
 def _note_lines(name: str, note: JsonObject) -> Iterator[Line]:
-    """Yield how what the engine notes of an event reads."""
     call = safe(str(note.get("function_call_id")))
     match name:
         case "approval" if origin := note.get("origin"):
-            yield Line("note", "", f"[{call}] runs unasked, as approved with {safe(str(origin))}")
+            yield Line("note", "", f"[{call}] runs without asking, as remembered from {safe(str(origin))}")
         case "approval":
             verified = " (identity verified)" if note.get("verified") else ""
-            whom = f" by {safe(str(note['by']))}{verified}" if note.get("by") else ""
+            by = f" by {safe(str(note['by']))}{verified}" if note.get("by") else ""
             so_far = f", {len(note['approved_by'])} of {note['needed']}" if "needed" in note else ""
-            said = f": “{safe(clipped(str(note['comment'])))}”" if note.get("comment") else ""
+            comment = f": “{safe(clipped(str(note['comment'])))}”" if note.get("comment") else ""
             done = DONE.get(str(note.get("action")), "answered")
-            yield Line("note", "", f"[{call}] {done}{whom}{so_far}{said}")
+            yield Line("note", "", f"[{call}] {done}{by}{so_far}{comment}")
         case "ignored_answer":
             by = f" by {safe(str(note['by']))}" if note.get("by") else ""
             why = f"{safe(str(note.get('reason')))}: {safe(str(note.get('message')))}"
             yield Line("note", "", f"an answer{by} was ignored, {why}")
         case "not_notified":
             channels = (note.get("channels") or {}).items()
-            which = ", ".join(f"{safe(str(channel))} ({safe(str(why))})" for channel, why in channels)
-            yield Line("error", "", f"[{call}] people were not told by {which}")
+            names = ", ".join(f"{safe(str(channel))} ({safe(str(why))})" for channel, why in channels)
+            yield Line("error", "", f"[{call}] notification failed: {names}")
         case "compaction_failed":
-            yield Line("error", "", f"older events were not summarised: {safe(str(note.get('reason')))}")
+            yield Line("error", "", f"older events were not summarized: {safe(str(note.get('reason')))}")
 
 
 def number(event: Event) -> str:
-    """Return the number of an event, which other commands take, as it stands before a line; blank for partial text."""
+    """Return the number of an event as a prefix of its line, which other commands take; blanks for partial text."""
     return f"{'' if event.index is None else event.index + 1:>3}  "
 
 
 def clock(timestamp: float, *, now: float | None = None, zone: bool = False) -> str:
-    """Return a time of today as such, any other with its date; in local time, on request with the name of its zone.
+    """Format a time in the local time zone, with the date unless it is today; `zone` adds the name of the zone.
 
-    `now` defaults to the time of the system.
+    `now` decides what is today. It defaults to the system time.
     """
     moment = datetime.datetime.fromtimestamp(timestamp).astimezone()
     today = datetime.datetime.fromtimestamp(time.time() if now is None else now).astimezone()
@@ -254,58 +252,58 @@ def clock(timestamp: float, *, now: float | None = None, zone: bool = False) -> 
 
 
 span = partial(text_safety.duration, short=True)
-"""Formats a length of time in a few characters, such as `36 h`."""
+"""Format a length of time in a few characters, such as `36 h`."""
 
 
 def date(timestamp: float) -> str:
-    """Return a time to the minute, with its date and its zone."""
+    """Format a time to the minute, with date and time zone."""
     return datetime.datetime.fromtimestamp(timestamp).astimezone().strftime("%Y-%m-%d %H:%M %Z")
 
 
 def until(deadline: float, now: float) -> str:
-    """Return a deadline with what is left of it."""
+    """Format a deadline and the time left."""
     left = deadline - now
     return f"{date(deadline)}, {f'in {text_safety.duration(left)}' if left > 0 else 'which has passed'}"
 
 
 def failure(failure: Failure) -> str:
-    """Return why an activity gave no result."""
+    """Describe why an activity has no result."""
     if failure.kind != "error":
-        said = {"cancelled": "cancelled", "heartbeat": "its worker was lost (heartbeat)"}
-        return said.get(failure.kind, f"time was up ({failure.kind.replace('_', ' ')})")
+        reasons = {"cancelled": "cancelled", "heartbeat": "worker lost (no heartbeat)"}
+        return reasons.get(failure.kind, f"timed out ({failure.kind.replace('_', ' ')})")
     return ": ".join(filter(None, (failure.error_type, failure.message)))
 
 
 def asked(call: PendingCall) -> str:
-    """Return a call that waits in one line."""
+    """Format a pending call on one line."""
     if omitted := _omitted(call):
         return f"{safe(call.tool)}(…), {omitted:,} bytes of arguments"
     return safe(summary.call(call.tool, call.args))
 
 
 def _omitted(call: PendingCall) -> int:
-    """Return the size of the arguments of which a memo has only that; 0 when they are there."""
+    """Return the size of arguments that the memo omits; 0 if it has them."""
     return int(call.args["omitted_bytes"]) if set(call.args) == {"omitted_bytes"} else 0
 
 
 def facts(call: PendingCall) -> Iterator[tuple[str, str]]:
-    """Yield what one has to know of a call before answering it, each with a label."""
+    """Yield labeled facts that an approver needs before answering a call."""
     if call.kind == "confirmation":
         clipped = asked(call).endswith("…")
         for name, value in call.args.items() if not _omitted(call) else ():
-            if clipped or summary.shortened(value):  # all of what the line of the call shows in part, but for secrets
+            if clipped or summary.shortened(value):  # the line of the call shows only a part
                 yield "with", f"{safe(name)} = {both_ends(unsecret(name, value))}"
     if call.hint and call.hint != usual_hint(call.tool):
         yield "hint", safe(call.hint)
     if uri := login_uri(call):
         yield "log in", safe(uri)
     if call.interim is not None:
-        yield "so far", short_json(call.interim)
+        yield "progress", short_json(call.interim)
     yield "until", until(call.deadline, time.time())
 
 
 def unsecret(name: str, value: Any) -> Any:
-    """Return an argument without what its name, or a name in it, says is secret."""
+    """Return an argument with every value masked whose name suggests a secret."""
     if summary.SECRET_NAMES.search(name):
         return "…"
     match value:
@@ -317,26 +315,26 @@ def unsecret(name: str, value: Any) -> Any:
 
 
 def auth_scheme(call: PendingCall) -> JsonObject:
-    """Return the scheme of the credential that a call waits for."""
+    """Return the auth scheme of the credential that a call needs; empty if it needs none."""
     config = call.payload if isinstance(call.payload, dict) else {}
     scheme = config.get("authScheme")
     return scheme if isinstance(scheme, dict) else {}
 
 
 def login_uri(call: PendingCall) -> str | None:
-    """Return where the user logs in for a call that waits for that, None when no login is needed."""
-    found: Any = call.payload
+    """Return the URL of the login that a call needs; None if it needs none."""
+    value: Any = call.payload
     for name in ("exchangedAuthCredential", "oauth2", "authUri"):
-        found = found.get(name) if isinstance(found, dict) else None
-    return found if isinstance(found, str) else None
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, str) else None
 
 
 def answers(call: PendingCall) -> tuple[str, ...]:
-    """Return the commands that answer a call, the usual one first; only those that it takes."""
+    """Return the commands that can answer a call, the usual one first."""
     if call.kind == "credential":
         return "authorize", "reject"
-    # What was asked for in a form is not answered by a mere yes.
+    # A call with a response schema needs the response, not just an approval.
     usual = ("respond" if call.kind == "long_running" and call.response_schema else "approve", "reject")
     if call.policy is None or call.policy.actions is None:
         return usual
-    return tuple(each for each in dict.fromkeys((*usual, "edit", "respond")) if each in call.policy.actions)
+    return tuple(action for action in dict.fromkeys((*usual, "edit", "respond")) if action in call.policy.actions)

@@ -1,9 +1,9 @@
-"""What an invocation did, drawn to scale: model calls, tools, waits for people, events and changes of state.
+"""The timeline of an invocation: model calls, tools, waits for people, events and state changes, drawn to scale.
 
-A wait of three weeks beside steps of two seconds would leave nothing else to see. So a stretch in which nothing changes
-is cut when it is much longer than all shorter ones together; it is drawn as a break, with its real length beside it.
+A wait of three weeks would hide steps of two seconds. A stretch in which nothing changes is therefore cut when it is
+much longer than all shorter ones together, and drawn as a break labeled with its length.
 
-Templates draw the picture, for the pages of `waystation web` and for reports, without a script.
+Templates draw the timeline on web pages and in reports, without JavaScript.
 """
 
 import itertools
@@ -17,53 +17,53 @@ from waystation.presentation import text_safety
 
 Kind = Literal["model", "tool", "agent", "wait"]
 LONGER = 3.0
-"""How many times as long as all shorter stretches together one has to be to be cut."""
+"""A stretch is cut when it is this many times as long as all shorter ones together."""
 BREAK, BREAKS = 9.0, 45.0
-"""Percent of the width that one break takes, and all of them at most."""
+"""Width of one break, and of all breaks at most, in percent."""
 MAX_ROWS = 300
-"""Of more, the last are drawn."""
+"""Spans drawn; of more, the last ones."""
 MAX_OPEN_ROWS = 40
-"""More rows are folded away, and lanes are drawn in their place."""
+"""With more spans, the page shows lanes first and folds the rows."""
 MIN_WIDTH = 0.4
-"""Percent; what took no time at all is still to be seen."""
+"""In percent, so that a span without duration is visible."""
 
 
 @dataclass(slots=True)
 class Span:
-    """Something that took a while."""
+    """A model call, a tool call, a called agent or a wait, with its begin and end."""
 
     kind: Kind
     name: str
     activity: str
-    """Id of the activity, or of the call that waited."""
+    """Id of the activity; for a wait, of the call."""
     begin: float
     end: float
     open: bool = False
-    """Whether it goes on."""
+    """Whether it has not ended."""
     attempts: int = 1
     depth: int = 0
-    """How many agents call one another above it."""
+    """Number of agents above the one that it belongs to."""
     href: str = ""
-    """Where the page has the details."""
+    """Link to its details on the page."""
 
     @property
     def seconds(self) -> float:
-        """How long it took, or has taken."""
+        """Its duration so far."""
         return self.end - self.begin
 
     def to_json(self) -> JsonObject:
-        """Return it as reports have it."""
+        """Return the span for the JSON report."""
         about = {"kind": self.kind, "name": self.name, "id": self.activity, "began": self.begin, "ended": self.end}
         return {**about, "seconds": self.seconds, "open": self.open, "attempts": self.attempts}
 
     @property
     def length(self) -> str:
-        """The same in words."""
+        """Its duration in words."""
         return f"{text_safety.duration(self.seconds)}{' so far' if self.open else ''}"
 
     @property
     def retries(self) -> str:
-        """How often it was attempted, to be added to its name; empty for once."""
+        """Suffix for its name with the number of attempts; empty for one attempt."""
         return f", {self.attempts} attempts" if self.attempts > 1 else ""
 
 
@@ -77,15 +77,15 @@ class Break:
 
 
 class Scale:
-    """Where a time is drawn, in percent of the width."""
+    """Maps times to positions, in percent of the width."""
 
     def __init__(self, times: Iterable[float]) -> None:
         marks = sorted(set(times))
         lengths = [after - before for before, after in itertools.pairwise(marks)]
-        cut = _cut(lengths)
+        cut = _find_breaks(lengths)
         each = min(BREAK, BREAKS / len(cut)) if cut else 0.0
-        kept = sum(length for index, length in enumerate(lengths) if index not in cut)
-        self.percent_of_second = (100 - each * len(cut)) / kept if kept else 0.0
+        drawn = sum(length for index, length in enumerate(lengths) if index not in cut)
+        self.percent_of_second = (100 - each * len(cut)) / drawn if drawn else 0.0
         at = [0.0]
         self.breaks: list[Break] = []
         for index, length in enumerate(lengths):
@@ -95,12 +95,12 @@ class Scale:
         self._at = dict(zip(marks, at, strict=False))
 
     def at(self, time: float) -> float:
-        """Return where one of the given times is."""
+        """Return the position of one of the times."""
         return self._at[time]
 
     @property
     def ruler(self) -> tuple[float, float]:
-        """Return a round number of seconds, and its width; nothing when there is no scale."""
+        """Return a round number of seconds and its width, at most a quarter; zeros without a scale."""
         if not self.percent_of_second:
             return 0.0, 0.0
         longest = 25 / self.percent_of_second
@@ -109,53 +109,53 @@ class Scale:
         return seconds, seconds * self.percent_of_second
 
 
-def spans(log: Log, attempts: Mapping[str, int], now: float, start: Log | None = None) -> list[Span]:
-    """Return what took a while, in the order in which it began.
+def build_spans(log: Log, attempts: Mapping[str, int], now: float, start: Log | None = None) -> list[Span]:
+    """Return the spans of a log, in the order of their begin.
 
     Args:
         log: The log.
-        attempts: How often each activity was attempted, by its id.
-        now: When whatever goes on is drawn to.
-        start: The log before the first of the entries, when they are not all that there were. It grows.
+        attempts: Number of attempts per activity id.
+        now: End of the spans that have not ended.
+        start: The log before the first entry, if earlier entries are missing. This function appends to it.
     """
-    found: list[Span] = []
+    rows: list[Span] = []
     running: dict[tuple[Kind, str], Span] = {}
-    grown = start or Log(log.invocation_id)
+    replayed = start or Log(log.invocation_id)
     last = now
     for entry in log.entries:
-        grown.append(entry.ref, entry.time, entry.body)
+        replayed.append(entry.ref, entry.time, entry.body)
         last = entry.time
-        present = _present(grown)
-        for key in [key for key in running if key not in present]:
+        open_now = _find_open(replayed)
+        for key in [key for key in running if key not in open_now]:
             running.pop(key).end = entry.time
-        for key, name in present.items():
+        for key, name in open_now.items():
             if key not in running:
                 running[key] = Span(key[0], name, key[1], entry.time, entry.time)
-                found.append(running[key])
+                rows.append(running[key])
     for span in running.values():
         span.end, span.open = (last, False) if log.state.outcome.ended else (max(now, span.begin), True)
-    for span in found:
+    for span in rows:
         span.attempts = max(1, attempts.get(span.activity, 1))
-    return found
+    return rows
 
 
-def _present(log: Log) -> dict[tuple[Kind, str], str]:
-    """Return what goes on after an entry, each with its name."""
-    present: dict[tuple[Kind, str], str] = {}
+def _find_open(log: Log) -> dict[tuple[Kind, str], str]:
+    """Return the kind and id of everything in flight, with its name."""
+    names: dict[tuple[Kind, str], str] = {}
     if log.state.outcome.ended:
-        return present
+        return names
     for number, work in log.state.models_at_work.items():
-        present["model", str(ModelReplyRef(number))] = f"{work.shape.name}: model call {number}"
+        names["model", str(ModelReplyRef(number))] = f"{work.shape.name}: model call {number}"
     for call in log.state.performing():
         kind: Kind = "agent" if call.call.kind == "agent" else "tool"
-        present[kind, str(CallRef(call.id, call.run))] = f"{call.agent}: {call.name}"
+        names[kind, str(CallRef(call.id, call.run))] = f"{call.agent}: {call.name}"
     for call in log.state.waiting():
-        present["wait", call.id] = f"{call.agent}: {call.name} waits"
-    return present
+        names["wait", call.id] = f"{call.agent}: {call.name} waits"
+    return names
 
 
-def _cut(lengths: Sequence[float]) -> set[int]:
-    """Return which stretches are too long to be drawn beside the others."""
+def _find_breaks(lengths: Sequence[float]) -> set[int]:
+    """Return the indexes of the stretches that are too long to draw beside the others."""
     cut: set[int] = set()
     shorter = 0.0
     for index in sorted(range(len(lengths)), key=lambda index: lengths[index]):
@@ -167,7 +167,7 @@ def _cut(lengths: Sequence[float]) -> set[int]:
 
 
 ROW, HEAD = 38, 46
-"""Heights in pixels, of a row and of what stands above the first."""
+"""Heights in pixels: of a row, and of the space above the first row."""
 _LANES: dict[Kind, str] = {
     "model": "model calls",
     "tool": "tools",
@@ -175,13 +175,13 @@ _LANES: dict[Kind, str] = {
     "wait": "waits for people",
 }
 INDENT = 14
-"""Pixels by which the text of a called agent's row is moved for each agent above it."""
+"""Pixels by which a label is indented per agent above."""
 
 
-def picture(spans: Sequence[Span], events: Iterable[Event], key: str = "") -> dict[str, Any] | None:
-    """Return what a page draws: each span on a row, and of many also all of a kind in one lane; None without spans.
+def draw(spans: Sequence[Span], events: Iterable[Event], key: str = "") -> dict[str, Any] | None:
+    """Return the drawing of a timeline: a row per span, and for many spans also a lane per kind; None without spans.
 
-    `key` makes the ids of several pictures on a page distinct.
+    `key` keeps the ids of several drawings on a page distinct.
     """
     if not spans:
         return None
@@ -195,7 +195,7 @@ def picture(spans: Sequence[Span], events: Iterable[Event], key: str = "") -> di
 
 
 def _figure(spans: Sequence[Span], events: Iterable[Event], key: str, *, digits: int = 2) -> dict[str, Any]:
-    """Return where everything is, in percent of the width."""
+    """Return positions in percent of the width, and heights in pixels."""
     first = min(span.begin for span in spans)
     events = [event for event in events if event.timestamp >= first]
     times = [event.timestamp for event in events]
@@ -213,7 +213,7 @@ def _figure(spans: Sequence[Span], events: Iterable[Event], key: str, *, digits:
                 "x": _percent(each.x),
                 "width": _percent(each.width),
                 "text": text_safety.duration(each.seconds),
-                # Beside the right edge there is no room after it.
+                # A label near the right edge goes to the left.
                 "label": _percent(each.x if each.x < 60 else each.x + each.width),
                 "anchor": "start" if each.x < 60 else "end",
             }
@@ -237,7 +237,7 @@ def _lanes(spans: Sequence[Span], events: Iterable[Event], key: str) -> dict[str
             {"y": HEAD + ROW * index, "text": f"{_LANES[kind]}: {sum(span.kind == kind for span in spans):,}"}
             for index, kind in enumerate(kinds)
         ],
-        # Of those that lie where another one of their kind begins and ends only one is drawn.
+        # Draw only one of several bars at the same position.
         "bars": list({(bar["y"], bar["x"], bar["width"], bar["retried"]): bar for bar in bars}.values()),
         "rows": [],
     }

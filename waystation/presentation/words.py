@@ -1,4 +1,4 @@
-"""How log entries, answers and approval policies read, for terminals, web pages and reports alike."""
+"""Log entries, answers and approval policies in words, for terminals, web pages and reports."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -51,16 +51,16 @@ MAX_SAID = 600
 """Characters shown of a comment or of a message."""
 
 _OCCASIONS: dict[str, str] = {
-    "asked": "that it waits",
-    "reminder": "that it still waits",
-    "escalation": "that it waits for others, too",
-    "decided": "that it is decided",
-    "expired": "that nobody answered in time",
+    "asked": "the call is pending",
+    "reminder": "the call is still pending",
+    "escalation": "the call was escalated",
+    "decided": "the call was decided",
+    "expired": "the deadline passed without an answer",
 }
 
 
 class Fact(NamedTuple):
-    """One line about an entry."""
+    """One labeled line about an entry."""
 
     label: str
     text: str
@@ -68,37 +68,37 @@ class Fact(NamedTuple):
 
 
 def by(answer: Answer | AnswerIgnored, who: Verified | None = None) -> str:
-    """Return who answered, and whether the identity was verified."""
+    """Return ` by NAME`, and whether the identity was verified; empty for an unknown name."""
     if who is not None:
         return f" by {text_safety.line(who.subject)} (identity verified)"
-    return f" by {text_safety.line(answer.by)} (as they say)" if answer.by else ""
+    return f" by {text_safety.line(answer.by)} (unverified)" if answer.by else ""
 
 
 def decision(call: CallState) -> str:
     """Return how a call that needed a person was decided; empty while it is pending."""
     if call.answer:
         return f"{terminal.DONE[call.answer.action]}{by(call.answer, call.decided_by)}"
-    return "nobody answered in time" if call.expired else ""
+    return "expired without an answer" if call.expired else ""
 
 
 def story(log: Log, state: CallState) -> list[tuple[float, str]]:
-    """Return what happened to a call, each with its time. Entries that an earlier run summed up are left out."""
+    """Return the history of a call, each line with its time. Entries before the recorded runs are missing."""
     verified = {entry.body.ref for entry in log.entries if isinstance(entry.body, AnswerReviewed)}
     lines = [
         (entry.time, describe(entry, log).text)
         for entry in log.entries
         if _call_of(entry, log) == state.id
-        # The result of the verification says it all.
+        # The verified answer has a line of its own.
         and not (isinstance(entry.body, AnswerSubmitted) and str(without_verdict(entry.ref)) in verified)
     ]
     if state.requested_at is not None:
-        lines.append((state.requested_at, "began to wait for a person"))
+        lines.append((state.requested_at, "started waiting for an answer"))
     # Stable: entries of one time keep their order.
     return sorted(lines, key=lambda line: line[0])
 
 
 def facts_of(moment: "Moment", efforts: "Mapping[str, Attempts]") -> Iterator[Fact]:
-    """Yield what was applied at a moment: results with their durations and attempts, answers, deadlines."""
+    """Yield facts about the entry applied at a moment: results with durations and attempts, answers, deadlines."""
     entry, log = moment.entry, moment.recording.log
     if entry is None:
         return
@@ -128,15 +128,15 @@ def describe(entry: Entry, log: Log) -> Fact:
     tool = call.name if call else ""
     match entry.body:
         case Began(started):
-            return Fact("begins", f"agent {started.agent}, for user {started.user_id}")
+            return Fact("start", f"agent {started.agent}, for user {started.user_id}")
         case Refused(message):
             return Fact("refused", message, True)
         case ModelCalled(number, turn):
-            return Fact("model", f"call {number} of the model begins, for {log.state.runs[turn].agent}")
+            return Fact("model", f"model call {number} starts, for {log.state.runs[turn].agent}")
         case ModelReplied(number, reply):
             return Fact("model", _reply(number, reply))
         case ModelLost(number, failure):
-            return Fact("model", f"call {number} gave no reply: {terminal.failure(failure)}", True)
+            return Fact("model", f"model call {number} failed: {terminal.failure(failure)}", True)
         case CallReturned(outcome):
             took = f" after {text_safety.duration(outcome.duration_s)}" if outcome.duration_s >= 0.05 else ""
             failed = f", {text_safety.line(outcome.error_type)}" if outcome.error_type else ""
@@ -144,13 +144,12 @@ def describe(entry: Entry, log: Log) -> Fact:
         case ChildReturned(_, result):
             return Fact("outcome", f"the called agent {result.status}: {terminal.clipped(result.text)}")
         case CallLost(_, failure):
-            return Fact(
-                "lost", f"the tool gave no result: {text_safety.line(terminal.failure(failure), MAX_SAID)}", True
-            )
+            reason = text_safety.line(terminal.failure(failure), MAX_SAID)
+            return Fact("lost", f"the tool failed without a result: {reason}", True)
         case AnswerCounted(_, answer):
             return Fact("answer", _answered(answer, tool))
         case AnswerSubmitted(_, answer):
-            return Fact("answer", f"“{answer.action}” was sent{by(answer)}, and is being verified")
+            return Fact("answer", f"“{answer.action}” was sent{by(answer)} and is being verified")
         case AnswerReviewed(_, review, AnswerIgnored() as refused):
             return Fact("ignored", _ignored(refused, review.who))
         case AnswerReviewed(ref, review):
@@ -159,26 +158,25 @@ def describe(entry: Entry, log: Log) -> Fact:
         case AnswerIgnored() as refused:
             return Fact("ignored", _ignored(refused))
         case MessageJoined():
-            return Fact("message", "the user said more")
+            return Fact("message", "the user sent another message")
         case DeadlinePassed():
             return Fact("deadline", "the deadline passed without an answer", True)
         case NoticeDue(_, number):
             notices = call.policy.notices() if call and call.policy else ()
             escalates = number < len(notices) and notices[number].escalates
-            return Fact(
-                "notice", f"nobody had answered: {'others were asked, too' if escalates else 'a reminder was due'}"
-            )
+            due = "the call was escalated" if escalates else "a reminder was due"
+            return Fact("notice", f"nobody answered: {due}")
         case Notified(_, occasion, report):
-            failed = f", but not by {', '.join(map(text_safety.line, report.failed))}" if report.failed else ""
-            channels = ", ".join(map(text_safety.line, report.delivered)) or "nothing"
-            about = _OCCASIONS.get(occasion.rstrip("0123456789"), "of it")
-            return Fact("notice", f"people were told {about}, by {channels}{failed}")
+            failed = f"; failed: {', '.join(map(text_safety.line, report.failed))}" if report.failed else ""
+            channels = ", ".join(map(text_safety.line, report.delivered)) or "nobody"
+            about = _OCCASIONS.get(occasion.rstrip("0123456789"), "the call changed")
+            return Fact("notice", f"notified {channels}: {about}{failed}")
         case ScopesTold(last):
-            return Fact("state", f"`user:` and `app:` state was told of the events up to {last}")
+            return Fact("state", f"`user:` and `app:` state was saved for the events up to {last}")
         case ForkRefused(failure):
-            return Fact("fork", f"what it was to take over is not to be had: {failure.message}", True)
+            return Fact("fork", f"the forked invocation could not be read: {failure.message}", True)
         case CancelRequested():
-            return Fact("cancel", "somebody asked to cancel the invocation")
+            return Fact("cancel", "cancellation was requested")
         case Ended(status):
             return Fact("end", f"the invocation is {status}")
         case _:
@@ -186,7 +184,7 @@ def describe(entry: Entry, log: Log) -> Fact:
 
 
 def _call_of(entry: Entry, log: Log) -> str:
-    """Return the id of the call that an entry is about; empty when it is about none."""
+    """Return the id of the call that an entry is about; empty for other entries."""
     match entry.body:
         case CallReturned(outcome):
             return outcome.function_call_id
@@ -210,13 +208,13 @@ def _submitted(log: Log, ref: str) -> Answer | None:
 
 def _answered(answer: Answer, tool: str, who: Verified | None = None) -> str:
     edited = f", as {text_safety.line(summary.call(tool, answer.args))}" if answer.args is not None else ""
-    unasked = ", and calls like it run unasked" if answer.remember else ""
+    unasked = ", and identical calls run without asking" if answer.remember else ""
     comment = f": “{text_safety.line(answer.comment, MAX_SAID)}”" if answer.comment else ""
     return f"{terminal.DONE[answer.action]}{by(answer, who)}{edited}{unasked}{comment}"
 
 
 def _ignored(refused: AnswerIgnored, who: Verified | None = None) -> str:
-    return f"an answer{by(refused, who)} did not count, {refused.reason}: {text_safety.line(refused.message, MAX_SAID)}"
+    return f"an answer{by(refused, who)} was ignored, {refused.reason}: {text_safety.line(refused.message, MAX_SAID)}"
 
 
 def _reply(number: int, reply: ModelReply) -> str:
@@ -225,7 +223,7 @@ def _reply(number: int, reply: ModelReply) -> str:
         f"call {number}",
         reply.model_version,
         f"{used.prompt_tokens:,} + {used.output_tokens:,} tokens" if used and used.total else "",
-        f"told to wrap up: {reply.wrap_up}" if reply.wrap_up else "",
+        f"asked to wrap up: {reply.wrap_up}" if reply.wrap_up else "",
         f"took {terminal.span(reply.duration_s)}",
     ]
     return ", ".join(filter(None, words))
@@ -234,13 +232,13 @@ def _reply(number: int, reply: ModelReply) -> str:
 def _effort(effort: "Attempts | None", ran_s: float | None) -> Iterator[Fact]:
     words = [f"ran {terminal.span(ran_s)}"] if ran_s is not None else []
     if effort and effort.lasted_s is not None:
-        words.append(f"{terminal.span(effort.lasted_s)} from when it was due")
+        words.append(f"{terminal.span(effort.lasted_s)} after scheduling")
     if effort:
         words.append(f"attempt {effort.count or 1}")
     if words:
         yield Fact("effort", ", ".join(words))
     if effort and effort.failure_before:
-        yield Fact("before", f"the attempt before failed: {terminal.failure(effort.failure_before)}", True)
+        yield Fact("retry", f"the previous attempt failed: {terminal.failure(effort.failure_before)}", True)
 
 
 def hint(call: PendingCall) -> str:
@@ -249,9 +247,9 @@ def hint(call: PendingCall) -> str:
 
 
 def who(call: PendingCall) -> str:
-    """Return in a few words who may answer a call, or who has claimed it."""
+    """Return in a few words who may answer a call, or who claimed it."""
     if call.claimed_by:
-        return f"taken on by {terminal.safe(call.claimed_by)}"
+        return f"claimed by {terminal.safe(call.claimed_by)}"
     if call.kind == "credential":
         return "a login"
     if call.policy is None:
@@ -261,28 +259,28 @@ def who(call: PendingCall) -> str:
 
 
 def terms(call: PendingCall, *, options: bool = True) -> Iterator[tuple[str, str]]:
-    """Yield what the approval policy of a call requires, each with a label; `options` names those of the CLI, too."""
+    """Yield the terms of the approval policy of a call, each with a label; `options` adds the options of the CLI."""
     if call.claimed_by:
-        yield "taken on", f"by {terminal.safe(call.claimed_by)}"
+        yield "claimed", f"by {terminal.safe(call.claimed_by)}"
     policy = call.policy
     if policy is None:
         return
     people = ", ".join(terminal.safe(name) for name in policy.asked(call.level)) or "anybody"
     yield "may", f"{people}{', after an escalation' if call.level else ''}"
     if policy.not_requester:
-        yield "may not", f"{terminal.safe(call.requester or call.user_id)}, for whom it is asked"
+        yield "may not", f"{terminal.safe(call.requester or call.user_id)}, the requester"
     if policy.quorum > 1:
         voted = f"; so far {', '.join(map(terminal.safe, call.approved_by))}" if call.approved_by else ""
-        yield "needs", f"{policy.quorum} people who approve{voted}"
+        yield "quorum", f"{policy.quorum} approvals{voted}"
     needs = (("a verified identity", "--token-file", policy.must_verify), ("a comment", "--comment", policy.comment))
     if needed := [f"{text} ({option})" if options else text for text, option, is_needed in needs if is_needed]:
-        yield "answer", f"with {', '.join(needed)}"
+        yield "requires", ", ".join(needed)
     if policy.actions is not None:
-        yield "takes", ", ".join(policy.actions)
+        yield "actions", ", ".join(policy.actions)
 
 
 def needs_comment(call: PendingCall) -> bool:
-    """Return whether the approval policy requires a comment with an answer."""
+    """Return whether an answer to a call needs a comment."""
     return call.policy is not None and call.policy.comment
 
 

@@ -1,1 +1,1 @@
-"""Invocations over HTTP, for browsers and programs: `waystation web`. Installed with the extra `web`."""
+"""`waystation web`: the inbox, invocations and their events over HTTP. Needs the extra `web`."""

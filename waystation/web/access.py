@@ -1,8 +1,8 @@
-"""Who gets in: the guard before the application, logins, and the ways to log in.
+"""Access control: the middleware that checks every request, the logins, and the ways to log in.
 
-People log in by the link that the server prints, at a provider, or by a link to one call; programs send a token. A
-cookie holds nothing but a random id; all that it stands for stays in memory here. Everything but the login and the
-static files needs a login. Nothing here protects the traffic itself: on a network, a proxy has to add TLS.
+People log in with the link that the server prints, at an OpenID provider, or with a link to one call. Programs send a
+token. A cookie holds a random id only; the login behind it stays in this process's memory. Everything except the login
+pages and the static files needs a login. This module does not encrypt traffic: on a network, a proxy has to add TLS.
 """
 
 import asyncio
@@ -32,17 +32,18 @@ from waystation.core import ROLE, NotAllowed, Signs, Verified, WaystationError
 from waystation.presentation import text_safety
 from waystation.web.forms import parse_form, read_form
 from waystation.web.limits import Limits
-from waystation.web.responses import Refused, page, refusal, wants_page
+from waystation.web.responses import Refused, accepts_html, format_refusal, page
 
 if TYPE_CHECKING:
     from waystation.identity import Gateway, Links, OidcLogin, Sealer
 
 CALLS = "/approvals/"
 LOGIN_S = 8 * 3600.0
-"""How long a person stays logged in; the provider is asked again afterwards."""
+"""How long a person stays logged in. After that, the provider confirms the identity again."""
 STATE_S = 600
+"""How long a login at the provider may take."""
 MAX_FORMS = 500
-"""Forms of a login that may still be sent, or were sent; the oldest are forgotten first."""
+"""Forms remembered per login, sent or not. The oldest are dropped first."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 MIN_TOKEN_CHARS = 32
 LOGIN = "/login"
@@ -51,13 +52,13 @@ CALLBACK = "/login/callback"
 LINK = "/link"
 FORM = "application/x-www-form-urlencoded"
 BODY_TIMEOUT_S = 10.0
-"""How long the rest of a request is waited for that has its answer."""
+"""How long the server keeps reading a request that it has already answered."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    # Not `no-referrer`: browsers would then not say either from where a form of ours comes.
+    # Not `no-referrer`: browsers would then also omit the origin of our own forms.
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -69,14 +70,14 @@ _SAFE_METHODS = ("GET", "HEAD")
 
 
 class NotSafeToServe(WaystationError):
-    """Serving as asked would let strangers in; the message says what to change."""
+    """The requested settings would let strangers in. The message names the setting to change."""
 
 
 @dataclass(eq=False)
 class FormUse:
-    """What became of a form that may be sent once."""
+    """Whether a form, which may be sent once, was sent."""
 
-    taken: bool = False
+    sent: bool = False
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -85,45 +86,45 @@ class Login:
     """A person at a browser, or a program with the token."""
 
     person: str
-    """Recorded with answers as a claim, unless a gateway vouches for it."""
+    """Name recorded with answers. It is a claim unless a gateway vouches for it."""
     verified: Verified | None = None
-    """Who an identity provider says it is."""
+    """Identity from the identity provider."""
     until: float = float("inf")
-    """Seconds since 1970."""
+    """When the login ends, in seconds since 1970."""
     browser: bool = True
-    """Whether it may send forms."""
+    """Whether this login may send forms."""
     only: str = ""
-    """The one call that it sees, when it came by a link."""
+    """Approval id of the one call that this login may open; empty unless it came from a link to a call."""
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
-    """In each of its forms, and in nobody else's."""
+    """Token that only this login's forms contain."""
     _seen: FIFOCache[str, bool] = field(default_factory=lambda: FIFOCache(MAX_FORMS), repr=False)
-    """Calls of which it is recorded that this person looked at them."""
+    """Calls that this person has viewed, by approval id."""
     _forms: FIFOCache[tuple[str, str], FormUse] = field(default_factory=lambda: FIFOCache(MAX_FORMS), repr=False)
 
     @property
     def subject(self) -> str:
-        """The name that is recorded with answers."""
+        """Name recorded with answers."""
         return self.verified.subject if self.verified else self.person
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What policies and claims may call this person, roles included."""
+        """Names by which policies and claims may refer to this person, roles included."""
         if self.verified is None:
             return (self.person,)
         return self.verified.subject, *(f"{ROLE}{role}" for role in self.verified.roles)
 
-    def offer(self, about: str) -> str:
-        """Return the nonce that makes one form usable once."""
+    def offer_form(self, about: str) -> str:
+        """Return a new nonce, with which one form about `about` can be sent once."""
         nonce = secrets.token_urlsafe(18)
         self._forms[about, nonce] = FormUse()
         return nonce
 
-    def form_use(self, nonce: str, about: str) -> FormUse | None:
-        """Return the form with that nonce; None when it was never offered for this, or is forgotten."""
+    def find_form(self, nonce: str, about: str) -> FormUse | None:
+        """Return the form with a nonce; None if the nonce was offered for something else or was dropped."""
         return self._forms.get((about, nonce))
 
-    def sees_first(self, approval_id: str) -> bool:
-        """Return whether this person is new to a call, and remember that the person has seen it."""
+    def is_first_view(self, approval_id: str) -> bool:
+        """Return whether this person has not viewed the call yet, and record the view."""
         is_first = approval_id not in self._seen
         self._seen[approval_id] = True
         return is_first
@@ -131,7 +132,7 @@ class Login:
 
 @dataclass(frozen=True, kw_only=True)
 class Gatekeeper:
-    """The parts of an identity configuration that a web server uses; each may be missing."""
+    """The parts of an identity configuration that a web server uses. Each is optional."""
 
     gateway: "Gateway | None" = None
     sealer: "Sealer | None" = None
@@ -139,20 +140,20 @@ class Gatekeeper:
     links: "Links | None" = None
 
     @classmethod
-    def of(cls, file: str | Path, namespace: str) -> "Gatekeeper":
-        """Return what a configuration allows.
+    def from_file(cls, file: str | Path, namespace: str) -> "Gatekeeper":
+        """Read an identity configuration.
 
         Raises:
-            InvalidConfiguration: It cannot be used, or has only half of what it takes to vouch for people.
+            InvalidConfiguration: The file is invalid, or lacks a part that another part needs.
         """
         from waystation.identity import Configuration, Gateway, Links, OidcLogin, Sealer
 
         configuration = Configuration.read(file)
         envelope = configuration.envelope
         if configuration.gateway is None and (configuration.links is None or (envelope and envelope.private_key)):
-            raise configuration.lacks("gateway", "the file says nothing for `waystation web`; gateway.toml does")
+            raise configuration.lacks("gateway", "`waystation web` finds no settings in this file; pass gateway.toml")
         if configuration.oidc is not None and configuration.gateway is None:
-            raise configuration.lacks("gateway", "its key tells the workers who has logged in")
+            raise configuration.lacks("gateway", "workers verify logins with its key")
         return cls(
             gateway=Gateway.of(configuration) if configuration.gateway else None,
             sealer=Sealer.of(configuration) if configuration.gateway else None,
@@ -160,13 +161,13 @@ class Gatekeeper:
             links=Links.of(configuration, namespace=namespace) if configuration.links else None,
         )
 
-    def known_as(self, login: Login) -> Verified | None:
-        """Return as whom the workers will know a person; None when they have only the person's own word."""
+    def identify(self, login: Login) -> Verified | None:
+        """Return the identity that workers will verify; None if they will only see a claimed name."""
         return None if self.gateway is None else login.verified or Verified(subject=login.person)
 
-    def token_of(self, login: Login) -> Signs | None:
-        """Return what makes the token of an answer: signed for a person, and then encrypted for the workers."""
-        who = self.known_as(login)
+    def make_signer(self, login: Login) -> Signs | None:
+        """Return the function that makes an answer's token: signed for the person, then encrypted for the workers."""
+        who = self.identify(login)
         if who is None or self.gateway is None or self.sealer is None:
             return None
         signer, sealer = self.gateway.signer(who.subject, who.roles), self.sealer
@@ -179,7 +180,7 @@ class Gatekeeper:
 
 
 class Access:
-    """The tokens of one web server, who is logged in, and the pages by which people log in."""
+    """The logins of one web server, its tokens, and the pages for logging in and out."""
 
     def __init__(
         self,
@@ -193,36 +194,36 @@ class Access:
         gatekeeper: Gatekeeper | None = None,
         limits: Limits | None = None,
     ) -> None:
-        """Begin with a link for the first browser.
+        """Announce the login link for the first browser.
 
         Args:
-            announce: Receives each new login path, for the person who runs the server to open.
-            token: What programs send as `Authorization: Bearer …`; without it none gets in.
-            cookie: Name of the cookie. Servers on several ports of one machine share their cookies, so each has a name.
-            person: Who opens the link, as recorded with answers; by default the user of the operating system.
-            secure: Whether people reach it by https, which a proxy adds.
-            url: Address under which people reach it, when that is not the one at which it listens.
-            gatekeeper: Knows people; without it the name of a login is a mere claim.
-            limits: How many may be logged in.
+            announce: Called with each new login path, which the person who runs the server opens.
+            token: Token that programs send as `Authorization: Bearer …`. Without it no program gets in.
+            cookie: Name of the cookie. Servers on several ports of one machine share cookies, so each needs its own.
+            person: Name recorded for the user of the login link. Defaults to the user of the operating system.
+            secure: Whether people reach the server over HTTPS, which a proxy adds.
+            url: Address under which people reach the server, if it differs from the one it listens at.
+            gatekeeper: Vouches for identities. Without it the name of a login is only a claim.
+            limits: Limits on the number of logins.
 
         Raises:
-            NotSafeToServe: The token can be guessed.
+            NotSafeToServe: The token is too short.
         """
         if token is not None and len(token) < MIN_TOKEN_CHARS:
             raise NotSafeToServe(
-                f"The token has {len(token)} characters; give one of at least {MIN_TOKEN_CHARS}, such as from "
+                f"The token has {len(token)} characters; it needs at least {MIN_TOKEN_CHARS}. Generate one with "
                 "`python -c 'import secrets; print(secrets.token_urlsafe(32))'`."
             )
         limits = limits or Limits()
         self.url, self.gatekeeper = url, gatekeeper or Gatekeeper()
         self._token, self._cookie, self._announce = token, cookie, announce
         self._person, self._secure = person or login_name() or "", secure
-        self._logins, self._visits = login_cache(limits.logins), login_cache(limits.visits)
+        self._logins, self._visits = make_login_cache(limits.logins), make_login_cache(limits.visits)
         self._link_token = ""
         self._offer()
 
     def routes(self) -> list[Route]:
-        """Return the pages by which people log in and out."""
+        """Return the routes for logging in and out."""
         routes = [Route(LOGIN, self._log_in), Route("/logout", self._log_out, methods=["POST"])]
         if self.gatekeeper.oidc is not None:
             routes.append(Route(CALLBACK, self._return_from_provider))
@@ -230,87 +231,90 @@ class Access:
             routes.append(Route(LINK, self._open_link, methods=["POST"]))
         return routes
 
-    def login_of(self, scope: Scope) -> Login | None:
-        """Return who sends a request, None for a stranger."""
-        kind, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
-        if self._token is not None and kind.lower() == "bearer" and same(given.strip(), self._token):
+    def find_login(self, scope: Scope) -> Login | None:
+        """Return the login that sends a request; None without a valid cookie or token."""
+        kind, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
+        if self._token is not None and kind.lower() == "bearer" and is_equal(token.strip(), self._token):
             return Login("program", browser=False)
         cookies = Request(scope).cookies
         if (login := self._logins.get(cookies.get(self._cookie, ""))) is not None:
             return login
         visit = self._visits.get(cookies.get(f"{self._cookie}-link", ""))
-        return visit if visit is not None and scope["path"] == call_path(visit.only) else None
+        return visit if visit is not None and scope["path"] == format_call_path(visit.only) else None
 
-    def stranger(self, scope: Scope) -> Response:
-        """Return what a request gets that comes from nobody who is logged in."""
-        in_browser, is_call = wants_page(scope), scope["path"].startswith(CALLS)
+    def refuse_stranger(self, scope: Scope) -> Response:
+        """Return the response to a request without a login: a redirect to the provider, a page, or an error."""
+        in_browser, is_call = accepts_html(scope), scope["path"].startswith(CALLS)
         by_person = scope["method"] == "GET" and in_browser
-        wanted = scope["path"] + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
-        way, place = "open the link that was printed where it was started", ""
+        target = scope["path"] + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
+        remedy, place = "open the link that the server printed when it started", ""
         if self.gatekeeper.oidc is not None:
-            way, place = "open a page of this server in a browser", f"{LOGIN}?next={quote(wanted, safe='')}"
+            remedy, place = "open a page of this server in a browser", f"{LOGIN}?next={quote(target, safe='')}"
         if by_person and is_call and self.gatekeeper.links is not None:
-            # Perhaps it comes by a link: what proves that is where only a script can read it.
+            # The URL may hold a link token in its fragment, which only a script on this page can read.
             return page("link.html", code=HTTPStatus.UNAUTHORIZED, place=place, problem="")
         if by_person and place:
             return RedirectResponse(place, HTTPStatus.SEE_OTHER)
         text = (
-            f"Log in first: {way}; programs send `Authorization: Bearer TOKEN`, with the token in WAYSTATION_WEB_TOKEN."
+            f"Log in first: {remedy}. Programs send `Authorization: Bearer TOKEN` with the token in "
+            "WAYSTATION_WEB_TOKEN."
         )
         if scope["method"] == "POST":
-            nothing = "Nothing was sent: this browser is not logged in, or not any more."
+            problem = "Nothing was sent: this browser is not logged in, or its login has ended."
             if in_browser and place and is_call:
-                return page("link.html", code=HTTPStatus.UNAUTHORIZED, place=place, problem=nothing)
-            text = f"{nothing} {text}"
-        return refusal(scope, Refused(HTTPStatus.UNAUTHORIZED, "NotLoggedIn", text, {"WWW-Authenticate": "Bearer"}))
+                return page("link.html", code=HTTPStatus.UNAUTHORIZED, place=place, problem=problem)
+            text = f"{problem} {text}"
+        return format_refusal(
+            scope, Refused(HTTPStatus.UNAUTHORIZED, "NotLoggedIn", text, {"WWW-Authenticate": "Bearer"})
+        )
 
     async def _log_in(self, request: Request) -> Response:
-        """Send a browser to the provider, or exchange the token of a printed link for a cookie.
+        """Redirect to the provider, or exchange the token of a printed link for a cookie.
 
-        The link is then used up, and another one is announced.
+        A link works once. Using it announces the next one.
         """
-        if request.method != "GET":  # of a preview, which must not use it up
+        if request.method != "GET":  # link previews send HEAD and must not use the link up
             return Response("", HTTPStatus.METHOD_NOT_ALLOWED)
         token = request.query_params.get("token")
         if token is None and self.gatekeeper.oidc is not None:
             return await self._go_to_provider(request, self.gatekeeper.oidc)
-        if token is None or not same(token, self._link_token):
-            used = "This login link was used before, or is an older one. The newest is where the server was started."
-            text = "Open the link that was printed where this server was started, to log in." if token is None else used
+        if token is None or not is_equal(token, self._link_token):
+            used = "This login link was used before, or a newer one exists. The server's terminal shows the newest."
+            text = "To log in, open the newest link in the server's terminal." if token is None else used
             raise Refused(HTTPStatus.FORBIDDEN, "NotAllowed", text)
         self._offer()
         return self._enter(request, Login(self._person))
 
     async def _go_to_provider(self, request: Request, oidc: "OidcLogin") -> Response:
         here = self.url or f"{request.url.scheme}://{request.headers.get('host', '')}"
-        next = own_path(request.query_params.get("next", ""))
+        next = sanitize_next(request.query_params.get("next", ""))
         address, state = await oidc.begin(f"{here.rstrip('/')}{CALLBACK}", next)
         response = RedirectResponse(address, HTTPStatus.SEE_OTHER)
-        # It binds the login to the browser that began it.
+        # The cookie binds the login to the browser that started it.
         self._set_cookie(request, response, f"{self._cookie}-state", state, CALLBACK, STATE_S)
         return response
 
     async def _return_from_provider(self, request: Request) -> Response:
         assert self.gatekeeper.oidc is not None
         state = request.cookies.get(f"{self._cookie}-state")
-        found = await self.gatekeeper.oidc.finish(dict(request.query_params), state)
-        login = Login(found.name or found.who.subject, verified=found.who, until=time.time() + LOGIN_S)
-        return self._enter(request, login, found.next)
+        result = await self.gatekeeper.oidc.finish(dict(request.query_params), state)
+        login = Login(result.name or result.who.subject, verified=result.who, until=time.time() + LOGIN_S)
+        return self._enter(request, login, result.next)
 
     async def _open_link(self, request: Request) -> Response:
-        """Let a browser see the call that a link is for, and nothing else. That changes nothing about the call.
+        """Log a browser in to the one call that a link is for. The call itself does not change.
 
-        The token of a link is in the fragment of its address, which no browser sends and no log has. A script on the
-        page that strangers get sends it on, in a body.
+        A link has its token in the URL fragment, which browsers do not send and logs do not contain. A script on the
+        page for strangers posts it here.
         """
         assert self.gatekeeper.links is not None
         form = parse_form(await request.body())
         try:
             link = self.gatekeeper.links.read(form.get("link", ""))
         except NotAllowed as refused:
-            if place := form.get("place"):  # the call stays a login away: links expire before calls do
+            if place := form.get("place"):  # a login still opens the call: links expire before calls do
                 text = str(refused)
-                return page("link.html", code=HTTPStatus.FORBIDDEN, place=own_path(place), problem=text)
+                return page("link.html", code=HTTPStatus.FORBIDDEN, place=sanitize_next(place), problem=text)
             raise
         decides = self.gatekeeper.links.decide and link.person is not None
         until = min(link.until, time.time() + LOGIN_S)
@@ -324,11 +328,11 @@ class Access:
         return response
 
     def _enter(self, request: Request, login: Login, next: str = "/") -> Response:
-        """Log a browser in and send it on; by a link, to the one call that it opens."""
+        """Log a browser in and redirect it; a link redirects to its call."""
         name, logins, path = self._cookie, self._logins, "/"
         if login.only:
-            # Several calls may be open at a time, each by its link: what is typed into one page outlives the next.
-            name, logins, path = f"{self._cookie}-link", self._visits, call_path(login.only)
+            # Each link has its own cookie, so that opening one does not log out the page of another.
+            name, logins, path = f"{self._cookie}-link", self._visits, format_call_path(login.only)
             next = path
         id = secrets.token_urlsafe(32)
         logins[id] = login
@@ -340,7 +344,7 @@ class Access:
         self, request: Request, response: Response, name: str, value: str, path: str, age_s: int | None = None
     ) -> None:
         secure = self._secure or request.url.scheme == "https"
-        # Not `strict`: whoever comes by a link in a mail would seem to be a stranger. Nothing changes by following one.
+        # Not `strict`: links in mails would then arrive without the cookie. GET requests change nothing.
         response.set_cookie(name, value, age_s, path=path, secure=secure, httponly=True, samesite="lax")
 
     def _offer(self) -> None:
@@ -348,32 +352,32 @@ class Access:
         self._announce(f"{LOGIN}?token={self._link_token}")
 
 
-def login_cache(most: int, clock: Callable[[], float] = time.time) -> TLRUCache[str, Login]:
-    """Return a place for logins, by the ids in their cookies; each ends at its time."""
-    return TLRUCache(most, lambda _id, login, _now: login.until, timer=clock)
+def make_login_cache(maxsize: int, clock: Callable[[], float] = time.time) -> TLRUCache[str, Login]:
+    """Return a cache of logins by cookie id. Each entry expires when its login ends."""
+    return TLRUCache(maxsize, lambda _id, login, _now: login.until, timer=clock)
 
 
-def call_path(approval_id: str) -> str:
-    """Return the path of the page of a call."""
+def format_call_path(approval_id: str) -> str:
+    """Return the path of a call's page."""
     return f"{CALLS}{quote(approval_id, safe='')}"
 
 
-def own_path(path: str) -> str:
-    """Return where a browser goes after the login: a page of this server, whatever it was asked for."""
-    # Browsers read a backslash as a slash, and pass over tabs and line breaks.
+def sanitize_next(path: str) -> str:
+    """Return `path` if it is a path of this server, else `/`: a login must not redirect to another site."""
+    # Browsers read a backslash as a slash, and skip tabs and line breaks.
     if not (path.startswith("/") and path.isascii() and path.isprintable()) or "\\" in path:
         return "/"
     parts = urlsplit(path)
     return path if not parts.scheme and not parts.netloc and not path.startswith("//") else "/"
 
 
-def same(given: str, expected: str) -> bool:
+def is_equal(value: str, expected: str) -> bool:
     """Compare in constant time."""
-    return hmac.compare_digest(given.encode(errors="replace"), expected.encode())
+    return hmac.compare_digest(value.encode(errors="replace"), expected.encode())
 
 
-class Rate:
-    """How often each client may do something: a bucket for each, which fills again with time."""
+class RateLimit:
+    """A token bucket per client."""
 
     def __init__(self, times: int, *, per_s: float, clients: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._times, self._per_s, self._clock = float(times), per_s, clock
@@ -391,30 +395,30 @@ class Rate:
         self._buckets[client] = (left - 1 if left >= 1 else left, now)
         if left < 1:
             seconds = math.ceil((1 - left) * self._per_s / self._times)
-            text = f"That was often in a short time. Try again in {seconds} s."
+            text = f"Too many requests. Try again in {seconds} s."
             raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "TooOften", text, {"Retry-After": str(seconds)})
 
 
 class Guard:
-    """Serves requests of people who are logged in, from pages of this server, within limits."""
+    """Middleware that admits requests from logged-in clients and from pages of this server, within limits."""
 
     def __init__(self, app: ASGIApp, access: Access, *, names: Sequence[str] = (), limits: Limits) -> None:
         self._app, self._access, self._limits = app, access, limits
         self._names = [name.lower() for name in (*LOOPBACK, *names)]
-        rate = partial(Rate, per_s=limits.window_s, clients=limits.counted)
+        rate = partial(RateLimit, per_s=limits.window_s, clients=limits.counted)
         self._login_rate, self._post_rate = rate(limits.login_attempts), rate(limits.posts)
         self._address_rate = rate(limits.posts_of_address)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request.
 
-        It is answered once all of it has come, also when it is refused: a proxy that is cut off while it sends takes
-        this server for broken, and for a while sends nobody here any more.
+        The response starts after the whole request was read, even for a refused request: a proxy that is cut off
+        while it sends marks this server as broken and stops routing to it for a while.
         """
         if scope["type"] != "http":
             return
         if raw := scope.get("raw_path"):
-            # Routes go by the path as it was sent: an id of an invocation holds `/`, which is escaped there.
+            # Route by the raw path: invocation ids contain `/`, which is escaped there.
             scope = {**scope, "path": raw.decode("latin-1")}
         body = _Body(scope, receive, self._limits.body_bytes)
 
@@ -427,19 +431,19 @@ class Guard:
         try:
             response = self._response(scope)
         except Refused as refused:
-            response = refusal(scope, refused)
+            response = format_refusal(scope, refused)
         await (response or self._app)(scope, body.receive, answer)
 
     def _response(self, scope: Scope) -> Response | None:
-        """Return the response to a request that does not reach the application.
+        """Return the response to a request that must not reach the application; None for the others.
 
         Raises:
-            Refused: It comes too often, is too large, or is from a page of another site.
+            Refused: The client sends too many requests, too much data, or a form from another site.
         """
         path, address, headers = scope["path"], (scope.get("client") or ("",))[0], Headers(scope=scope)
         if not self._is_own(headers.get("host", "")):
             return PlainTextResponse(self._unknown_name(headers.get("host", "")), HTTPStatus.BAD_REQUEST)
-        login = self._access.login_of(scope)
+        login = self._access.find_login(scope)
         scope.setdefault("state", {})["login"] = login
         is_post = scope["method"] not in _SAFE_METHODS
         is_login = path in (LOGIN, LINK) or path.startswith(f"{LOGIN}/")
@@ -454,53 +458,50 @@ class Guard:
         if is_post:
             self._address_rate.check(address)
         if login is None:
-            return self._access.stranger(scope)
+            return self._access.refuse_stranger(scope)
         if is_post:
             self._post_rate.check(login.csrf)
         return None
 
     def _is_own(self, host: str) -> bool:
-        """Whether this server is reached under a name: a stranger's page could let its own name point here."""
-        found = _HOST.fullmatch(host.lower())
-        return found is not None and any(
-            found["name"] == name or (name.startswith("*") and found["name"].endswith(name[1:])) for name in self._names
+        """Return whether `host` is a name of this server. Another site could point its own name at this address."""
+        match = _HOST.fullmatch(host.lower())
+        return match is not None and any(
+            match["name"] == name or (name.startswith("*") and match["name"].endswith(name[1:])) for name in self._names
         )
 
     def _unknown_name(self, host: str) -> str:
-        remedy = (
-            "If people reach it under that name, whoever runs it has to start it with `--url https://NAME` or "
-            "`--allow-host NAME`."
-        )
+        remedy = "If that name is correct, restart the server with `--url https://NAME` or `--allow-host NAME`."
         if url := self._access.url:
             remedy = (
-                f"The proxy before it has to pass on the header `Host` as browsers send it, for {url}; or start it "
-                "with `--allow-host NAME` too."
+                f"Have the proxy forward the browser's `Host` header, for {url}, or restart the server with "
+                "`--allow-host NAME`."
             )
         return f"This server is not known as {text_safety.line(host)!r}. {remedy}"
 
     def _check_form(self, headers: Headers) -> None:
-        """Check that a request that may change something comes from a page of this server, as far as browsers say."""
+        """Check that a form comes from a page of this server, as far as the browser's headers show."""
         site, origin = headers.get("sec-fetch-site"), headers.get("origin")
-        # Not the scheme: a proxy that adds TLS speaks without it to this server. Proxies may leave out the port, too.
+        # The scheme is not compared: a proxy that adds TLS uses plain HTTP here. Proxies may also drop the port.
         own = {urlsplit(self._access.url or "").netloc.lower(), headers.get("host", "").lower()} - {""}
         is_foreign = origin is not None and origin.lower().partition("://")[2] not in own
         if is_foreign or (site is not None and site != "same-origin"):
-            text = "This form was sent from a page of another site. Nothing was done; use the pages of this server."
+            text = "This form came from a page of another site, so nothing was done. Use the pages of this server."
             raise Refused(HTTPStatus.FORBIDDEN, "ForeignForm", text)
         if headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
-            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "InvalidRequest", f"Only forms are taken, as {FORM}.")
+            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "InvalidRequest", f"The content type must be {FORM}.")
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self._limits.body_bytes:
             raise _too_large(self._limits.body_bytes)
 
 
 class _Body:
-    """The body of one request, read within a limit."""
+    """The body of one request, with a size limit."""
 
     def __init__(self, scope: Scope, receive: Receive, limit: int) -> None:
         headers = Headers(scope=scope)
         self._receive, self._limit, self._size = receive, limit, 0
-        self._is_coming = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+        self._has_more = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
 
     async def receive(self) -> Message:
         """Return the next part for the application.
@@ -514,35 +515,37 @@ class _Body:
         return message
 
     async def drain(self) -> None:
-        """Read what the application has not read, as far as that is worth it."""
+        """Read the rest of the body, up to the limit again and for a limited time."""
         limit = self._size + self._limit
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BODY_TIMEOUT_S):
-                while self._is_coming and self._size < limit:
+                while self._has_more and self._size < limit:
                     await self._read()
 
     async def _read(self) -> Message:
         message = await self._receive()
-        self._is_coming = message.get("more_body", False)
+        self._has_more = message.get("more_body", False)
         self._size += len(message.get("body", b""))
         return message
 
 
 def _too_large(limit: int) -> Refused:
-    return Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "TooLarge", f"At most {limit:,} bytes are taken.")
+    return Refused(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "TooLarge", f"The request is too large: the limit is {limit:,} bytes."
+    )
 
 
-def check_place(host: str, *, token: str | None, names: Sequence[str], provider: bool = False) -> None:
+def check_host(host: str, *, token: str | None, names: Sequence[str], provider: bool = False) -> None:
     """Check that it is safe to listen at `host`.
 
     Raises:
-        NotSafeToServe: Other machines would reach it, and no secret keeps them out.
+        NotSafeToServe: Other machines could reach the server, and neither a token nor a provider protects it.
     """
     if host in ("127.0.0.1", "::1", "localhost"):
         return
     if not names or (token is None and not provider):
         raise NotSafeToServe(
-            f"Listening at {host!r} lets other machines in. Say with --allow-host NAME under which name it is reached, "
-            f"put a token of at least {MIN_TOKEN_CHARS} characters into WAYSTATION_WEB_TOKEN, or have people log in at "
-            "a provider (--identity FILE with [oidc]), and have a proxy add TLS; or listen at 127.0.0.1."
+            f"Listening at {host!r} lets other machines in. Listen at 127.0.0.1, or protect the server: name its host "
+            f"with --allow-host NAME, have a proxy add TLS, and either put a token of at least {MIN_TOKEN_CHARS} "
+            "characters into WAYSTATION_WEB_TOKEN or let people log in at a provider (--identity FILE with [oidc])."
         )

@@ -1,7 +1,6 @@
-"""Invocations over HTTP: pages for people, and events for programs, as server-sent events and as JSON.
+"""Invocations over HTTP: pages for people, and events for programs as server-sent events and as JSON.
 
-Pages are complete without JavaScript. Of a stream nothing is kept for a reader who does not read: the next event is
-looked for once the one before is sent.
+Pages are complete without JavaScript. Streams do not buffer: the next event is read once the one before was sent.
 """
 
 import json
@@ -32,29 +31,29 @@ from waystation.web.responses import Refused, page
 log = structlog.get_logger("waystation.web")
 
 LISTED = 30
-"""Invocations on the first page."""
+"""Invocations on the start page."""
 SHOWN = 1_000
-"""Events on a page; of a longer invocation the last ones."""
+"""Events on a page: the last ones."""
 EVENTS = 500
-"""Events in one answer of JSON."""
+"""Events in one JSON response."""
 KEEP_ALIVE_S = 15
 STALLED_S = 30.0
-"""A reader who takes nothing for so long is cut off; it resumes after what it has."""
+"""A client that reads nothing for so long is disconnected. It can resume after its last event."""
 RETRY_MS = 2_000
 GRACE_S = 1.0
-"""How long streams may take to end when the process does."""
+"""How long streams may take to end when the process shuts down."""
 
 
 class InvocationPages:
-    """The pages and the streams of invocations."""
+    """The pages and the event streams of invocations."""
 
     def __init__(self, client: AgentClient, limits: Limits) -> None:
         self._client, self._limits = client, limits
         self.open_streams = 0
-        """How many streams are being read."""
+        """Number of open streams."""
 
     def routes(self) -> list[Route]:
-        """Return the pages."""
+        """Return the routes."""
         return [
             Route("/", self._index),
             Route("/invocations/{id}", self._invocation),
@@ -65,34 +64,33 @@ class InvocationPages:
         ]
 
     async def _index(self, request: Request) -> Response:
-        """Answer with the latest invocations."""
-        wanted = request.query_params.get("id", "").strip()
-        if wanted:
-            return RedirectResponse(f"/invocations/{quote(wanted, safe='')}", HTTPStatus.SEE_OTHER)
+        """Serve the list of the latest invocations, or redirect to the one with the id of the search field."""
+        if id := request.query_params.get("id", "").strip():
+            return RedirectResponse(f"/invocations/{quote(id, safe='')}", HTTPStatus.SEE_OTHER)
         query = f"WorkflowType = '{WORKFLOW}'"
         latest = [
-            {"id": execution.id, "status": status_of(execution), "began": execution.start_time.timestamp()}
+            {"id": execution.id, "status": format_status(execution), "began": execution.start_time.timestamp()}
             async for execution in self._client.temporal.list_workflows(query, page_size=LISTED, limit=LISTED)
         ]
         return page("index.html", login=request.state.login, latest=latest)
 
     async def _invocation(self, request: Request) -> Response:
-        """Answer with what happened in an invocation."""
+        """Serve the events of an invocation as a page."""
         invocation, described = await self._find(request)
-        events = await _recorded(invocation)
+        events = await _read_events(invocation)
         left_out = max(0, len(events) - SHOWN)
         return self._page(
             request, "invocation.html", described, rows=_rows(events[left_out:]), left_out=left_out, next=len(events)
         )
 
     async def _rows(self, request: Request) -> Response:
-        """Answer with the rows of the events from `?start=` on, for a page that grows."""
-        start = _number(request.query_params.get("start"), "start")
+        """Serve the rows of the events from `?start=` on, for a page that grows."""
+        start = _parse_number(request.query_params.get("start"), "start")
         invocation, _ = await self._find(request)
-        return page("rows.html", rows=_rows((await _recorded(invocation))[start:][:SHOWN]))
+        return page("rows.html", rows=_rows((await _read_events(invocation))[start:][:SHOWN]))
 
     async def _timeline(self, request: Request) -> Response:
-        """Answer with the timeline of an invocation, drawn here."""
+        """Serve the timeline of an invocation, drawn on the server."""
         invocation, described = await self._find(request)
         try:
             log = await invocation.log()
@@ -103,26 +101,27 @@ class InvocationPages:
             attempts = {each.activity: each.count for each in attempts_of(await invocation.histories())}
             for pending in described.raw_description.pending_activities:
                 attempts[pending.activity_id] = pending.attempt
-            spans = timeline.spans(log, attempts, time.time())
-        picture = timeline.picture(spans, log.state.events if log else ())
-        return self._page(request, "timeline.html", described, picture=picture)
+            spans = timeline.build_spans(log, attempts, time.time())
+        drawing = timeline.draw(spans, log.state.events if log else ())
+        return self._page(request, "timeline.html", described, drawing=drawing)
 
     def _page(
         self, request: Request, template: str, described: WorkflowExecutionDescription, **values: Any
     ) -> Response:
-        status = status_of(described)
+        status = format_status(described)
         return page(
             template, login=request.state.login, id=described.id, status=status, running=status == "running", **values
         )
 
     async def _events(self, request: Request) -> Response:
-        """Answer with a stream: from `?start=`, or after the header `Last-Event-ID`, which browsers send."""
-        last = request.headers.get("last-event-id")
-        start = _number(last, "Last-Event-ID") + 1 if last else _number(request.query_params.get("start"), "start")
+        """Stream events from `?start=` on, or after `Last-Event-ID`, which browsers send when they reconnect."""
+        start = _parse_number(request.query_params.get("start"), "start")
+        if last := request.headers.get("last-event-id"):
+            start = _parse_number(last, "Last-Event-ID") + 1
         partial = request.query_params.get("partial", "0") not in ("", "0", "false")
         invocation, _ = await self._find(request)
         if self.open_streams >= self._limits.streams:
-            text = f"{self._limits.streams} streams are open; try again later."
+            text = f"All {self._limits.streams} streams are in use. Try again later."
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "Busy", text)
         ending = anyio.Event()
         return EventSourceResponse(
@@ -147,45 +146,45 @@ class InvocationPages:
                     yield ServerSentEvent(_json(event.to_json()), event=kind, id=id)
             if not ending.is_set():
                 described = await invocation.handle.describe()
-                yield ServerSentEvent(_json({"status": status_of(described)}), event="end")
+                yield ServerSentEvent(_json({"status": format_status(described)}), event="end")
         except (RPCError, ForeignHistory, StoreFailed) as error:
-            # The reader comes back by itself, and after what it has.
+            # The client reconnects and resumes after its last event.
             log.warning("stream.broken", invocation_id=invocation.id, error_type=type(error).__name__)
         finally:
             self.open_streams -= 1
 
     async def _events_json(self, request: Request) -> Response:
-        """Answer with the events that are recorded by now, from `?start=` on."""
-        start = _number(request.query_params.get("start"), "start")
+        """Serve the recorded events from `?start=` on as JSON."""
+        start = _parse_number(request.query_params.get("start"), "start")
         invocation, described = await self._find(request)
-        events = (await _recorded(invocation))[start:]
-        shown = events[:EVENTS]
+        events = (await _read_events(invocation))[start:]
+        part = events[:EVENTS]
         return JSONResponse(
             {
                 "invocation_id": invocation.id,
-                "status": status_of(described),
-                "events": [event.to_json() for event in shown],
-                "next": start + len(shown),
-                "more": len(events) > len(shown),
+                "status": format_status(described),
+                "events": [event.to_json() for event in part],
+                "next": start + len(part),
+                "more": len(events) > len(part),
             }
         )
 
     async def _find(self, request: Request) -> tuple[Invocation, WorkflowExecutionDescription]:
-        """Return the invocation that a path names.
+        """Return the invocation in the path, and its description.
 
         Raises:
-            Refused: There is none.
+            Refused: No such invocation exists.
         """
-        id = id_in_path(request)
+        id = get_id(request)
         described = await describe(self._client, id)
         if described is None:
-            text = f"There is no invocation {id!r}. In a path its id is one segment: `/` is written %2F."
+            text = f"No invocation {id!r} exists. Its id is one path segment: write `/` as %2F."
             raise Refused(HTTPStatus.NOT_FOUND, "UnknownInvocation", text)
         return self._client.invocation(id), described
 
 
 async def describe(client: AgentClient, invocation_id: str) -> WorkflowExecutionDescription | None:
-    """Return what the server says of an invocation; None when there is none of that id."""
+    """Describe an invocation; None if no invocation has that id."""
     try:
         described = await client.invocation(invocation_id).handle.describe()
     except RPCError as error:
@@ -195,17 +194,17 @@ async def describe(client: AgentClient, invocation_id: str) -> WorkflowExecution
     return described if described.workflow_type == WORKFLOW else None
 
 
-def id_in_path(request: Request) -> str:
-    """Return the id that a path has as one segment."""
+def get_id(request: Request) -> str:
+    """Return the id in the path, unquoted."""
     return unquote(request.path_params["id"], errors="replace")
 
 
-def status_of(execution: WorkflowExecution) -> str:
-    """Return the state of an invocation in one word, such as `running`."""
+def format_status(execution: WorkflowExecution) -> str:
+    """Return the status of an invocation in one word, such as `running`."""
     return execution.status.name.lower() if execution.status is not None else "unknown"
 
 
-async def _recorded(invocation: Invocation) -> list[Event]:
+async def _read_events(invocation: Invocation) -> list[Event]:
     try:
         return (await invocation.log()).state.events
     except ForeignHistory as error:
@@ -213,12 +212,11 @@ async def _recorded(invocation: Invocation) -> list[Event]:
 
 
 def _rows(events: Sequence[Event]) -> list[dict[str, object]]:
-    """Return events as a page shows them: when, and line by line what happened."""
     return [{"index": event.index, "time": event.timestamp, "lines": terminal.lines_of(event)} for event in events]
 
 
 async def _until(ending: anyio.Event, events: AsyncGenerator[Event]) -> AsyncGenerator[Event]:
-    """Yield events until the process is to end: a reader then sees the end of the stream, and comes back by itself."""
+    """Yield events until the process shuts down. The client then sees the end of the stream and reconnects."""
 
     async def stop(scope: anyio.CancelScope) -> None:
         await ending.wait()
@@ -235,16 +233,16 @@ async def _until(ending: anyio.Event, events: AsyncGenerator[Event]) -> AsyncGen
         yield event
 
 
-def _number(text: str | None, name: str) -> int:
-    """Return the number of an event that a request names; 0 when it names none.
+def _parse_number(text: str | None, name: str) -> int:
+    """Parse an event number; 0 if there is none.
 
     Raises:
-        Refused: It is no such number.
+        Refused: The text is not a number of at most nine digits.
     """
     if not text:
         return 0
     if not re.fullmatch(r"[0-9]{1,9}", text):
-        message = f"{name} is {text[:40]!r}; give a number of an event."
+        message = f"{name} is {text[:40]!r}, which is not an event number."
         raise Refused(HTTPStatus.BAD_REQUEST, "InvalidRequest", message)
     return int(text)
 

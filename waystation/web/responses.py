@@ -1,4 +1,4 @@
-"""What requests are answered with: pages from templates, and refusals."""
+"""HTTP responses: pages from templates, and errors as pages or as JSON."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -27,7 +27,7 @@ _TEMPLATES.globals |= {"until": terminal.until, "who": words.who}
 
 
 class Refused(Exception):
-    """A request that is not served; the response is JSON, or a page."""
+    """The request is refused, with a page for browsers and JSON for programs."""
 
     def __init__(self, status: HTTPStatus, kind: str, message: str, headers: Mapping[str, str] | None = None) -> None:
         self.status, self.kind, self.message = status, kind, message
@@ -44,41 +44,41 @@ STATUSES: Mapping[type[Exception], HTTPStatus] = {
     IdentityUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     StoreFailed: HTTPStatus.SERVICE_UNAVAILABLE,
 }
-"""Of errors; the first class that fits counts."""
+"""HTTP status per error. The first matching class wins."""
 
 
-def status_of(error: Exception) -> HTTPStatus:
-    """Return the status of a response for an error."""
+def find_status(error: Exception) -> HTTPStatus:
+    """Return the HTTP status for an error: 500 for an unknown one."""
     statuses = (status for kind, status in STATUSES.items() if isinstance(error, kind))
     return next(statuses, HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
-def refused(error: Exception) -> Refused:
-    """Return the refusal of a request that an error has ended."""
+def to_refused(error: Exception) -> Refused:
+    """Return an error as a refusal, with its status and a message for people."""
     match error:
         case Refused():
             return error
         case HTTPException():
-            text = f"{error.detail}. In a path the id of an invocation is one segment: `/` is written %2F."
+            text = f"{error.detail}. An invocation id is one path segment: write `/` as %2F."
             return Refused(HTTPStatus(error.status_code), "InvalidRequest", text)
         case RPCError():
             name = error.status.name
-            text = f"The Temporal server does not answer ({name}). What waits there goes on waiting; try again later."
+            text = f"The Temporal server does not answer ({name}). Pending calls stay pending; try again later."
             if error.status in (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED):
-                text = f"The Temporal server does not let this server in ({name}); whoever runs it has to see to that."
+                text = f"The Temporal server refuses this web server ({name}). Its operator must check its credentials."
             return Refused(HTTPStatus.SERVICE_UNAVAILABLE, "NoServer", text)
         case _:
-            return Refused(status_of(error), type(error).__name__, str(error))
+            return Refused(find_status(error), type(error).__name__, str(error))
 
 
 def page(name: str, *, code: HTTPStatus = HTTPStatus.OK, login: object = None, **values: object) -> HTMLResponse:
-    """Return a page made from a template; `login` is who reads it."""
+    """Render a template; `login` is the reader's."""
     return HTMLResponse(_TEMPLATES.get_template(name).render(login=login, **values), code)
 
 
-def refusal(scope: Scope, refused: Refused) -> Response:
-    """Return a refusal as its reader wants it: a page, or JSON."""
-    if not wants_page(scope):
+def format_refusal(scope: Scope, refused: Refused) -> Response:
+    """Return the response for a refusal: a page if the client accepts HTML, else JSON."""
+    if not accepts_html(scope):
         error = {"type": refused.kind, "message": refused.message}
         return JSONResponse({"error": error}, refused.status, refused.headers)
     login = scope.get("state", {}).get("login")
@@ -87,6 +87,6 @@ def refusal(scope: Scope, refused: Refused) -> Response:
     return response
 
 
-def wants_page(scope: Scope) -> bool:
-    """Whether a request comes from a browser that shows pages."""
+def accepts_html(scope: Scope) -> bool:
+    """Return whether the client accepts HTML."""
     return "text/html" in Headers(scope=scope).get("accept", "")

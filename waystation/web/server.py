@@ -1,4 +1,4 @@
-"""The web application, and the server that listens for it until the process is asked to end."""
+"""The web application and the server that runs it."""
 
 import logging
 import os
@@ -20,20 +20,20 @@ from temporalio.service import RPCError
 
 from waystation.client import AgentClient
 from waystation.core import WaystationError
-from waystation.web.access import Access, Gatekeeper, Guard, check_place
+from waystation.web.access import Access, Gatekeeper, Guard, check_host
 from waystation.web.approval_pages import ApprovalPages
 from waystation.web.invocations import InvocationPages
 from waystation.web.limits import Limits
-from waystation.web.responses import STATUSES, Refused, refusal, refused
+from waystation.web.responses import STATUSES, Refused, format_refusal, to_refused
 
 STATIC: list[str | tuple[str, str]] = [("waystation.web", "static"), ("waystation.presentation", "static")]
-TOKEN = "WAYSTATION_WEB_TOKEN"  # the name of a variable
-PROXIES = "FORWARDED_ALLOW_IPS"  # uvicorn's name for it
+TOKEN = "WAYSTATION_WEB_TOKEN"  # environment variable
+PROXIES = "FORWARDED_ALLOW_IPS"  # environment variable of uvicorn
 DRAIN_S = 2
 
 
 class CannotServe(WaystationError):
-    """The server did not start."""
+    """The web server could not start."""
 
 
 def create_app(
@@ -47,12 +47,12 @@ def create_app(
     """Return the application.
 
     Args:
-        client: Connected to the namespace whose invocations are shown.
-        access: Who gets in.
-        names: Host names, besides this machine's own, under which it is reached. Any other is refused: a page of a
-            stranger could let its own name point here.
+        client: Client of the namespace whose invocations are shown.
+        access: Logins and their pages.
+        names: Host names of the server besides localhost. Requests for other names are refused, because another
+            site could point its own name at this address.
         temporal_ui: Address of the Temporal Web UI, to which pages link.
-        limits: How much it takes and shows.
+        limits: Limits on what it accepts and shows.
     """
     limits = limits or Limits()
     invocations = InvocationPages(client, limits)
@@ -68,7 +68,7 @@ def create_app(
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    return refusal(request.scope, refused(error))
+    return format_refusal(request.scope, to_refused(error))
 
 
 async def serve(
@@ -84,36 +84,36 @@ async def serve(
     identity: Path | None = None,
     url: str | None = None,
 ) -> None:
-    """Serve until the process is asked to end.
+    """Serve until the process receives SIGINT or SIGTERM.
 
     Args:
-        client: Connected to the namespace.
-        announce: Receives the login link.
-        remark: Receives the address at which it serves.
-        host: Where to listen.
-        port: 0 for any that is free.
-        names: Further names under which it is reached.
-        person: Who opens the login link; the user of the operating system unless given.
+        client: Client of the namespace.
+        announce: Called with each login link.
+        remark: Called with the address that the server listens at.
+        host: Address to listen at.
+        port: Port to listen at; 0 for any free one.
+        names: Host names of the server besides localhost.
+        person: Name recorded for the user of the login link. Defaults to the user of the operating system.
         temporal_ui: Address of the Temporal Web UI.
-        identity: Configuration by which it vouches for people.
-        url: Address under which people reach it.
+        identity: Identity configuration, with which the server vouches for people.
+        url: Address under which people reach the server.
 
     Raises:
         CannotServe: The port is taken, or a library is missing.
-        NotSafeToServe: Others could use it.
-        InvalidConfiguration: The identity file has a mistake.
+        NotSafeToServe: Other machines could reach the server without a login.
+        InvalidConfiguration: The identity file is invalid.
     """
     token = os.environ.get(TOKEN) or None
     gatekeeper = _load_gatekeeper(identity, client.temporal.namespace)
     names = [*names, *([urlsplit(url).hostname or ""] if url else [])]
     has_provider = gatekeeper is not None and gatekeeper.oidc is not None
-    check_place(host, token=token, names=names, provider=has_provider)
+    check_host(host, token=token, names=names, provider=has_provider)
     listening = _listen(host, port)
     number = listening.getsockname()[1]
     address = f"http://{f'[{host}]' if ':' in host else host}:{number}"
 
     def announce_path(path: str) -> None:
-        # Otherwise a reader of what a server writes would have an identity besides the one at the provider.
+        # With a provider, a link in the output would give its readers an identity that the provider never checked.
         if person or not has_provider:
             announce(f"log in a browser once with {(url or address).rstrip('/')}{path}")
 
@@ -133,9 +133,9 @@ async def serve(
 
 def _load_gatekeeper(identity: Path | None, namespace: str) -> Gatekeeper | None:
     try:
-        return Gatekeeper.of(identity, namespace) if identity else None
+        return Gatekeeper.from_file(identity, namespace) if identity else None
     except ModuleNotFoundError as error:
-        text = f"--identity needs {error.name!r}; install it with: pip install 'waystation[identity]'"
+        text = f"--identity needs {error.name!r}. Install it with: pip install 'waystation[identity]'"
         raise CannotServe(text) from None
 
 
@@ -150,22 +150,22 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 async def _run(app: Starlette, listening: socket.socket, *, behind_proxy: bool) -> None:
-    # At its lowest level it would log what is sent.
+    # At DEBUG it would log the events that it sends.
     logging.getLogger("sse_starlette").setLevel(logging.INFO)
     config = uvicorn.Config(
         app,
         log_config=None,
         access_log=False,
         server_header=False,
-        # Behind a proxy the addresses of clients are what it says; each is slowed by itself when it comes too often.
+        # Behind a proxy, rate limits need the client addresses that the proxy reports.
         proxy_headers=behind_proxy,
         forwarded_allow_ips=os.environ.get(PROXIES, "127.0.0.1,::1"),
         lifespan="off",
         timeout_graceful_shutdown=DRAIN_S,
         limit_concurrency=1_000,
     )
-    # Once it has ended, uvicorn gives each signal to whoever had it before. For this program, to end was all it asked.
-    for asked in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(asked, lambda *_: None)
+    # After its shutdown, uvicorn raises the signal again for the previous handler, which must not end the process.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
     with listening:
         await uvicorn.Server(config).serve(sockets=[listening])

@@ -86,11 +86,11 @@ def test_the_terms_of_a_policy_are_shown() -> None:
     """The output lists every term that could refuse an answer."""
     told = dict(words.terms(call(policy=POLICY, approved_by=["bob"], claimed_by="alice@example.com")))
     assert told == {
-        "taken on": "by alice@example.com",
+        "claimed": "by alice@example.com",
         "may": "alice@example.com, role:finance",
-        "may not": "dana, for whom it is asked",
-        "needs": "2 people who approve; so far bob",
-        "answer": "with a verified identity (--token-file), a comment (--comment)",
+        "may not": "dana, the requester",
+        "quorum": "2 approvals; so far bob",
+        "requires": "a verified identity (--token-file), a comment (--comment)",
     }
 
 
@@ -169,7 +169,7 @@ def test_offered_commands_are_answers_that_count() -> None:
 def test_padding_hides_no_tail_of_an_argument() -> None:
     """Both ends of the value are shown with the size between them; a size in a memo is not shown as an argument."""
     shown = told(args={"text": "A" * 60_000 + " and pay eve"})
-    assert " … 58,014 of 60,014 characters are left out here … " in shown
+    assert " … 58,014 of 60,014 characters omitted … " in shown
     assert 'A and pay eve"\n' in shown
     large = told(args={"omitted_bytes": 60_014})
     assert "pay(…), 60,014 bytes of arguments" in large

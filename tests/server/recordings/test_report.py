@@ -144,7 +144,7 @@ async def test_a_report_tells_what_an_invocation_and_those_it_called_did(serve: 
     changes = [change for event in below["events"] for change in event["changes"]]
     assert changes == [{"key": "seen", "before": "nothing", "after": "here"}]
     page = Page(found.html())
-    for said in ("Paid.", "approved by dana (as they say): “Go on.”", "2 attempts", "helper", "0.000018", "nothing"):
+    for said in ("Paid.", "approved by dana (unverified): “Go on.”", "2 attempts", "helper", "0.000018", "nothing"):
         assert said in page.text
 
 
@@ -222,7 +222,7 @@ async def test_what_models_and_tools_say_is_never_markup_and_is_clipped(serve: S
     assert (page.tags["script"], page.tags["img"], text.count("alert(1)</script>")) == (1, 0, 0)
     assert "\u202e" not in text
     assert "hunter2" not in text
-    assert "characters are left out here" in page.text
+    assert "characters omitted" in page.text
     assert "of 100,071 characters" in page.text
 
 
@@ -256,7 +256,7 @@ async def test_of_very_many_events_the_first_and_the_last_are_on_the_page(monkey
     monkeypatch.setattr(html_pages, "LAST", 5)
     monkeypatch.setattr(html_pages, "GROUP", 3)
     text = report(await Recording.read(HISTORIES / "many-steps.json")).html()
-    assert "11 events after number 2 are left out here" in text
+    assert "11 events after number 2 are omitted here" in text
     assert [n for n in range(1, 19) if f'id="e{n}"' in text] == [1, 2, 14, 15, 16, 17, 18]
     assert text.count('<details class="group"') == 3
 

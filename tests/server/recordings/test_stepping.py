@@ -119,7 +119,7 @@ async def test_a_walk_searches_what_was_said_and_done() -> None:
     assert here.search("paid.") is False
     assert (here.search("note(", back=True), here.moment.number) == (True, 2)
     expired = await walk("confirmation-expired")
-    assert expired.search("call 1 of the model begins")
+    assert expired.search("model call 1 starts")
     assert isinstance(body(expired), ModelCalled)
 
 

@@ -290,7 +290,7 @@ async def test_the_diff_command_says_where_two_invocations_part() -> None:
     (record,) = (await command("diff", left, right, "--json")).records
     assert record["first"] == {"left": 2, "right": 2}
     same = await command("diff", left, left)
-    assert (same.code, "The same happened in both." in same.out) == (0, True)
+    assert (same.code, "Both recordings have the same events." in same.out) == (0, True)
 
 
 async def test_a_called_agent_is_looked_at_through_the_call(serve: Serve, tmp_path: Path) -> None:
@@ -346,7 +346,7 @@ async def test_what_goes_on_is_looked_at_as_well(serve: Serve) -> None:
         await waiting(invocation, "fc-1")
         server = "--address", env.server.address
         assert (await command(*server, "pending", invocation.id, "--at", "1", "--json")).records == []
-        assert "still waits" in (await command(*server, "pending", invocation.id, "--at", "3")).out
+        assert "still pending" in (await command(*server, "pending", invocation.id, "--at", "3")).out
         assert "  3  " in (await command(*server, "events", invocation.id)).out
         refused = await command(*server, "events", invocation.id, "--at", "1", "--follow")
         assert (refused.code, "only a running invocation can be followed" in refused.err) == (2, True)

@@ -15,7 +15,7 @@ from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import StoreFailed
 from waystation.testing import ScriptedModel, says
-from waystation.web.access import HEADERS, Access, NotSafeToServe, check_place
+from waystation.web.access import HEADERS, Access, NotSafeToServe, check_host
 from waystation.web.limits import Limits
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J\u202e"
@@ -267,11 +267,11 @@ async def test_every_answer_binds_the_browser(serve: Serve) -> None:
 
 def test_it_listens_elsewhere_only_with_a_token_and_a_name() -> None:
     """The refusal says what is missing."""
-    check_place("127.0.0.1", token=None, names=())
-    check_place("0.0.0.0", token=TOKEN, names=["inbox.example"])
+    check_host("127.0.0.1", token=None, names=())
+    check_host("0.0.0.0", token=TOKEN, names=["inbox.example"])
     for token, names in ((None, ["inbox.example"]), (TOKEN, [])):
         with pytest.raises(NotSafeToServe, match=r"Listening at '0\.0\.0\.0' lets other machines in"):
-            check_place("0.0.0.0", token=token, names=names)
+            check_host("0.0.0.0", token=token, names=names)
     with pytest.raises(NotSafeToServe, match="has 5 characters"):
         Access(token="short", announce=lambda _: None)
 

@@ -55,7 +55,7 @@ async def test_a_call_is_answered_with_the_keyboard_alone(serve: Serve, chromium
                     await page.keyboard.type("go on")
                 if stops[-1] == "Approve":
                     break
-            assert stops[0] == "To the content"
+            assert stops[0] == "Skip to content"
             assert stops[-2:] == ["comment", "Approve"]
             await page.keyboard.press("Enter")
             await page.get_by_text("This call was approved by dana").wait_for()

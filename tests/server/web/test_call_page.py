@@ -32,17 +32,17 @@ async def test_a_page_shows_what_would_run_and_for_whom(serve: Serve) -> None:
         page = (await me.page(path_of(id))).text
         (call,) = await invocation.pending()
         for shown in (
-            "payer asks to run pay",
-            "This call waits for an answer.",
+            "payer requests approval of pay",
+            "This call is waiting for an answer.",
             '<th scope="row">amount</th><td><code class="value">5</code>',
             '<th scope="row">to</th><td><code class="value">&#34;acme&#34;</code>',
             f"24 bytes, digest <code>{call.digest}</code>",
             "<dd>erin</dd>",
             "<dd>s-1</dd>",
-            "Anybody who reaches this server may answer.",
+            "Anybody with access to this server may answer.",
             "<b>user</b>: Please pay what I owe.",
             "<b>payer</b>: I pay now.",
-            "began to wait for a person",
+            "started waiting for an answer",
             f'href="https://temporal.example/namespaces/default/workflows/{invocation.id}"',
             f'href="/invocations/{invocation.id}/timeline"',
             "in 30 days",
@@ -60,8 +60,8 @@ async def test_approving_runs_the_call_and_the_page_then_says_who_did_it(serve: 
         fields = await me.fields(path_of(id))
         page = await me.send(path_of(id), {**fields, "action": "approve", "comment": "fine <b>by</b> me"})
         assert (page.status_code, page.url.raw_path.decode()) == (200, f"{path_of(id)}?done=approve")
-        assert "This call was approved by dana (as they say)" in page.text
-        assert "approved by dana (as they say): “fine &lt;b&gt;by&lt;/b&gt; me”" in page.text
+        assert "This call was approved by dana (unverified)" in page.text
+        assert "approved by dana (unverified): “fine &lt;b&gt;by&lt;/b&gt; me”" in page.text
         assert 'value="approve"' not in page.text
         await invocation.result()
         assert till.paid == [5]
@@ -74,7 +74,7 @@ async def test_rejecting_does_not_run_it(serve: Serve) -> None:
         invocation, id = await begun(env.client, "payer")
         fields = await me.fields(path_of(id))
         page = await me.send(path_of(id), {**fields, "action": "reject"})
-        assert "This call was rejected by dana (as they say)" in page.text
+        assert "This call was rejected by dana (unverified)" in page.text
         await invocation.result()
         assert till.paid == []
 
@@ -93,12 +93,12 @@ async def test_edited_arguments_are_shown_beside_those_before_and_only_then_sent
         comparison = await me.send(f"{path_of(id)}/edit", filled)
         assert '<del><code class="value">500</code></del>' in comparison.text
         assert '<ins><code class="value">50</code></ins>' in comparison.text
-        assert comparison.text.count("the same") == 2
+        assert comparison.text.count("unchanged</td>") == 2
         assert len(await invocation.pending()) == 1
         page = await me.send(path_of(id), {**hidden(comparison.text), **await me.fields(path_of(id)), "action": "edit"})
         assert page.status_code == 200
-        assert "approved with other arguments by dana (as they say), as pay(amount=50, " in page.text
-        now, asked = page.text.split("<h3>As it was asked, and as the digest has it</h3>")
+        assert "approved with other arguments by dana (unverified), as pay(amount=50, " in page.text
+        now, asked = page.text.split("<h3>Arguments as requested, which the digest covers</h3>")
         assert '<code class="value">50</code>' in now
         assert '<code class="value">500</code>' in asked
         await invocation.result()
@@ -148,9 +148,9 @@ async def test_a_question_is_answered_in_words_after_news_of_it(serve: Serve) ->
         invocation, id = await begun(env.client, "asker")
         news = {**await me.fields(path_of(id)), "action": "progress", "news": '{"asked": "erin"}'}
         page = await me.send(path_of(id), news)
-        assert "The call was told of progress." in page.text
-        assert "This call waits for an answer." in page.text
-        assert "What the agent has been told so far" in page.text
+        assert "The call was updated with progress." in page.text
+        assert "This call is waiting for an answer." in page.text
+        assert "Progress so far" in page.text
         page = await me.send(path_of(id), {**await me.fields(path_of(id)), "action": "respond", "response": "Friday"})
         assert "This call was answered by dana" in page.text
         await invocation.result()
@@ -169,9 +169,9 @@ async def test_a_second_click_counts_once_and_shows_what_the_first_did(serve: Se
         form = {**await me.fields(path_of(id)), "action": "approve"}
         pages = await asyncio.gather(*(me.send(path_of(id), form) for _ in range(20)))
         assert sorted(page.status_code for page in pages) == [200, *[409] * 19]
-        assert sum("This form was sent before, and counts once." in page.text for page in pages) == 19
+        assert sum("This form was sent before. It counts once." in page.text for page in pages) == 19
         for page in pages:
-            assert "This call was approved by dana (as they say)" in page.text
+            assert "This call was approved by dana (unverified)" in page.text
         await invocation.result()
         assert till.paid == [5]
         answers = [entry for entry in (await invocation.log()).entries if "Answer" in type(entry.body).__name__]
@@ -195,8 +195,8 @@ async def test_another_person_who_comes_late_is_told_who_decided(serve: Serve) -
         for fields in (form, tab):
             page = await me.send(path_of(id), {**fields, "action": "approve"})
             assert page.status_code == 409
-            assert "Your answer was not sent: the call waits no more." in page.text
-            assert "This call was rejected by erin (as they say)" in page.text
+            assert "Your answer was not sent: the call is no longer pending." in page.text
+            assert "This call was rejected by erin (unverified)" in page.text
             assert "too much" in page.text
         await invocation.result()
         assert till.paid == []
@@ -211,7 +211,7 @@ async def test_an_answer_is_for_what_was_shown(serve: Serve) -> None:
         page = await me.send(path_of(id), {**fields, "digest": "0" * 32, "action": "approve"})
         assert page.status_code == 409
         assert "The answer is for other arguments" in page.text
-        assert "This call waits for an answer." in page.text
+        assert "This call is waiting for an answer." in page.text
         await invocation.reject()
 
 
@@ -222,7 +222,7 @@ async def test_only_what_the_call_takes_is_sent(serve: Serve, action: str) -> No
         invocation, id = await begun(env.client, "payer")
         page = await me.send(path_of(id), {**await me.fields(path_of(id)), "action": action, "response": "{}"})
         assert page.status_code == 422
-        assert "The call does not take this answer." in page.text
+        assert "The call does not accept this answer." in page.text
         assert len(await invocation.pending()) == 1
         await invocation.reject()
 
@@ -234,7 +234,7 @@ async def test_unknown_and_closed_calls_have_pages_of_their_own(serve: Serve) ->
         for unknown in ("nowhere/fc-1", f"{invocation.id}/fc-9", "nothing", f"{invocation.id}/", "/", "\u202e\x00/x"):
             page = await me.page(path_of(unknown))
             assert page.status_code == 404, unknown
-            assert "waits or has waited here" in page.text
+            assert "No call has the id" in page.text
         fields = await me.fields(path_of(id))
         await invocation.handle.terminate()
         assert "the invocation is terminated" in (await me.page(path_of(id))).text
@@ -254,7 +254,7 @@ async def test_a_call_that_expired_says_so_and_takes_nothing(serve: Serve) -> No
         assert page.status_code == 409
         assert "Nobody answered before the deadline. The call was not approved." in page.text
         edited = await me.send(f"{path_of(id)}/edit", {"csrf": fields["csrf"], "value.amount": "6"})
-        assert "Your answer was not sent: the call waits no more." in edited.text
+        assert "Your answer was not sent: the call is no longer pending." in edited.text
         assert "the deadline passed without an answer" in page.text
 
 

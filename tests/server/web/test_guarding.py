@@ -14,7 +14,7 @@ from tests.server.workflows.outside import Till
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
-from waystation.web.access import MAX_FORMS, Login, Rate, login_cache
+from waystation.web.access import MAX_FORMS, Login, RateLimit, make_login_cache
 from waystation.web.limits import Limits
 from waystation.web.responses import Refused
 
@@ -193,7 +193,7 @@ async def test_behind_a_proxy_that_changes_the_name_the_remedy_is_told(serve: Se
     ):
         refused = await me.http.get("/approvals", headers={"Host": "upstream"})
         assert refused.status_code == 400
-        assert f"has to pass on the header `Host` as browsers send it, for {url}" in refused.text
+        assert f"forward the browser's `Host` header, for {url}" in refused.text
 
 
 async def test_a_form_counts_also_where_a_proxy_leaves_the_port_out(serve: Serve) -> None:
@@ -310,7 +310,7 @@ async def test_whoever_knocks_too_often_has_to_wait(serve: Serve) -> None:
 def test_counting_is_bounded_and_forgives_with_time() -> None:
     """A bucket for each, which fills again; of very many the least recent are forgotten."""
     now = 0.0
-    rate = Rate(2, per_s=10, clients=100, clock=lambda: now)
+    rate = RateLimit(2, per_s=10, clients=100, clock=lambda: now)
 
     def wait(client: str) -> int:
         try:
@@ -330,16 +330,16 @@ def test_counting_is_bounded_and_forgives_with_time() -> None:
 def test_logins_and_forms_are_bounded_and_logins_end() -> None:
     """One more of either drops the first."""
     now = 0.0
-    logins = login_cache(2, clock=lambda: now)
+    logins = make_login_cache(2, clock=lambda: now)
     for name, until in (("a", 9.0), ("b", 5.0), ("c", 9.0)):
         logins[name] = Login(name, until=until)
     assert set(logins) == {"b", "c"}
     now = 5.0
     assert logins.get("b") is None
     login = Login("a")
-    nonces = [login.offer("x") for _ in range(MAX_FORMS + 1)]
-    assert [login.form_use(nonce, "x") is None for nonce in nonces] == [True, *[False] * MAX_FORMS]
-    assert login.form_use(nonces[-1], "y") is None
+    nonces = [login.offer_form("x") for _ in range(MAX_FORMS + 1)]
+    assert [login.find_form(nonce, "x") is None for nonce in nonces] == [True, *[False] * MAX_FORMS]
+    assert login.find_form(nonces[-1], "y") is None
 
 
 async def test_a_page_keeps_nothing_in_the_browser_and_lets_nobody_frame_it(serve: Serve) -> None:

@@ -66,7 +66,7 @@ async def test_the_list_is_filtered_by_agent_tool_and_who_has_taken_it_on(serve:
             await posted(me, payment, question)
             assert await listed(me, agent="asker") == [question]
             assert await listed(me, agent="asker", tool="pay") == []
-            assert "Nothing here waits." in (await me.page("/approvals?tool=unheard-of")).text
+            assert "No pending call matches." in (await me.page("/approvals?tool=unheard-of")).text
             page = await me.send(
                 path_of(question), {**await me.fields(path_of(question)), "action": "respond", "response": "Friday"}
             )
@@ -118,7 +118,7 @@ async def test_a_long_list_has_pages(serve: Serve) -> None:
         await invocations[0].answer("claim", "fc-1", by="dana")
 
         async def taken_on() -> bool:
-            return "taken on by dana" in (await me.page("/approvals?agent=asker&show=claimed")).text
+            return "claimed by dana" in (await me.page("/approvals?agent=asker&show=claimed")).text
 
         await until(taken_on, "the oldest call, which is on the last page, on the first of those taken on")
         for each in invocations:
@@ -136,7 +136,7 @@ def _asks(_: LlmRequest) -> LlmResponse:
 async def test_nothing_waiting_is_said(serve: Serve) -> None:
     """Rather than shown as an empty page."""
     async with serve(payer(Till())) as env, site(env.client) as web, web.browser() as me:
-        assert "Nothing here waits." in (await me.page("/approvals?agent=nobody-of-that-name")).text
+        assert "No pending call matches." in (await me.page("/approvals?agent=nobody-of-that-name")).text
 
 
 async def test_several_are_answered_together_once_all_of_them_were_shown(serve: Serve) -> None:
@@ -149,7 +149,7 @@ async def test_several_are_answered_together_once_all_of_them_were_shown(serve: 
         page = (await me.page(f"/approvals/several?{urlencode({'call': ids}, doseq=True)}")).text
         for amount in (5, 6, 7):
             assert f'<th scope="row">amount</th><td><code class="value">{amount}</code>' in page
-        assert page.count("<span>for user</span> <span>until 20") == 3
+        assert page.count("<span>on behalf of user</span> <span>until 20") == 3
         chosen = [html.unescape(value) for value in re.findall(r'name="call" value="([^"]*)"', page)]
         assert [value.rpartition("|")[0] for value in chosen] == ids
         await invocation.reject("fc-2", by="erin")
@@ -158,9 +158,9 @@ async def test_several_are_answered_together_once_all_of_them_were_shown(serve: 
         assert "2 of 4 answers count" in results.text
         lines = [html.unescape(re.sub("<[^>]*>", "", line)) for line in re.findall(r"<li class.*?</li>", results.text)]
         assert lines[0] == f"{ids[0]}: approved"
-        assert lines[1].startswith(f"{ids[1]}: This call was rejected by erin (as they say)")
+        assert lines[1].startswith(f"{ids[1]}: This call was rejected by erin (unverified)")
         assert lines[2] == f"{ids[2]}: approved"
-        assert "No call of the id 'nobody/fc-1' waits" in lines[3]
+        assert "No call has the id 'nobody/fc-1'" in lines[3]
         again = await me.send("/approvals/several", form)
         assert again.status_code == 409
         assert "This form was sent before" in again.text

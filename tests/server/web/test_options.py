@@ -22,9 +22,9 @@ from waystation.identity import write_examples
         (["--identity", "{folder}/clients.toml"], "the file says nothing for `waystation web`; gateway.toml does"),
         (["--temporal-ui", "javascript:alert(1)"], "--temporal-ui 'javascript:alert(1)' is not a valid address"),
         (["--identity", "{folder}/nowhere.toml"], "nowhere.toml: cannot be read"),
-        (["--identity", "{folder}/workers.toml"], "the file says nothing for `waystation web`; gateway.toml does"),
+        (["--identity", "{folder}/workers.toml"], "`waystation web` finds no settings in this file; pass gateway.toml"),
         (["--identity", "{folder}/gateway.toml", "--host", "0.0.0.0"], "lets other machines in"),
-        (["--host", "0.0.0.0", "--url", "https://inbox.example"], "have people log in at a provider"),
+        (["--host", "0.0.0.0", "--url", "https://inbox.example"], "let people log in at a provider"),
     ],
 )
 async def test_what_cannot_be_served_is_said(

@@ -83,8 +83,8 @@ async def test_a_comment_is_asked_for_where_the_policy_wants_one(serve: Serve) -
     async with serve(agent) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
         page = await me.page(path_of(id))
-        assert "with a comment" in page.text
-        assert "Comment (needed)" in page.text
+        assert "a comment</dd>" in page.text
+        assert "Comment (required)" in page.text
         form = {**await me.fields(path_of(id)), "action": "approve"}
         assert (await me.send(path_of(id), {**form, "comment": "  "})).status_code == 422
         assert "This call was approved" in (await me.send(path_of(id), {**form, "comment": "agreed"})).text
@@ -101,7 +101,7 @@ async def test_only_the_actions_of_the_policy_are_offered_and_taken(serve: Serve
         assert 'value="reject"' in page
         assert "Edit, then approve" in page
         refused = await me.send(path_of(id), {**await me.fields(path_of(id)), "action": "approve"})
-        assert (refused.status_code, "The call does not take this answer." in refused.text) == (422, True)
+        assert (refused.status_code, "The call does not accept this answer." in refused.text) == (422, True)
         await me.send(path_of(id), {**await me.fields(path_of(id)), "action": "reject"})
         await invocation.result()
 
@@ -114,11 +114,11 @@ async def test_not_asking_again_is_a_button_of_its_own_that_says_what_it_covers(
     async with serve(agent) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer", session_id="s-1")
         page = (await me.page(path_of(id))).text
-        assert "For 2 hours, calls of this tool with the same <code>to</code> run unasked." in page
+        assert "For 2 hours, calls of this tool with the same <code>to</code> run without approval." in page
         form = {**await me.fields(path_of(id)), "action": "approve-and-remember"}
         done = (await me.send(path_of(id), form)).text
         assert "This call was approved by dana" in done
-        assert "approved by dana (as they say), and calls like it run unasked" in done
+        assert "approved by dana (unverified), and identical calls run without asking" in done
         await invocation.result()
         (standing,) = (await invocation.log()).state.approvals.standing
         assert (standing.tool, standing.args, standing.by) == ("pay", {"to": "acme"}, "dana")
@@ -136,24 +136,24 @@ async def test_who_takes_a_call_on_is_shown_and_others_do_not_answer_it_meanwhil
     ):
         invocation, id = await begun(env.client, "payer")
         page = await me.send(path_of(id), {**await me.fields(path_of(id)), "action": "claim"})
-        assert "Taken on by dana." in page.text
-        assert "Give it back" in page.text
+        assert "Claimed by dana." in page.text
+        assert "Release the claim" in page.text
 
         async def listed(who: str, path: str) -> bool:
             reader = me if who == "dana" else they
             return id in html.unescape((await reader.page(path)).text)
 
         await until(lambda: listed("dana", "/approvals?show=claimed"), "the call among those taken on")
-        assert "taken on by dana" in (await they.page("/approvals")).text
+        assert "claimed by dana" in (await they.page("/approvals")).text
         assert not await listed("erin", "/approvals?show=claimed")
         assert not await listed("dana", "/approvals?show=free")
         other = (await they.page(path_of(id))).text
         assert "has taken on call" in html.unescape(other)
         assert 'value="approve"' not in other
         page = await they.send(path_of(id), {**await they.fields(path_of(id)), "action": "release"})
-        assert "The call was given back." in page.text
+        assert "The call was released." in page.text
         page = await they.send(path_of(id), {**await they.fields(path_of(id)), "action": "reject"})
-        for told in ("taken on by dana (as they say)", "given back by erin (as they say)", "rejected by erin"):
+        for told in ("claimed by dana (unverified)", "released by erin (unverified)", "rejected by erin"):
             assert told in page.text
         await invocation.result()
         assert await answers_in(invocation) == ["claim", "release", "reject"]
@@ -175,7 +175,7 @@ async def test_escalation_and_deadline_of_the_policy_are_told(serve: Serve) -> N
             return page if "dana, boss, after an escalation" in page else ""
 
         page = await until(escalated, "the escalation")
-        for told in ("others were asked, too", "in 3 hours"):
+        for told in ("the call was escalated", "in 3 hours"):
             assert told in page
         assert (
             "This call was approved by boss"
@@ -186,7 +186,7 @@ async def test_escalation_and_deadline_of_the_policy_are_told(serve: Serve) -> N
 
 @pytest.mark.parametrize(
     ("action", "said", "paid"),
-    [("waive", "let through without the approval that it needed by dana", [5]), ("cancel", "closed by dana", [])],
+    [("waive", "allowed without the required approval by dana", [5]), ("cancel", "closed by dana", [])],
 )
 async def test_an_operator_lets_a_call_through_or_closes_it(
     serve: Serve, action: str, said: str, paid: list[int]
@@ -208,7 +208,7 @@ async def test_where_nobody_can_vouch_a_call_that_needs_it_is_shown_but_not_answ
     async with serve(agent, verify=False) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
         page = (await me.page(path_of(id))).text
-        assert "this server cannot vouch for you" in page
+        assert "this server cannot verify yours" in page
         assert "--identity FILE" in page
         assert 'value="approve"' not in page
         sent = await me.send(path_of(id), {**await me.fields(path_of(id)), "action": "approve"})

@@ -17,7 +17,7 @@ from tests.server.workflows.outside import Till
 from tests.unit.identity.conftest import Installation, installed
 from waystation.core import ApprovalPolicy, InvalidConfiguration
 from waystation.identity import Configuration, Links
-from waystation.web.access import Gatekeeper, NotSafeToServe, check_place, own_path
+from waystation.web.access import Gatekeeper, NotSafeToServe, check_host, sanitize_next
 
 POLICY = ApprovalPolicy(approvers=("role:finance",), not_requester=True)
 
@@ -45,7 +45,7 @@ def gatekeeper(there: Installation, *, decide: bool = False) -> Gatekeeper:
     file = there.folder / "gateway.toml"
     if decide:
         file.write_text(file.read_text().replace("decide = false", "decide = true"))
-    return Gatekeeper.of(file, "default")
+    return Gatekeeper.from_file(file, "default")
 
 
 def links(there: Installation) -> Links:
@@ -178,7 +178,7 @@ async def test_whoever_is_logged_out_is_sent_to_the_provider_and_not_to_a_printe
         assert 'href="/login">Log in again' in left.text
         page = await me.send(path_of(id), {**fields, "action": "approve"})
         assert page.status_code == 401
-        assert "Nothing was sent: this browser is not logged in, or not any more." in page.text
+        assert "Nothing was sent: this browser is not logged in, or its login has ended." in page.text
         assert f'href="/login?next={quote(path_of(id), safe="")}"' in page.text
         assert "printed" not in left.text + page.text
         await invocation.reject()
@@ -202,7 +202,7 @@ async def test_whoever_is_logged_out_is_sent_to_the_provider_and_not_to_a_printe
 )
 def test_after_the_login_a_browser_goes_to_a_page_of_this_server_only(given: str, path: str) -> None:
     """Whatever a link says."""
-    assert own_path(given) == path
+    assert sanitize_next(given) == path
 
 
 async def followed(http: httpx.AsyncClient, token: str, **headers: str) -> httpx.Response:
@@ -231,8 +231,8 @@ async def test_a_link_shows_one_call_and_decides_nothing(serve: Serve, there: In
         assert (await http.get(f"/link?link={token}")).status_code == 405
         for _ in range(2):
             page = (await followed(http, token)).text
-            assert "payer asks to run pay" in page
-            assert "This link shows the call. To answer it, log in." in page
+            assert "payer requests approval of pay" in page
+            assert "This link only shows the call. Log in to answer." in page
             assert "<form" not in page
             assert (await http.head(path_of(id))).status_code == 200
         assert len((await invocation.history()).events) == before
@@ -306,7 +306,7 @@ async def test_who_answers_by_a_link_is_told_in_whose_name(serve: Serve, there: 
     ):
         invocation, id = await begun(env.client, "payer")
         page = await followed(http, links(there).sign(id, "dana@example.com"))
-        assert "You answer as dana@example.com, for whom this link was made." in page.text
+        assert "You answer as dana@example.com, the recipient of this link." in page.text
         await invocation.handle.terminate()
 
 
@@ -315,7 +315,7 @@ async def test_whoever_logs_in_without_a_provider_is_told_of_the_printed_link(se
     async with serve(payer(Till())) as env, site(env.client) as web, browser(web.url) as http:
         page = await http.get("/login?next=%2Fapprovals")
         assert page.status_code == 403
-        assert "Open the link that was printed where this server was started" in page.text
+        assert "To log in, open the newest link" in page.text
 
 
 async def test_a_link_to_another_call_takes_no_page_away(serve: Serve, there: Installation) -> None:
@@ -354,7 +354,7 @@ async def test_a_quorum_is_of_different_people(serve: Serve, there: Installation
         await logged_in(second, openid)
         me, they = Browser(first), Browser(second)
         page = await me.send(path_of(id), {**await me.fields(path_of(id)), "action": "approve"})
-        assert "Your approval counts; more people have to approve." in page.text
+        assert "Your approval counts. More people have to approve." in page.text
         assert "so far dana@example.com" in page.text
         assert 'value="approve"' not in page.text  # it would not count
         assert 'value="reject"' in page.text
@@ -371,10 +371,10 @@ async def test_a_quorum_is_of_different_people(serve: Serve, there: Installation
 def test_logins_at_a_provider_need_a_gateway_that_vouches(there: Installation) -> None:
     """And with them it may be reached from elsewhere, without a token for programs."""
     file = there.folder / "gateway.toml"
-    check_place("0.0.0.0", token=None, names=["inbox.example"], provider=True)
+    check_host("0.0.0.0", token=None, names=["inbox.example"], provider=True)
     with pytest.raises(NotSafeToServe):
-        check_place("0.0.0.0", token=None, names=[], provider=True)
+        check_host("0.0.0.0", token=None, names=[], provider=True)
     lines: list[Any] = file.read_text().split("[envelope]")
     file.write_text("[envelope]" + lines[1])
     with pytest.raises(InvalidConfiguration, match="gateway"):
-        Gatekeeper.of(file, "default")
+        Gatekeeper.from_file(file, "default")

@@ -14,8 +14,8 @@ from tests.server.web.desk import begun, payer
 from tests.server.web.sites import hidden, path_of, site
 from tests.server.workflows.outside import Till
 
-GONE = "The Temporal server does not answer (UNAVAILABLE). What waits there goes on waiting; try again later."
-UNKNOWN = "The Temporal server did not answer (UNAVAILABLE), so nobody knows whether this counts."
+GONE = "The Temporal server does not answer (UNAVAILABLE). Pending calls stay pending; try again later."
+UNKNOWN = "The Temporal server did not answer (UNAVAILABLE), so your answer may or may not count."
 
 
 def gone(*_: object, **__: object) -> Any:
@@ -40,7 +40,7 @@ async def test_an_answer_to_which_the_server_says_nothing_is_not_called_failed(s
             page = await me.send(path_of(id), {**fields, "action": "approve"})
         await invocation.reject()
         assert page.status_code == 503
-        assert f"{UNKNOWN} Look at the call before you answer it again." in page.text
+        assert f"{UNKNOWN} Check the call before you answer again." in page.text
 
 
 async def test_several_answers_to_which_the_server_says_nothing_are_told_each(serve: Serve) -> None:
@@ -53,7 +53,7 @@ async def test_several_answers_to_which_the_server_says_nothing_are_told_each(se
         wanted = {"call": [f"{id}|", f"{id.replace('fc-1', 'fc-2')}|"], "action": "approve"}
         with cut("execute_update"):
             page = (await me.send("/approvals/several", {**one, **wanted})).text
-        assert "<h1>0 of 2 answers count, 2 not confirmed yet</h1>" in page
+        assert "<h1>0 of 2 answers count, 2 unconfirmed</h1>" in page
         assert page.count(UNKNOWN) == 2
         with cut("describe"):
             page = (await me.send("/approvals/several", {**other, **wanted})).text

@@ -93,10 +93,10 @@ async def test_pages_work_without_scripts(serve: Serve, chromium: Browser) -> No
             await page.fill("#comment", "less will do")
             await page.click("text=Edit, then approve")
             await page.fill("[name='value.amount']", "60")
-            await page.click("text=Show what changes")
+            await page.click("text=Show changes")
             await page.click("text=Change more")
             await page.fill("[name='value.amount']", "50")
-            await page.click("text=Show what changes")
+            await page.click("text=Show changes")
             assert await page.locator("del").inner_text() == "500"
             assert await page.locator("ins").inner_text() == "50"
             await page.click("text=Approve with these arguments")
@@ -145,7 +145,7 @@ async def test_a_link_in_a_message_opens_its_call_from_behind_the_hash(
 ) -> None:
     """Its token is in no address that is asked for, and gone from the browser's own line; the page cannot answer."""
     write_examples(tmp_path / "identity")
-    keeper = Gatekeeper.of(tmp_path / "identity" / "gateway.toml", "default")
+    keeper = Gatekeeper.from_file(tmp_path / "identity" / "gateway.toml", "default")
     assert keeper.links is not None
     async with serve(payer(Till(), {"amount": 5})) as env, site(env.client, gatekeeper=keeper) as web:
         invocation, id = await begun(env.client, "payer")
@@ -156,14 +156,14 @@ async def test_a_link_in_a_message_opens_its_call_from_behind_the_hash(
             asked: list[str] = []
             page.on("request", lambda request: asked.append(request.url))
             await page.goto(address(web.url, id, token))
-            await page.get_by_text("payer asks to run pay").wait_for()
+            await page.get_by_text("payer requests approval of pay").wait_for()
             assert await page.locator("form").count() == 0
             assert [url for url in asked if token in url.partition("#")[0]] == []
             assert token not in page.url
             await page.goto("about:blank")
             await page.goto(address(web.url, id, token))  # who is let in already has no need of it
             await page.wait_for_url(lambda url: url.endswith(path_of(id)))
-            await page.get_by_text("payer asks to run pay").wait_for()
+            await page.get_by_text("payer requests approval of pay").wait_for()
         finally:
             await context.close()
         await invocation.reject()
@@ -181,6 +181,6 @@ async def test_that_a_person_looked_is_recorded_once_where_a_policy_makes_it_mat
                 async with page.expect_response(f"**{path_of(id)}/viewed"):
                     await page.goto(path_of(id))
             await page.reload()
-            await page.get_by_text("looked at by dana (as they say)").wait_for()
+            await page.get_by_text("viewed by dana (unverified)").wait_for()
             assert complaints == []
         await invocation.reject()

@@ -125,7 +125,7 @@ async def test_a_thousand_events_of_history_stay_pleasant(chromium: Browser, tmp
         assert box["height"] < 900
         assert await page.locator("#happened .group").count() == 4
         assert await page.locator("#happened .event:visible").count() == 122
-        await page.get_by_text("Each of the last 300 of 321 steps on a line of its own").click()
+        await page.get_by_text("Each of the last 300 of 321 steps on its own row").click()
         assert await page.locator("#timeline figure svg.timeline:visible").count() == 2
         assert complaints == []
 

@@ -171,7 +171,7 @@ def test_a_confirmation_reads_as_a_question_and_its_answer() -> None:
     refused = event([{"functionResponse": response}])
     sent = shown(asked, refused)
     assert "agent needs a confirmation for pay: Really?" in sent
-    assert "refused the call [fc-1]" in sent
+    assert "rejected the call [fc-1]" in sent
     assert "adk_" not in sent
 
 
@@ -187,8 +187,8 @@ def test_approvers_and_failed_notifications_are_shown() -> None:
     sent = shown(*(event([], custom_metadata=each) for each in notes))
     assert "[fc-1] approved by dana (identity verified), 1 of 2: “fine\\n”" in sent
     assert "[fc-1] approved with other arguments by dana (identity verified)" in sent
-    assert "[fc-2] runs unasked, as approved with i/fc-1" in sent
-    assert "[fc-1] people were not told by desk (Status500)" in sent
+    assert "[fc-2] runs without asking, as remembered from i/fc-1" in sent
+    assert "[fc-1] notification failed: desk (Status500)" in sent
 
 
 def test_a_summary_is_one_line_and_so_is_why_there_is_none() -> None:
@@ -200,7 +200,7 @@ def test_a_summary_is_one_line_and_so_is_why_there_is_none() -> None:
     made = event([], actions=actions, covered=Covered(first="i/e1", last="i/e24", count=24))
     assert "summary of 24 events: The user asked." in shown(made)
     failed = event([{"text": "hm"}], custom_metadata={"compaction_failed": {"reason": "It was late."}})
-    assert "older events were not summarised: It was late." in shown(failed)
+    assert "older events were not summarized: It was late." in shown(failed)
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Kathmandu", "America/St_Johns"])

@@ -39,7 +39,7 @@ def filled(**values: str) -> forms.Form:
 
 def test_a_schema_gives_a_field_of_the_right_kind_for_each_property() -> None:
     """References and alternatives to null are seen through; what is nested is edited as JSON."""
-    fields = forms.of_schema(SCHEMA) or []
+    fields = forms.make_schema_fields(SCHEMA) or []
     assert {field.key: field.kind for field in fields} == {
         "who": "line",
         "many": "integer",
@@ -60,7 +60,7 @@ def test_a_schema_gives_a_field_of_the_right_kind_for_each_property() -> None:
 def test_what_is_filled_in_becomes_values_of_those_types_and_what_is_empty_is_left_out() -> None:
     """Not everything is a text."""
     given = filled(who="dana", many="3", share="0.5", sure="false", size="3", day="2026-05-31", rest='{"a": 1}')
-    assert forms.read(forms.of_schema(SCHEMA) or [], given) == {
+    assert forms.parse_fields(forms.make_schema_fields(SCHEMA) or [], given) == {
         "who": "dana",
         "many": 3,
         "share": 0.5,
@@ -74,13 +74,13 @@ def test_what_is_filled_in_becomes_values_of_those_types_and_what_is_empty_is_le
 def test_a_moment_without_a_zone_is_of_the_server(set_zone: SetZone) -> None:
     """With the offset that holds then; one that has a zone keeps it."""
     set_zone("Europe/Berlin")
-    fields = forms.of_schema({"properties": {"at": {"type": "string", "format": "date-time"}}}) or []
+    fields = forms.make_schema_fields({"properties": {"at": {"type": "string", "format": "date-time"}}}) or []
     for given, expected in (
         ("2026-10-25T01:59", "2026-10-25T01:59:00+02:00"),
         ("2026-10-25T03:00", "2026-10-25T03:00:00+01:00"),
         ("2026-10-25T03:00Z", "2026-10-25T03:00:00+00:00"),
     ):
-        assert forms.read(fields, filled(at=given)) == {"at": expected}
+        assert forms.parse_fields(fields, filled(at=given)) == {"at": expected}
 
 
 @pytest.mark.parametrize(
@@ -91,18 +91,18 @@ def test_a_moment_without_a_zone_is_of_the_server(set_zone: SetZone) -> None:
         ("many", "9" * 30, "Write a whole number."),
         ("share", "NaN", "Write a number, such as 12.5."),
         ("share", "1e999", "Write a number, such as 12.5."),
-        ("sure", "maybe", "Choose one of those that are offered."),
-        ("size", '"huge"', "Choose one of those that are offered."),
+        ("sure", "maybe", "Choose one of the options."),
+        ("size", '"huge"', "Choose one of the options."),
         ("day", "31.5.2026", "Write a date, such as 2026-05-31."),
         ("at", "noon", "Write a date and a time, such as 2026-05-31T12:00."),
         ("rest", '{"a": }', "This is not JSON; see line 1."),
-        ("rest", "[" * 100 + "]" * 100, "This cannot be recorded: it has nesting deeper than 64 levels."),
+        ("rest", "[" * 100 + "]" * 100, "This value cannot be recorded: it has nesting deeper than 64 levels."),
     ],
 )
 def test_what_does_not_fit_is_said_at_its_field(key: str, given: str, error: str) -> None:
     """And what was typed stays there."""
     with pytest.raises(forms.InvalidInput) as raised:
-        forms.read(forms.of_schema(SCHEMA) or [], filled(**{key: given}))
+        forms.parse_fields(forms.make_schema_fields(SCHEMA) or [], filled(**{key: given}))
     (field,) = [field for field in raised.value.fields or () if field.key == key]
     assert (field.error, field.value) == (error, given)
 
@@ -110,13 +110,13 @@ def test_what_does_not_fit_is_said_at_its_field(key: str, given: str, error: str
 @pytest.mark.parametrize("schema", [{}, {"type": "string"}, {"type": "object"}, {"properties": []}, {"$ref": "#/x"}])
 def test_a_schema_without_properties_has_no_fields(schema: dict[str, Any]) -> None:
     """Then the response is written as text or JSON."""
-    assert forms.of_schema(schema) is None
+    assert forms.make_schema_fields(schema) is None
 
 
 def test_a_schema_that_refers_to_itself_ends() -> None:
     """Authors' schemas may be anything."""
     schema = {"properties": {"a": {"$ref": "#/properties/a"}}}
-    assert [field.kind for field in forms.of_schema(schema) or []] == ["json"]
+    assert [field.kind for field in forms.make_schema_fields(schema) or []] == ["json"]
 
 
 @pytest.mark.parametrize(
@@ -132,18 +132,18 @@ def test_a_schema_that_refers_to_itself_ends() -> None:
 )
 def test_arguments_that_nobody_changes_come_back_as_they_were(args: dict[str, Any]) -> None:
     """Whatever they hold; browsers end lines in their own way."""
-    fields = forms.of_arguments(args)
+    fields = forms.make_argument_fields(args)
     form = sent([(field.name, field.value.replace("\n", "\r\n")) for field in fields])
-    values = forms.read(fields, form)
+    values = forms.parse_fields(fields, form)
     assert values == args
     assert [type(value) for value in values.values()] == [type(value) for value in args.values()]
 
 
 def test_secrets_are_in_no_form_and_may_be_replaced() -> None:
     """What is left empty stays as it is."""
-    fields = forms.of_arguments({"api_key": "sk-1", "password": "hunter2"})
+    fields = forms.make_argument_fields({"api_key": "sk-1", "password": "hunter2"})
     assert [field.value for field in fields] == ["", ""]
-    assert forms.read(fields, filled(api_key="sk-2", password="")) == {"api_key": "sk-2", "password": "hunter2"}
+    assert forms.parse_fields(fields, filled(api_key="sk-2", password="")) == {"api_key": "sk-2", "password": "hunter2"}
 
 
 def test_a_response_is_text_or_an_object() -> None:

@@ -11,15 +11,15 @@ def test_who_was_told_of_what_is_in_words() -> None:
     occasions = ("asked", "reminder1", "escalation12", "expired", "later")
     noticed: list[Body] = [Notified("fc-1", occasion, report) for occasion in occasions]
     log = log_of(said("go"), called("pay", gated=True), noticed, expired("fc-1"))
-    told = [text for _, text in story(log, log.state.calls["fc-1"]) if text.startswith("people were told")]
+    told = [text for _, text in story(log, log.state.calls["fc-1"]) if text.startswith("notified")]
     assert told == [
-        f"people were told {what}, by mail, but not by chat"
+        f"notified mail: {what}; failed: chat"
         for what in (
-            "that it waits",
-            "that it still waits",
-            "that it waits for others, too",
-            "that nobody answered in time",
-            "of it",
+            "the call is pending",
+            "the call is still pending",
+            "the call was escalated",
+            "the deadline passed without an answer",
+            "the call changed",
         )
     ]
 
@@ -27,4 +27,4 @@ def test_who_was_told_of_what_is_in_words() -> None:
 def test_an_answer_of_a_claimed_name_is_told_as_a_claim() -> None:
     """With what was said."""
     log = log_of(said("go"), called("pay", gated=True), answered("fc-1", by="emil", comment="fine"))
-    assert "approved by emil (as they say): “fine”" in [text for _, text in story(log, log.state.calls["fc-1"])]
+    assert "approved by emil (unverified): “fine”" in [text for _, text in story(log, log.state.calls["fc-1"])]

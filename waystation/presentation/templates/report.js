@@ -1,4 +1,4 @@
-// Conveniences. Everything is on the page without them.
+// Conveniences. The page is complete without them.
 "use strict";
 {
   const find = document.getElementById("find"), found = document.getElementById("found");
@@ -38,7 +38,7 @@
   window.addEventListener("hashchange", reveal);
   if (location.hash) reveal();
 
-  // A prompt that begins as an earlier one is told whole on demand: by going back to where each content was first shown.
+  // Show a whole prompt on demand by collecting the contents that it shares with earlier prompts.
   const whole = (list) => {
     const own = [...list.querySelectorAll(":scope > li[data-content]:not(.whole)")];
     if (!list.dataset.like) return own;

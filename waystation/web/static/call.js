@@ -1,4 +1,4 @@
-// A second click on a form that is being sent does nothing. The server would count it once anyway.
+// Ignore a second click on a form that is being sent. The server would count it once anyway.
 "use strict";
 
 for (const form of document.querySelectorAll("form.answer")) {
@@ -7,7 +7,7 @@ for (const form of document.querySelectorAll("form.answer")) {
     form.dataset.sent = "1";
   });
 }
-// Back from the next page: it may be sent again, and the server says what it thinks of that.
+// After "Back" the form may be sent again; the server decides whether it counts.
 window.addEventListener("pageshow", () => {
   for (const form of document.querySelectorAll("form.answer")) delete form.dataset.sent;
 });
@@ -15,7 +15,7 @@ window.addEventListener("pageshow", () => {
 const problem = document.getElementById("problem");
 if (problem) problem.focus();
 
-// Where a policy makes it matter, that the call was looked at is recorded. Opening the page alone changes nothing.
+// Record the view of a call with a policy. Opening the page without this script records nothing.
 const viewed = document.getElementById("viewed");
 if (viewed && document.visibilityState === "visible") {
   fetch(viewed.action, { method: "POST", body: new URLSearchParams(new FormData(viewed)), credentials: "same-origin" }).catch(() => {});

@@ -1,11 +1,11 @@
-// The token of a link stands behind the `#`, which browsers send to no server. Sent on in a body, it is in no log.
+// A link has its token after the `#`, which browsers do not send. Posting it in a body keeps it out of logs.
 "use strict";
 
 const token = new URLSearchParams(location.hash.slice(1)).get("link");
 if (token) {
   history.replaceState(null, "", location.pathname);
   const form = document.getElementById("link");
-  if (form) {  // not for whoever is let in already
+  if (form) {  // absent for a browser that is logged in
     form.elements.link.value = token;
     form.submit();
   }

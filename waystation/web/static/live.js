@@ -1,4 +1,4 @@
-// Lets the page of an invocation grow. Without it the page is whole, and reloads itself now and then.
+// Append new events to the page of an invocation. Without JavaScript the page is complete and reloads itself.
 "use strict";
 
 const list = document.getElementById("events");
@@ -7,7 +7,7 @@ const stale = document.getElementById("stale");
 const base = list.dataset.base;
 let next = Number(list.dataset.next);
 let fetching = Promise.resolve();
-const said = new Map(); // model call -> { attempt, from, text, line }
+const texts = new Map(); // model call -> { attempt, from, text, line }
 
 let source;
 
@@ -15,8 +15,8 @@ function follow() {
   source = new EventSource(`${base}/events?partial=1&start=${next}`);
   source.onopen = () => (stale.textContent = "");
   source.onmessage = (message) => {
-    const wanted = Number(message.lastEventId) + 1;
-    fetching = fetching.then(() => rowsUntil(wanted)).catch(() => {}); // the next one fetches both
+    const count = Number(message.lastEventId) + 1;
+    fetching = fetching.then(() => rowsUntil(count)).catch(() => {}); // the next message fetches these rows, too
   };
   source.addEventListener("partial", (message) => grow(JSON.parse(message.data)));
   source.addEventListener("end", (message) => {
@@ -25,52 +25,52 @@ function follow() {
   });
   source.onerror = () => {
     stale.textContent = "The server does not answer, so this page may be out of date.";
-    // After a lost connection it comes back by itself, after a refusal it does not.
+    // EventSource reconnects after a lost connection, but not after a refusal.
     if (source.readyState !== EventSource.CLOSED) return;
-    fetching = fetching.then(() => rowsUntil(Infinity)).catch(() => {}); // tells whether the login has ended
+    fetching = fetching.then(() => rowsUntil(Infinity)).catch(() => {}); // detects an ended login
     setTimeout(follow, 5000);
   };
 }
 
 function grow(event) {
   const facts = event.customMetadata.partial_text;
-  let shown = said.get(facts.model_call);
+  let current = texts.get(facts.model_call);
   if (facts.void || facts.complete) {
-    // A complete text stays until its event stands in the list.
-    const gone = () => shown && shown.line.remove();
-    said.delete(facts.model_call);
+    // Keep a complete text until its event is in the list.
+    const gone = () => current && current.line.remove();
+    texts.delete(facts.model_call);
     if (facts.void) gone();
     else setTimeout(() => fetching.then(gone), 0);
     return;
   }
-  if (!shown || shown.attempt !== facts.attempt) {
-    if (shown) shown.line.remove();
-    shown = { attempt: facts.attempt, from: 0, text: "", line: document.createElement("p") };
+  if (!current || current.attempt !== facts.attempt) {
+    if (current) current.line.remove();
+    current = { attempt: facts.attempt, from: 0, text: "", line: document.createElement("p") };
     const who = document.createElement("b");
     who.textContent = event.author;
-    shown.line.append(who, ": ", document.createElement("span"));
-    partial.append(shown.line);
-    said.set(facts.model_call, shown);
+    current.line.append(who, ": ", document.createElement("span"));
+    partial.append(current.line);
+    texts.set(facts.model_call, current);
   }
-  // After a reconnection some of it comes again, and some may be missing; its place says which.
+  // After a reconnection, text may repeat or be missing; the offset tells.
   const piece = event.content.parts.map((part) => part.text || "").join("");
-  const known = Array.from(shown.text);
-  if (facts.offset < shown.from || facts.offset > shown.from + known.length) {
-    shown.from = facts.offset;
-    shown.text = piece;
+  const known = Array.from(current.text);
+  if (facts.offset < current.from || facts.offset > current.from + known.length) {
+    current.from = facts.offset;
+    current.text = piece;
   } else {
-    shown.text = known.slice(0, facts.offset - shown.from).join("") + piece;
+    current.text = known.slice(0, facts.offset - current.from).join("") + piece;
   }
-  shown.line.lastChild.textContent = (shown.from ? "…" : "") + shown.text;
+  current.line.lastChild.textContent = (current.from ? "…" : "") + current.text;
 }
 
-async function rowsUntil(wanted) {
-  if (wanted <= next) return;
+async function rowsUntil(count) {
+  if (count <= next) return;
   const answer = await fetch(`${base}/rows?start=${next}`, { credentials: "same-origin" });
-  // Not logged in any more: the page itself says so, or leads to the login.
+  // The login has ended; the page shows that, or leads to the login.
   if (answer.status === 401) location.reload();
   if (!answer.ok) return;
-  // Rendered and escaped by the server, as the page itself.
+  // The server renders and escapes this, like the page.
   const rows = new DOMParser().parseFromString(await answer.text(), "text/html").body.children;
   for (const row of Array.from(rows)) {
     list.append(row);
