@@ -131,8 +131,10 @@ class Cursor(Displayable):
             NoSuchEvent: The recording has no such event.
         """
         moment, level = self.recording.moment(number), self._levels[-1]
-        place = (moment.entries, moment.number)
-        level.index = bisect_left(level.positions, place, key=lambda each: (each.moment.entries, each.moment.number))
+        target = (moment.entries, moment.number)
+        level.index = bisect_left(
+            level.positions, target, key=lambda position: (position.moment.entries, position.moment.number)
+        )
 
     def next_wait(self, *, back: bool = False) -> bool:
         """Move to where a call begins to wait for a person, or stops waiting."""
@@ -151,7 +153,7 @@ class Cursor(Displayable):
 
         def has_text(position: Position) -> bool:
             if position.is_event and position.moment.event:
-                content = recording_views.said(position.moment.event).plain
+                content = recording_views.format_event(position.moment.event).plain
             else:
                 content = "\n".join(fact.text for fact in words.facts_of(position.moment, self.efforts))
             return text.lower() in content.lower()

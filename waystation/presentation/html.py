@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,7 +125,7 @@ class View:
 
     def called(self, report: "Report", key: str) -> list[tuple[str, "Report"]]:
         """Return the called agents that the page shows, each with the prefix of its anchors."""
-        return [(f"{key}{id}-", each) for id, each in report.called.items() if f"{key}{id}-" in self._shown]
+        return [(f"{key}{id}-", called) for id, called in report.called.items() if f"{key}{id}-" in self._shown]
 
     def events(self, report: "Report", key: str) -> JsonObject:
         """Return the events to show, in groups, and how many are omitted after which event."""
@@ -138,8 +139,8 @@ class View:
 
     def lines(self, event: Event) -> list[terminal.Line]:
         """Return the lines of an event with secrets masked."""
-        actions = event.actions.model_copy(update={"state_delta": unsecret(event.actions.state_delta)})
-        masked = event.model_copy(update={"content": unsecret(event.content), "actions": actions})
+        actions = event.actions.model_copy(update={"state_delta": mask_secrets(event.actions.state_delta)})
+        masked = event.model_copy(update={"content": mask_secrets(event.content), "actions": actions})
         notes = event.custom_metadata or {}
         return list(terminal.lines_of(masked)) or [
             terminal.Line("note", "", f"{terminal.safe(name.replace('_', ' '))}: {terminal.short_json(note)}")
@@ -212,8 +213,8 @@ def _within(pieces: Iterable[text_safety.Piece], room: int) -> Iterator[text_saf
 def _below(report: "Report", key: str = "") -> "Iterator[tuple[str, Report]]":
     """Yield a report and those on its called agents, each with the prefix of its anchors."""
     yield key, report
-    for id, each in report.called.items():
-        yield from _below(each, f"{key}{id}-")
+    for id, called in report.called.items():
+        yield from _below(called, f"{key}{id}-")
 
 
 def _count_texts(report: "Report") -> int:
@@ -228,12 +229,12 @@ def figures(report: "Report") -> list[tuple[str, str]]:
     started, spent = log.state.input, log.state.used.spent
     fork = started.fork if started else None
     agents = sum(call.call.kind == "agent" for call in log.state.calls.values())
-    runs = f" in {len(histories)} runs" if len(histories) > 1 else ""
+    events = sum(len(history.events) for history in histories)
     rows = [
         ("started", date(report.began)),
         ("duration" if report.ended else "so far", text_safety.duration(report.duration_s)),
         ("active", text_safety.duration(spent.working_s)),
-        ("waited for people", text_safety.duration(report.waited_s) if report.asked else ""),
+        ("waited for people", text_safety.duration(report.waited_s) if report.person_calls else ""),
         ("model calls", count(len(report.summary.model_calls))),
         ("tool calls", count(spent.tool_calls)),
         ("tokens", count(spent.total_tokens)),
@@ -241,7 +242,7 @@ def figures(report: "Report") -> list[tuple[str, str]]:
         ("called agents", count(agents)),
         ("user", text_safety.line(started.user_id) if started and started.user_id != DEFAULT_USER else ""),
         ("session", text_safety.line(started.session_id or "") if started else ""),
-        ("history", f"{sum(len(each.events) for each in histories):,} events{runs}"),
+        ("history", f"{events:,} events in {len(histories)} run{'s' * (len(histories) > 1)}"),
         ("forked from", f"{text_safety.line(fork.invocation_id)}, event {fork.event}" if fork else ""),
     ]
     return [(label, text) for label, text in rows if text]
@@ -302,7 +303,7 @@ def problem(call: "ModelCall") -> str:
     return ": ".join(filter(None, (reply.error_code, reply.error_message))) if reply else ""
 
 
-def said(part: JsonObject) -> str:
+def format_part(part: JsonObject) -> str:
     """Return the first line of a part."""
     first = next((f"{line.who}{line.text}" for line in terminal.lines_of_part(part)), "")
     return text_safety.line(first.removeprefix(": "), 110)
@@ -318,9 +319,8 @@ def offset(seconds: float) -> str:
     return f"+{seconds:.2f} s" if 0 <= seconds < 60 else f"+{timedelta(seconds=int(max(0.0, seconds)))}"
 
 
-def unsecret(value: Any) -> Any:
-    """Return a value with secrets masked."""
-    return terminal.unsecret("", value)
+mask_secrets = partial(terminal.unsecret, "")
+"""Return a value with secrets masked."""
 
 
 _REPORTS = environment(
@@ -334,8 +334,8 @@ _REPORTS = environment(
     offset=offset,
     draw_timeline=draw_timeline,
     problem=problem,
-    said=said,
-    unsecret=unsecret,
+    part_line=format_part,
+    unsecret=mask_secrets,
     usage=usage,
 )
 _REPORTS.globals |= {"story": words.story, "token_bars": token_bars}

@@ -48,7 +48,7 @@ MAX_STATE = 30
 """Keys shown of the state. Changed keys come first."""
 
 
-def said(event: Event) -> Text:
+def format_event(event: Event) -> Text:
     """Return an event, one fact a line."""
     return Text("\n").join(line.styled() for line in terminal.lines_of(event)) or Text("no content", _DIM)
 
@@ -78,7 +78,7 @@ def _events(events: Iterable[Event], before: int) -> Table:
         Column(justify="right", style=_DIM, no_wrap=True), Column(style=_DIM, no_wrap=True), Column(overflow="fold")
     )
     for number, event in enumerate(events, before + 1):
-        table.add_row(str(number), terminal.clock(event.timestamp), said(event))
+        table.add_row(str(number), terminal.clock(event.timestamp), format_event(event))
     return table
 
 
@@ -95,7 +95,7 @@ def _render_moment(moment: Moment) -> RenderableType:
     state_before = moment.before.state if moment.before else {}
     parts: list[RenderableType] = [where(moment)]
     if moment.event:
-        parts.append(said(moment.event))
+        parts.append(format_event(moment.event))
     parts.append(_state(moment.state, Changes.between(state_before, moment.state)))
     return Group(*parts, *(wait(call, moment) for call in moment.pending))
 
@@ -137,8 +137,8 @@ def _add_change(table: Table, sign: str, key: str, value: str | Text) -> None:
 
 
 def _keys() -> Table:
-    columns = Column(no_wrap=True), Column(overflow="fold", max_width=32), Column(overflow="fold")
-    return _grid(*columns, padding=(0, 1, 0, 1), pad_edge=True)
+    sign, key, value = Column(no_wrap=True), Column(overflow="fold", max_width=32), Column(overflow="fold")
+    return _grid(sign, key, value, padding=(0, 1, 0, 1), pad_edge=True)
 
 
 def wait(call: PendingCall, at: Moment) -> Text:
@@ -168,8 +168,8 @@ def _outcome(call: PendingCall, at: Moment) -> str:
 @render.register
 def _render_prompt(prompt: Prompt) -> RenderableType:
     which = f"model call {prompt.call}" if prompt.call else "no model call follows; its prompt would be"
-    gave = f", which made event {prompt.gave}" if prompt.gave else ""
-    title = Text.assemble((f"prompt at event {prompt.at}", _BOLD), f"  {terminal.safe(prompt.agent)}, {which}{gave}")
+    reply = f", which made event {prompt.gave}" if prompt.gave else ""
+    title = Text.assemble((f"prompt at event {prompt.at}", _BOLD), f"  {terminal.safe(prompt.agent)}, {which}{reply}")
     match prompt.exact:
         case True:
             verdict = Text("exactly what the model saw: the agent has not changed", "green")
@@ -307,7 +307,7 @@ def _side(recording: Recording, number: int | None, color: str, style: str) -> S
     assert event
     is_same = style == _DIM
     of_text = _DIM if is_same else f"{color} {'bold' if style else ''}".strip()
-    return Text(str(number), "" if is_same else style), Text(said(event).plain, of_text)
+    return Text(str(number), "" if is_same else style), Text(format_event(event).plain, of_text)
 
 
 def stop(cursor: "Cursor") -> RenderableType:
@@ -352,9 +352,9 @@ def _neighbors(cursor: "Cursor") -> Table:
         event = recording.moment(number).event
         assert event
         if number == present and cursor.position.is_event:
-            table.add_row(Text(f"▶ {number}", _BOLD), said(event))
+            table.add_row(Text(f"▶ {number}", _BOLD), format_event(event))
             continue
-        text = said(event).plain.split("\n")[0]
+        text = format_event(event).plain.split("\n")[0]
         table.add_row(Text(str(number), _DIM), Text(text, _DIM, no_wrap=True, overflow="ellipsis"))
         if number == present:
             table.add_row(Text("▶", _BOLD), Text("no event here", "italic"))
@@ -375,11 +375,13 @@ def _render_rerun(result: Rerun) -> RenderableType:
     table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
     recorded, now = result.sides()
     for name in dict.fromkeys([*recorded, *now]):
-        differing = [each for each in result.differences if _top(each.place) == name]
-        if not differing:
+        differences = [difference for difference in result.differences if _top(difference.place) == name]
+        if not differences:
             table.add_row(name, _value(recorded[name]), Text("unchanged", style="dim"))
-        for each in differing:
-            table.add_row(terminal.safe(each.place), _value(each.recorded, "red"), _value(each.now, "green"))
+        for difference in differences:
+            table.add_row(
+                terminal.safe(difference.place), _value(difference.recorded, "red"), _value(difference.now, "green")
+            )
     table.add_row("duration", *(f"{taken:.3f} s" if taken is not None else "" for taken in result.durations()))
     verdict = ("as recorded", "bold green") if result.same else ("differs", "bold yellow")
     title = Text.assemble(verdict, f"  {terminal.safe(result.what)}, run again on this machine")
@@ -389,9 +391,8 @@ def _render_rerun(result: Rerun) -> RenderableType:
         *(Text(terminal.safe(remark), style="dim") for remark in result.remarks),
     ]
     if isinstance(result, ModelRerun) and result.edited:
-        parts.insert(
-            0, Text.assemble(("edited  ", _BOLD), ", ".join(terminal.safe(each.place) for each in result.edited))
-        )
+        places = ", ".join(terminal.safe(edit.place) for edit in result.edited)
+        parts.insert(0, Text.assemble(("edited  ", _BOLD), places))
     return Group(*parts)
 
 

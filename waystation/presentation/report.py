@@ -75,7 +75,7 @@ class Report:
     @cached_property
     def called(self) -> Mapping[str, "Report"]:
         """The reports on called agents, by call id."""
-        return {id: Report(each, self.now) for id, each in self.recording.called.items()}
+        return {id: Report(called, self.now) for id, called in self.recording.called.items()}
 
     @cached_property
     def attempts(self) -> list[Attempts]:
@@ -85,7 +85,7 @@ class Report:
     @cached_property
     def spans(self) -> list[timeline.Span]:
         """The spans of the timeline, without called agents."""
-        counts = {each.activity: each.count for each in self.attempts}
+        counts = {attempts.activity: attempts.count for attempts in self.attempts}
         return timeline.build_spans(self.recording.log, counts, self.now, self.recording.after(0))
 
     def rows(self, key: str = "", depth: int = 0) -> Iterator[timeline.Span]:
@@ -148,7 +148,7 @@ class Report:
         return _length(self.spans) - _length(span for span in self.spans if span.kind != "wait")
 
     @property
-    def asked(self) -> list[CallState]:
+    def person_calls(self) -> list[CallState]:
         """The calls that needed, or need, an answer of a person."""
         return [call for call in self.recording.log.state.calls.values() if call.requested_at is not None]
 
@@ -184,27 +184,27 @@ class Report:
             "working_s": log.state.used.spent.working_s,
             "waited_for_people_s": self.waited_s,
             "runs": len(recording.histories),
-            "history_events": sum(len(each.events) for each in recording.histories),
+            "history_events": sum(len(history.events) for history in recording.histories),
             "events_before": recording.events_before,
             "usage": log.state.outcome.usage.model_dump(),
             "spent": log.state.used.spent.model_dump(),
             "budget": started.budget.model_dump(exclude_defaults=True) if started else {},
             "timeline": [span.to_json() for span in self.spans],
-            "model_calls": [each.to_json() for each in self.summary.model_calls],
-            "events": [each.to_json() for each in self.summary.events],
+            "model_calls": [call.to_json() for call in self.summary.model_calls],
+            "events": [event.to_json() for event in self.summary.events],
             "state": log.state.session.values,
             "people": self._people(),
-            "attempts": [_attempts(each) for each in self.attempts if each.count > 1 or each.failure],
+            "attempts": [_format_attempts(each) for each in self.attempts if each.count > 1 or each.failure],
             "workflow_tasks_failed": [{"history_event": id, "message": text} for id, text in self.failed_tasks],
             "lacking": dict(recording.lacking),
-            "called": {id: each.to_json() for id, each in self.called.items()},
+            "called": {id: called.to_json() for id, called in self.called.items()},
         }
 
     def _people(self) -> list[JsonObject]:
         """Return the audit lines of the calls that needed a person; empty if earlier runs are lost."""
-        asked, log = {call.id for call in self.asked}, self.recording.log
+        person_calls, log = {call.id for call in self.person_calls}, self.recording.log
         lines = [] if log.entries_before else account(log)
-        return [line for line in lines if line.get("call") in asked or line["kind"] == "ignored"]
+        return [line for line in lines if line.get("call") in person_calls or line["kind"] == "ignored"]
 
     def html(self) -> str:
         """Return a self-contained HTML page. Without JavaScript it is complete, too.
@@ -224,10 +224,15 @@ class Report:
         )
 
 
-def _attempts(each: Attempts) -> JsonObject:
-    failure = each.failure.model_dump(exclude_defaults=True) if each.failure else None
-    about = {"activity": each.activity, "type": each.type, "history_event": each.event_id}
-    return {**about, "attempts": each.count, "lost": each.lost, "last_failure": failure}
+def _format_attempts(attempts: Attempts) -> JsonObject:
+    return {
+        "activity": attempts.activity,
+        "type": attempts.type,
+        "history_event": attempts.event_id,
+        "attempts": attempts.count,
+        "lost": attempts.lost,
+        "last_failure": attempts.failure.model_dump(exclude_defaults=True) if attempts.failure else None,
+    }
 
 
 def _length(spans: Iterable[timeline.Span]) -> float:
@@ -299,7 +304,7 @@ class ModelCall:
             "failure": self.failure.model_dump(exclude_defaults=True) if self.failure else None,
             "definition": self.definition,
             "prompt": self.prompt
-            and {**self.prompt, "then": [_without_repeated(each) for each in self.prompt["then"]]},
+            and {**self.prompt, "then": [_without_repeated(content) for content in self.prompt["then"]]},
             "definition_changed": self.defined_before
             and {
                 "since_model_call": self.defined_before[0],
@@ -325,8 +330,8 @@ class RunSummary:
         self._fold = SessionState(self._log.state.session.values)
         self._prompts = _Prompts()
         entries = recording.log.entries
-        self._replies = {each.body.number: each.body.reply for each in entries if isinstance(each.body, ModelReplied)}
-        called = [each.body.number for each in entries if isinstance(each.body, ModelCalled)]
+        self._replies = {e.body.number: e.body.reply for e in entries if isinstance(e.body, ModelReplied)}
+        called = [e.body.number for e in entries if isinstance(e.body, ModelCalled)]
         rebuilt = min(MAX_PROMPTS, MAX_EVENTS_READ // max(len(recording.events), 1))
         self._rebuilt = set(called[max(len(called) - rebuilt, 0) :])
         self._in_flight: dict[int, ModelCall] = {}
@@ -415,7 +420,7 @@ class _Prompts:
         shared = next((n for n, (one, other) in enumerate(pairs) if one != other), min(len(before), len(contents)))
         self._last[work.agent] = number, contents
         begins = {"begins_as": {"model_call": previous, "contents": shared}} if previous and shared else {}
-        return {"contents": len(contents), **begins, "then": [self._content(each) for each in contents[shared:]]}
+        return {"contents": len(contents), **begins, "then": [self._content(content) for content in contents[shared:]]}
 
     def _content(self, content: JsonObject) -> JsonObject:
         numbers = ((part, self._events.get(_digest(part))) for part in content.get("parts") or ())

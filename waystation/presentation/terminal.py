@@ -276,21 +276,16 @@ def failure(failure: Failure) -> str:
 
 def asked(call: PendingCall) -> str:
     """Format a pending call on one line."""
-    if omitted := _omitted(call):
-        return f"{safe(call.tool)}(…), {omitted:,} bytes of arguments"
+    if set(call.args) == {"omitted_bytes"}:  # a memo has only small arguments
+        return f"{safe(call.tool)}(…), {call.args['omitted_bytes']:,} bytes of arguments"
     return safe(summary.call(call.tool, call.args))
-
-
-def _omitted(call: PendingCall) -> int:
-    """Return the size of arguments that the memo omits; 0 if it has them."""
-    return int(call.args["omitted_bytes"]) if set(call.args) == {"omitted_bytes"} else 0
 
 
 def facts(call: PendingCall) -> Iterator[tuple[str, str]]:
     """Yield labeled facts that an approver needs before answering a call."""
     if call.kind == "confirmation":
         clipped = asked(call).endswith("…")
-        for name, value in call.args.items() if not _omitted(call) else ():
+        for name, value in call.args.items():
             if clipped or summary.shortened(value):  # the line of the call shows only a part
                 yield "with", f"{safe(name)} = {both_ends(unsecret(name, value))}"
     if call.hint and call.hint != usual_hint(call.tool):

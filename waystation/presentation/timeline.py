@@ -53,8 +53,16 @@ class Span:
 
     def to_json(self) -> JsonObject:
         """Return the span for the JSON report."""
-        about = {"kind": self.kind, "name": self.name, "id": self.activity, "began": self.begin, "ended": self.end}
-        return {**about, "seconds": self.seconds, "open": self.open, "attempts": self.attempts}
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "id": self.activity,
+            "began": self.begin,
+            "ended": self.end,
+            "seconds": self.seconds,
+            "open": self.open,
+            "attempts": self.attempts,
+        }
 
     @property
     def length(self) -> str:
@@ -83,15 +91,15 @@ class Scale:
         marks = sorted(set(times))
         lengths = [after - before for before, after in itertools.pairwise(marks)]
         cut = _find_breaks(lengths)
-        each = min(BREAK, BREAKS / len(cut)) if cut else 0.0
+        break_width = min(BREAK, BREAKS / len(cut)) if cut else 0.0
         drawn = sum(length for index, length in enumerate(lengths) if index not in cut)
-        self.percent_of_second = (100 - each * len(cut)) / drawn if drawn else 0.0
+        self.percent_of_second = (100 - break_width * len(cut)) / drawn if drawn else 0.0
         at = [0.0]
         self.breaks: list[Break] = []
         for index, length in enumerate(lengths):
             if index in cut:
-                self.breaks.append(Break(at[-1], each, length))
-            at.append(at[-1] + (each if index in cut else length * self.percent_of_second))
+                self.breaks.append(Break(at[-1], break_width, length))
+            at.append(at[-1] + (break_width if index in cut else length * self.percent_of_second))
         self._at = dict(zip(marks, at, strict=False))
 
     def at(self, time: float) -> float:
@@ -210,14 +218,14 @@ def _figure(spans: Sequence[Span], events: Iterable[Event], key: str, *, digits:
         "ruler": {"width": _percent(width), "text": text_safety.duration(seconds)} if width else None,
         "breaks": [
             {
-                "x": _percent(each.x),
-                "width": _percent(each.width),
-                "text": text_safety.duration(each.seconds),
+                "x": _percent(gap.x),
+                "width": _percent(gap.width),
+                "text": text_safety.duration(gap.seconds),
                 # A label near the right edge goes to the left.
-                "label": _percent(each.x if each.x < 60 else each.x + each.width),
-                "anchor": "start" if each.x < 60 else "end",
+                "label": _percent(gap.x if gap.x < 60 else gap.x + gap.width),
+                "anchor": "start" if gap.x < 60 else "end",
             }
-            for each in scale.breaks
+            for gap in scale.breaks
         ],
         "events": [_percent(x) for x in sorted({round(scale.at(time), digits) for time in times})],
         "changes": [_percent(x) for x in sorted({round(scale.at(time), digits) for time in changes})],

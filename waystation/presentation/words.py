@@ -105,10 +105,9 @@ def facts_of(moment: "Moment", efforts: "Mapping[str, Attempts]") -> Iterator[Fa
     if call := log.state.calls.get(_call_of(entry, log)):
         yield Fact("tool", f"{call.name} [{call.id}], called by {call.agent}")
         yield Fact("input", terminal.short_json(call.args, terminal.MAX_ARGUMENT))
-    ran_s = None
+    ran_s = entry.body.outcome.duration_s if isinstance(entry.body, CallReturned) else None
     match entry.body:
         case CallReturned(outcome):
-            ran_s = outcome.duration_s
             if outcome.response is not None:
                 yield Fact("outcome", terminal.short_json(outcome.response, terminal.MAX_ARGUMENT))
             if outcome.error_type:
@@ -254,8 +253,8 @@ def who(call: PendingCall) -> str:
         return "a login"
     if call.policy is None:
         return "anybody"
-    asked = ", ".join(terminal.safe(name.removeprefix(ROLE)) for name in call.policy.asked(call.level)) or "anybody"
-    return f"{asked} ({len(call.approved_by)} of {call.policy.quorum})" if call.policy.quorum > 1 else asked
+    names = ", ".join(terminal.safe(name.removeprefix(ROLE)) for name in call.policy.asked(call.level)) or "anybody"
+    return f"{names} ({len(call.approved_by)} of {call.policy.quorum})" if call.policy.quorum > 1 else names
 
 
 def terms(call: PendingCall, *, options: bool = True) -> Iterator[tuple[str, str]]:
@@ -266,9 +265,9 @@ def terms(call: PendingCall, *, options: bool = True) -> Iterator[tuple[str, str
     if policy is None:
         return
     people = ", ".join(terminal.safe(name) for name in policy.asked(call.level)) or "anybody"
-    yield "may", f"{people}{', after an escalation' if call.level else ''}"
+    yield "approver", f"{people}{', after an escalation' if call.level else ''}"
     if policy.not_requester:
-        yield "may not", f"{terminal.safe(call.requester or call.user_id)}, the requester"
+        yield "excluded", f"{terminal.safe(call.requester or call.user_id)}, the requester"
     if policy.quorum > 1:
         voted = f"; so far {', '.join(map(terminal.safe, call.approved_by))}" if call.approved_by else ""
         yield "quorum", f"{policy.quorum} approvals{voted}"

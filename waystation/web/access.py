@@ -390,11 +390,11 @@ class RateLimit:
             Refused: The bucket is empty.
         """
         now = self._clock()
-        left, since = self._buckets.get(client, (self._times, now))
-        left = min(self._times, left + (now - since) * self._times / self._per_s)
-        self._buckets[client] = (left - 1 if left >= 1 else left, now)
-        if left < 1:
-            seconds = math.ceil((1 - left) * self._per_s / self._times)
+        tokens, since = self._buckets.get(client, (self._times, now))
+        tokens = min(self._times, tokens + (now - since) * self._times / self._per_s)
+        self._buckets[client] = (tokens - 1 if tokens >= 1 else tokens, now)
+        if tokens < 1:
+            seconds = math.ceil((1 - tokens) * self._per_s / self._times)
             text = f"Too many requests. Try again in {seconds} s."
             raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "TooOften", text, {"Retry-After": str(seconds)})
 

@@ -149,8 +149,7 @@ class CallView:
 
     def response_fields(self) -> list[Field]:
         """Return fields for the response, if the tool has a response schema with properties."""
-        schema = self.pending.response_schema
-        return forms.make_schema_fields(schema) or [] if schema else []
+        return forms.make_schema_fields(self.pending.response_schema or {}) or []
 
 
 async def view_call(client: AgentClient, approval_id: str) -> CallView:
@@ -183,11 +182,12 @@ async def view_call(client: AgentClient, approval_id: str) -> CallView:
     for pending in () if log.state.outcome.ended else log.state.pending():
         if pending.function_call_id == state.id:
             return CallView(log, state, pending, "expired" if pending.deadline <= time.time() else "open")
-    was = state.pending(invocation_id, log.state.input.user_id, log.state.input.session_id, log.state.input.requester)
+    started = log.state.input
+    pending = state.pending(invocation_id, started.user_id, started.session_id, started.requester)
     if state.asked:
-        was = was.model_copy(update={"kind": state.asked})
+        pending = pending.model_copy(update={"kind": state.asked})
     standing: Standing = "expired" if state.expired else "decided" if state.answer else "closed"
-    return CallView(log, state, was, standing)
+    return CallView(log, state, pending, standing)
 
 
 async def send_answers(
@@ -309,8 +309,8 @@ class ApprovalPages:
 
     async def _arguments(self, request: Request) -> Response:
         """Serve all arguments as JSON."""
-        view = await self._view(request)
-        return Response(json.dumps(view.pending.args, indent=2), media_type="application/json")
+        args = (await self._view(request)).pending.args
+        return Response(json.dumps(args, indent=2), media_type="application/json")
 
     async def _edit(self, request: Request) -> Response:
         """Serve a form with the arguments; once it was sent, the changes that it makes."""
@@ -536,7 +536,7 @@ class ApprovalPages:
             "several.html",
             login=login,
             views=views,
-            gone=len(ids) - len(views),
+            closed=len(ids) - len(views),
             nonce=login.offer_form(SEVERAL),
             comment_needed=any(words.needs_comment(view.pending) for view in views),
             actions=[action for action in SEVERAL_ACTIONS if views and all(action in view.decisions for view in views)],
@@ -578,7 +578,7 @@ class ApprovalPages:
         lines = [
             {
                 "id": id,
-                "shown": text_safety.line(id),
+                "label": text_safety.line(id),
                 "counts": id in counts,
                 "text": text_safety.line(problems.get(id, terminal.DONE[action]), 500),
             }

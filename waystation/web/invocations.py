@@ -98,7 +98,7 @@ class InvocationPages:
             log = None
         spans: list[timeline.Span] = []
         if log is not None and log.entries_before == 0:
-            attempts = {each.activity: each.count for each in attempts_of(await invocation.histories())}
+            attempts = {activity.activity: activity.count for activity in attempts_of(await invocation.histories())}
             for pending in described.raw_description.pending_activities:
                 attempts[pending.activity_id] = pending.attempt
             spans = timeline.build_spans(log, attempts, time.time())
@@ -108,10 +108,7 @@ class InvocationPages:
     def _page(
         self, request: Request, template: str, described: WorkflowExecutionDescription, **values: Any
     ) -> Response:
-        status = format_status(described)
-        return page(
-            template, login=request.state.login, id=described.id, status=status, running=status == "running", **values
-        )
+        return page(template, login=request.state.login, id=described.id, status=format_status(described), **values)
 
     async def _events(self, request: Request) -> Response:
         """Stream events from `?start=` on, or after `Last-Event-ID`, which browsers send when they reconnect."""

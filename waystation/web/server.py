@@ -140,8 +140,7 @@ def _load_gatekeeper(identity: Path | None, namespace: str) -> Gatekeeper | None
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+    family, dual = (socket.AF_INET6, socket.has_dualstack_ipv6()) if ":" in host else (socket.AF_INET, False)
     try:
         return socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=dual)
     except OSError as error:

@@ -87,8 +87,8 @@ def test_the_terms_of_a_policy_are_shown() -> None:
     told = dict(words.terms(call(policy=POLICY, approved_by=["bob"], claimed_by="alice@example.com")))
     assert told == {
         "claimed": "by alice@example.com",
-        "may": "alice@example.com, role:finance",
-        "may not": "dana, the requester",
+        "approver": "alice@example.com, role:finance",
+        "excluded": "dana, the requester",
         "quorum": "2 approvals; so far bob",
         "requires": "a verified identity (--token-file), a comment (--comment)",
     }

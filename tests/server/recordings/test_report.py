@@ -1,4 +1,4 @@
-"""Reports of invocations, as JSON and as a page."""
+"""Reports on invocations, as JSON and as a page."""
 
 import html.parser
 import json
@@ -54,7 +54,7 @@ VOID = {"meta", "link", "input", "rect", "line", "circle"}
 
 
 class Page(html.parser.HTMLParser):
-    """A parsed page: its tags are closed, its ids are unique, and its links have targets."""
+    """A parsed page. Checks that tags are closed, ids are unique, and links have targets."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -90,18 +90,18 @@ class Page(html.parser.HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        """Collect the text."""
+        """Collect the visible text."""
         if not {"script", "style"} & set(self.open):
             self.text += data
 
 
 def used(response: LlmResponse) -> LlmResponse:
-    """Return a response with a token usage."""
+    """Return a response with its token usage."""
     return response.model_copy(update={"usage": Usage(output_tokens=3, total_tokens=3)})
 
 
 async def test_a_report_tells_what_an_invocation_and_those_it_called_did(serve: Serve) -> None:
-    """A report has model calls with cost, retries with reason, people and state changes, also of called agents."""
+    """The report has model calls with cost, retries with reasons, answers and state changes, also of called agents."""
     tries: list[int] = []
 
     def look(where: str, tool_context: ToolContext) -> dict[str, str]:
@@ -150,7 +150,7 @@ async def test_a_report_tells_what_an_invocation_and_those_it_called_did(serve: 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
 async def test_every_kept_history_has_a_page(path: Path) -> None:
-    """Every history has a valid page with all its events."""
+    """The page of every kept history is valid HTML with all events."""
     recording = await Recording.read(path, store=str(HISTORIES / "store"))
     found = report(recording)
     assert [each["event"] for each in found.to_json()["events"]] == [event.to_json() for event in recording.events]
@@ -159,7 +159,7 @@ async def test_every_kept_history_has_a_page(path: Path) -> None:
 
 
 async def test_prompts_are_told_by_what_was_said_before() -> None:
-    """Prompts are stored as differences, which rebuild exactly what the model got."""
+    """Each rebuilt prompt equals what the model saw, and repeated parts are references to events."""
     recording = await Recording.read(HISTORIES / "many-steps.json")
     told = report(recording).to_json()
     shown: dict[int, list[JsonObject]] = {}
@@ -185,7 +185,7 @@ def without_ids(contents: list[JsonObject]) -> Any:
 
 
 async def test_a_change_of_the_definition_is_told_between_the_calls_that_it_lies_between(tmp_path: Path) -> None:
-    """A change of the agent shows in the digests of replies."""
+    """The change is detected by the digests in the replies."""
     (history,) = read_history_file(HISTORIES / "many-steps.json").histories
     replies = [
         payload
@@ -204,7 +204,7 @@ async def test_a_change_of_the_definition_is_told_between_the_calls_that_it_lies
 
 
 async def test_what_models_and_tools_say_is_never_markup_and_is_clipped(serve: Serve) -> None:
-    """Tags and directional characters are escaped, and long texts are clipped with their length."""
+    """Tags are text, direction marks are escaped, and a clipped text shows its length."""
     bad = "</script></style><script>alert(1)</script><img src=x onerror=alert(2)>\u202e"
 
     def tool(tool_context: ToolContext) -> dict[str, str]:
@@ -251,7 +251,7 @@ def long(rounds: int) -> Recording:
 
 
 async def test_of_very_many_events_the_first_and_the_last_are_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A long page omits events in the middle, with their number and where to find them."""
+    """The page gives the number of omitted events and where to find all."""
     monkeypatch.setattr(html_pages, "FIRST", 2)
     monkeypatch.setattr(html_pages, "LAST", 5)
     monkeypatch.setattr(html_pages, "GROUP", 3)
@@ -262,7 +262,7 @@ async def test_of_very_many_events_the_first_and_the_last_are_on_the_page(monkey
 
 
 async def test_a_notebook_shows_the_page_in_a_frame() -> None:
-    """The page is in a sandboxed frame."""
+    """The page cannot affect the notebook."""
     found = report(await Recording.read(HISTORIES / "one-tool.json"))
     frame = found._repr_html_()
     assert frame.startswith('<iframe srcdoc="&lt;!doctype html&gt;')
@@ -271,7 +271,7 @@ async def test_a_notebook_shows_the_page_in_a_frame() -> None:
 
 
 async def test_the_command_writes_a_page_or_json(tmp_path: Path) -> None:
-    """The command writes to a file or standard output, and needs no server for a file."""
+    """The report goes to a file or standard output, and a history in a file needs no server."""
     kept, made = str(HISTORIES / "one-tool.json"), tmp_path / "report.html"
     ran = await command("--address", "127.0.0.1:1", "report", kept, "-o", str(made))
     assert (ran.code, ran.out) == (0, f"{made}: {len(made.read_bytes()):,} bytes\n")
@@ -282,7 +282,7 @@ async def test_the_command_writes_a_page_or_json(tmp_path: Path) -> None:
 
 
 async def test_what_has_no_report_exits_with_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a session, and without jinja2, the message has the remedy."""
+    """A session, and a missing jinja2, are usage errors with the remedy."""
     session = tmp_path / "session.json"
     session.write_text((HISTORIES / "one-tool.json").read_text().replace('"AgentInvocation"', '"AgentSession"'))
     ran = await command("report", str(session), "--json")
@@ -301,7 +301,7 @@ async def test_a_page_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 async def test_a_fork_says_where_it_goes_on_from() -> None:
-    """The source of a fork is on the page and in the JSON."""
+    """The source of the fork is on the page and in the JSON."""
     made = report(await Recording.read(HISTORIES / "forked-fork.json"))
     assert made.to_json()["fork"] == {"invocation_id": "forked", "event": 3}
     assert "forked, event 3" in made.html()

@@ -20,7 +20,7 @@ def program() -> Path:
 
 
 def environment() -> dict[str, str | float | bool]:
-    """Return what it finds libraries and fonts with that a bare machine does not have."""
+    """Return the libraries and fonts that Chromium needs on a bare machine."""
     libraries = ":".join(filter(None, (os.environ.get("LD_LIBRARY_PATH"), str(PLACE / "lib"))))
     return {**os.environ, "LD_LIBRARY_PATH": libraries, "FONTCONFIG_PATH": str(PLACE)}
 

@@ -1,4 +1,4 @@
-"""Agents whose calls wait for people, as the tests of pages need them."""
+"""Agents with pending calls, for the tests of pages."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 
 def payer(till: Till, *args: dict[str, Any], **tool: Any) -> Agent:
-    """Return an agent whose payments need a confirmation; it makes one for each of the arguments given."""
+    """Return an agent whose payments need approval. It makes one payment per given set of arguments."""
 
     def pay(amount: float, to: str = "", note: str = "") -> dict[str, Any]:
         till.paid.append(int(amount))
@@ -24,7 +24,7 @@ def payer(till: Till, *args: dict[str, Any], **tool: Any) -> Agent:
 
 
 def asker(*questions: str) -> Agent:
-    """Return an agent that asks people, and goes on when they have answered."""
+    """Return an agent that asks a person and continues with the answer."""
 
     def ask(question: str) -> None:
         """Ask a person."""
@@ -34,7 +34,7 @@ def asker(*questions: str) -> Agent:
 
 
 async def begun(client: AgentClient, agent: str, **options: Any) -> tuple[Invocation, str]:
-    """Start an agent and wait until its first call waits for a person; return the approval id."""
+    """Start an agent and wait until its first call is pending. Return the invocation and the approval id."""
     invocation = await client.start(agent, "Please pay what I owe.", **options)
     await until(invocation.pending, f"{agent} waiting")
     return invocation, ids.approval(invocation.id, "fc-1")

@@ -39,7 +39,7 @@ class Site:
 
 
 class Browser:
-    """What a browser does with pages: looks at them, and sends their forms."""
+    """A client that opens pages and sends their forms, like a browser."""
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self.http = http
@@ -62,13 +62,13 @@ class Browser:
 
 
 def hidden(page: str) -> dict[str, str]:
-    """Return the hidden fields of a page; of one name the last, which is that of the form of answers."""
+    """Return the hidden fields of a page. Of several with one name, the last is in the answer form."""
     found = re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)">', page)
     return {name: html.unescape(value) for name, value in found}
 
 
 def path_of(approval_id: str) -> str:
-    """Return where the page of a call is."""
+    """Return the path of a call's page."""
     return f"/approvals/{quote(approval_id, safe='')}"
 
 

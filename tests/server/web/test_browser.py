@@ -1,4 +1,4 @@
-"""The pages in a real browser: how they fit, who can use them, and what scripts do and do not."""
+"""The pages in a real browser: layout, accessibility and scripts."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -38,7 +38,7 @@ async def opened(
 
 
 async def test_a_call_is_answered_with_the_keyboard_alone(serve: Serve, chromium: Browser) -> None:
-    """From the list to the answer; what has the focus can be seen, and the first stop leads past the navigation."""
+    """The focus is visible on the way from the list to the answer, and the first stop skips the navigation."""
     till = Till()
     async with serve(payer(till, {"amount": 5})) as env, site(env.client) as web:
         invocation, id = await begun(env.client, "payer")
@@ -66,7 +66,7 @@ async def test_a_call_is_answered_with_the_keyboard_alone(serve: Serve, chromium
 
 
 async def test_an_impatient_double_click_pays_once(serve: Serve, chromium: Browser) -> None:
-    """And ends on the page that says what was done, with or without scripts."""
+    """With or without scripts, a double click ends on the page with the result."""
     for scripts in (True, False):
         till = Till()
         async with serve(payer(till, {"amount": 5})) as env, site(env.client) as web:
@@ -80,7 +80,7 @@ async def test_an_impatient_double_click_pays_once(serve: Serve, chromium: Brows
 
 
 async def test_hostile_text_runs_nothing_in_a_browser(serve: Serve, chromium: Browser) -> None:
-    """No dialog, no request elsewhere, no script of a stranger, no complaint of the policy that stopped one."""
+    """Hostile text opens no dialog, sends no request, runs no script and violates no policy."""
 
     def pay(note: str, more: dict[str, Any]) -> dict[str, Any]:
         return {"paid": note}

@@ -1,4 +1,4 @@
-"""The page of one call: what it shows, and what its forms do."""
+"""The page of one call and its forms."""
 
 import asyncio
 from datetime import timedelta
@@ -14,14 +14,14 @@ from waystation.core import Event
 
 
 async def said_of(invocation: Invocation, function_call_id: str) -> list[Event]:
-    """Return the events that hold a response to a call."""
+    """Return the events with a response to a call."""
     events = (await invocation.log()).state.events
     parts = [(event, part) for event in events for part in (event.content or {}).get("parts") or ()]
     return [event for event, part in parts if part.get("functionResponse", {}).get("id") == function_call_id]
 
 
 async def test_a_page_shows_what_would_run_and_for_whom(serve: Serve) -> None:
-    """Tool, agent, each argument, size, digest, requester, conversation, policy, deadline and links."""
+    """The page shows tool, agent, arguments, size, digest, requester, conversation, policy, deadline and links."""
     agent = payer(Till(), {"amount": 5, "to": "acme"})
     async with (
         serve(agent) as env,
@@ -53,7 +53,7 @@ async def test_a_page_shows_what_would_run_and_for_whom(serve: Serve) -> None:
 
 
 async def test_approving_runs_the_call_and_the_page_then_says_who_did_it(serve: Serve) -> None:
-    """The name of whoever is logged in goes with the answer as a claim; the comment reaches the agent."""
+    """The name of the login is recorded as a claim, and the agent receives the comment."""
     till = Till()
     async with serve(payer(till, {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
@@ -68,7 +68,7 @@ async def test_approving_runs_the_call_and_the_page_then_says_who_did_it(serve: 
 
 
 async def test_rejecting_does_not_run_it(serve: Serve) -> None:
-    """The agent is told."""
+    """The agent learns of the rejection."""
     till = Till()
     async with serve(payer(till, {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
@@ -80,7 +80,7 @@ async def test_rejecting_does_not_run_it(serve: Serve) -> None:
 
 
 async def test_edited_arguments_are_shown_beside_those_before_and_only_then_sent(serve: Serve) -> None:
-    """A form per argument, a page with the difference that changes nothing, and a button that sends it."""
+    """Editing leads from a form per argument over a page with the differences to the button that sends them."""
     till = Till()
     agent = payer(till, {"amount": 500, "to": "acme", "note": "two\nlines"})
     async with serve(agent) as env, site(env.client) as web, web.browser() as me:
@@ -120,7 +120,7 @@ async def test_edited_arguments_are_shown_beside_those_before_and_only_then_sent
 async def test_what_was_edited_wrongly_is_shown_again_with_the_reason(
     serve: Serve, fields: dict[str, str], said: str
 ) -> None:
-    """All arguments can be edited as JSON, too."""
+    """Arguments can also be edited as JSON."""
     async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
         csrf = (await me.fields(path_of(id)))["csrf"]
@@ -130,7 +130,7 @@ async def test_what_was_edited_wrongly_is_shown_again_with_the_reason(
 
 
 async def test_arguments_that_the_tool_refuses_can_be_mended(serve: Serve) -> None:
-    """They are shown again, with what is wrong with them."""
+    """The form shows the refused arguments again, with the reason."""
     async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
         given = {"args": '{"amount": "much", "to": "erin"}', "action": "edit"}
@@ -143,7 +143,7 @@ async def test_arguments_that_the_tool_refuses_can_be_mended(serve: Serve) -> No
 
 
 async def test_a_question_is_answered_in_words_after_news_of_it(serve: Serve) -> None:
-    """News leaves the call open; a text becomes the result that the agent reads, an object stands as it is."""
+    """Progress leaves the call pending. Text becomes the `result` of the response; an object is used unchanged."""
     async with serve(asker("Which day?")) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "asker")
         news = {**await me.fields(path_of(id)), "action": "progress", "news": '{"asked": "erin"}'}
@@ -162,7 +162,7 @@ async def test_a_question_is_answered_in_words_after_news_of_it(serve: Serve) ->
 
 
 async def test_a_second_click_counts_once_and_shows_what_the_first_did(serve: Serve) -> None:
-    """Twenty at once, as from an impatient finger: one answer, one payment, and no error page."""
+    """Twenty simultaneous clicks give one answer, one payment and no error page."""
     till = Till()
     async with serve(payer(till, {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
@@ -179,7 +179,7 @@ async def test_a_second_click_counts_once_and_shows_what_the_first_did(serve: Se
 
 
 async def test_another_person_who_comes_late_is_told_who_decided(serve: Serve) -> None:
-    """In a second tab as well: 409, the same page, and what stands."""
+    """A late answer gets status 409 and the page with the decision, in a second tab, too."""
     till = Till()
     async with (
         serve(payer(till, {"amount": 5})) as env,
@@ -203,7 +203,7 @@ async def test_another_person_who_comes_late_is_told_who_decided(serve: Serve) -
 
 
 async def test_an_answer_is_for_what_was_shown(serve: Serve) -> None:
-    """A form with another digest than the call's is refused, and the call goes on waiting."""
+    """A form with an old digest is refused, and the call stays pending."""
     till = Till()
     async with serve(payer(till, {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
@@ -217,7 +217,7 @@ async def test_an_answer_is_for_what_was_shown(serve: Serve) -> None:
 
 @pytest.mark.parametrize("action", ["respond", "progress", "view", "", "approve-and-remember", "x"])
 async def test_only_what_the_call_takes_is_sent(serve: Serve, action: str) -> None:
-    """Whatever a forged form asks for."""
+    """A forged form cannot send an action that the call does not accept."""
     async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
         page = await me.send(path_of(id), {**await me.fields(path_of(id)), "action": action, "response": "{}"})
@@ -228,7 +228,7 @@ async def test_only_what_the_call_takes_is_sent(serve: Serve, action: str) -> No
 
 
 async def test_unknown_and_closed_calls_have_pages_of_their_own(serve: Serve) -> None:
-    """Neither is an error of whoever followed a link."""
+    """Unknown and closed calls get an explanation, not a server error."""
     async with serve(payer(Till(), {"amount": 5}), verify=False) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
         for unknown in ("nowhere/fc-1", f"{invocation.id}/fc-9", "nothing", f"{invocation.id}/", "/", "\u202e\x00/x"):
@@ -244,7 +244,7 @@ async def test_unknown_and_closed_calls_have_pages_of_their_own(serve: Serve) ->
 
 
 async def test_a_call_that_expired_says_so_and_takes_nothing(serve: Serve) -> None:
-    """Silence approved nothing."""
+    """An expired call is not approved and accepts no answer."""
     agent = payer(Till(), {"amount": 5}, deadline=timedelta(seconds=3))
     async with serve(agent) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
@@ -259,7 +259,7 @@ async def test_a_call_that_expired_says_so_and_takes_nothing(serve: Serve) -> No
 
 
 async def test_what_no_worker_takes_is_not_called_failed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may still be applied later, and the page says so."""
+    """An answer without a worker may still be applied later, and the page says so."""
     async with serve(payer(Till(), {"amount": 5}), verify=False) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
         fields = await me.fields(path_of(id))

@@ -1,4 +1,4 @@
-"""Who gets in, what may be sent, and what a page never does."""
+"""Access control, limits on forms, and headers."""
 
 import asyncio
 import re
@@ -40,12 +40,12 @@ XSS = (
 
 
 def markup_of(page: str) -> list[str]:
-    """Return the tags of a page, as a browser would read them."""
+    """Return the tags of a page as a browser parses them."""
     return re.findall(r"<[a-zA-Z!/][^>]*>", page)
 
 
 async def looked_at(me: Browser, id: str) -> None:
-    """Look at everything there is, as people, previews and scanners do."""
+    """Open every page, as people, link previews and scanners do."""
     path = path_of(id)
     pages = ("/", "/approvals", "/approvals/rows", f"/approvals/several?{urlencode({'call': id})}", path)
     for page in (*pages, f"{path}/edit", f"{path}/arguments.json", f"{path}?action=approve&digest=x&nonce=y"):
@@ -54,7 +54,7 @@ async def looked_at(me: Browser, id: str) -> None:
 
 
 async def test_looking_at_a_page_changes_nothing(serve: Serve) -> None:
-    """GET and HEAD of every page, also as mail scanners do: the history stays as long as it was."""
+    """GET and HEAD requests of every page add nothing to the history."""
     async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
         before = len((await invocation.history()).events)
@@ -64,7 +64,7 @@ async def test_looking_at_a_page_changes_nothing(serve: Serve) -> None:
 
 
 async def test_a_cross_origin_text_post_is_refused(serve: Serve) -> None:
-    """What approves a call at an unprotected server's HTTP API does nothing here, logged in or not."""
+    """A cross-origin text post, which would approve a call at an unprotected HTTP API, does nothing here."""
     till = Till()
     async with serve(payer(till, {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
@@ -100,7 +100,7 @@ FORGED: list[tuple[dict[str, str], dict[str, str], int]] = [
 
 
 async def test_a_forged_form_is_refused(serve: Serve) -> None:
-    """From another site, or without what only a page of this login holds."""
+    """A form from another site or without the token of the login is refused."""
     async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
         for headers, changes, status in FORGED:
@@ -111,7 +111,7 @@ async def test_a_forged_form_is_refused(serve: Serve) -> None:
 
 
 async def test_a_form_is_good_for_one_login_and_one_call(serve: Serve) -> None:
-    """Neither another person's form nor that of another call, nor a program's token, answers."""
+    """The form of another person or call, or of a program's token, does not answer a call."""
     agent = payer(Till(), {"amount": 5}, {"amount": 6})
     async with (
         serve(agent) as env,
@@ -136,7 +136,7 @@ async def test_a_form_is_good_for_one_login_and_one_call(serve: Serve) -> None:
 
 
 async def test_strangers_see_no_page_and_send_no_form(serve: Serve) -> None:
-    """Without a login there is nothing but the way to it."""
+    """Without a login only the login pages are available."""
     async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
         fields = urlencode({**await me.fields(path_of(id)), "action": "approve"})
@@ -159,7 +159,7 @@ async def test_strangers_see_no_page_and_send_no_form(serve: Serve) -> None:
 
 
 async def test_whoever_logs_out_is_out(serve: Serve) -> None:
-    """By a form, so no picture on another page logs anybody out; other browsers stay in."""
+    """Logging out takes a form, so that no image can do it, and leaves other browsers logged in."""
     async with serve(payer(Till())) as env, site(env.client) as web, web.browser() as me, web.browser() as they:
         cookies = dict(me.http.cookies)
         fields = await me.fields("/approvals")
@@ -172,7 +172,7 @@ async def test_whoever_logs_out_is_out(serve: Serve) -> None:
 
 
 async def test_a_name_that_the_server_does_not_go_by_is_named_with_the_remedy(serve: Serve) -> None:
-    """Whoever puts a proxy before it learns what to change; nothing else is told."""
+    """A request for an unknown host name gets the setting to change, and nothing else."""
     async with serve(payer(Till())) as env, site(env.client, names=["inbox.example"]) as web, web.browser() as me:
         refused = await me.http.get("/approvals", headers={"Host": "evil.example"})
         assert refused.status_code == 400
@@ -184,7 +184,7 @@ async def test_a_name_that_the_server_does_not_go_by_is_named_with_the_remedy(se
 
 
 async def test_behind_a_proxy_that_changes_the_name_the_remedy_is_told(serve: Serve) -> None:
-    """The one who has said the address before need not be told to say it."""
+    """With `--url` the message does not ask for it again."""
     url = "https://inbox.example:8443"
     async with (
         serve(payer(Till())) as env,
@@ -197,7 +197,7 @@ async def test_behind_a_proxy_that_changes_the_name_the_remedy_is_told(serve: Se
 
 
 async def test_a_form_counts_also_where_a_proxy_leaves_the_port_out(serve: Serve) -> None:
-    """The address that people use is known; a page at another port of that host is still of another site."""
+    """With `--url` the port may be missing, while another port of the host is still another site."""
     async with (
         serve(payer(Till(), {"amount": 5})) as env,
         site(env.client, names=["inbox.example"], url="https://inbox.example:8443") as web,
@@ -211,7 +211,7 @@ async def test_a_form_counts_also_where_a_proxy_leaves_the_port_out(serve: Serve
 
 
 async def test_a_request_that_is_refused_is_heard_out(serve: Serve) -> None:
-    """A proxy that is cut off while it sends would take the server for broken, and keep everybody away from it."""
+    """A refused request is read to its end, because a proxy that is cut off marks the server as broken."""
     size = 3_000_000
     async with serve(payer(Till())) as env, site(env.client) as web, web.browser() as me:
         place = urlsplit(web.url)
@@ -230,7 +230,7 @@ async def test_a_request_that_is_refused_is_heard_out(serve: Serve) -> None:
 
 
 async def test_nothing_that_is_said_becomes_markup(serve: Serve) -> None:
-    """Neither arguments, hints, questions, comments nor names, on any page; and nothing on a page is inline."""
+    """Arguments, hints, questions, comments and names are never markup, and pages have no inline code."""
 
     hostile = " ".join(XSS)
 
@@ -270,7 +270,7 @@ async def test_nothing_that_is_said_becomes_markup(serve: Serve) -> None:
 
 
 async def test_forms_are_taken_within_bounds(serve: Serve) -> None:
-    """Neither too large, by its own word or in fact, nor with too many fields, nor something else."""
+    """Forms that are too large, have too many fields or the wrong content type are refused."""
     limits = Limits(body_bytes=10_000)
     async with serve(asker("?")) as env, site(env.client, limits=limits) as web, web.browser() as me:
         invocation, id = await begun(env.client, "asker")
@@ -296,7 +296,7 @@ async def test_forms_are_taken_within_bounds(serve: Serve) -> None:
 
 
 async def test_whoever_knocks_too_often_has_to_wait(serve: Serve) -> None:
-    """At the login as well as with forms; what is refused says when to try again."""
+    """Too many logins or forms are refused with the time to wait."""
     async with serve(payer(Till())) as env, site(env.client) as web, web.browser() as me:
         form = await me.fields("/approvals")
         sent = await asyncio.gather(*(me.send("/approvals/several", {**form, "csrf": "x"}) for _ in range(125)))
@@ -308,7 +308,7 @@ async def test_whoever_knocks_too_often_has_to_wait(serve: Serve) -> None:
 
 
 def test_counting_is_bounded_and_forgives_with_time() -> None:
-    """A bucket for each, which fills again; of very many the least recent are forgotten."""
+    """Each client has a bucket that refills, and the least recently used buckets are dropped."""
     now = 0.0
     rate = RateLimit(2, per_s=10, clients=100, clock=lambda: now)
 
@@ -328,7 +328,7 @@ def test_counting_is_bounded_and_forgives_with_time() -> None:
 
 
 def test_logins_and_forms_are_bounded_and_logins_end() -> None:
-    """One more of either drops the first."""
+    """One login or form too many drops the first."""
     now = 0.0
     logins = make_login_cache(2, clock=lambda: now)
     for name, until in (("a", 9.0), ("b", 5.0), ("c", 9.0)):
@@ -343,7 +343,7 @@ def test_logins_and_forms_are_bounded_and_logins_end() -> None:
 
 
 async def test_a_page_keeps_nothing_in_the_browser_and_lets_nobody_frame_it(serve: Serve) -> None:
-    """On every page of the inbox; cookies are out of reach of scripts."""
+    """Inbox pages are not cached or framed, and scripts cannot read the cookies."""
     async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
         for path in ("/approvals", path_of(id), f"{path_of(id)}/edit"):

@@ -1,4 +1,4 @@
-"""The list of what waits, and answering several calls together."""
+"""The inbox, and answering several calls together."""
 
 import html
 import re
@@ -24,19 +24,19 @@ from waystation.web.limits import Limits
 
 @pytest.fixture(scope="module")
 async def server() -> AsyncIterator[EmbeddedServer]:
-    """One of its own: the list is that of the whole namespace."""
+    """A server of its own, because the inbox lists the whole namespace."""
     async with EmbeddedServer() as server:
         yield server
 
 
 async def listed(me: Browser, **filters: str) -> list[str]:
-    """Return the ids of the calls on a page of the list."""
+    """Return the approval ids on a page of the inbox."""
     page = (await me.page(f"/approvals?{urlencode(filters)}")).text
     return [html.unescape(id) for id in re.findall(r'name="call" value="([^"]*)"', page)]
 
 
 async def posted(me: Browser, *ids: str) -> None:
-    """Wait until the list is of exactly these calls, and of no answered ones any more."""
+    """Wait until the inbox lists exactly these calls."""
 
     async def look() -> bool:
         return set(await listed(me)) == set(ids)
@@ -45,7 +45,7 @@ async def posted(me: Browser, *ids: str) -> None:
 
 
 async def test_the_list_shows_what_waits_and_where_to_look(serve: Serve) -> None:
-    """Call, agent, age and deadline; whoever answers finds the page, and secrets are not in the list."""
+    """The inbox shows call, agent, age and deadline with a link to the page, and no secrets."""
     agent = payer(Till(), {"amount": 5, "to": "acme"}, deadline=timedelta(minutes=10))
     async with serve(agent) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
@@ -58,7 +58,7 @@ async def test_the_list_shows_what_waits_and_where_to_look(serve: Serve) -> None
 
 
 async def test_the_list_is_filtered_by_agent_tool_and_who_has_taken_it_on(serve: Serve) -> None:
-    """And says so when nothing is left."""
+    """An inbox without matches says so."""
     async with serve(payer(Till(), {"amount": 5}), asker("Which day?")) as env, site(env.client) as web:
         async with web.browser() as me:
             paying, payment = await begun(env.client, "payer")
@@ -77,7 +77,7 @@ async def test_the_list_is_filtered_by_agent_tool_and_who_has_taken_it_on(serve:
 
 
 async def test_arguments_too_large_for_a_list_are_said_to_be_so(serve: Serve) -> None:
-    """The page of the call has them whole."""
+    """The inbox gives the size of large arguments; the page of the call has all of them."""
     long = {"amount": 5, "note": "x" * 10_000}
     async with serve(payer(Till(), long)) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
@@ -88,7 +88,7 @@ async def test_arguments_too_large_for_a_list_are_said_to_be_so(serve: Serve) ->
 
 
 async def test_a_long_list_has_pages(serve: Serve) -> None:
-    """Each call is on one of them."""
+    """Each call is on exactly one page."""
     async with (
         serve(
             Agent(name="asker", model=FunctionModel(_asks), tools=[LongRunningFunctionTool(_ask)]), verify=False
@@ -134,13 +134,13 @@ def _asks(_: LlmRequest) -> LlmResponse:
 
 
 async def test_nothing_waiting_is_said(serve: Serve) -> None:
-    """Rather than shown as an empty page."""
+    """An empty inbox says so."""
     async with serve(payer(Till())) as env, site(env.client) as web, web.browser() as me:
         assert "No pending call matches." in (await me.page("/approvals?agent=nobody-of-that-name")).text
 
 
 async def test_several_are_answered_together_once_all_of_them_were_shown(serve: Serve) -> None:
-    """Each with its arguments and digest, and each with a line of its own; what was answered before says so."""
+    """The page shows arguments and digests, and each call gets a result, including calls decided before."""
     till = Till()
     agent = payer(till, {"amount": 5}, {"amount": 6}, {"amount": 7})
     async with serve(agent) as env, site(env.client) as web, web.browser() as me:
@@ -169,7 +169,7 @@ async def test_several_are_answered_together_once_all_of_them_were_shown(serve: 
 
 
 async def test_together_only_what_all_take_is_offered_and_not_too_many(serve: Serve) -> None:
-    """A digest of another call is refused for that call alone."""
+    """A wrong digest refuses only the answer to that call."""
     agent, limits = payer(Till(), {"amount": 5}, {"amount": 6}), Limits(calls_per_answer=2)
     async with serve(agent) as env, site(env.client, limits=limits) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")

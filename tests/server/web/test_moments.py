@@ -1,4 +1,4 @@
-"""Moments on the pages: with their zone, and as programs read them."""
+"""Times on pages, with their zone for readers and as UTC for programs."""
 
 import re
 
@@ -11,7 +11,7 @@ from waystation.presentation.html import moment, zone
 
 
 def test_a_moment_has_the_zone_that_held_then(set_zone: SetZone) -> None:
-    """In winter another one than in summer; what programs read is UTC."""
+    """Summer and winter have different zones, and programs read UTC."""
     set_zone("Europe/Berlin")
     assert moment(1_753_000_000) == '<time datetime="2025-07-20T08:26:40+00:00">2025-07-20 10:26:40 CEST</time>'
     assert moment(1_737_000_000) == '<time datetime="2025-01-16T04:00:00+00:00">2025-01-16 05:00:00 CET</time>'
@@ -19,7 +19,7 @@ def test_a_moment_has_the_zone_that_held_then(set_zone: SetZone) -> None:
 
 
 async def test_every_time_on_every_page_has_a_zone(serve: Serve, set_zone: SetZone) -> None:
-    """Of lists, stories, tables, facts and decisions."""
+    """Lists, histories, tables, facts and decisions show the zone."""
     set_zone("TST-2")
     async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")

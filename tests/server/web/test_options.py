@@ -1,4 +1,4 @@
-"""Options of `waystation web` that cannot be served are usage errors, said before anything listens."""
+"""Invalid options of `waystation web` are usage errors, reported before the server listens."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from waystation.identity import write_examples
         (["--url", "https://dana:pw@example.com"], "use a host without a path"),
         (["--url", "https://example.com:99999"], "use a host without a path"),
         (["--url", "https://b\u00fcro.example"], "use a host without a path"),
-        (["--identity", "{folder}/clients.toml"], "the file says nothing for `waystation web`; gateway.toml does"),
+        (["--identity", "{folder}/clients.toml"], "`waystation web` finds no settings in this file; pass gateway.toml"),
         (["--temporal-ui", "javascript:alert(1)"], "--temporal-ui 'javascript:alert(1)' is not a valid address"),
         (["--identity", "{folder}/nowhere.toml"], "nowhere.toml: cannot be read"),
         (["--identity", "{folder}/workers.toml"], "`waystation web` finds no settings in this file; pass gateway.toml"),
@@ -30,7 +30,7 @@ from waystation.identity import write_examples
 async def test_what_cannot_be_served_is_said(
     server: EmbeddedServer, tmp_path: Path, options: list[str], said: str
 ) -> None:
-    """One line, with the remedy."""
+    """The error is one line with the remedy."""
     write_examples(tmp_path / "identity")
     given = [option.format(folder=tmp_path / "identity") for option in options]
     ran = await command("--address", server.address, "web", "--port", "0", *given)

@@ -1,4 +1,4 @@
-"""What a policy makes of a call's page: who is named, what is offered, what is asked for."""
+"""The effect of an approval policy on the page of a call."""
 
 import html
 from datetime import timedelta
@@ -19,14 +19,14 @@ from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 
 class Size(Enum):
-    """How much is wanted."""
+    """A choice in the response schema."""
 
     SMALL = "small"
     LARGE = "large"
 
 
 class Booking(BaseModel):
-    """What the agent has to know."""
+    """The response that the agent needs."""
 
     room: str
     seats: int
@@ -53,7 +53,7 @@ async def answers_in(invocation: Invocation) -> list[str]:
 
 
 async def test_a_response_is_filled_in_by_a_form_made_from_its_schema(serve: Serve) -> None:
-    """Each property has a field of its kind; what does not fit is said beside it, and what was typed stays."""
+    """Each property has a field of its kind; an invalid value is reported at its field and stays there."""
     async with serve(booker()) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "booker")
         page = (await me.page(path_of(id))).text
@@ -78,7 +78,7 @@ async def test_a_response_is_filled_in_by_a_form_made_from_its_schema(serve: Ser
 
 
 async def test_a_comment_is_asked_for_where_the_policy_wants_one(serve: Serve) -> None:
-    """Without it nothing is sent, and the form may be sent again."""
+    """Without the comment nothing is sent, and the form can be sent again."""
     agent = payer(Till(), {"amount": 5}, approval=ApprovalPolicy(comment=True, digest=True))
     async with serve(agent) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
@@ -92,7 +92,7 @@ async def test_a_comment_is_asked_for_where_the_policy_wants_one(serve: Serve) -
 
 
 async def test_only_the_actions_of_the_policy_are_offered_and_taken(serve: Serve) -> None:
-    """A form with another one is refused before it is sent."""
+    """A form with another action is refused before it is sent."""
     agent = payer(Till(), {"amount": 5}, approval=ApprovalPolicy(actions=("reject", "edit")))
     async with serve(agent) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
@@ -107,7 +107,7 @@ async def test_only_the_actions_of_the_policy_are_offered_and_taken(serve: Serve
 
 
 async def test_not_asking_again_is_a_button_of_its_own_that_says_what_it_covers(serve: Serve) -> None:
-    """It is offered where the policy allows it, and then recorded with the approval."""
+    """The button appears if the policy allows remembering, which is then recorded with the approval."""
     till = Till()
     policy = ApprovalPolicy(remember=timedelta(hours=2), remember_args=("to",))
     agent = payer(till, {"amount": 5, "to": "acme"}, approval=policy)
@@ -125,7 +125,7 @@ async def test_not_asking_again_is_a_button_of_its_own_that_says_what_it_covers(
 
 
 async def test_who_takes_a_call_on_is_shown_and_others_do_not_answer_it_meanwhile(serve: Serve) -> None:
-    """In the list as well; whoever may answer it can take it away."""
+    """The inbox shows claims, too, and any approver can release one."""
     agent = payer(Till(), {"amount": 5}, approval=ApprovalPolicy())
     async with (
         serve(agent) as env,
@@ -160,7 +160,7 @@ async def test_who_takes_a_call_on_is_shown_and_others_do_not_answer_it_meanwhil
 
 
 async def test_escalation_and_deadline_of_the_policy_are_told(serve: Serve) -> None:
-    """Who was asked besides, and that it happened."""
+    """The page shows the approvers after the escalation, the escalation and the deadline."""
     escalation = Escalation(after=timedelta(milliseconds=300), to=("boss",))
     policy = ApprovalPolicy(approvers=("dana",), verified=False, escalation=(escalation,), deadline=timedelta(hours=3))
     async with (
@@ -191,7 +191,7 @@ async def test_escalation_and_deadline_of_the_policy_are_told(serve: Serve) -> N
 async def test_an_operator_lets_a_call_through_or_closes_it(
     serve: Serve, action: str, said: str, paid: list[int]
 ) -> None:
-    """Behind a fold of its own; both are recorded as what they are."""
+    """Both actions are in a section for operators and recorded as what they are."""
     till = Till()
     agent = payer(till, {"amount": 5}, approval=ApprovalPolicy())
     async with serve(agent) as env, site(env.client) as web, web.browser() as me:
@@ -203,7 +203,7 @@ async def test_an_operator_lets_a_call_through_or_closes_it(
 
 
 async def test_where_nobody_can_vouch_a_call_that_needs_it_is_shown_but_not_answered(serve: Serve) -> None:
-    """And the page says what whoever runs the server can do."""
+    """The page tells the operator how to set up verification."""
     agent = payer(Till(), {"amount": 5}, approval=ApprovalPolicy(approvers=("dana",)))
     async with serve(agent, verify=False) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")

@@ -1,4 +1,4 @@
-"""People who log in at a provider, the word of the gateway for them, and links that open one call."""
+"""Logins at a provider, identities that the gateway vouches for, and links that open one call."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -31,7 +31,7 @@ def openid() -> Iterator[FakeOpenId]:
 
 @pytest.fixture
 def there(tmp_path: Path, openid: FakeOpenId) -> Installation:
-    """An installation whose gateway has people log in at the provider."""
+    """An installation whose gateway uses the provider for logins."""
     found = installed(tmp_path / "identity", openid)
     (found.folder / "oidc-secret").write_text(openid.client_secret)
     section = {"issuer": openid.url, "client_id": openid.client_id, "client_secret_file": "oidc-secret"}
@@ -41,7 +41,7 @@ def there(tmp_path: Path, openid: FakeOpenId) -> Installation:
 
 
 def gatekeeper(there: Installation, *, decide: bool = False) -> Gatekeeper:
-    """Return what the web server makes of its configuration."""
+    """Return the gatekeeper that the web server makes from its configuration."""
     file = there.folder / "gateway.toml"
     if decide:
         file.write_text(file.read_text().replace("decide = false", "decide = true"))
@@ -49,12 +49,12 @@ def gatekeeper(there: Installation, *, decide: bool = False) -> Gatekeeper:
 
 
 def links(there: Installation) -> Links:
-    """Return what signs links, as a worker does for its messages."""
+    """Return the signer of links that a worker uses for its messages."""
     return Links.of(Configuration.read(there.folder / "workers.toml"), namespace="default")
 
 
 async def logged_in(http: httpx.AsyncClient, openid: FakeOpenId, next: str = "/approvals") -> httpx.Response:
-    """Do what a browser does with a person who logs in."""
+    """Log a person in at the provider, as a browser does."""
     sent = await http.get(f"/login?{urlencode({'next': next})}")
     assert sent.status_code == 303
     ended = openid.log_in(sent.headers["location"])
@@ -69,7 +69,7 @@ def browser(url: str) -> httpx.AsyncClient:
 async def test_who_logs_in_at_the_provider_answers_with_a_verified_identity(
     serve: Serve, there: Installation, openid: FakeOpenId
 ) -> None:
-    """The gateway signs for the person, the workers verify it, and the page says so; nothing secret is recorded."""
+    """The gateway signs, the workers verify, the page shows the identity, and no secret is recorded."""
     till = Till()
     agent = payer(till, {"amount": 5}, approval=POLICY)
     async with (
@@ -114,10 +114,7 @@ async def test_whom_the_policy_does_not_name_is_told_and_offered_nothing(
     said: str,
     known: str,
 ) -> None:
-    """As whom they are known, too: of one whose roles the configuration does not find nobody else would say so.
-
-    Nor does a form that was sent all the same do anything: the workers decide.
-    """
+    """The page names the identity without authorization, and the workers reject a form that is sent anyway."""
     openid.subject, openid.roles = subject, roles
     agent = payer(Till(), {"amount": 5}, approval=POLICY)
     async with (
@@ -144,7 +141,7 @@ async def test_whom_the_policy_does_not_name_is_told_and_offered_nothing(
 async def test_a_login_is_for_the_browser_that_began_it_and_for_once(
     serve: Serve, there: Installation, openid: FakeOpenId
 ) -> None:
-    """Neither a stolen address of return, nor the same one again, nor a refusal of the provider lets anybody in."""
+    """A stolen return address, a repeated one, or a refusal of the provider does not log anybody in."""
     async with (
         serve(payer(Till())) as env,
         site(env.client, gatekeeper=gatekeeper(there)) as web,
@@ -164,7 +161,7 @@ async def test_a_login_is_for_the_browser_that_began_it_and_for_once(
 async def test_whoever_is_logged_out_is_sent_to_the_provider_and_not_to_a_printed_link(
     serve: Serve, there: Installation, openid: FakeOpenId
 ) -> None:
-    """Also by a form that a forgotten tab still sends; nothing of it is done."""
+    """A form from a forgotten tab leads to the provider, too, and does nothing else."""
     async with (
         serve(payer(Till(), {"amount": 5})) as env,
         site(env.client, gatekeeper=gatekeeper(there)) as web,
@@ -201,18 +198,18 @@ async def test_whoever_is_logged_out_is_sent_to_the_provider_and_not_to_a_printe
     ],
 )
 def test_after_the_login_a_browser_goes_to_a_page_of_this_server_only(given: str, path: str) -> None:
-    """Whatever a link says."""
+    """A link cannot redirect to another site."""
     assert sanitize_next(given) == path
 
 
 async def followed(http: httpx.AsyncClient, token: str, **headers: str) -> httpx.Response:
-    """Do what the script does on the page that a link leads to."""
+    """Open a link to a call and post its token, as the script of the page does."""
     sent = {"Content-Type": "application/x-www-form-urlencoded", **headers}
     return await http.post("/link", content=urlencode({"link": token}), headers=sent, follow_redirects=True)
 
 
 async def test_a_link_shows_one_call_and_decides_nothing(serve: Serve, there: Installation) -> None:
-    """Whoever has it sees that call, opens nothing else, and has no form; opening it changes nothing."""
+    """A link opens only its call, without forms, and opening it changes nothing."""
     agent = payer(Till(), {"amount": 5, "to": "acme"}, {"amount": 6})
     async with (
         serve(agent, identity=there.worker) as env,
@@ -248,7 +245,7 @@ async def test_a_link_shows_one_call_and_decides_nothing(serve: Serve, there: In
 
 
 async def test_a_link_that_holds_no_more_still_leads_to_its_call_by_a_login(serve: Serve, there: Installation) -> None:
-    """Links last days and calls weeks: whoever comes late need not look for the call. No form names another place."""
+    """An expired link still leads to its call after a login, and no form can name another place."""
     async with (
         serve(payer(Till(), {"amount": 5})) as env,
         site(env.client, gatekeeper=gatekeeper(there)) as web,
@@ -268,7 +265,7 @@ async def test_a_link_that_holds_no_more_still_leads_to_its_call_by_a_login(serv
 
 
 async def test_a_link_that_may_decide_does_so_once_and_by_a_form(serve: Serve, there: Installation) -> None:
-    """For the person for whom it was made, where the configuration says so; a link for nobody still only shows."""
+    """The configuration can let the recipient of a link answer; a link without recipient only shows the call."""
     till = Till()
     agent = payer(till, {"amount": 5}, approval=ApprovalPolicy(approvers=("dana@example.com",)))
     async with (
@@ -297,7 +294,7 @@ async def test_a_link_that_may_decide_does_so_once_and_by_a_form(serve: Serve, t
 
 
 async def test_who_answers_by_a_link_is_told_in_whose_name(serve: Serve, there: Installation) -> None:
-    """Mails are forwarded: the answer would count as that of the person for whom the link was made."""
+    """Mails are forwarded, so the page names the person in whose name an answer counts."""
     agent = payer(Till(), {"amount": 5}, approval=ApprovalPolicy(approvers=("dana@example.com",)))
     async with (
         serve(agent, identity=there.worker, verify=False) as env,
@@ -311,7 +308,7 @@ async def test_who_answers_by_a_link_is_told_in_whose_name(serve: Serve, there: 
 
 
 async def test_whoever_logs_in_without_a_provider_is_told_of_the_printed_link(serve: Serve) -> None:
-    """Who comes from a page that a link opened has used none of them."""
+    """A login page reached from a link to a call points to the server's terminal."""
     async with serve(payer(Till())) as env, site(env.client) as web, browser(web.url) as http:
         page = await http.get("/login?next=%2Fapprovals")
         assert page.status_code == 403
@@ -319,7 +316,7 @@ async def test_whoever_logs_in_without_a_provider_is_told_of_the_printed_link(se
 
 
 async def test_a_link_to_another_call_takes_no_page_away(serve: Serve, there: Installation) -> None:
-    """Whoever opens the links of two mails side by side answers both; what was typed into the first is not lost."""
+    """Two links open side by side can both be answered."""
     till = Till()
     agent = payer(till, {"amount": 5}, {"amount": 6}, approval=ApprovalPolicy(approvers=("dana@example.com",)))
     async with (
@@ -339,7 +336,7 @@ async def test_a_link_to_another_call_takes_no_page_away(serve: Serve, there: In
 
 
 async def test_a_quorum_is_of_different_people(serve: Serve, there: Installation, openid: FakeOpenId) -> None:
-    """The page says who has approved so far; the same person counts once."""
+    """The page shows who has approved so far, and the same person counts once."""
     till = Till()
     agent = payer(till, {"amount": 5}, approval=ApprovalPolicy(approvers=("role:finance",), quorum=2))
     async with (
@@ -369,7 +366,7 @@ async def test_a_quorum_is_of_different_people(serve: Serve, there: Installation
 
 
 def test_logins_at_a_provider_need_a_gateway_that_vouches(there: Installation) -> None:
-    """And with them it may be reached from elsewhere, without a token for programs."""
+    """With a gateway the server may listen on other addresses without a token for programs."""
     file = there.folder / "gateway.toml"
     check_host("0.0.0.0", token=None, names=["inbox.example"], provider=True)
     with pytest.raises(NotSafeToServe):

@@ -1,4 +1,4 @@
-"""The timeline of an invocation: what took how long, and how that is drawn."""
+"""The timeline of an invocation."""
 
 import html
 import re
@@ -21,7 +21,7 @@ WEEKS = 3 * 7 * 86_400.0
 
 
 async def test_model_calls_tools_and_waits_are_drawn_in_their_order(serve: Serve) -> None:
-    """A wait ends with the answer; what ran before it, and after it, has bars of its own."""
+    """A wait ends with the answer, and the steps before and after it have bars of their own."""
     async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
         invocation, _ = await begun(env.client, "payer")
         path = f"/invocations/{invocation.id}/timeline"
@@ -47,7 +47,7 @@ async def test_model_calls_tools_and_waits_are_drawn_in_their_order(serve: Serve
 
 
 async def test_attempts_and_changes_of_state_are_drawn(serve: Serve) -> None:
-    """A tool that had to be tried again says how often."""
+    """A retried tool shows its number of attempts."""
     tries: list[int] = []
 
     def look(tool_context: ToolContext) -> dict[str, str]:
@@ -69,7 +69,7 @@ async def test_attempts_and_changes_of_state_are_drawn(serve: Serve) -> None:
 
 
 def test_a_wait_of_weeks_leaves_steps_of_seconds_to_be_seen() -> None:
-    """It is cut, and its real length said; everything else keeps one scale."""
+    """A long wait is cut and labeled with its length, while everything else keeps one scale."""
     scale = Scale([0.0, 2.0, 6.0, 6.0 + WEEKS, 8.0 + WEEKS])
     (cut,) = scale.breaks
     assert (round(cut.x, 1), round(cut.width, 1), cut.seconds) == (68.2, 9.0, WEEKS)
@@ -91,7 +91,7 @@ def test_a_wait_of_weeks_leaves_steps_of_seconds_to_be_seen() -> None:
     ],
 )
 def test_only_stretches_much_longer_than_all_shorter_ones_are_cut(lengths: list[float], cut: list[float]) -> None:
-    """So what is drawn to scale is drawn so wherever it can be."""
+    """Everything that fits one scale keeps it."""
     times = [sum(lengths[:count]) for count in range(len(lengths) + 1)]
     scale = Scale(times)
     assert [pytest.approx(each.seconds) for each in scale.breaks] == cut
@@ -100,14 +100,14 @@ def test_only_stretches_much_longer_than_all_shorter_ones_are_cut(lengths: list[
 
 @pytest.mark.parametrize(("seconds", "ruler"), [(8.0, 2.0), (0.03, 0.005), (90_000.0, 20_000.0)])
 def test_the_ruler_is_a_round_number_of_seconds(seconds: float, ruler: float) -> None:
-    """At most a quarter of the width."""
+    """The ruler takes at most a quarter of the width."""
     length, width = Scale([0.0, seconds]).ruler
     assert length == pytest.approx(ruler)
     assert 10 <= width <= 25
 
 
 async def test_many_breaks_share_half_of_the_width() -> None:
-    """However often people were waited for, there is room for the rest."""
+    """Many waits leave room for the other steps."""
     times = [0.0]
     for number in range(20):
         times += [times[-1] + 1, times[-1] + 1 + WEEKS * (number + 1)]
@@ -117,7 +117,7 @@ async def test_many_breaks_share_half_of_the_width() -> None:
 
 
 async def test_a_timeline_goes_over_the_runs_of_an_invocation_that_was_continued(serve: Serve) -> None:
-    """As do the page of a call and what happened to it."""
+    """The timeline covers all runs of a continued invocation."""
 
     def look(number: int) -> dict[str, int]:
         return {"found": number}

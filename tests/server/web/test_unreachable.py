@@ -1,4 +1,4 @@
-"""Pages while the Temporal server does not answer: nothing is claimed that nobody knows."""
+"""Pages while the Temporal server does not answer."""
 
 import contextlib
 from collections.abc import Iterator
@@ -19,20 +19,20 @@ UNKNOWN = "The Temporal server did not answer (UNAVAILABLE), so your answer may 
 
 
 def gone(*_: object, **__: object) -> Any:
-    """Be a server that is not there."""
+    """Fail as a client does without a server."""
     raise RPCError("gone", RPCStatusCode.UNAVAILABLE, b"")
 
 
 @contextlib.contextmanager
 def cut(name: str) -> Iterator[None]:
-    """Have what a client asks of workflows fail as it does while there is no server."""
+    """Make a method of workflow handles fail as it does without a server."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(WorkflowHandle, name, gone)
         yield
 
 
 async def test_an_answer_to_which_the_server_says_nothing_is_not_called_failed(serve: Serve) -> None:
-    """It may have been recorded: whoever sent it is told to look first."""
+    """An unconfirmed answer may be recorded, so the page asks to check the call first."""
     async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")
         fields = await me.fields(path_of(id))
@@ -44,7 +44,7 @@ async def test_an_answer_to_which_the_server_says_nothing_is_not_called_failed(s
 
 
 async def test_several_answers_to_which_the_server_says_nothing_are_told_each(serve: Serve) -> None:
-    """What was sent may count; where the call was not even found, nothing was sent."""
+    """Answers that were sent may count; calls that could not be read got no answer."""
     agent = payer(Till(), {"amount": 5}, {"amount": 6})
     async with serve(agent) as env, site(env.client) as web, web.browser() as me:
         invocation, id = await begun(env.client, "payer")

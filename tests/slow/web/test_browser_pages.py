@@ -1,4 +1,4 @@
-"""All pages in a real browser: sizes, accessibility, and what works without scripts or without a server."""
+"""All pages in a real browser: sizes, accessibility, and behavior without scripts or without a server."""
 
 from pathlib import Path
 from urllib.parse import urlencode
@@ -17,7 +17,7 @@ from waystation.web.access import Gatekeeper
 
 
 async def test_every_page_fits_a_phone_and_a_desk_and_axe_finds_nothing(serve: Serve, chromium: Browser) -> None:
-    """Light and dark: no sideways scrolling, no violation, and nothing that the content security policy stops."""
+    """Light and dark pages have no sideways scrolling, no accessibility violation and no blocked content."""
     long = {"amount": 5, "to": "x" * 300, "note": "a\u202eb " + "word " * 2_000}
     async with serve(payer(Till(), long), asker("Which day?")) as env, site(env.client) as web:
         paying, payment = await begun(env.client, "payer")
@@ -51,7 +51,7 @@ async def test_every_page_fits_a_phone_and_a_desk_and_axe_finds_nothing(serve: S
 
 
 async def test_a_list_whose_login_has_ended_says_so(serve: Serve, chromium: Browser) -> None:
-    """Otherwise it would stand there unchanged, and look as if nothing new waited."""
+    """Without the note, the list would look as if nothing new were pending."""
     async with serve(payer(Till())) as env, site(env.client) as web, opened(chromium, web) as (page, _):
         await page.goto("/approvals")
         await page.context.clear_cookies()
@@ -60,7 +60,7 @@ async def test_a_list_whose_login_has_ended_says_so(serve: Serve, chromium: Brow
 
 
 async def test_pages_say_when_the_server_does_not_answer(serve: Serve, chromium: Browser) -> None:
-    """Until it does again: otherwise the list would look as if nothing new waited, and an invocation as if it stood."""
+    """The note disappears when the server answers again."""
     paying = payer(Till(), {"amount": 5})
     async with serve(paying) as env, site(env.client) as web, opened(chromium, web) as (page, _):
         invocation, _ = await begun(env.client, "payer")
@@ -78,7 +78,7 @@ async def test_pages_say_when_the_server_does_not_answer(serve: Serve, chromium:
 
 
 async def test_pages_work_without_scripts(serve: Serve, chromium: Browser) -> None:
-    """From the list to an edited call, with nothing but links and forms."""
+    """Links and forms suffice from the list to an edited call."""
     till = Till()
     async with serve(payer(till, {"amount": 500, "to": "acme"})) as env, site(env.client) as web:
         invocation, id = await begun(env.client, "payer")
@@ -107,7 +107,7 @@ async def test_pages_work_without_scripts(serve: Serve, chromium: Browser) -> No
 
 
 async def test_the_list_refreshes_itself_but_not_under_a_finger(serve: Serve, chromium: Browser) -> None:
-    """A call that begins to wait appears; while something is ticked nothing moves."""
+    """A new pending call appears, but nothing moves while a call is ticked."""
     async with serve(asker("1"), payer(Till(), {"amount": 5})) as env, site(env.client) as web:
         first, id = await begun(env.client, "asker")
 
@@ -143,7 +143,7 @@ async def test_the_list_refreshes_itself_but_not_under_a_finger(serve: Serve, ch
 async def test_a_link_in_a_message_opens_its_call_from_behind_the_hash(
     serve: Serve, chromium: Browser, tmp_path: Path
 ) -> None:
-    """Its token is in no address that is asked for, and gone from the browser's own line; the page cannot answer."""
+    """No requested URL contains the token, the address bar loses it, and the page has no form."""
     write_examples(tmp_path / "identity")
     keeper = Gatekeeper.from_file(tmp_path / "identity" / "gateway.toml", "default")
     assert keeper.links is not None
@@ -172,7 +172,7 @@ async def test_a_link_in_a_message_opens_its_call_from_behind_the_hash(
 async def test_that_a_person_looked_is_recorded_once_where_a_policy_makes_it_matter(
     serve: Serve, chromium: Browser
 ) -> None:
-    """By the page in a browser, not by whatever fetches its address."""
+    """The page in a browser records the view; a request for its address does not."""
     agent = payer(Till(), {"amount": 5}, approval=ApprovalPolicy())
     async with serve(agent) as env, site(env.client) as web:
         invocation, id = await begun(env.client, "payer")

@@ -55,7 +55,7 @@ async def written(path: Path, recording: Recording) -> Path:
 async def test_a_report_fits_phones_and_a_desk_and_axe_finds_nothing(
     serve: Serve, chromium: Browser, tmp_path: Path
 ) -> None:
-    """Light and dark, with everything opened: nothing is asked of a network, and what was said does nothing."""
+    """Light and dark reports send no request and run no script from recorded text."""
 
     def look(where: str, tool_context: ToolContext) -> dict[str, Any]:
         tool_context.state[XSS] = where
@@ -81,7 +81,7 @@ async def test_a_report_fits_phones_and_a_desk_and_axe_finds_nothing(
 
 
 async def test_everything_is_there_without_scripts(chromium: Browser, tmp_path: Path) -> None:
-    """What the script adds is not offered; rows open, and lead to one another."""
+    """Without scripts the page hides their controls, while rows open and links work."""
     path = await written(tmp_path / "report.html", await Recording.read(KEPT))
     async with opened(chromium, path, java_script_enabled=False) as (page, complaints):
         assert not await page.locator("#find").is_visible()
@@ -97,7 +97,7 @@ async def test_everything_is_there_without_scripts(chromium: Browser, tmp_path: 
 
 
 async def test_the_script_finds_rows_and_tells_prompts_whole(chromium: Browser, tmp_path: Path) -> None:
-    """A prompt is put together from those before it; a link opens what it leads to."""
+    """The script assembles a prompt from earlier ones, and a link opens its target."""
     path = await written(tmp_path / "report.html", await Recording.read(KEPT))
     async with opened(chromium, path) as (page, complaints):
         await page.locator("#m4 > summary").click()
@@ -108,13 +108,13 @@ async def test_the_script_finds_rows_and_tells_prompts_whole(chromium: Browser, 
         await contents.nth(2).locator("a").click()
         assert await page.locator("#e3").evaluate("each => each.open")
         await page.locator("#find").fill("no such words")
-        assert await page.locator("#found").inner_text() == "0 of 27 rows"
+        assert await page.locator("#matches").inner_text() == "0 of 27 rows"
         assert not await page.locator("#e3").is_visible()
         assert complaints == []
 
 
 async def test_a_thousand_events_of_history_stay_pleasant(chromium: Browser, tmp_path: Path) -> None:
-    """A small page with few rows to be seen at once, a picture that fits a screen, and everything a click away."""
+    """The page is small, shows few rows at once, and has everything one click away."""
     path = await written(tmp_path / "report.html", long(160))
     assert len(path.read_bytes()) < 1_000_000
     async with opened(chromium, path, PHONES[0]) as (page, complaints):
@@ -131,7 +131,7 @@ async def test_a_thousand_events_of_history_stay_pleasant(chromium: Browser, tmp
 
 
 async def test_a_report_can_be_printed(chromium: Browser, tmp_path: Path) -> None:
-    """What is folded is printed, too; what one clicks on is not."""
+    """Folded rows are printed, and controls are not."""
     path = await written(tmp_path / "report.html", await Recording.read(KEPT))
     async with opened(chromium, path) as (page, complaints):
         assert not await page.locator("#e2 .part.call").is_visible()

@@ -1,4 +1,4 @@
-"""Forms for arguments and schemas: what they offer, and what they take."""
+"""Forms for arguments and schemas."""
 
 from typing import Any
 from urllib.parse import urlencode
@@ -38,7 +38,7 @@ def filled(**values: str) -> forms.Form:
 
 
 def test_a_schema_gives_a_field_of_the_right_kind_for_each_property() -> None:
-    """References and alternatives to null are seen through; what is nested is edited as JSON."""
+    """References and nullable alternatives are resolved, and nested values are edited as JSON."""
     fields = forms.make_schema_fields(SCHEMA) or []
     assert {field.key: field.kind for field in fields} == {
         "who": "line",
@@ -58,7 +58,7 @@ def test_a_schema_gives_a_field_of_the_right_kind_for_each_property() -> None:
 
 
 def test_what_is_filled_in_becomes_values_of_those_types_and_what_is_empty_is_left_out() -> None:
-    """Not everything is a text."""
+    """Values get the types of the schema."""
     given = filled(who="dana", many="3", share="0.5", sure="false", size="3", day="2026-05-31", rest='{"a": 1}')
     assert forms.parse_fields(forms.make_schema_fields(SCHEMA) or [], given) == {
         "who": "dana",
@@ -72,7 +72,7 @@ def test_what_is_filled_in_becomes_values_of_those_types_and_what_is_empty_is_le
 
 
 def test_a_moment_without_a_zone_is_of_the_server(set_zone: SetZone) -> None:
-    """With the offset that holds then; one that has a zone keeps it."""
+    """A time without a zone gets the offset of the server at that time; a zone is kept."""
     set_zone("Europe/Berlin")
     fields = forms.make_schema_fields({"properties": {"at": {"type": "string", "format": "date-time"}}}) or []
     for given, expected in (
@@ -100,7 +100,7 @@ def test_a_moment_without_a_zone_is_of_the_server(set_zone: SetZone) -> None:
     ],
 )
 def test_what_does_not_fit_is_said_at_its_field(key: str, given: str, error: str) -> None:
-    """And what was typed stays there."""
+    """The invalid text stays in its field."""
     with pytest.raises(forms.InvalidInput) as raised:
         forms.parse_fields(forms.make_schema_fields(SCHEMA) or [], filled(**{key: given}))
     (field,) = [field for field in raised.value.fields or () if field.key == key]
@@ -109,12 +109,12 @@ def test_what_does_not_fit_is_said_at_its_field(key: str, given: str, error: str
 
 @pytest.mark.parametrize("schema", [{}, {"type": "string"}, {"type": "object"}, {"properties": []}, {"$ref": "#/x"}])
 def test_a_schema_without_properties_has_no_fields(schema: dict[str, Any]) -> None:
-    """Then the response is written as text or JSON."""
+    """The response is then written as text or JSON."""
     assert forms.make_schema_fields(schema) is None
 
 
 def test_a_schema_that_refers_to_itself_ends() -> None:
-    """Authors' schemas may be anything."""
+    """A recursive schema does not hang the server."""
     schema = {"properties": {"a": {"$ref": "#/properties/a"}}}
     assert [field.kind for field in forms.make_schema_fields(schema) or []] == ["json"]
 
@@ -131,7 +131,7 @@ def test_a_schema_that_refers_to_itself_ends() -> None:
     ],
 )
 def test_arguments_that_nobody_changes_come_back_as_they_were(args: dict[str, Any]) -> None:
-    """Whatever they hold; browsers end lines in their own way."""
+    """Every JSON value survives the form, although browsers change line breaks."""
     fields = forms.make_argument_fields(args)
     form = sent([(field.name, field.value.replace("\n", "\r\n")) for field in fields])
     values = forms.parse_fields(fields, form)
@@ -140,14 +140,14 @@ def test_arguments_that_nobody_changes_come_back_as_they_were(args: dict[str, An
 
 
 def test_secrets_are_in_no_form_and_may_be_replaced() -> None:
-    """What is left empty stays as it is."""
+    """An empty secret field keeps the value."""
     fields = forms.make_argument_fields({"api_key": "sk-1", "password": "hunter2"})
     assert [field.value for field in fields] == ["", ""]
     assert forms.parse_fields(fields, filled(api_key="sk-2", password="")) == {"api_key": "sk-2", "password": "hunter2"}
 
 
 def test_a_response_is_text_or_an_object() -> None:
-    """What begins like an object has to be one."""
+    """Text that starts with a brace must be a JSON object."""
     assert forms.parse_response("Friday") == {"result": "Friday"}
     assert forms.parse_response(' {"day": "Friday"}') == {"day": "Friday"}
     with pytest.raises(forms.InvalidInput, match="This is not JSON"):

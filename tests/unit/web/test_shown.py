@@ -1,4 +1,4 @@
-"""How hostile text reads to an approver."""
+"""The display of hostile text to an approver."""
 
 import json
 from typing import Any
@@ -56,7 +56,7 @@ GOLDEN = {
 
 @pytest.mark.parametrize(("given", "expected"), GOLDEN.values(), ids=GOLDEN)
 def test_a_hostile_string_reads_as_what_it_is(given: str, expected: str) -> None:
-    """What is shown is JSON of the very same text; what can be read stays as it is."""
+    """The display is JSON of the same text, and readable characters stay."""
     reads = str(text_safety.value(given))
     assert reads == expected
     assert json.loads(reads) == given
@@ -64,7 +64,7 @@ def test_a_hostile_string_reads_as_what_it_is(given: str, expected: str) -> None
 
 @pytest.mark.parametrize("place", ["value", "name", "inner"])
 def test_padding_hides_no_tail(place: str) -> None:
-    """Of 200,000 characters the end is shown, and how many are left out."""
+    """The end of 200,000 characters is shown, with the number omitted."""
     long = "pay alice" + " " * 200_000 + "and eve 9,000"
     given: Any = {"value": long, "name": {long: 1}, "inner": [{"a": [long]}]}[place]
     reads = text_safety.value(given)
@@ -75,7 +75,7 @@ def test_padding_hides_no_tail(place: str) -> None:
 
 
 def test_what_is_written_out_is_marked_and_what_only_looks_so_is_not() -> None:
-    """A reader tells the character from the six letters that stand for it elsewhere."""
+    """An escaped character is highlighted; literal text that looks like an escape is not."""
     pieces = text_safety.value("\u202e\\u202e").pieces
     assert [(piece.kind, piece.text) for piece in pieces] == [
         ("plain", '"'),
@@ -95,12 +95,12 @@ def test_what_is_written_out_is_marked_and_what_only_looks_so_is_not() -> None:
     ],
 )
 def test_a_reader_is_told_what_eyes_miss(given: str, remarks: tuple[str, ...]) -> None:
-    """Hidden characters are counted, and words that mix alphabets named; plain text of one alphabet is not."""
+    """Remarks count invisible characters and name words that mix alphabets."""
     assert text_safety.value(given).remarks == remarks
 
 
 def test_a_call_on_one_line_has_no_secrets_and_no_hidden_characters() -> None:
-    """And shows the end of a long text as well as its beginning."""
+    """A long text shows its beginning and its end."""
     args = {"to": "a\u202eb", "api_key": "sk-1", "note": "x" * 200 + "eve", "items": [1, 2], "all": {"a": 1}}
     reads = text_safety.call("pay", args)
     assert reads.startswith('pay(to="a\\u202eb", api_key=…, note="xxx')

@@ -1,4 +1,4 @@
-"""What a page tells of what happened to a call."""
+"""The history of a call in words."""
 
 from tests.unit.core.story import answered, called, expired, log_of, said
 from waystation.core import Body, NoticeReport, Notified
@@ -6,7 +6,7 @@ from waystation.presentation.words import story
 
 
 def test_who_was_told_of_what_is_in_words() -> None:
-    """Of each occasion, and by which channels; those of which one does not know are told, too."""
+    """Each occasion is described with its channels, also an unknown one."""
     report = NoticeReport(delivered=("mail",), failed={"chat": "Timeout"})
     occasions = ("asked", "reminder1", "escalation12", "expired", "later")
     noticed: list[Body] = [Notified("fc-1", occasion, report) for occasion in occasions]
@@ -25,6 +25,6 @@ def test_who_was_told_of_what_is_in_words() -> None:
 
 
 def test_an_answer_of_a_claimed_name_is_told_as_a_claim() -> None:
-    """With what was said."""
+    """The line includes the comment."""
     log = log_of(said("go"), called("pay", gated=True), answered("fc-1", by="emil", comment="fine"))
     assert "approved by emil (unverified): “fine”" in [text for _, text in story(log, log.state.calls["fc-1"])]

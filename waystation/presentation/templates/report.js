@@ -1,23 +1,23 @@
 // Conveniences. The page is complete without them.
 "use strict";
 {
-  const find = document.getElementById("find"), found = document.getElementById("found");
+  const find = document.getElementById("find"), matches = document.getElementById("matches");
   const unfold = document.getElementById("unfold");
   document.querySelector(".tools").hidden = false;
 
   const rows = [...document.querySelectorAll(".rows > li")];
   let texts;
   const search = () => {
-    const wanted = find.value.trim().toLowerCase();
+    const query = find.value.trim().toLowerCase();
     texts ??= rows.map((row) => row.textContent.toLowerCase());
     let count = 0;
     rows.forEach((row, index) => {
-      const fits = !wanted || texts[index].includes(wanted);
-      row.classList.toggle("unfound", !fits);
+      const fits = !query || texts[index].includes(query);
+      row.classList.toggle("filtered", !fits);
       count += fits;
-      if (fits && wanted) row.closest("details.group")?.setAttribute("open", "");
+      if (fits && query) row.closest("details.group")?.setAttribute("open", "");
     });
-    found.textContent = wanted ? `${count} of ${rows.length} rows` : "";
+    matches.textContent = query ? `${count} of ${rows.length} rows` : "";
   };
   find.addEventListener("input", search);
 
@@ -32,7 +32,7 @@
     for (let each = target; each; each = each.parentElement) {
       if (each.tagName === "DETAILS") each.open = true;
     }
-    target?.classList.remove("unfound");
+    target?.classList.remove("filtered");
     target?.scrollIntoView();
   };
   window.addEventListener("hashchange", reveal);

@@ -19,8 +19,8 @@ async function refresh() {
   if (!answer.ok) return;
   // The server renders and escapes this, like the page.
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").body;
-  if (busy() || fresh.innerHTML.trim() === list.dataset.shown) return;
-  list.dataset.shown = fresh.innerHTML.trim();
+  if (busy() || fresh.innerHTML.trim() === list.dataset.html) return;
+  list.dataset.html = fresh.innerHTML.trim();
   list.replaceChildren(...fresh.childNodes);
 }
 
