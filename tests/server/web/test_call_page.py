@@ -150,7 +150,7 @@ async def test_a_question_is_answered_in_words_after_news_of_it(serve: Serve) ->
         page = await me.send(path_of(id), news)
         assert "The call was updated with progress." in page.text
         assert "This call is waiting for an answer." in page.text
-        assert "Progress so far" in page.text
+        assert "Latest response" in page.text
         page = await me.send(path_of(id), {**await me.fields(path_of(id)), "action": "respond", "response": "Friday"})
         assert "This call was answered by dana" in page.text
         await invocation.result()
