@@ -85,7 +85,7 @@ async def test_who_logs_in_at_the_provider_answers_with_a_verified_identity(
         me = Browser(http)
         page = await me.send(path_of(id), {**await me.fields(path_of(id)), "action": "approve"})
         assert "This call was approved by dana@example.com (identity verified)" in page.text
-        assert "looked into" not in page.text
+        assert "being verified" not in page.text
         await invocation.result()
         assert till.paid == [5]
         history = str(await invocation.history())
@@ -221,7 +221,7 @@ async def test_a_link_shows_one_call_and_decides_nothing(serve: Serve, there: In
         token = links(there).sign(id, "dana@example.com")
         before = len((await invocation.history()).events)
         landed = await http.get(path_of(id))
-        assert (landed.status_code, "asks to run" in landed.text) == (401, False)
+        assert (landed.status_code, "requests approval of" in landed.text) == (401, False)
         for wrong in (f"{token[:-4]}AAAA", "x", "", "\x00", links(there).sign(id, lifetime=timedelta(seconds=-1))):
             assert (await followed(http, wrong)).status_code == 403
         assert (await followed(http, token, Origin="https://evil.example")).status_code == 403
