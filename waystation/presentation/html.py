@@ -48,7 +48,7 @@ _PIECES = {
 }
 
 
-def environment(*folders: Path, **filters: Any) -> Environment:
+def make_environment(*folders: Path, **filters: Any) -> Environment:
     """Return a template environment with the shared templates and filters, and those given."""
     templates = Environment(
         loader=FileSystemLoader([*folders, TEMPLATES]),
@@ -57,29 +57,34 @@ def environment(*folders: Path, **filters: Any) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    shared = {"duration": text_safety.duration, "line": text_safety.line, "moment": moment, "text": text}
+    shared = {
+        "duration": text_safety.format_duration,
+        "line": text_safety.format_line,
+        "moment": format_moment,
+        "text": format_pieces,
+    }
     templates.filters |= shared | filters
-    templates.globals |= {"call_line": text_safety.call, "terms": words.terms, "zone": zone}
+    templates.globals |= {"call_line": text_safety.format_call, "terms": words.terms, "zone": get_zone}
     return templates
 
 
-def zone() -> str:
+def get_zone() -> str:
     """Return the name of the server's time zone now."""
     return datetime.now(UTC).astimezone().strftime("%Z")
 
 
-def moment(seconds: float) -> Markup:
+def format_moment(seconds: float) -> Markup:
     """Return a `time` element: local time with the zone for readers, UTC for programs."""
     exact = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
     return Markup('<time datetime="{}">{}</time>').format(exact, terminal.clock(seconds, zone=True))
 
 
-def text(pieces: Iterable[text_safety.Piece]) -> Markup:
+def format_pieces(pieces: Iterable[text_safety.Piece]) -> Markup:
     """Return pieces of a text, with escaped and omitted characters highlighted."""
     return Markup("").join(Markup(_PIECES[piece.kind]).format(piece.text) for piece in pieces)  # constants above
 
 
-def page(report: "Report") -> str:
+def render_report(report: "Report") -> str:
     """Return the page of a report."""
     css, script, icon = (STATIC / "style.css", TEMPLATES / "report.css"), TEMPLATES / "report.js", STATIC / "icon.svg"
     style = "\n".join(line.strip() for file in css for line in file.read_text().splitlines() if line.strip()) + "\n"
@@ -114,8 +119,8 @@ class View:
 
     def text(self, content: str) -> Markup:
         """Return a text, clipped, with invisible characters escaped."""
-        pieces = text_safety.pieces_of(content.replace("\r\n", "\n"), self._head, self._tail)
-        return text(_within(pieces, 2 * (self._head + self._tail)))
+        pieces = text_safety.split_pieces(content.replace("\r\n", "\n"), self._head, self._tail)
+        return format_pieces(_within(pieces, 2 * (self._head + self._tail)))
 
     def value(self, content: Any, name: str = "") -> Markup:
         """Return a value as JSON with secrets masked; a short value on one line."""
@@ -183,7 +188,7 @@ class View:
 
     def troubles(self, report: "Report") -> list[tuple[str, str, Markup, int | None]]:
         """Return the errors and retries: what failed, how, why, and the number of the history event."""
-        line = text_safety.line
+        line = text_safety.format_line
         rows: list[tuple[str, str, str, int | None]] = []
         for attempts in report.attempts:
             if attempts.count > 1 or attempts.failure:
@@ -223,7 +228,7 @@ def _count_texts(report: "Report") -> int:
     return min(len(summary.events), FIRST + LAST) + 2 * min(len(summary.model_calls), MODELS)
 
 
-def figures(report: "Report") -> list[tuple[str, str]]:
+def list_figures(report: "Report") -> list[tuple[str, str]]:
     """Return the key figures of an invocation, each with a label."""
     log, histories = report.recording.log, report.recording.histories
     started, spent = log.state.input, log.state.used.spent
@@ -231,19 +236,19 @@ def figures(report: "Report") -> list[tuple[str, str]]:
     agents = sum(call.call.kind == "agent" for call in log.state.calls.values())
     events = sum(len(history.events) for history in histories)
     rows = [
-        ("started", date(report.began)),
-        ("duration" if report.ended else "so far", text_safety.duration(report.duration_s)),
-        ("active", text_safety.duration(spent.working_s)),
-        ("waited for people", text_safety.duration(report.waited_s) if report.person_calls else ""),
-        ("model calls", count(len(report.summary.model_calls))),
-        ("tool calls", count(spent.tool_calls)),
-        ("tokens", count(spent.total_tokens)),
-        ("cost", cost(report) if spent.total_tokens else ""),
-        ("called agents", count(agents)),
-        ("user", text_safety.line(started.user_id) if started and started.user_id != DEFAULT_USER else ""),
-        ("session", text_safety.line(started.session_id or "") if started else ""),
+        ("started", format_date(report.began)),
+        ("duration" if report.ended else "so far", text_safety.format_duration(report.duration_s)),
+        ("active", text_safety.format_duration(spent.working_s)),
+        ("waited for people", text_safety.format_duration(report.waited_s) if report.person_calls else ""),
+        ("model calls", format_count(len(report.summary.model_calls))),
+        ("tool calls", format_count(spent.tool_calls)),
+        ("tokens", format_count(spent.total_tokens)),
+        ("cost", format_cost(report) if spent.total_tokens else ""),
+        ("called agents", format_count(agents)),
+        ("user", text_safety.format_line(started.user_id) if started and started.user_id != DEFAULT_USER else ""),
+        ("session", text_safety.format_line(started.session_id or "") if started else ""),
         ("history", f"{events:,} events in {len(histories)} run{'s' * (len(histories) > 1)}"),
-        ("forked from", f"{text_safety.line(fork.invocation_id)}, event {fork.event}" if fork else ""),
+        ("forked from", f"{text_safety.format_line(fork.invocation_id)}, event {fork.event}" if fork else ""),
     ]
     return [(label, text) for label, text in rows if text]
 
@@ -265,26 +270,26 @@ def token_bars(usage: Usage, calls: "Sequence[ModelCall]") -> Iterator[dict[str,
         at += number * wide
 
 
-def count(number: int) -> str:
+def format_count(number: int) -> str:
     """Format a number; empty for 0."""
     return f"{number:,}" if number else ""
 
 
-def cost(report: "Report") -> str:
+def format_cost(report: "Report") -> str:
     """Format the cost; empty if the budget has no prices."""
     started, spent = report.recording.log.state.input, report.recording.log.state.used.spent
     if not (started and started.budget.prices):
         return ""
-    unknown = f", without {', '.join(map(text_safety.line, spent.unpriced))}" if spent.unpriced else ""
-    return f"{money(spent.cost)}{unknown}"
+    unknown = f", without {', '.join(map(text_safety.format_line, spent.unpriced))}" if spent.unpriced else ""
+    return f"{format_money(spent.cost)}{unknown}"
 
 
-def money(amount: float) -> str:
+def format_money(amount: float) -> str:
     """Format an amount with four significant digits."""
     return format(Decimal(f"{amount:.4g}"), ",f")
 
 
-def usage(counts: JsonObject) -> str:
+def format_usage(counts: JsonObject) -> str:
     """Format token counts, without zeros."""
     labels = {
         "prompt_tokens": "prompt",
@@ -295,7 +300,7 @@ def usage(counts: JsonObject) -> str:
     return ", ".join(f"{text} {counts[name]:,}" for name, text in labels.items() if counts.get(name))
 
 
-def problem(call: "ModelCall") -> str:
+def describe_problem(call: "ModelCall") -> str:
     """Return why a model call failed; empty if it did not."""
     if call.failure:
         return terminal.failure(call.failure)
@@ -306,15 +311,15 @@ def problem(call: "ModelCall") -> str:
 def format_part(part: JsonObject) -> str:
     """Return the first line of a part."""
     first = next((f"{line.who}{line.text}" for line in terminal.lines_of_part(part)), "")
-    return text_safety.line(first.removeprefix(": "), 110)
+    return text_safety.format_line(first.removeprefix(": "), 110)
 
 
-def date(seconds: float) -> str:
+def format_date(seconds: float) -> str:
     """Format a time with date and zone."""
     return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
-def offset(seconds: float) -> str:
+def format_offset(seconds: float) -> str:
     """Format a time relative to the start."""
     return f"+{seconds:.2f} s" if 0 <= seconds < 60 else f"+{timedelta(seconds=int(max(0.0, seconds)))}"
 
@@ -323,19 +328,19 @@ mask_secrets = partial(terminal.unsecret, "")
 """Return a value with secrets masked."""
 
 
-_REPORTS = environment(
-    cost=cost,
-    count=count,
-    date=date,
+_REPORTS = make_environment(
+    cost=format_cost,
+    count=format_count,
+    date=format_date,
     decision=words.decision,
-    figures=figures,
+    figures=list_figures,
     hint=words.hint,
-    money=money,
-    offset=offset,
+    money=format_money,
+    offset=format_offset,
     draw_timeline=draw_timeline,
-    problem=problem,
+    problem=describe_problem,
     part_line=format_part,
     unsecret=mask_secrets,
-    usage=usage,
+    usage=format_usage,
 )
 _REPORTS.globals |= {"story": words.story, "token_bars": token_bars}

@@ -212,9 +212,9 @@ class Report:
         Raises:
             ModuleNotFoundError: jinja2 is missing. Install the extra `report` or `web`.
         """
-        from waystation.presentation.html import page  # needs an extra
+        from waystation.presentation.html import render_report  # needs an extra
 
-        return page(self)
+        return render_report(self)
 
     def _repr_html_(self) -> str:
         """Return the page in a frame, for notebooks."""

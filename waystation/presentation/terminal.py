@@ -122,7 +122,7 @@ def short_json(value: object, length: int = MAX_JSON) -> str:
 def both_ends(value: object) -> str:
     """Return compact JSON for an approver. Clips the middle of a long value: the end is where things hide."""
     tail = MAX_ARGUMENT // 4
-    return "".join(piece.text for piece in text_safety.pieces_of(safe_json(value), MAX_ARGUMENT - tail, tail))
+    return "".join(piece.text for piece in text_safety.split_pieces(safe_json(value), MAX_ARGUMENT - tail, tail))
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +251,7 @@ def clock(timestamp: float, *, now: float | None = None, zone: bool = False) -> 
     return moment.strftime(f"{shape} %Z" if zone else shape)
 
 
-span = partial(text_safety.duration, short=True)
+span = partial(text_safety.format_duration, short=True)
 """Format a length of time in a few characters, such as `36 h`."""
 
 
@@ -263,7 +263,7 @@ def date(timestamp: float) -> str:
 def until(deadline: float, now: float) -> str:
     """Format a deadline and the time left."""
     left = deadline - now
-    return f"{date(deadline)}, {f'in {text_safety.duration(left)}' if left > 0 else 'which has passed'}"
+    return f"{date(deadline)}, {f'in {text_safety.format_duration(left)}' if left > 0 else 'which has passed'}"
 
 
 def failure(failure: Failure) -> str:

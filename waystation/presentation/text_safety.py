@@ -49,29 +49,31 @@ class SafeText:
         return "".join(piece.text for piece in self.pieces)
 
 
-def value(content: object, *, head: int = HEAD, tail: int = TAIL) -> SafeText:
+def format_value(content: object, *, head: int = HEAD, tail: int = TAIL) -> SafeText:
     """Return a value as JSON for display."""
     text = json.dumps(content, ensure_ascii=False, indent=2)
-    return SafeText(tuple(pieces_of(text, head, tail)), tuple(_remarks(content if isinstance(content, str) else text)))
+    return SafeText(
+        tuple(split_pieces(text, head, tail)), tuple(_remarks(content if isinstance(content, str) else text))
+    )
 
 
-def text(content: str, *, head: int = HEAD, tail: int = TAIL) -> SafeText:
+def format_text(content: str, *, head: int = HEAD, tail: int = TAIL) -> SafeText:
     """Return a name or a message for display, with its line breaks."""
-    return SafeText(tuple(pieces_of(content.replace("\r\n", "\n"), head, tail)), tuple(_remarks(content)))
+    return SafeText(tuple(split_pieces(content.replace("\r\n", "\n"), head, tail)), tuple(_remarks(content)))
 
 
-def line(content: str, length: int = 120) -> str:
+def format_line(content: str, length: int = 120) -> str:
     """Return a text on one line, clipped."""
     escaped = "".join(piece.text for piece in _pieces(content[: length + 1])).replace("\n", "\\n")
     return escaped if len(content) <= length else f"{escaped[: length - 1]}…"
 
 
-def call(tool: str, args: JsonObject, length: int = 200) -> str:
+def format_call(tool: str, args: JsonObject, length: int = 200) -> str:
     """Return a call on one line, clipped, with secret values masked."""
     if set(args) == {"omitted_bytes"}:  # a memo has only small arguments
-        return line(f"{tool}(…), {args['omitted_bytes']:,} bytes of arguments", length)
+        return format_line(f"{tool}(…), {args['omitted_bytes']:,} bytes of arguments", length)
     values = (f"{name}={'…' if SECRET_NAMES.search(name) else _short(value)}" for name, value in args.items())
-    return line(f"{tool}({', '.join(values)})", length)
+    return format_line(f"{tool}({', '.join(values)})", length)
 
 
 def _short(value: object) -> str:
@@ -85,7 +87,7 @@ def _short(value: object) -> str:
             return text if len(text) <= 60 else f"{text[:40]}…{text[-19:]}"
 
 
-def duration(seconds: float, *, short: bool = False) -> str:
+def format_duration(seconds: float, *, short: bool = False) -> str:
     """Format a length of time, rounded, such as `36 hours`; `short` makes that `36 h`."""
     for symbol, unit, length in (("d", "day", 86_400), ("h", "hour", 3_600), ("min", "minute", 60)):
         if seconds == length or seconds >= 2 * length:
@@ -106,7 +108,7 @@ def is_invisible(char: str) -> bool:
     return char in _BLANK or unicodedata.category(char) in _HIDDEN or is_variation_selector
 
 
-def pieces_of(text: str, head: int, tail: int) -> Iterator[Piece]:
+def split_pieces(text: str, head: int, tail: int) -> Iterator[Piece]:
     """Yield a text in pieces, clipped, with invisible characters escaped."""
     left_out = len(text) - head - tail
     if left_out <= 0:

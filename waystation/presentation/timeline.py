@@ -67,7 +67,7 @@ class Span:
     @property
     def length(self) -> str:
         """Its duration in words."""
-        return f"{text_safety.duration(self.seconds)}{' so far' if self.open else ''}"
+        return f"{text_safety.format_duration(self.seconds)}{' so far' if self.open else ''}"
 
     @property
     def retries(self) -> str:
@@ -215,12 +215,12 @@ def _figure(spans: Sequence[Span], events: Iterable[Event], key: str, *, digits:
         "count": len(spans),
         "lanes": [],
         "height": HEAD + ROW * len(spans) + 8,
-        "ruler": {"width": _percent(width), "text": text_safety.duration(seconds)} if width else None,
+        "ruler": {"width": _percent(width), "text": text_safety.format_duration(seconds)} if width else None,
         "breaks": [
             {
                 "x": _percent(gap.x),
                 "width": _percent(gap.width),
-                "text": text_safety.duration(gap.seconds),
+                "text": text_safety.format_duration(gap.seconds),
                 # A label near the right edge goes to the left.
                 "label": _percent(gap.x if gap.x < 60 else gap.x + gap.width),
                 "anchor": "start" if gap.x < 60 else "end",
@@ -260,7 +260,7 @@ def _bar(span: Span, scale: Scale, y: int, digits: int) -> dict[str, Any]:
         "width": _percent(round(width, digits)),
         "y": y,
         "indent": INDENT * span.depth,
-        "text": f"{span.length}, {text_safety.line(span.name, 60)}{span.retries}",
+        "text": f"{span.length}, {text_safety.format_line(span.name, 60)}{span.retries}",
         "retried": span.attempts > 1,
     }
 

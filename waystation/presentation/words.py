@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from waystation.history import Attempts
     from waystation.replay.recording import Moment
 
-MAX_SAID = 600
+MAX_SHOWN_CHARS = 600
 """Characters shown of a comment or of a message."""
 
 _OCCASIONS: dict[str, str] = {
@@ -70,8 +70,8 @@ class Fact(NamedTuple):
 def by(answer: Answer | AnswerIgnored, who: Verified | None = None) -> str:
     """Return ` by NAME`, and whether the identity was verified; empty for an unknown name."""
     if who is not None:
-        return f" by {text_safety.line(who.subject)} (identity verified)"
-    return f" by {text_safety.line(answer.by)} (unverified)" if answer.by else ""
+        return f" by {text_safety.format_line(who.subject)} (identity verified)"
+    return f" by {text_safety.format_line(answer.by)} (unverified)" if answer.by else ""
 
 
 def decision(call: CallState) -> str:
@@ -137,13 +137,13 @@ def describe(entry: Entry, log: Log) -> Fact:
         case ModelLost(number, failure):
             return Fact("model", f"model call {number} failed: {terminal.failure(failure)}", True)
         case CallReturned(outcome):
-            took = f" after {text_safety.duration(outcome.duration_s)}" if outcome.duration_s >= 0.05 else ""
-            failed = f", {text_safety.line(outcome.error_type)}" if outcome.error_type else ""
+            took = f" after {text_safety.format_duration(outcome.duration_s)}" if outcome.duration_s >= 0.05 else ""
+            failed = f", {text_safety.format_line(outcome.error_type)}" if outcome.error_type else ""
             return Fact("outcome", f"the tool returned{took}{failed}", bool(failed))
         case ChildReturned(_, result):
             return Fact("outcome", f"the called agent {result.status}: {terminal.clipped(result.text)}")
         case CallLost(_, failure):
-            reason = text_safety.line(terminal.failure(failure), MAX_SAID)
+            reason = text_safety.format_line(terminal.failure(failure), MAX_SHOWN_CHARS)
             return Fact("lost", f"the tool failed without a result: {reason}", True)
         case AnswerCounted(_, answer):
             return Fact("answer", _answered(answer, tool))
@@ -166,8 +166,8 @@ def describe(entry: Entry, log: Log) -> Fact:
             due = "the call was escalated" if escalates else "a reminder was due"
             return Fact("notice", f"nobody answered: {due}")
         case Notified(_, occasion, report):
-            failed = f"; failed: {', '.join(map(text_safety.line, report.failed))}" if report.failed else ""
-            channels = ", ".join(map(text_safety.line, report.delivered)) or "nobody"
+            failed = f"; failed: {', '.join(map(text_safety.format_line, report.failed))}" if report.failed else ""
+            channels = ", ".join(map(text_safety.format_line, report.delivered)) or "nobody"
             about = _OCCASIONS.get(occasion.rstrip("0123456789"), "the call changed")
             return Fact("notice", f"notified {channels}: {about}{failed}")
         case ScopesTold(last):
@@ -206,14 +206,15 @@ def _submitted(log: Log, ref: str) -> Answer | None:
 
 
 def _answered(answer: Answer, tool: str, who: Verified | None = None) -> str:
-    edited = f", as {text_safety.line(summary.call(tool, answer.args))}" if answer.args is not None else ""
+    edited = f", as {text_safety.format_line(summary.call(tool, answer.args))}" if answer.args is not None else ""
     unasked = ", and identical calls run without asking" if answer.remember else ""
-    comment = f": “{text_safety.line(answer.comment, MAX_SAID)}”" if answer.comment else ""
+    comment = f": “{text_safety.format_line(answer.comment, MAX_SHOWN_CHARS)}”" if answer.comment else ""
     return f"{terminal.DONE[answer.action]}{by(answer, who)}{edited}{unasked}{comment}"
 
 
 def _ignored(refused: AnswerIgnored, who: Verified | None = None) -> str:
-    return f"an answer{by(refused, who)} was ignored, {refused.reason}: {text_safety.line(refused.message, MAX_SAID)}"
+    reason = text_safety.format_line(refused.message, MAX_SHOWN_CHARS)
+    return f"an answer{by(refused, who)} was ignored, {refused.reason}: {reason}"
 
 
 def _reply(number: int, reply: ModelReply) -> str:

@@ -32,7 +32,7 @@ from waystation.core import ROLE, NotAllowed, Signs, Verified, WaystationError
 from waystation.presentation import text_safety
 from waystation.web.forms import parse_form, read_form
 from waystation.web.limits import Limits
-from waystation.web.responses import Refused, accepts_html, format_refusal, page
+from waystation.web.responses import Refused, accepts_html, format_refusal, render_page
 
 if TYPE_CHECKING:
     from waystation.identity import Gateway, Links, OidcLogin, Sealer
@@ -252,7 +252,7 @@ class Access:
             remedy, place = "open a page of this server in a browser", f"{LOGIN}?next={quote(target, safe='')}"
         if by_person and is_call and self.gatekeeper.links is not None:
             # The URL may hold a link token in its fragment, which only a script on this page can read.
-            return page("link.html", code=HTTPStatus.UNAUTHORIZED, place=place, problem="")
+            return render_page("link.html", code=HTTPStatus.UNAUTHORIZED, place=place, problem="")
         if by_person and place:
             return RedirectResponse(place, HTTPStatus.SEE_OTHER)
         text = (
@@ -262,7 +262,7 @@ class Access:
         if scope["method"] == "POST":
             problem = "Nothing was sent: this browser is not logged in, or its login has ended."
             if in_browser and place and is_call:
-                return page("link.html", code=HTTPStatus.UNAUTHORIZED, place=place, problem=problem)
+                return render_page("link.html", code=HTTPStatus.UNAUTHORIZED, place=place, problem=problem)
             text = f"{problem} {text}"
         return format_refusal(
             scope, Refused(HTTPStatus.UNAUTHORIZED, "NotLoggedIn", text, {"WWW-Authenticate": "Bearer"})
@@ -314,7 +314,7 @@ class Access:
         except NotAllowed as refused:
             if place := form.get("place"):  # a login still opens the call: links expire before calls do
                 text = str(refused)
-                return page("link.html", code=HTTPStatus.FORBIDDEN, place=sanitize_next(place), problem=text)
+                return render_page("link.html", code=HTTPStatus.FORBIDDEN, place=sanitize_next(place), problem=text)
             raise
         decides = self.gatekeeper.links.decide and link.person is not None
         until = min(link.until, time.time() + LOGIN_S)
@@ -323,7 +323,7 @@ class Access:
     async def _log_out(self, request: Request) -> Response:
         await read_form(request)
         self._logins.pop(request.cookies.get(self._cookie, ""), None)
-        response = page("left.html", provider=self.gatekeeper.oidc is not None)
+        response = render_page("left.html", provider=self.gatekeeper.oidc is not None)
         response.delete_cookie(self._cookie, path="/", httponly=True, samesite="lax")
         return response
 
@@ -477,7 +477,7 @@ class Guard:
                 f"Have the proxy forward the browser's `Host` header, for {url}, or restart the server with "
                 "`--allow-host NAME`."
             )
-        return f"This server is not known as {text_safety.line(host)!r}. {remedy}"
+        return f"This server is not known as {text_safety.format_line(host)!r}. {remedy}"
 
     def _check_form(self, headers: Headers) -> None:
         """Check that a form comes from a page of this server, as far as the browser's headers show."""

@@ -43,7 +43,7 @@ from waystation.web.access import Gatekeeper, Login, format_call_path
 from waystation.web.forms import Field, Form, InvalidInput, read_form
 from waystation.web.invocations import describe, get_id
 from waystation.web.limits import Limits
-from waystation.web.responses import Refused, find_status, page, to_refused
+from waystation.web.responses import Refused, find_status, render_page, to_refused
 
 log = structlog.get_logger("waystation.web")
 
@@ -141,7 +141,7 @@ class CallView:
     @property
     def hint(self) -> text_safety.SafeText:
         """The hint of the tool's author; empty for ADK's usual sentence."""
-        return text_safety.text(words.hint(self.pending))
+        return text_safety.format_text(words.hint(self.pending))
 
     def with_digest(self, digest: str | None) -> PendingCall:
         """Return the call with the digest of the form that showed it. The answer counts for that content only."""
@@ -161,8 +161,8 @@ async def view_call(client: AgentClient, approval_id: str) -> CallView:
     unknown = Refused(
         HTTPStatus.NOT_FOUND,
         "UnknownCall",
-        f"No call has the id {text_safety.line(approval_id)!r}. The server may have deleted it by now, or the link is "
-        "incomplete.",
+        f"No call has the id {text_safety.format_line(approval_id)!r}. The server may have deleted it by now, or the "
+        "link is incomplete.",
     )
     try:
         invocation_id, call_id = ids.approved_call(approval_id)
@@ -216,7 +216,7 @@ def problem_of(outcome: Outcome) -> tuple[HTTPStatus, str]:
     if isinstance(error, RPCError):
         text = f"The Temporal server did not answer ({error.status.name}), so your answer may or may not count."
         return HTTPStatus.SERVICE_UNAVAILABLE, f"{text} Check the call before you answer again."
-    return find_status(error), text_safety.line(str(error), 500)
+    return find_status(error), text_safety.format_line(str(error), 500)
 
 
 def parse_answer(form: Form, view: CallView) -> tuple[Action, JsonObject]:
@@ -262,7 +262,7 @@ def _grant(form: Form, call: PendingCall) -> JsonObject | None:
             try:
                 grant[limit] = json.loads(amount)
             except ValueError:
-                raise InvalidInput(f"{text_safety.line(str(limit))}: enter a number, such as 5000.") from None
+                raise InvalidInput(f"{text_safety.format_line(str(limit))}: enter a number, such as 5000.") from None
     return grant or None
 
 
@@ -335,7 +335,7 @@ class ApprovalPages:
         # In Python 1 == 1.0 == True; a tool may tell them apart.
         if json.dumps(new_args, sort_keys=True) == json.dumps(args, sort_keys=True):
             return edit_page(fields, problem="Nothing was changed.")
-        return page(
+        return render_page(
             "compare.html",
             login=request.state.login,
             call=view.pending,
@@ -407,7 +407,7 @@ class ApprovalPages:
             if is_open and not login.only and not self._why_not(view, login, action)
         ]
         uri = terminal.login_uri(call)
-        return page(
+        return render_page(
             "call.html",
             code=code,
             login=login,
@@ -420,10 +420,12 @@ class ApprovalPages:
             why_not=why_not if is_open else "",
             terms=list(words.terms(call, options=False)),
             before=None if view.state.shown is None else _argument_rows(view.state.shown),
-            whole=text_safety.value(call.args, head=text_safety.JSON_HEAD, tail=text_safety.JSON_TAIL),
+            whole=text_safety.format_value(call.args, head=text_safety.JSON_HEAD, tail=text_safety.JSON_TAIL),
             login_uri=uri if uri is not None and uri.startswith(("https://", "http://")) else None,
-            payload=None if call.payload is None or call.kind == "credential" else text_safety.value(call.payload),
-            interim=None if call.interim is None else text_safety.value(call.interim),
+            payload=None
+            if call.payload is None or call.kind == "credential"
+            else text_safety.format_value(call.payload),
+            interim=None if call.interim is None else text_safety.format_value(call.interim),
             conversation=_last_lines(view.log),
             story=words.story(view.log, view.state),
             fields=fields if fields is not None else view.response_fields(),
@@ -471,7 +473,7 @@ class ApprovalPages:
         *,
         comment: str,
     ) -> Response:
-        return page(
+        return render_page(
             "edit.html",
             code=HTTPStatus.UNPROCESSABLE_ENTITY if problem else HTTPStatus.OK,
             login=request.state.login,
@@ -506,7 +508,7 @@ class ApprovalPages:
             if following is None or len(calls) >= limit:
                 break
         query = {name: value for name, value in filters.items() if value}
-        return page(
+        return render_page(
             template,
             login=login,
             calls=calls,
@@ -532,7 +534,7 @@ class ApprovalPages:
             if isinstance(view, Refused) and view.status is HTTPStatus.SERVICE_UNAVAILABLE:
                 raise view
         views = [view for view in results if isinstance(view, CallView) and view.standing == "open"]
-        return page(
+        return render_page(
             "several.html",
             login=login,
             views=views,
@@ -578,13 +580,13 @@ class ApprovalPages:
         lines = [
             {
                 "id": id,
-                "label": text_safety.line(id),
+                "label": text_safety.format_line(id),
                 "counts": id in counts,
-                "text": text_safety.line(problems.get(id, terminal.DONE[action]), 500),
+                "text": text_safety.format_line(problems.get(id, terminal.DONE[action]), 500),
             }
             for id, _ in calls
         ]
-        return page(
+        return render_page(
             "results.html",
             login=login,
             lines=lines,
@@ -635,7 +637,11 @@ def _is_shown(call: PendingCall, show: str, login: Login) -> bool:
 
 def _argument_rows(args: JsonObject) -> list[dict[str, Any]]:
     return [
-        {"name": text_safety.text(name), "value": text_safety.value(value), "secret": bool(SECRET_NAMES.search(name))}
+        {
+            "name": text_safety.format_text(name),
+            "value": text_safety.format_value(value),
+            "secret": bool(SECRET_NAMES.search(name)),
+        }
         for name, value in args.items()
     ]
 
@@ -648,11 +654,11 @@ def _compare_arguments(old: JsonObject, new: JsonObject) -> list[dict[str, Any]]
             kind = "unchanged"
         rows.append(
             {
-                "name": text_safety.text(name),
+                "name": text_safety.format_text(name),
                 "kind": kind,
                 "secret": bool(SECRET_NAMES.search(name)),
-                "old": text_safety.value(old[name]) if name in old else None,
-                "new": text_safety.value(new[name]) if name in new else None,
+                "old": text_safety.format_value(old[name]) if name in old else None,
+                "new": text_safety.format_value(new[name]) if name in new else None,
             }
         )
     return rows
@@ -662,7 +668,9 @@ def _last_lines(log: Log) -> list[terminal.Line]:
     lines: list[terminal.Line] = []
     for event in reversed(log.state.events):
         texts = (line for line in terminal.lines_of(event) if line.kind in ("text", "error"))
-        lines = [replace(line, text=text_safety.line(line.text, words.MAX_SAID)) for line in texts] + lines
+        lines = [
+            replace(line, text=text_safety.format_line(line.text, words.MAX_SHOWN_CHARS)) for line in texts
+        ] + lines
         if len(lines) >= CONVERSATION_LINES:
             break
     return lines[-CONVERSATION_LINES:]

@@ -26,7 +26,7 @@ from waystation.core import WORKFLOW, Event, ForeignHistory, JsonObject, StoreFa
 from waystation.history import attempts_of
 from waystation.presentation import terminal, timeline
 from waystation.web.limits import Limits
-from waystation.web.responses import Refused, page
+from waystation.web.responses import Refused, render_page
 
 log = structlog.get_logger("waystation.web")
 
@@ -72,7 +72,7 @@ class InvocationPages:
             {"id": execution.id, "status": format_status(execution), "began": execution.start_time.timestamp()}
             async for execution in self._client.temporal.list_workflows(query, page_size=LISTED, limit=LISTED)
         ]
-        return page("index.html", login=request.state.login, latest=latest)
+        return render_page("index.html", login=request.state.login, latest=latest)
 
     async def _invocation(self, request: Request) -> Response:
         """Serve the events of an invocation as a page."""
@@ -87,7 +87,7 @@ class InvocationPages:
         """Serve the rows of the events from `?start=` on, for a page that grows."""
         start = _parse_number(request.query_params.get("start"), "start")
         invocation, _ = await self._find(request)
-        return page("rows.html", rows=_rows((await _read_events(invocation))[start:][:SHOWN]))
+        return render_page("rows.html", rows=_rows((await _read_events(invocation))[start:][:SHOWN]))
 
     async def _timeline(self, request: Request) -> Response:
         """Serve the timeline of an invocation, drawn on the server."""
@@ -108,7 +108,9 @@ class InvocationPages:
     def _page(
         self, request: Request, template: str, described: WorkflowExecutionDescription, **values: Any
     ) -> Response:
-        return page(template, login=request.state.login, id=described.id, status=format_status(described), **values)
+        return render_page(
+            template, login=request.state.login, id=described.id, status=format_status(described), **values
+        )
 
     async def _events(self, request: Request) -> Response:
         """Stream events from `?start=` on, or after `Last-Event-ID`, which browsers send when they reconnect."""

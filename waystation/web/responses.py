@@ -22,7 +22,7 @@ from waystation.core import (
 )
 from waystation.presentation import html, terminal, words
 
-_TEMPLATES = html.environment(Path(__file__).parent / "templates", segment=lambda id: quote(id, safe=""))
+_TEMPLATES = html.make_environment(Path(__file__).parent / "templates", segment=lambda id: quote(id, safe=""))
 _TEMPLATES.globals |= {"until": terminal.until, "who": words.who}
 
 
@@ -71,7 +71,7 @@ def to_refused(error: Exception) -> Refused:
             return Refused(find_status(error), type(error).__name__, str(error))
 
 
-def page(name: str, *, code: HTTPStatus = HTTPStatus.OK, login: object = None, **values: object) -> HTMLResponse:
+def render_page(name: str, *, code: HTTPStatus = HTTPStatus.OK, login: object = None, **values: object) -> HTMLResponse:
     """Render a template; `login` is the reader's."""
     return HTMLResponse(_TEMPLATES.get_template(name).render(login=login, **values), code)
 
@@ -82,7 +82,9 @@ def format_refusal(scope: Scope, refused: Refused) -> Response:
         error = {"type": refused.kind, "message": refused.message}
         return JSONResponse({"error": error}, refused.status, refused.headers)
     login = scope.get("state", {}).get("login")
-    response = page("problem.html", code=refused.status, login=login, status=refused.status, message=refused.message)
+    response = render_page(
+        "problem.html", code=refused.status, login=login, status=refused.status, message=refused.message
+    )
     response.headers.update(refused.headers)
     return response
 

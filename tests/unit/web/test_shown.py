@@ -57,7 +57,7 @@ GOLDEN = {
 @pytest.mark.parametrize(("given", "expected"), GOLDEN.values(), ids=GOLDEN)
 def test_a_hostile_string_reads_as_what_it_is(given: str, expected: str) -> None:
     """The display is JSON of the same text, and readable characters stay."""
-    reads = str(text_safety.value(given))
+    reads = str(text_safety.format_value(given))
     assert reads == expected
     assert json.loads(reads) == given
 
@@ -67,7 +67,7 @@ def test_padding_hides_no_tail(place: str) -> None:
     """The end of 200,000 characters is shown, with the number omitted."""
     long = "pay alice" + " " * 200_000 + "and eve 9,000"
     given: Any = {"value": long, "name": {long: 1}, "inner": [{"a": [long]}]}[place]
-    reads = text_safety.value(given)
+    reads = text_safety.format_value(given)
     assert "and eve 9,000" in str(reads)
     assert len(str(reads)) < 2_200
     assert any(" omitted " in piece.text for piece in reads.pieces if piece.kind == "gap")
@@ -76,7 +76,7 @@ def test_padding_hides_no_tail(place: str) -> None:
 
 def test_what_is_written_out_is_marked_and_what_only_looks_so_is_not() -> None:
     """An escaped character is highlighted; literal text that looks like an escape is not."""
-    pieces = text_safety.value("\u202e\\u202e").pieces
+    pieces = text_safety.format_value("\u202e\\u202e").pieces
     assert [(piece.kind, piece.text) for piece in pieces] == [
         ("plain", '"'),
         ("escaped", "\\u202e"),
@@ -96,13 +96,13 @@ def test_what_is_written_out_is_marked_and_what_only_looks_so_is_not() -> None:
 )
 def test_a_reader_is_told_what_eyes_miss(given: str, remarks: tuple[str, ...]) -> None:
     """Remarks count invisible characters and name words that mix alphabets."""
-    assert text_safety.value(given).remarks == remarks
+    assert text_safety.format_value(given).remarks == remarks
 
 
 def test_a_call_on_one_line_has_no_secrets_and_no_hidden_characters() -> None:
     """A long text shows its beginning and its end."""
     args = {"to": "a\u202eb", "api_key": "sk-1", "note": "x" * 200 + "eve", "items": [1, 2], "all": {"a": 1}}
-    reads = text_safety.call("pay", args)
+    reads = text_safety.format_call("pay", args)
     assert reads.startswith('pay(to="a\\u202eb", api_key=…, note="xxx')
     assert reads.endswith('xxeve", items=[2], all={…})')
     assert "sk-1" not in reads
