@@ -69,8 +69,8 @@ class _Level:
         return [Position(moment, before) for moment, before in zip(moments, [None, *moments], strict=False)]
 
     @cached_property
-    def efforts(self) -> Mapping[str, Attempts]:
-        return {attempts.activity: attempts for attempts in attempts_of(self.recording.histories)}
+    def attempts(self) -> Mapping[str, Attempts]:
+        return {activity.activity: activity for activity in attempts_of(self.recording.histories)}
 
 
 class Cursor(Displayable):
@@ -104,9 +104,9 @@ class Cursor(Displayable):
         return self.position.changes
 
     @property
-    def efforts(self) -> Mapping[str, Attempts]:
+    def attempts(self) -> Mapping[str, Attempts]:
         """Durations and attempts of the activities of `recording`, by activity id."""
-        return self._levels[-1].efforts
+        return self._levels[-1].attempts
 
     def next(self) -> bool:
         """Move to the next event."""
@@ -155,7 +155,7 @@ class Cursor(Displayable):
             if position.is_event and position.moment.event:
                 content = recording_views.format_event(position.moment.event).plain
             else:
-                content = "\n".join(fact.text for fact in words.facts_of(position.moment, self.efforts))
+                content = "\n".join(fact.text for fact in words.facts_of(position.moment, self.attempts))
             return text.lower() in content.lower()
 
         return self._seek(has_text, back=back)

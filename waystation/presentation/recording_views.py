@@ -314,7 +314,7 @@ def stop(cursor: "Cursor") -> RenderableType:
     """Return the event at a cursor with its neighbors, the entry, the state, and the pending calls."""
     moment, changes = cursor.moment, cursor.changes
     parts: list[RenderableType] = [_title(cursor), _neighbors(cursor), Text("")]
-    if facts := list(words.facts_of(moment, cursor.efforts)):
+    if facts := list(words.facts_of(moment, cursor.attempts)):
         table = _grid(Column(no_wrap=True, style=_DIM, min_width=8), Column(overflow="fold"))
         for fact in facts:
             text = "\n".join(map(terminal.safe, fact.text.splitlines()))

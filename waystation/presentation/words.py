@@ -97,7 +97,7 @@ def story(log: Log, state: CallState) -> list[tuple[float, str]]:
     return sorted(lines, key=lambda line: line[0])
 
 
-def facts_of(moment: "Moment", efforts: "Mapping[str, Attempts]") -> Iterator[Fact]:
+def facts_of(moment: "Moment", attempts: "Mapping[str, Attempts]") -> Iterator[Fact]:
     """Yield facts about the entry applied at a moment: results with durations and attempts, answers, deadlines."""
     entry, log = moment.entry, moment.recording.log
     if entry is None:
@@ -118,7 +118,7 @@ def facts_of(moment: "Moment", efforts: "Mapping[str, Attempts]") -> Iterator[Fa
         case _:
             yield describe(entry, log)
     if isinstance(entry.ref, ModelReplyRef | CallRef):
-        yield from _effort(efforts.get(str(replace(entry.ref, attempt=""))), ran_s)
+        yield from _timing(attempts.get(str(replace(entry.ref, attempt=""))), ran_s)
 
 
 def describe(entry: Entry, log: Log) -> Fact:
@@ -229,16 +229,16 @@ def _reply(number: int, reply: ModelReply) -> str:
     return ", ".join(filter(None, words))
 
 
-def _effort(effort: "Attempts | None", ran_s: float | None) -> Iterator[Fact]:
+def _timing(attempts: "Attempts | None", ran_s: float | None) -> Iterator[Fact]:
     words = [f"ran {terminal.span(ran_s)}"] if ran_s is not None else []
-    if effort and effort.lasted_s is not None:
-        words.append(f"{terminal.span(effort.lasted_s)} after scheduling")
-    if effort:
-        words.append(f"attempt {effort.count or 1}")
+    if attempts and attempts.lasted_s is not None:
+        words.append(f"{terminal.span(attempts.lasted_s)} after scheduling")
+    if attempts:
+        words.append(f"attempt {attempts.count or 1}")
     if words:
-        yield Fact("effort", ", ".join(words))
-    if effort and effort.failure_before:
-        yield Fact("retry", f"the previous attempt failed: {terminal.failure(effort.failure_before)}", True)
+        yield Fact("timing", ", ".join(words))
+    if attempts and attempts.failure_before:
+        yield Fact("retry", f"the previous attempt failed: {terminal.failure(attempts.failure_before)}", True)
 
 
 def hint(call: PendingCall) -> str:

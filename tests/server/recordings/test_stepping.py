@@ -137,9 +137,9 @@ async def test_a_walk_goes_into_called_agents_and_out_again(serve: Serve) -> Non
         here = Cursor(await Recording.of(invocation))
     assert (here.out(), here.into()) == (False, False)
     here.go(2)
-    assert {"m1", "fc-1", "m2"} <= set(here.efforts)
+    assert {"m1", "fc-1", "m2"} <= set(here.attempts)
     assert (here.calls(), here.into(), here.recording.id) == (["fc-1"], True, f"{invocation.id}/fc-1")
-    assert set(here.efforts) == {"m1"}
+    assert set(here.attempts) == {"m1"}
     assert (here.next(), here.search("it is 4"), here.out(), here.moment.number) == (True, True, True, 2)
     assert here.into("fc-9") is False
 
@@ -151,7 +151,7 @@ async def test_attempts_and_durations_are_those_of_the_history(serve: Serve) -> 
         invocation = await env.client.start("clerk", "go")
         await invocation.result()
         here = Cursor(await Recording.of(invocation))
-    effort = here.efforts["m1"]
+    effort = here.attempts["m1"]
     assert effort.count == 2
     assert effort.failure_before
     assert effort.failure_before.error_type == "ModelUnavailable"
