@@ -1,4 +1,4 @@
-"""What docs/compaction.md shows works as it stands."""
+"""What docs/how-to/summarize-conversations.md shows works as it stands."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,11 @@ from waystation.apps import App, BaseEventsSummarizer, EventsCompactionConfig
 from waystation.core import text_of
 from waystation.testing import ScriptedModel, calls, says
 
-BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "compaction.md").read_text(), re.MULTILINE | re.DOTALL)
+BLOCKS = re.findall(
+    r"^```python\n(.*?)^```",
+    (ROOT / "docs" / "how-to" / "summarize-conversations.md").read_text(),
+    re.MULTILINE | re.DOTALL,
+)
 
 
 def defined(block: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What docs/guide.md shows is accepted by `waystation worker check` and does what the guide says, on a real server."""
+"""What docs/how-to/write-tools.md shows is accepted by `waystation worker check` and does what the guide says, on a real server."""
 
 import re
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import AgentEnvironment, FunctionModel, ScriptedHuman, ScriptedModel, calls, says
 from waystation.tools.services import Services
 
-GUIDE = (ROOT / "docs" / "guide.md").read_text()
+GUIDE = (ROOT / "docs" / "how-to" / "write-tools.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
 AGENTS = [block for block in BLOCKS if not block.startswith("# ")]
 """A block that is something else begins with a comment that says what."""
@@ -79,7 +79,7 @@ def test_links_lead_somewhere() -> None:
     """Every example is linked, and everything that is linked exists."""
     targets = re.findall(r"\]\((?!https?:)([^)#]+)", GUIDE)
     for target in targets:
-        assert (ROOT / "docs" / target).exists(), target
+        assert (ROOT / "docs" / "how-to" / target).exists(), target
     examples = {path.parent.name for path in (ROOT / "examples").glob("*/agent.py")}
     assert examples <= {Path(target).name for target in targets}
 

@@ -1,4 +1,4 @@
-"""What docs/streams.md shows runs as it stands, on real parts."""
+"""What docs/how-to/stream-events.md shows runs as it stands, on real parts."""
 
 import asyncio
 import re
@@ -11,7 +11,7 @@ from tests.server.cli.shell import Shell
 from waystation.cli.demo import WorkerProcess
 from waystation.embedded import EmbeddedServer
 
-GUIDE = (ROOT / "docs" / "streams.md").read_text()
+GUIDE = (ROOT / "docs" / "how-to" / "stream-events.md").read_text()
 PROGRAMS = re.findall(r"^```python\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
 SAID = "[offline stand-in] The weather in London is cloudy, 18 degrees Celsius, with a chance of rain."
 

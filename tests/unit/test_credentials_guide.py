@@ -1,4 +1,4 @@
-"""What docs/credentials.md shows works as it stands."""
+"""What docs/how-to/provide-credentials.md shows works as it stands."""
 
 import re
 from typing import Any
@@ -12,7 +12,7 @@ from waystation.auth.credential_service.in_memory_credential_service import InMe
 from waystation.tools.services import Services
 from waystation.tools.tool_context import ToolContext
 
-GUIDE = ROOT / "docs" / "credentials.md"
+GUIDE = ROOT / "docs" / "how-to" / "provide-credentials.md"
 
 
 async def test_the_first_example_asks_for_a_login(monkeypatch: pytest.MonkeyPatch) -> None:

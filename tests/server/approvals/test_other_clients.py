@@ -1,4 +1,4 @@
-"""What docs/approvals.md says that other clients send works as it stands, with the real clients."""
+"""What docs/how-to/require-approval.md says that other clients send works as it stands, with the real clients."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from tests.unit.identity.conftest import installed
 from waystation import Agent, LongRunningFunctionTool
 from waystation.core import Answer, NotAllowed
 
-DOCS = (ROOT / "docs" / "approvals.md").read_text()
+DOCS = (ROOT / "docs" / "how-to" / "require-approval.md").read_text()
 NODE = ROOT / ".node" / "node_modules"
 
 

@@ -1,4 +1,4 @@
-"""What docs/approvals.md shows of policies and rules is accepted by `waystation worker check` and does what it says."""
+"""What docs/how-to/require-approval.md shows of policies and rules is accepted by `waystation worker check` and does what it says."""
 
 import re
 from dataclasses import fields
@@ -15,7 +15,7 @@ from waystation.apps import App
 from waystation.core import ApprovalPolicy
 from waystation.testing import ScriptedModel, calls, says
 
-TEXT = (ROOT / "docs" / "approvals.md").read_text()
+TEXT = (ROOT / "docs" / "how-to" / "require-approval.md").read_text()
 SECTIONS = {part.splitlines()[0]: part for part in re.split(r"^## ", TEXT, flags=re.MULTILINE)[1:]}
 
 
@@ -75,6 +75,6 @@ async def test_rules(serve: Serve, shown: Registry) -> None:
 def test_links_lead_somewhere() -> None:
     """To files, and to sections of the page itself."""
     for path, section in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", TEXT):
-        assert not path or (ROOT / "docs" / Path(path)).exists(), path
+        assert not path or (ROOT / "docs" / "how-to" / Path(path)).exists(), path
         if not path:
             assert section in {name.lower().replace(" ", "-") for name in SECTIONS}, section

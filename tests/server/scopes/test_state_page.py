@@ -1,4 +1,4 @@
-"""The agent in docs/state.md works as the page describes."""
+"""What docs/how-to/keep-state.md shows is an agent, and does what the page says."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ from tests.server.conftest import Serve
 from waystation.agents.registry import discover
 from waystation.testing import ScriptedModel, calls, says
 
-PAGE = (ROOT / "docs" / "state.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "keep-state.md").read_text()
 AGENT, PROGRAM = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 

@@ -15,7 +15,7 @@ from waystation.core import Answer, PendingCall, wire
 from waystation.embedded import EmbeddedServer
 
 README = (ROOT / "README.md").read_text()
-CONTRACT = (ROOT / "docs" / "contract.md").read_text()
+CONTRACT = (ROOT / "docs" / "reference" / "contract.md").read_text()
 
 
 def blocks(language: str, section: str) -> list[str]:

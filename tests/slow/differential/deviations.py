@@ -37,7 +37,7 @@ class Deviation:
     """One difference, and where it is documented."""
 
     row: str
-    """Text of a row of the table in docs/adk.md."""
+    """Text of a row of the table in docs/reference/adk.md."""
     change: Change = nothing
     adapts: bool = False
     """Whether ADK is set up for it, see `adapted`."""

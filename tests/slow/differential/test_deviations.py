@@ -6,7 +6,7 @@ from tests.paths import ROOT
 from tests.slow.differential.deviations import DEVIATIONS
 from tests.slow.differential.tables import SCENARIOS
 
-DOCUMENTED = (ROOT / "docs" / "adk.md").read_text()
+DOCUMENTED = (ROOT / "docs" / "reference" / "adk.md").read_text()
 
 
 def test_a_deviation_has_its_row_in_the_documentation() -> None:

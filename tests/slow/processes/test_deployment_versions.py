@@ -12,7 +12,7 @@ from tests.server.conftest import verify_tree
 from tests.server.processes.workers import Place, plan, until
 from waystation.client.agent_client import AgentClient, Invocation
 
-TEXT = (ROOT / "docs" / "replay.md").read_text()
+TEXT = (ROOT / "docs" / "how-to" / "debug-an-invocation.md").read_text()
 PAYS = plan([("pay", {"amount": 5})], [("remember", {"word": "paid"})])
 LOOKS = plan([("remember", {"word": "seen"})])
 LOOKS_AGAIN = plan([("remember", {"word": "seen"})], [("remember", {"word": "again"})])

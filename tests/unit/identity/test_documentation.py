@@ -11,8 +11,8 @@ from tests.paths import ROOT
 from waystation.activities.notifications import Channels
 from waystation.identity import Configuration, answer_digest
 
-APPROVALS = (ROOT / "docs" / "approvals.md").read_text()
-CONTRACT = (ROOT / "docs" / "contract.md").read_text()
+APPROVALS = (ROOT / "docs" / "how-to" / "require-approval.md").read_text()
+CONTRACT = (ROOT / "docs" / "reference" / "contract.md").read_text()
 
 
 def toml(section: str) -> str:
