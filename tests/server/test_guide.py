@@ -1,4 +1,4 @@
-"""What docs/how-to/write-tools.md shows is accepted by `waystation worker check` and does what the guide says, on a real server."""
+"""The agents of the how-to pages pass `waystation worker check` and do what the pages describe, on a real server."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What docs/how-to/require-approval.md shows of policies and rules is accepted by `waystation worker check` and does what it says."""
+"""The policies and rules of the how-to page pass `waystation worker check` and do what the page describes."""
 
 import re
 from dataclasses import fields
