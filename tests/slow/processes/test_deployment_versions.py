@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.paths import ROOT
+from tests.documents import how_to
 from tests.server.cli.shell import Shell
 from tests.server.conftest import verify_tree
 from tests.server.processes.workers import Place, plan, until
 from waystation.client.agent_client import AgentClient, Invocation
 
-TEXT = (ROOT / "docs" / "how-to" / "debug-an-invocation.md").read_text()
+TEXT = how_to("check-before-deploying")
 PAYS = plan([("pay", {"amount": 5})], [("remember", {"word": "paid"})])
 LOOKS = plan([("remember", {"word": "seen"})])
 LOOKS_AGAIN = plan([("remember", {"word": "seen"})], [("remember", {"word": "again"})])

@@ -2,11 +2,10 @@
 
 import re
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
-from tests.paths import ROOT
+from tests.documents import DOCS, blocks, how_to, section
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import waiting
 from waystation.agents import ApprovalRule
@@ -15,16 +14,16 @@ from waystation.apps import App
 from waystation.core import ApprovalPolicy
 from waystation.testing import ScriptedModel, calls, says
 
-TEXT = (ROOT / "docs" / "how-to" / "require-approval.md").read_text()
-SECTIONS = {part.splitlines()[0]: part for part in re.split(r"^## ", TEXT, flags=re.MULTILINE)[1:]}
+PAGE = how_to("require-approval")
+REFERENCE = (DOCS / "reference" / "approval-policies.md").read_text()
 
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Registry:
-    """The agents of both sections; there is no mistake in them."""
+    """The agents of both sections, without mistakes."""
     folder = tmp_path_factory.mktemp("approvals")
-    for number, section in enumerate(("Policies", "Rules")):
-        (block,) = re.findall(r"^```python\n(.*?)^```", SECTIONS[section], re.MULTILINE | re.DOTALL)
+    for number, heading in enumerate(("## Set a policy", "## Apply rules to an agent or an app")):
+        (block,) = blocks(section(PAGE, heading), "python")
         package = folder / f"approvals_{number}"
         package.mkdir()
         (package / "agent.py").write_text(block)
@@ -39,11 +38,11 @@ def app_of(registry: Registry, name: str) -> App:
     return App(name="shown", root_agent=root.agent, approval_rules=list(root.approval_rules))
 
 
-@pytest.mark.parametrize(("section", "kind"), [("Policies", ApprovalPolicy), ("Rules", ApprovalRule)])
-def test_every_field_has_a_row(section: str, kind: type) -> None:
-    """And no row is about anything else."""
+@pytest.mark.parametrize(("heading", "kind"), [("## Policies", ApprovalPolicy), ("## Rules", ApprovalRule)])
+def test_every_field_has_a_row(heading: str, kind: type) -> None:
+    """The reference page lists all fields, and nothing else."""
     names = set(ApprovalPolicy.model_fields) if kind is ApprovalPolicy else {field.name for field in fields(kind)}
-    rows = re.findall(r"^\| (`.*?) \|", SECTIONS[section], re.MULTILINE)
+    rows = re.findall(r"^\| (`.*?) \|", section(REFERENCE, heading), re.MULTILINE)
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == names - {"policy"}
 
 
@@ -62,7 +61,7 @@ async def test_policies(serve: Serve, shown: Registry) -> None:
 
 
 async def test_rules(serve: Serve, shown: Registry) -> None:
-    """By amount, by predicate, by default; reading needs nobody."""
+    """Calls wait by amount, by predicate and by default; a read does not."""
     paid = [{"payee": "Rose", "amount": 5000}, {"payee": "Rose Ltd", "amount": 5}, {"payee": "Rose", "amount": 5}]
     model = ScriptedModel(calls(*(("pay", args) for args in paid), ("rate", {"currency": "CHF"})), says("Done."))
     async with serve(app_of(shown, "treasury_agent"), model=model) as env:
@@ -70,11 +69,3 @@ async def test_rules(serve: Serve, shown: Registry) -> None:
         pending = await waiting(invocation, "fc-1", "fc-2", "fc-3")
         await invocation.cancel()
     assert [call.policy.quorum for call in pending if call.policy] == [2, 2, 1]
-
-
-def test_links_lead_somewhere() -> None:
-    """To files, and to sections of the page itself."""
-    for path, section in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", TEXT):
-        assert not path or (ROOT / "docs" / "how-to" / Path(path)).exists(), path
-        if not path:
-            assert section in {name.lower().replace(" ", "-") for name in SECTIONS}, section

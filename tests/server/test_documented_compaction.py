@@ -1,32 +1,27 @@
-"""What docs/how-to/summarize-conversations.md shows works as it stands."""
+"""The code of the page on summaries works unchanged."""
 
-import re
 from pathlib import Path
 from typing import Any
 
-from tests.paths import ROOT
+from tests.documents import blocks, how_to
 from tests.server.conftest import Serve
 from waystation.agents.registry import discover
 from waystation.apps import App, BaseEventsSummarizer, EventsCompactionConfig
 from waystation.core import text_of
 from waystation.testing import ScriptedModel, calls, says
 
-BLOCKS = re.findall(
-    r"^```python\n(.*?)^```",
-    (ROOT / "docs" / "how-to" / "summarize-conversations.md").read_text(),
-    re.MULTILINE | re.DOTALL,
-)
+BLOCKS = blocks(how_to("summarize-conversations"), "python")
 
 
 def defined(block: int) -> dict[str, Any]:
-    """Return what a block defines."""
+    """Return the names that a block defines."""
     found: dict[str, Any] = {}
     exec(BLOCKS[block], found)
     return found
 
 
 def test_the_package_has_no_mistakes(tmp_path: Path) -> None:
-    """`waystation worker check` accepts it, and its settings reach the worker."""
+    """`waystation worker check` accepts the package, and its settings reach the worker."""
     package = tmp_path / "archive_guide"
     package.mkdir()
     (package / "agent.py").write_text(BLOCKS[0])
@@ -38,12 +33,12 @@ def test_the_package_has_no_mistakes(tmp_path: Path) -> None:
 
 
 def test_the_settings_by_invocations_are_accepted() -> None:
-    """Both of the pair."""
+    """The pair of settings is valid."""
     assert defined(1)["config"].compaction_interval == 5
 
 
-async def test_the_summarizer_summarises(serve: Serve) -> None:
-    """The archivist of the page, with a threshold that it reaches soon."""
+async def test_the_summarizer_summarizes(serve: Serve) -> None:
+    """The summary replaces older events when the threshold is reached."""
     app: App = defined(0)["app"]
     titles: BaseEventsSummarizer = defined(2)["Titles"]()
     settings = EventsCompactionConfig(summarizer=titles, token_threshold=3_000, event_retention_size=1)

@@ -1,19 +1,17 @@
-"""What docs/how-to/keep-state.md shows is an agent, and does what the page says."""
+"""The agent of the page on state does what the page describes."""
 
-import re
 from pathlib import Path
 
-from tests.paths import ROOT
+from tests.documents import blocks, how_to
 from tests.server.conftest import Serve
 from waystation.agents.registry import discover
 from waystation.testing import ScriptedModel, calls, says
 
-PAGE = (ROOT / "docs" / "how-to" / "keep-state.md").read_text()
-AGENT, PROGRAM = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+_, AGENT, PROGRAM = blocks(how_to("keep-state"), "python")
 
 
 async def test_the_agent_of_the_page_remembers_the_user(serve: Serve, app: str, tmp_path: Path) -> None:
-    """The instruction of the next invocation has the name."""
+    """The instruction of the next invocation contains the name."""
     package = tmp_path / "state_page"
     package.mkdir()
     (package / "agent.py").write_text(AGENT)
@@ -29,5 +27,5 @@ async def test_the_agent_of_the_page_remembers_the_user(serve: Serve, app: str, 
 
 
 def test_the_program_of_the_page_compiles() -> None:
-    """The program only compiles here; the other tests make its calls."""
-    compile(PROGRAM, "state.md", "exec")
+    """The program is valid Python; other tests make the same calls."""
+    compile(PROGRAM, "keep-state.md", "exec")

@@ -1,4 +1,4 @@
-"""What docs/how-to/stream-events.md shows runs as it stands, on real parts."""
+"""The programs and commands of the page on streams work unchanged, on real parts."""
 
 import asyncio
 import re
@@ -6,26 +6,28 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.documents import DOCS, blocks, how_to
 from tests.paths import HISTORIES, ROOT
 from tests.server.cli.shell import Shell
 from waystation.cli.demo import WorkerProcess
 from waystation.embedded import EmbeddedServer
 
-GUIDE = (ROOT / "docs" / "how-to" / "stream-events.md").read_text()
-PROGRAMS = re.findall(r"^```python\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
-SAID = "[offline stand-in] The weather in London is cloudy, 18 degrees Celsius, with a chance of rain."
+PAGE = how_to("stream-events")
+_, *PROGRAMS = blocks(PAGE, "python")
+"""Without the first, which starts an invocation that needs an answer."""
+SAID = "[demo model] The weather in London is cloudy, 18 degrees Celsius, with a chance of rain."
 
 
 @pytest.fixture(scope="module")
 async def shell(server: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shell]:
-    """A worker with the examples."""
+    """A terminal beside a worker with the examples."""
     options = ("--agents", str(ROOT / "examples"), "--model", "demo", "--address", server.address)
     async with WorkerProcess(*options):
         yield Shell.at(tmp_path_factory.mktemp("streams"), server.address)
 
 
 async def test_the_programs_stream(shell: Shell) -> None:
-    """The first shows pieces and then the recorded text; the second reads a file."""
+    """The first program prints partial and recorded text; the second reads a file."""
     following, reading = PROGRAMS
     (shell.folder / "following.py").write_text(following)
     (shell.folder / "reading.py").write_text(reading)
@@ -40,8 +42,8 @@ async def test_the_programs_stream(shell: Shell) -> None:
 
 
 async def test_the_commands_serve_a_stream(shell: Shell) -> None:
-    """As they are printed; only the port, the id and the end are ours."""
-    commands = re.findall(r"^```sh\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)[0]
+    """The commands work unchanged, apart from the port and the id."""
+    commands = blocks(PAGE, "sh")[0].split("\n", 1)[1]
     code, out = await shell.run('waystation run weather_sentiment_agent "In London?" --id streamed --stream')
     assert (code, SAID in out) == (0, True)
     serving, reading = commands.split("&\n")
@@ -54,7 +56,7 @@ async def test_the_commands_serve_a_stream(shell: Shell) -> None:
 
 
 def test_the_table_of_paths_is_that_of_the_application() -> None:
-    """Each path of the page is served."""
+    """The application serves each path of the page."""
     app = "".join(path.read_text() for path in (ROOT / "waystation" / "web").glob("*.py"))
-    for path in re.findall(r"^\| `GET ([^`?]+)[^`]*` \|", GUIDE, re.MULTILINE):
+    for path in re.findall(r"^\| `GET ([^`?]+)[^`]*` \|", (DOCS / "reference" / "http.md").read_text(), re.MULTILINE):
         assert f'Route("{path}"' in app

@@ -1,26 +1,24 @@
-"""What docs/how-to/provide-credentials.md shows works as it stands."""
+"""The code of the page on credentials works unchanged."""
 
-import re
 from typing import Any
 
 import pytest
 
-from tests.paths import ROOT
+from tests.documents import blocks, how_to
 from waystation.agents import Agent
 from waystation.agents.registry import authoring_problems
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.tools.services import Services
 from waystation.tools.tool_context import ToolContext
 
-GUIDE = ROOT / "docs" / "how-to" / "provide-credentials.md"
+LOGIN = blocks(how_to("provide-credentials"), "python")[1]
 
 
-async def test_the_first_example_asks_for_a_login(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is a whole agent but for two imports, and its tool shows where to log in."""
+async def test_the_tool_of_the_page_asks_for_a_login(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent has no mistakes, and its tool shows the login link."""
     monkeypatch.setenv("CALENDAR_SECRET", "canary-1f2e3d")
-    example = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.DOTALL | re.MULTILINE)[0]
     made: dict[str, Any] = {}
-    exec(f"import os\nfrom waystation.agents import Agent\n{example}", made)
+    exec(LOGIN, made)
     assert isinstance(made["root_agent"], Agent)
     assert list(authoring_problems(made["root_agent"])) == []
     (tool,) = made["root_agent"].tools
@@ -47,5 +45,5 @@ async def test_the_first_example_asks_for_a_login(monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_imports_of_adk_work_under_our_name(line: str) -> None:
-    """As an author has them after replacing `google.adk` by `waystation`."""
+    """An import of ADK works after `google.adk` is replaced with `waystation`."""
     exec(line, {})

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.paths import ROOT
+from tests.documents import blocks, how_to
 from tests.server.cli.shell import Shell
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import waiting
@@ -20,21 +20,23 @@ from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import AgentEnvironment, FunctionModel, ScriptedHuman, ScriptedModel, calls, says
 from waystation.tools.services import Services
 
-GUIDE = (ROOT / "docs" / "how-to" / "write-tools.md").read_text()
-BLOCKS = re.findall(r"^```python\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
-AGENTS = [block for block in BLOCKS if not block.startswith("# ")]
-"""A block that is something else begins with a comment that says what."""
-PROGRAMS = [block for block in BLOCKS if block.startswith("# ")]
-
+PAGES = (
+    *("write-tools", "connect-toolsets", "combine-agents", "use-callbacks", "keep-state"),
+    *("keep-artifacts-and-memory", "provide-credentials", "require-approval"),
+)
+TEXT = "\n".join(how_to(name) for name in PAGES)
+AGENTS = [block for block in blocks(TEXT, "python") if "\nroot_agent = " in block and not block.startswith("# ")]
+"""A block that is not a complete `agent.py` begins with a comment, or defines no root agent."""
+(PROGRAM,) = [block for block in blocks(how_to("write-tools"), "python") if block.startswith("# answer.py")]
 
 MCP_SERVER, NOBODY = "http://127.0.0.1:8000/mcp", "http://127.0.0.1:9/mcp"
-"""Where the guide has a server, and where none is."""
+"""The address of the MCP server on the page, and one where none listens."""
 
 
 @pytest.fixture(scope="module")
-def guide(tmp_path_factory: pytest.TempPathFactory) -> Registry:
-    """All agents of the guide, each a package of its own; there is no mistake in them."""
-    folder = tmp_path_factory.mktemp("guide")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Registry:
+    """All agents of the pages, each a package of its own, without mistakes."""
+    folder = tmp_path_factory.mktemp("registry")
     for number, block in enumerate(AGENTS):
         package = folder / f"guide_{number}"
         package.mkdir()
@@ -44,71 +46,62 @@ def guide(tmp_path_factory: pytest.TempPathFactory) -> Registry:
     return registry
 
 
-def given(registry: Registry, name: str) -> App:
-    """Return an agent of the guide, with its plugins."""
+def app_with_plugins(registry: Registry, name: str) -> App:
+    """Return an agent of the pages, with its plugins."""
     root = registry.roots[name]
-    return App(name="guide", root_agent=root.agent, plugins=list(root.plugins))
+    return App(name="registry", root_agent=root.agent, plugins=list(root.plugins))
 
 
-def answers(events: Sequence[Event]) -> list[JsonObject]:
-    """Return what the tools answered, without what people did."""
+def tool_responses(events: Sequence[Event]) -> list[JsonObject]:
+    """Return the responses of tools, without the answers of people."""
     found = [response for event in events for response in event.function_responses()]
     return [response["response"] for response in found if not response["name"].startswith("adk_")]
 
 
-async def told(env: AgentEnvironment, agent: str, *people: JsonObject | str, **options: Any) -> list[JsonObject]:
-    """Start an agent, have people answer, and return what its tools answered."""
+async def run_agent(env: AgentEnvironment, agent: str, *people: JsonObject | str, **options: Any) -> list[JsonObject]:
+    """Run an agent with scripted approvers, and return the responses of its tools."""
     invocation = await env.client.start(agent, "go", **options)
-    return answers(await ScriptedHuman(*people).attend(invocation))
+    return tool_responses(await ScriptedHuman(*people).attend(invocation))
 
 
-def test_every_block_is_an_agent_or_a_program(guide: Registry) -> None:
-    """And every agent of the guide was found."""
-    assert (len(guide.roots), len(PROGRAMS)) == (len(AGENTS), 1)
-    assert len(AGENTS) == 15
+def test_every_agent_of_the_pages_was_found(registry: Registry) -> None:
+    """Each block is one agent with a name of its own."""
+    assert len(registry.roots) == len(AGENTS) == 18
 
 
-def test_every_section_says_what_is_recorded_and_what_a_crash_does() -> None:
-    """In these words, so that they are found."""
-    for section in re.split(r"^## ", GUIDE, flags=re.MULTILINE)[1:]:
-        assert "*Recorded:*" in section, section.splitlines()[0]
-        assert re.search(r"\*After\s+a\s+crash:\*", section), section.splitlines()[0]
+def test_every_section_with_an_agent_names_what_is_recorded_and_what_a_crash_does() -> None:
+    """The same two phrases everywhere, so that readers find them."""
+    for part in re.split(r"^## ", TEXT, flags=re.MULTILINE)[1:]:
+        if any(block in part for block in AGENTS):
+            assert "*Recorded:*" in part, part.splitlines()[0]
+            assert "*After a crash:*" in part, part.splitlines()[0]
 
 
-def test_links_lead_somewhere() -> None:
-    """Every example is linked, and everything that is linked exists."""
-    targets = re.findall(r"\]\((?!https?:)([^)#]+)", GUIDE)
-    for target in targets:
-        assert (ROOT / "docs" / "how-to" / target).exists(), target
-    examples = {path.parent.name for path in (ROOT / "examples").glob("*/agent.py")}
-    assert examples <= {Path(target).name for target in targets}
-
-
-async def test_function_tools(serve: Serve, guide: Registry) -> None:
-    """A result, arguments that do not fit, and an exception."""
+async def test_function_tools(serve: Serve, registry: Registry) -> None:
+    """The model receives a result, an error for an invalid argument, and an exception."""
     table = {"restaurant": "Rose", "guests": 4}
     wanted = [table, {**table, "guests": 13}, {**table, "place": "garden"}]
     model = ScriptedModel(calls(*(("book_table", args) for args in wanted)), says("Booked."))
-    async with serve(given(guide, "table_agent"), model=model) as env:
-        first, second, third = await told(env, "table_agent")
+    async with serve(app_with_plugins(registry, "table_agent"), model=model) as env:
+        first, second, third = await run_agent(env, "table_agent")
     assert first == {"status": "booked", "reference": "Rose-4"}
     assert "Parameter 'guests'" in second["error"]
     assert third == {"error": "The garden is closed.", "error_type": "LookupError"}
 
 
-async def test_settings(serve: Serve, guide: Registry) -> None:
-    """The key names invocation and call."""
+async def test_settings(serve: Serve, registry: Registry) -> None:
+    """The idempotency key names the invocation and the call."""
     model = ScriptedModel(
         calls(("charge", {"order": "o", "amount": 5}), ("render", {"film": "f"})), says("Charged and rendered.")
     )
-    async with serve(given(guide, "studio_agent"), model=model) as env:
-        charged, rendered = await told(env, "studio_agent", id=f"studio-{env.client.task_queue}")
+    async with serve(app_with_plugins(registry, "studio_agent"), model=model) as env:
+        charged, rendered = await run_agent(env, "studio_agent", id=f"studio-{env.client.task_queue}")
         assert charged == {"status": "charged", "key": f"studio-{env.client.task_queue}/fc-1"}
     assert rendered == {"status": "rendered", "attempt": 1}
 
 
-async def test_confirmation(serve: Serve, guide: Registry) -> None:
-    """The three forms; a small payment asks nobody."""
+async def test_confirmation(serve: Serve, registry: Registry) -> None:
+    """All three forms wait for an approver; a small payment does not."""
     model = ScriptedModel(
         calls(("close_account", {"account": "a"})),
         calls(("pay", {"account": "a", "amount": 5})),
@@ -117,19 +110,19 @@ async def test_confirmation(serve: Serve, guide: Registry) -> None:
         says("Done."),
     )
     people = ("approve", {"action": "reject", "comment": "no"}, {"action": "approve", "response": {"days": 3}})
-    async with serve(given(guide, "office_agent"), model=model) as env:
-        closed, paid, rejected, *leave = await told(env, "office_agent", *people)
+    async with serve(app_with_plugins(registry, "office_agent"), model=model) as env:
+        closed, paid, rejected, *leave = await run_agent(env, "office_agent", *people)
     assert (closed, paid) == ({"status": "closed"}, {"status": "paid"})
     assert "rejected" in rejected["error"]
     assert leave[-1] == {"status": "booked", "days": 3}
 
 
-async def test_approval_policies(serve: Serve, guide: Registry) -> None:
-    """By rule, by amount, by the tool's own policy; reading needs nobody."""
+async def test_approval_policies(serve: Serve, registry: Registry) -> None:
+    """Calls wait by rule, by amount and by the tool's own policy; a read does not."""
     wanted: list[tuple[str, JsonObject]] = [("look_up", {"invoice": "i"}), ("settle", {"invoice": "i", "amount": 900})]
     wanted += [("settle", {"invoice": "j", "amount": 90_000}), ("write_off", {"invoice": "k"})]
     model = ScriptedModel(calls(*wanted), says("Done."))
-    async with serve(given(guide, "invoice_agent"), model=model) as env:
+    async with serve(app_with_plugins(registry, "invoice_agent"), model=model) as env:
         invocation = await env.client.start("invoice_agent", "go")
         pending = await waiting(invocation, "fc-2", "fc-3", "fc-4")
         policies = [call.policy for call in pending if call.policy]
@@ -145,38 +138,41 @@ async def test_approval_policies(serve: Serve, guide: Registry) -> None:
         await invocation.cancel()
 
 
-async def test_the_program_that_answers(guide: Registry, tmp_path: Path) -> None:
-    """As it stands, against a worker on the usual task queue."""
-    (tmp_path / "answer.py").write_text(PROGRAMS[0])
+async def test_the_program_that_answers(registry: Registry, tmp_path: Path) -> None:
+    """The program works unchanged against a worker on the default task queue."""
+    (tmp_path / "answer.py").write_text(PROGRAM)
     model = ScriptedModel(calls(("order_part", {"part": "fuse"})))
     model.add(*(says(f"News {number}.") for number in (1, 2, 3)))
-    async with EmbeddedServer() as server, AgentEnvironment(given(guide, "order_agent"), model=model, server=server):
+    async with (
+        EmbeddedServer() as server,
+        AgentEnvironment(app_with_plugins(registry, "order_agent"), model=model, server=server),
+    ):
         code, out = await Shell.at(tmp_path, server.address).run("python answer.py")
     assert (code, out.startswith("News ")) == (0, True), out
 
 
-async def test_agents_as_tools(serve: Serve, guide: Registry) -> None:
-    """The other agent takes its input schema, and has the last word."""
+async def test_agents_as_tools(serve: Serve, registry: Registry) -> None:
+    """The called agent receives its input schema, and its answer is final."""
     model = ScriptedModel(calls(("summary_agent", {"text": "Long."})), says("Short."))
-    async with serve(given(guide, "editor_agent"), model=model) as env:
-        assert await told(env, "editor_agent") == [{"result": "Short."}]
+    async with serve(app_with_plugins(registry, "editor_agent"), model=model) as env:
+        assert await run_agent(env, "editor_agent") == [{"result": "Short."}]
     assert [request.contents[0]["parts"][0]["text"] for request in model.requests] == [
         "go",
         '{"text":"Long.","words":30}',
     ]
 
 
-async def test_several_agents(serve: Serve, guide: Registry) -> None:
-    """A tool hands over."""
+async def test_several_agents(serve: Serve, registry: Registry) -> None:
+    """A tool transfers the conversation."""
     model = ScriptedModel(calls(("check_urgency", {"problem": "fire"})), says("Stay calm."))
-    async with serve(given(guide, "reception_agent"), model=model) as env:
+    async with serve(app_with_plugins(registry, "reception_agent"), model=model) as env:
         result = await env.client.run("reception_agent", "fire!")
     assert (result.text, result.next_agent) == ("Stay calm.", "emergency_agent")
     assert [tool["name"] for tool in model.requests[0].tools] == ["transfer_to_agent", "check_urgency"]
 
 
-async def test_workflow_agents(serve: Serve, guide: Registry) -> None:
-    """Two at once, then two in turns, until the critic has nothing to say."""
+async def test_workflow_agents(serve: Serve, registry: Registry) -> None:
+    """Two agents run in parallel, then two in turns until the critic ends the loop."""
 
     def reply(request: LlmRequest) -> LlmResponse | str:
         told = request.system_instruction or ""
@@ -188,18 +184,18 @@ async def test_workflow_agents(serve: Serve, guide: Registry) -> None:
             return "Better." if "Vague." in str(request.contents) else "Good."
         return calls(("exit_loop", {})) if "wrong with it: Better." in told else "Vague."
 
-    async with serve(given(guide, "article_agent"), model=FunctionModel(reply)) as env:
+    async with serve(app_with_plugins(registry, "article_agent"), model=FunctionModel(reply)) as env:
         invocation = await env.client.start("article_agent", "bread", user_id="writer")
         await invocation.result()
         assert await invocation.state() == {"history": "Old.", "science": "True.", "draft": "Better."}
 
 
-async def test_state(serve: Serve, guide: Registry) -> None:
-    """It is in the instruction, and `temp:` is in no result."""
+async def test_state(serve: Serve, registry: Registry) -> None:
+    """State is in the instruction, and `temp:` values are in no result."""
     model = ScriptedModel(
         calls(("add_to_cart", {"article": "tea"})), calls(("add_to_cart", {"article": "milk"})), says("Two.")
     )
-    async with serve(given(guide, "shop_agent"), model=model) as env:
+    async with serve(app_with_plugins(registry, "shop_agent"), model=model) as env:
         invocation = await env.client.start("shop_agent", "tea and milk", user_id="customer")
         result = await invocation.result()
     assert result.state_delta == {"cart": ["tea", "milk"], "user:last_article": "milk"}
@@ -210,13 +206,13 @@ async def test_state(serve: Serve, guide: Registry) -> None:
     ]
 
 
-async def test_callbacks_and_plugins(serve: Serve, guide: Registry) -> None:
-    """One call is answered by a callback, one is changed; a plugin notes both."""
+async def test_callbacks_and_plugins(serve: Serve, registry: Registry) -> None:
+    """A callback answers one call and changes another; a plugin records both."""
     model = ScriptedModel(calls(("search", {"query": " "}), ("search", {"query": "CATS"})), says("Cats."))
-    async with serve(given(guide, "archive_agent"), model=model) as env:
+    async with serve(app_with_plugins(registry, "archive_agent"), model=model) as env:
         invocation = await env.client.start("archive_agent", "cats", user_id="archivist")
         await invocation.result()
-        found = answers([event async for event in invocation.events()])
+        found = tool_responses([event async for event in invocation.events()])
         assert await invocation.state() == {"used:search": True, "uses": 1}
     assert found == [{"error": "Say what to look for."}, {"result": ["something about cats"]}]
 
@@ -226,19 +222,19 @@ async def test_callbacks_and_plugins(serve: Serve, guide: Registry) -> None:
     [({}, ["notebook_read"]), ({"user:role": "editor"}, ["notebook_read", "notebook_write"])],
     ids=["reader", "editor"],
 )
-async def test_toolsets(serve: Serve, guide: Registry, state: JsonObject, offered: list[str]) -> None:
-    """What is offered follows from the state."""
+async def test_toolsets(serve: Serve, registry: Registry, state: JsonObject, offered: list[str]) -> None:
+    """The offered tools depend on the state."""
     model = ScriptedModel(calls(("notebook_read", {"page": 7})), says("Seven."))
-    async with serve(given(guide, "notebook_agent"), model=model) as env:
-        assert await told(env, "notebook_agent", state=state) == [{"result": "page 7"}]
+    async with serve(app_with_plugins(registry, "notebook_agent"), model=model) as env:
+        assert await run_agent(env, "notebook_agent", state=state) == [{"result": "page 7"}]
     assert [tool["name"] for tool in model.requests[0].tools] == offered
 
 
-async def test_toolsets_of_services(serve: Serve, guide: Registry) -> None:
-    """An operation is a tool; a server that cannot be reached is left out."""
-    assert MCP_SERVER in GUIDE
+async def test_toolsets_of_services(serve: Serve, registry: Registry) -> None:
+    """An operation is a tool; an unreachable server is left out."""
+    assert MCP_SERVER in TEXT
     model = ScriptedModel(says("Which book?"))
-    async with serve(given(guide, "library_agent"), model=model) as env:
+    async with serve(app_with_plugins(registry, "library_agent"), model=model) as env:
         assert (await env.client.run("library_agent", "A book, please.")).text == "Which book?"
     (tool,) = model.requests[0].tools
     assert (tool["name"], tool["parametersJsonSchema"]["required"]) == ("get_book", ["isbn"])
@@ -251,37 +247,41 @@ async def test_toolsets_of_services(serve: Serve, guide: Registry) -> None:
         ("list_archive", {}, {"status": "listed"}),
     ],
 )
-async def test_authentication(serve: Serve, guide: Registry, tool: str, args: JsonObject, answer: JsonObject) -> None:
-    """The tool runs again once the key is in the store, and the key is in no history."""
+async def test_authentication(
+    serve: Serve, registry: Registry, tool: str, args: JsonObject, answer: JsonObject
+) -> None:
+    """The tool runs again when the key is in the store, and the key is in no history."""
     store = InMemoryCredentialService()
     model = ScriptedModel(calls((tool, args)), says("Found."))
-    async with serve(given(guide, "reader_agent"), model=model, services=Services(credentials=store)) as env:
+    async with serve(
+        app_with_plugins(registry, "reader_agent"), model=model, services=Services(credentials=store)
+    ) as env:
         invocation = await env.client.start("reader_agent", "cats")
         await waiting(invocation, "fc-1")
         await invocation.authorize(store=store, credential="key-7c1e9a52")
         await invocation.result()
-        assert answers([event async for event in invocation.events()])[-1] == answer
+        assert tool_responses([event async for event in invocation.events()])[-1] == answer
         recorded = b"".join(event.SerializeToString() for event in (await invocation.history()).events)
     assert b"key-7c1e9a52" not in recorded
 
 
-async def test_artifacts_and_memory(serve: Serve, guide: Registry) -> None:
-    """What one tool saves, the next one loads."""
+async def test_artifacts_and_memory(serve: Serve, registry: Registry) -> None:
+    """A tool loads the artifact that another tool saved."""
     model = ScriptedModel(
         calls(("save_report", {"name": "r.txt", "text": "one two three"})),
         calls(("count_words", {"name": "r.txt"}), ("count_words", {"name": "s.txt"})),
         says("Three."),
     )
-    async with serve(given(guide, "report_agent"), model=model) as env:
-        found = await told(env, "report_agent")
+    async with serve(app_with_plugins(registry, "report_agent"), model=model) as env:
+        found = await run_agent(env, "report_agent")
     missing = {"error": "There is no such report.", "reports": ["r.txt"]}
     assert found == [{"version": 0}, {"words": 3, "mentioned": 0}, missing]
 
 
-async def test_ready_made_tools(serve: Serve, guide: Registry) -> None:
-    """The model asks a person, and is given the answer."""
+async def test_ready_made_tools(serve: Serve, registry: Registry) -> None:
+    """The model asks a person and receives the answer."""
     model = ScriptedModel(calls(("adk_request_input", {"message": "Which city?"})), says("Bern it is."))
-    async with serve(given(guide, "guide_agent"), model=model) as env:
+    async with serve(app_with_plugins(registry, "guide_agent"), model=model) as env:
         human = ScriptedHuman({"action": "respond", "response": {"city": "Bern"}})
         invocation = await env.client.start("guide_agent", "weather")
         await human.attend(invocation)
