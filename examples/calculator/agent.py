@@ -1,4 +1,4 @@
-"""The calculator of ADK's documentation: tools that are given together, under a common prefix."""
+"""The calculator of ADK's documentation: a toolset with a common prefix."""
 
 import structlog
 
@@ -13,7 +13,7 @@ log = structlog.get_logger(__name__)
 
 
 class CalculatorToolset(BaseToolset):
-    """Adds and subtracts, and keeps the last result in the state."""
+    """Add and subtract, and keep the last result in the state."""
 
     def __init__(self, prefix: str) -> None:
         super().__init__(tool_name_prefix=prefix)
@@ -21,11 +21,11 @@ class CalculatorToolset(BaseToolset):
         self._calculations = 0
 
     async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
-        """Return the tools under their own names; asked at each model call, so they may follow from the state."""
+        """Return the tools without the prefix. Called at each model call, so the list may depend on the state."""
         return self._tools
 
     async def close(self) -> None:
-        """Release what the toolset holds. Called when the worker stops; here a connection would be closed."""
+        """Release resources, such as connections, when the worker stops."""
         log.info("calculator.closed", calculations=self._calculations)
 
     def add(self, a: float, b: float, tool_context: ToolContext) -> dict[str, float]:
@@ -35,18 +35,18 @@ class CalculatorToolset(BaseToolset):
             a: The first number.
             b: The second number.
         """
-        return self._done(a + b, tool_context)
+        return self._record(a + b, tool_context)
 
     def subtract(self, a: float, b: float, tool_context: ToolContext) -> dict[str, float]:
         """Subtract a number from another.
 
         Args:
             a: The number to subtract from.
-            b: The number that is subtracted.
+            b: The number to subtract.
         """
-        return self._done(a - b, tool_context)
+        return self._record(a - b, tool_context)
 
-    def _done(self, result: float, tool_context: ToolContext) -> dict[str, float]:
+    def _record(self, result: float, tool_context: ToolContext) -> dict[str, float]:
         self._calculations += 1
         tool_context.state["last_result"] = result
         return {"result": result}
@@ -56,6 +56,6 @@ root_agent = Agent(
     name="calculator_agent",
     model="gemini-2.5-flash",
     description="Calculates.",
-    instruction="Calculate with the tools that you have, from left to right. Never calculate in your head.",
+    instruction="Calculate with your tools, from left to right. Never calculate without them.",
     tools=[CalculatorToolset(prefix="calculator")],
 )

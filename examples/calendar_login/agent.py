@@ -1,4 +1,4 @@
-"""The login of ADK's documentation: a tool that reads the user's calendar, and for that needs the user to log in."""
+"""The login example of ADK's documentation: a tool that reads the user's calendar after a login."""
 
 import json
 import os
@@ -20,14 +20,14 @@ from waystation.tools.authenticated_function_tool import AuthenticatedFunctionTo
 from .demo import demo_model as demo_model
 
 URL = os.environ.get("CALENDAR_URL", "http://127.0.0.1:8199")
-"""Where the calendar and its login are: by default `provider.py` of this folder."""
+"""Address of the calendar and its login; by default `provider.py` of this folder."""
 CLIENT_ID = "waystation-example"
 CLIENT_SECRET = os.environ.get("CALENDAR_CLIENT_SECRET", "known-to-everyone")
-"""A real one comes from the environment. It never enters a history, nor does anything that the user gives."""
+"""A real one comes from the environment. Neither it nor the user's token enters a history."""
 
 
 def login_at(url: str) -> AuthConfig:
-    """Return what the tool asks for: that the user logs in at `url` and lets it read the calendar."""
+    """Return the login that the tool needs: at `url`, with permission to read the calendar."""
     flow = OAuthFlowAuthorizationCode(
         authorizationUrl=f"{url}/authorize", tokenUrl=f"{url}/token", scopes={"calendar.read": "Read the calendar"}
     )
@@ -40,10 +40,10 @@ def login_at(url: str) -> AuthConfig:
 
 
 def list_events(credential: AuthCredential) -> dict[str, Any]:
-    """List what is in the user's calendar.
+    """List the events in the user's calendar.
 
     Args:
-        credential: With the user's token, which is there whenever the function runs. The model does not see it.
+        credential: Contains the user's token. The model does not see it.
     """
     assert credential.oauth2 is not None
     authorization = f"Bearer {credential.oauth2.access_token}"
@@ -57,6 +57,6 @@ root_agent = Agent(
     name="calendar_agent",
     model="gemini-2.5-flash",
     description="Knows the user's calendar.",
-    instruction="Answer questions about the user's calendar with list_events. If it fails, say that you cannot look.",
+    instruction="Answer questions about the user's calendar with list_events. If it fails, say so.",
     tools=[AuthenticatedFunctionTool(list_events, auth_config=login_at(URL))],
 )

@@ -1,4 +1,4 @@
-"""A calendar with a login, for trying the example: one appointment, and everybody who asks is let in.
+"""A calendar with a login, for this example: it has one appointment and accepts every login.
 
 python examples/calendar_login/provider.py [PORT]
 """
@@ -13,7 +13,7 @@ PORT = 8199
 
 
 def main(port: int) -> None:
-    """Serve until it is interrupted."""
+    """Serve until interrupted."""
     with FakeOAuth(client_id="waystation-example", client_secret="known-to-everyone", port=port) as provider:
         print(f"The calendar is at {provider.url}; end it with Ctrl-C.", flush=True)
         with contextlib.suppress(KeyboardInterrupt):

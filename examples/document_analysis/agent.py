@@ -1,4 +1,4 @@
-"""The document analysis of ADK's documentation: a tool that loads and saves artifacts, and looks into memory."""
+"""The document analysis of ADK's documentation: a tool that uses artifacts and memory."""
 
 import re
 
@@ -10,19 +10,19 @@ from .demo import demo_model as demo_model
 
 
 async def keep_document(document_name: str, text: str, tool_context: ToolContext) -> dict[str, object]:
-    """Keep a document, so that it can be analysed now and later. One of the same name becomes a new version.
+    """Keep a document, so that it can be analyzed now and later. A document of the same name becomes a new version.
 
     Args:
         document_name: Such as report.txt.
-        text: All of the document.
+        text: The whole document.
     """
-    # The prefix says whose it is: the user's, in all conversations.
+    # With this prefix the artifact belongs to the user, in all conversations.
     version = await tool_context.save_artifact(f"user:{document_name}", {"text": text})
     return {"status": "success", "document": document_name, "version": version}
 
 
 async def process_document(document_name: str, analysis_query: str, tool_context: ToolContext) -> dict[str, object]:
-    """Analyse a document that is kept: find what it says about something.
+    """Analyze a kept document: find what it says about something.
 
     Args:
         document_name: Such as report.txt.
@@ -35,13 +35,13 @@ async def process_document(document_name: str, analysis_query: str, tool_context
 
     earlier = await tool_context.search_memory(analysis_query)
 
-    wanted = set(analysis_query.lower().split())
+    words = set(analysis_query.lower().split())
     sentences = re.split(r"(?<=[.!?])\s+", document.text)
-    found = [sentence for sentence in sentences if wanted & set(re.findall(r"\w+", sentence.lower()))]
-    version = await tool_context.save_artifact(f"analysis_{document_name}", {"text": "\n".join(found)})
+    matches = [sentence for sentence in sentences if words & set(re.findall(r"\w+", sentence.lower()))]
+    version = await tool_context.save_artifact(f"analysis_{document_name}", {"text": "\n".join(matches)})
     return {
         "status": "success",
-        "found": found,
+        "found": matches,
         "analysis_artifact": f"analysis_{document_name}",
         "version": version,
         "mentioned_before": sum(memory.author == "user" for memory in earlier.memories),
@@ -49,17 +49,17 @@ async def process_document(document_name: str, analysis_query: str, tool_context
 
 
 async def remember(callback_context: CallbackContext) -> None:
-    """Remember what was said, once the agent is done; later conversations of the same user find it."""
+    """Store the conversation in the user's memory when the agent is done."""
     await callback_context.add_session_to_memory()
 
 
 root_agent = Agent(
     name="document_analysis_agent",
     model="gemini-2.5-flash",
-    description="Keeps documents and analyses them.",
+    description="Keeps documents and analyzes them.",
     instruction="""\
 Keep the documents that the user gives you with keep_document, and answer questions about them with process_document.
-Tell what was found, and how often the user mentioned it before.
+Report the findings, and how often the user mentioned it before.
 """,
     tools=[keep_document, process_document],
     after_agent_callback=remember,

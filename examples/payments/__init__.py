@@ -1,3 +1,3 @@
-"""Payments that people have to agree to: one of them, or two, by the amount."""
+"""Payments that need approval by one person or two, depending on the amount."""
 
 from . import agent as agent

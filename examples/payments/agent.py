@@ -1,4 +1,4 @@
-"""Payments that people have to agree to: one of them, or two, by the amount."""
+"""Payments that need approval by one person or two, depending on the amount."""
 
 from datetime import timedelta
 
@@ -9,14 +9,14 @@ from waystation.tools import FunctionTool
 from .demo import demo_model as demo_model
 
 ONE = ApprovalPolicy(comment=True, deadline=timedelta(days=2), reminders=(timedelta(hours=4),))
-"""Anybody may agree, and has to say why."""
+"""Anyone may approve, with a comment."""
 # With `verified=False` the names are claims, so that the example runs without an identity provider.
 TWO = ApprovalPolicy(approvers=("ann", "ben", "cleo"), quorum=2, verified=False, deadline=timedelta(days=2))
-"""Two of three people have to agree, one is enough to refuse."""
+"""Two of three people must approve; one rejection ends it."""
 
 
 def balance(account: str) -> dict[str, object]:
-    """Say how much money is in an account."""
+    """Return the balance of an account."""
     return {"account": account, "balance": 12_000}
 
 
@@ -28,7 +28,7 @@ def pay(payee: str, amount: float, purpose: str) -> dict[str, object]:
         amount: The amount in euros.
         purpose: What it is for.
     """
-    # Here a payment would be made.
+    # A real tool would make the payment here.
     return {"status": "paid", "payee": payee, "amount": amount}
 
 
@@ -41,7 +41,7 @@ root_agent = Agent(
     name="payments_agent",
     model="gemini-2.5-flash",
     description="Makes payments.",
-    instruction="Make the payments that you are asked for, and say what came of them.",
+    instruction="Make the requested payments, and report the results.",
     tools=[FunctionTool(balance, effect="read"), pay, FunctionTool(freeze, approval=ONE)],
     approval_rules=[
         ApprovalRule(TWO, tools="pay", over={"amount": 1000}),

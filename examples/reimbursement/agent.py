@@ -1,4 +1,4 @@
-"""The reimbursement agent of ADK's documentation: small amounts at once, larger ones after a person agreed."""
+"""The reimbursement agent of ADK's documentation: small amounts at once, larger ones after an approval."""
 
 from waystation.agents import Agent
 from waystation.tools import LongRunningFunctionTool, ToolContext
@@ -13,7 +13,7 @@ def reimburse(purpose: str, amount: float) -> dict[str, str]:
         purpose: What the money was spent on.
         amount: The amount in US dollars.
     """
-    # Here a payment would be made.
+    # A real tool would make the payment here.
     return {"status": "ok"}
 
 
@@ -24,8 +24,7 @@ def ask_for_approval(purpose: str, amount: float, tool_context: ToolContext) -> 
         purpose: What the money was spent on.
         amount: The amount in US dollars.
     """
-    # Here a ticket would be made and the approver told. The key is the same over attempts and restarts, so that asking
-    # twice finds the first ticket.
+    # A real tool would create a ticket here. The key is the same in all attempts, so a repetition finds the ticket.
     ticket = f"ticket-{tool_context.idempotency_key}"
     tool_context.state["ticket"] = ticket
     return {"status": "pending", "approver": "Sean Zhou", "purpose": purpose, "amount": amount, "ticket-id": ticket}

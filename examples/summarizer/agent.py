@@ -1,4 +1,4 @@
-"""The summariser of ADK's documentation: an agent that another agent uses as a tool, whose answer stands."""
+"""The summarizer of ADK's documentation: an agent used as a tool, whose answer is final."""
 
 from waystation.agents import Agent
 from waystation.tools import AgentTool
@@ -8,8 +8,8 @@ from .demo import demo_model as demo_model
 summary_agent = Agent(
     name="summary_agent",
     model="gemini-2.5-flash",
-    description="Summarises the text in its request.",
-    instruction="Summarise the text that you are given in at most two sentences. Add nothing that is not in it.",
+    description="Summarizes the text in its request.",
+    instruction="Summarize the given text in at most two sentences. Add nothing that is not in it.",
 )
 
 root_agent = Agent(
@@ -17,9 +17,9 @@ root_agent = Agent(
     model="gemini-2.5-flash",
     description="Helps with texts.",
     instruction="""\
-You help the user with texts. To summarise one, call summary_agent with the whole text as its request, word for word.
+You help the user with texts. To summarize one, call summary_agent with the whole text as its request, word for word.
 Answer anything else yourself.
 """,
-    # Without skip_summarization this agent's model would be called again, to say the same in its own words.
+    # Without skip_summarization this agent's model would be called again to rephrase the summary.
     tools=[AgentTool(agent=summary_agent, skip_summarization=True)],
 )

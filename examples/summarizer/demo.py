@@ -1,6 +1,6 @@
-"""An offline stand-in for the models of both agents: a few rules, so that the example runs without an API key.
+"""A demo model for both agents: rules in place of a language model, so that the example runs without an API key.
 
-It is no language model and does not pretend to be one: every text begins with its name, and it summarises nothing.
+Every text begins with its name. It summarizes nothing.
 """
 
 import re
@@ -8,19 +8,19 @@ import re
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, calls, latest_turn, says
 
-NAME = "[offline stand-in]"
+NAME = "[demo model]"
 
 
 def reply(request: LlmRequest) -> LlmResponse:
-    """As the agent that has a tool: pass the text on. As the other: repeat its first sentence."""
-    said, _ = latest_turn(request)
+    """As the agent with the tool, pass the text on; as the other, repeat its first sentence."""
+    message, _ = latest_turn(request)
     if request.tools:
-        task, _, text = said.partition(":")
+        task, _, text = message.partition(":")
         if "summari" not in task.lower() or not text.strip():
-            return says(f"{NAME} I need a text, as in: Summarise: It rained. Nobody came.")
+            return says(f"{NAME} I need a text, as in: Summarize: It rained. Nobody came.")
         return calls(("summary_agent", {"request": text.strip()}))
-    first = re.split(r"(?<=[.!?])\s", said, maxsplit=1)[0]
-    return says(f"{NAME} {len(said.split())} words, which begin: {first}")
+    first = re.split(r"(?<=[.!?])\s", message, maxsplit=1)[0]
+    return says(f"{NAME} {len(message.split())} words, which begin: {first}")
 
 
 demo_model = FunctionModel(reply, pace_s=0.05)

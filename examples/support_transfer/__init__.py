@@ -1,3 +1,3 @@
-"""A tool that hands the conversation over to another agent."""
+"""A tool that transfers to another agent."""
 
 from . import agent as agent

@@ -1,4 +1,4 @@
-"""The transfer of ADK's documentation: a tool looks at what the user wants, and may hand over to another agent."""
+"""The transfer example of ADK's documentation: a tool hands urgent queries to another agent."""
 
 from waystation.agents import Agent
 from waystation.tools import ToolContext
@@ -7,13 +7,13 @@ from .demo import demo_model as demo_model
 
 
 def check_and_transfer(query: str, tool_context: ToolContext) -> str:
-    """Check whether a query is urgent, and hand the user over to the support agent if so.
+    """Check whether a query is urgent, and transfer to the support agent if so.
 
     Args:
         query: What the user wants, word for word.
     """
     if "urgent" in query.lower():
-        # Takes effect when the call's answer is recorded: the other agent continues in the same conversation.
+        # Takes effect when the response is recorded; the other agent continues in the same conversation.
         tool_context.actions.transfer_to_agent = "support_agent"
         return "Transferring to the support agent."
     return "The query is not urgent; answer it yourself."
@@ -33,12 +33,12 @@ it is not urgent, answer it yourself.
 support_agent = Agent(
     name="support_agent",
     model="gemini-2.5-flash",
-    description="Deals with urgent problems.",
+    description="Handles urgent problems.",
     instruction="You are the support agent. Say so, and help the user with the urgent problem.",
 )
 
-# Given after construction, as in ADK's documentation. The support agent then has no way back to the main agent; write
-# Agent(…, sub_agents=[support_agent]) to give it one.
+# Set after construction, as in ADK's documentation. The support agent then cannot transfer back; to allow it, write
+# Agent(…, sub_agents=[support_agent]).
 main_agent.sub_agents = [support_agent]
 
 root_agent = main_agent

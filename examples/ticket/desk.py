@@ -1,4 +1,4 @@
-"""The help desk, outside of the agent: reports progress on a ticket, and closes it.
+"""The help desk, a program outside the agent: report progress on a ticket, and close it.
 
 python examples/ticket/desk.py INVOCATION
 """
@@ -9,26 +9,26 @@ import sys
 from waystation import AgentClient, Invocation
 
 PAUSE_S = 2.0
-"""How long the help desk works between two steps, so that one can watch."""
+"""Pause between two steps, so that you can watch."""
 
 
 async def assign(invocation: Invocation, technician: str) -> None:
-    """Record who works on it. That wakes nobody; the model reads it if it is called before there is other news."""
+    """Report who works on it. This does not call the model; the next model call includes it."""
     await invocation.answer("progress", response={"status": "assigned", "message": technician}, wake=False)
 
 
 async def report(invocation: Invocation, message: str) -> None:
-    """Tell how far it is. The model is called once, and may tell the user."""
+    """Report progress. The model is called once, and may inform the user."""
     await invocation.answer("progress", response={"status": "in progress", "message": message})
 
 
 async def close(invocation: Invocation, resolution: str) -> None:
-    """Give the final answer, which ends the wait."""
+    """Send the final response, which ends the wait."""
     await invocation.respond({"status": "closed", "resolution": resolution})
 
 
 async def main(invocation_id: str) -> None:
-    """Work on the one ticket that an invocation waits for."""
+    """Work on the ticket of an invocation."""
     client = await AgentClient.connect()
     invocation = client.invocation(invocation_id)
     await assign(invocation, "Ada takes it")

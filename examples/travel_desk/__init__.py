@@ -1,3 +1,3 @@
-"""A conversation that goes on while a person decides."""
+"""A conversation that continues while a person decides."""
 
 from . import agent as agent

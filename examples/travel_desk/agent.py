@@ -1,4 +1,4 @@
-"""A travel desk to talk with: it knows what was said, and the talk goes on while a trip waits for approval."""
+"""A travel desk: a conversation that continues while a trip waits for approval."""
 
 from waystation.agents import Agent
 from waystation.tools import LongRunningFunctionTool, ToolContext
@@ -6,13 +6,13 @@ from waystation.tools import LongRunningFunctionTool, ToolContext
 from .demo import demo_model as demo_model
 
 HOME = "user:home"
-"""The prefix says whose it is: the user's, in all conversations of this application."""
+"""With this prefix the value belongs to the user, in all conversations of the app."""
 TRIPS = "trips"
-"""Without a prefix it is the conversation's."""
+"""Without a prefix the value belongs to the conversation."""
 
 
 def remember_home(city: str, tool_context: ToolContext) -> dict[str, str]:
-    """Remember from which city the user travels.
+    """Remember the city from which the user travels.
 
     Args:
         city: The city.
@@ -27,8 +27,7 @@ def request_trip(destination: str, tool_context: ToolContext) -> dict[str, objec
     Args:
         destination: Where the user wants to go.
     """
-    # Here a ticket would be made and the approver told. The key is the same over attempts and restarts, so that asking
-    # twice finds the first ticket.
+    # A real tool would create a ticket here. The key is the same in all attempts, so a repetition finds the ticket.
     trips = tool_context.state.get(TRIPS, [])
     tool_context.state[TRIPS] = [*trips, destination]
     home = tool_context.state.get(HOME, "anywhere")
@@ -42,8 +41,8 @@ root_agent = Agent(
     instruction="""\
 You plan business trips. The user travels from {user:home?}.
 
-When the user tells from where, call remember_home. When the user wants to go somewhere, call request_trip; it asks the
-manager. Until the manager has decided, say so, and go on talking about whatever the user brings up.
+When the user names a home city, call remember_home. When the user wants to go somewhere, call request_trip; it asks the
+manager. Until the manager has decided, say so, and continue the conversation.
 """,
     tools=[remember_home, LongRunningFunctionTool(func=request_trip)],
 )

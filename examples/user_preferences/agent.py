@@ -1,4 +1,4 @@
-"""The preferences of ADK's documentation: a tool that reads and writes state which belongs to the user."""
+"""The preferences of ADK's documentation: tools that read and write state of the user."""
 
 from waystation.agents import Agent
 from waystation.tools import ToolContext
@@ -6,15 +6,15 @@ from waystation.tools import ToolContext
 from .demo import demo_model as demo_model
 
 PREFERENCES = "user:preferences"
-"""The prefix says whose it is: the user's, in all conversations of this application."""
+"""With this prefix the value belongs to the user, in all conversations of the app."""
 
 
 def update_user_preference(preference: str, value: str, tool_context: ToolContext) -> dict[str, object]:
-    """Remember what the user prefers.
+    """Remember a preference of the user.
 
     Args:
-        preference: What it is about, in one word, such as theme.
-        value: What the user prefers.
+        preference: The topic in one word, such as theme.
+        value: The preferred value.
     """
     preferences = tool_context.state.get(PREFERENCES, {})
     preferences[preference] = value
@@ -23,7 +23,7 @@ def update_user_preference(preference: str, value: str, tool_context: ToolContex
 
 
 def list_user_preferences(tool_context: ToolContext) -> dict[str, str]:
-    """Return everything that the user prefers."""
+    """Return all preferences of the user."""
     preferences: dict[str, str] = tool_context.state.get(PREFERENCES, {})
     return preferences
 
@@ -31,7 +31,7 @@ def list_user_preferences(tool_context: ToolContext) -> dict[str, str]:
 root_agent = Agent(
     name="user_preferences_agent",
     model="gemini-2.5-flash",
-    description="Remembers what users prefer.",
-    instruction="Remember what the user prefers with update_user_preference, and tell it with list_user_preferences.",
+    description="Remembers the preferences of users.",
+    instruction="Remember preferences with update_user_preference, and report them with list_user_preferences.",
     tools=[update_user_preference, list_user_preferences],
 )

@@ -1,6 +1,6 @@
-"""An offline stand-in for the model: a few rules, so that the example runs without an API key.
+"""A demo model: a few rules in place of a language model, so that the example runs without an API key.
 
-It is no language model and does not pretend to be one: every text begins with its name.
+Every text begins with its name.
 """
 
 import re
@@ -8,21 +8,25 @@ import re
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, calls, latest_turn, says
 
-NAME = "[offline stand-in]"
+NAME = "[demo model]"
 
 _PREFERENCE = re.compile(r"\bmy (?:favou?rite )?(\w+) is (.+?)[\s.!]*(?:$|\band (?=my\b))", re.IGNORECASE)
 
 
 def reply(request: LlmRequest) -> LlmResponse:
-    """Remember each `my … is …`, all at once; otherwise list what is remembered."""
-    said, answers = latest_turn(request)
-    told = _PREFERENCE.findall(said)
-    if not answers:
-        updates = [("update_user_preference", {"preference": name, "value": value.strip()}) for name, value in told]
+    """Store each `my … is …` in one batch; otherwise list the preferences."""
+    message, responses = latest_turn(request)
+    preferences = _PREFERENCE.findall(message)
+    if not responses:
+        updates = [
+            ("update_user_preference", {"preference": name, "value": value.strip()}) for name, value in preferences
+        ]
         return calls(*(updates or [("list_user_preferences", {})]))
-    if told:
-        return says(f"{NAME} Remembered: {', '.join(str(answer.get('updated_preference')) for _, answer in answers)}.")
-    known = "; ".join(f"{name}: {value}" for name, value in answers[-1][1].items())
+    if preferences:
+        return says(
+            f"{NAME} Remembered: {', '.join(str(response.get('updated_preference')) for _, response in responses)}."
+        )
+    known = "; ".join(f"{name}: {value}" for name, value in responses[-1][1].items())
     return says(f"{NAME} {known or 'I know nothing about you'}.")
 
 

@@ -1,3 +1,3 @@
-"""Two function tools, one after the other."""
+"""Two function tools, called one after the other."""
 
 from . import agent as agent

@@ -1,4 +1,4 @@
-"""The weather agent of ADK's documentation: two function tools, which the model uses one after the other."""
+"""The weather agent of ADK's documentation: two function tools, called one after the other."""
 
 from waystation.agents import Agent
 
@@ -8,14 +8,14 @@ REPORTS = {
     "london": "The weather in London is cloudy, 18 degrees Celsius, with a chance of rain.",
     "paris": "The weather in Paris is sunny, 25 degrees Celsius.",
 }
-"""Made up: the example asks no weather service."""
+"""Invented weather."""
 
 POSITIVE = frozenset({"good", "great", "happy", "like", "love", "nice", "sunny"})
 NEGATIVE = frozenset({"awful", "bad", "dislike", "gloomy", "hate", "rain", "sad"})
 
 
 def get_weather_report(city: str) -> dict[str, str]:
-    """Return the current weather report of a city.
+    """Return the current weather report for a city.
 
     Args:
         city: Name of the city, such as London.
@@ -30,10 +30,10 @@ def get_weather_report(city: str) -> dict[str, str]:
 
 
 async def analyze_sentiment(text: str) -> dict[str, str | float]:
-    """Tell whether a text sounds positive, negative or neutral.
+    """Classify a text as positive, negative or neutral.
 
     Args:
-        text: What somebody said.
+        text: The text to classify.
     """
     words = {word.strip(".,!?").lower() for word in text.split()}
     score = len(words & POSITIVE) - len(words & NEGATIVE)
@@ -45,7 +45,7 @@ async def analyze_sentiment(text: str) -> dict[str, str | float]:
 root_agent = Agent(
     name="weather_sentiment_agent",
     model="gemini-2.5-flash",
-    description="Reports the weather, and answers what users feel about it.",
+    description="Reports the weather, and responds to how users feel about it.",
     instruction="""\
 You report the weather.
 

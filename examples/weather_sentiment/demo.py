@@ -1,6 +1,6 @@
-"""An offline stand-in for the model: a few rules, so that the example runs without an API key.
+"""A demo model: a few rules in place of a language model, so that the example runs without an API key.
 
-It is no language model and does not pretend to be one: every text begins with its name.
+Every text begins with its name.
 """
 
 import re
@@ -8,19 +8,19 @@ import re
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, calls, latest_turn, says
 
-NAME = "[offline stand-in]"
+NAME = "[demo model]"
 
 _QUESTION = re.compile(r"\bin\s+([^?]+?)\s*\?\s*(.*)", re.IGNORECASE | re.DOTALL)
 
 
 def reply(request: LlmRequest) -> LlmResponse:
-    """Ask for the weather of the city before the question mark, then for the sentiment of what stands after it."""
-    said, answers = latest_turn(request)
-    asked = _QUESTION.search(said)
-    if asked is None:
+    """Get the weather of the city before the question mark, then the sentiment of the text after it."""
+    message, responses = latest_turn(request)
+    question = _QUESTION.search(message)
+    if question is None:
         return says(f"{NAME} I need a city, as in: What is the weather in London? I hate rain.")
-    city, feeling = asked.groups()
-    match [answer for _, answer in answers]:
+    city, feeling = question.groups()
+    match [response for _, response in responses]:
         case []:
             return calls(("get_weather_report", {"city": city}))
         case [weather] if weather.get("status") == "success" and feeling:

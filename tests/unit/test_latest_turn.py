@@ -1,4 +1,4 @@
-"""What stand-ins for models go by: the latest turn of a request."""
+"""The latest turn of a request, which demo models reply to."""
 
 from waystation.core import Event, JsonObject, quoted_content
 from waystation.models import LlmRequest

@@ -45,13 +45,13 @@ async def test_tools_are_offered_and_called_under_the_prefix(serve: Serve, root:
     ],
     ids=["three numbers", "fractions", "no sum"],
 )
-async def test_the_stand_in_leaves_calculating_to_the_tools(
+async def test_the_demo_model_leaves_calculating_to_the_tools(
     serve: Serve, root: Root, message: str, text: str, tools: list[str]
 ) -> None:
     """And says of itself that it is one."""
     async with serve(root.agent, model=root.demo_model) as env:
         invocation = await env.client.start("calculator_agent", message)
-        assert (await invocation.result()).text == f"[offline stand-in] {text}"
+        assert (await invocation.result()).text == f"[demo model] {text}"
         assert [name for name, _ in called([event async for event in invocation.events()])] == tools
 
 

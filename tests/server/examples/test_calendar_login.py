@@ -38,7 +38,7 @@ def provider(root: Root, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeOAuth]
 
 
 @pytest.fixture
-def stand_in(root: Root) -> BaseLlm:
+def demo_model(root: Root) -> BaseLlm:
     """What the package brings instead of a model."""
     assert root.demo_model is not None
     return root.demo_model
@@ -82,16 +82,16 @@ async def test_the_function_runs_once_the_user_has_logged_in(serve: Serve, root:
     ],
     ids=["logged in", "refused"],
 )
-async def test_the_stand_in_tells_what_came_of_it(
-    serve: Serve, root: Root, stand_in: BaseLlm, provider: FakeOAuth, logs_in: bool, text: str
+async def test_the_demo_model_tells_what_came_of_it(
+    serve: Serve, root: Root, demo_model: BaseLlm, provider: FakeOAuth, logs_in: bool, text: str
 ) -> None:
     """And says of itself that it is one."""
     store = InMemoryCredentialService()
-    async with serve(root.agent, model=stand_in, services=Services(credentials=store)) as env:
+    async with serve(root.agent, model=demo_model, services=Services(credentials=store)) as env:
         invocation = await env.client.start(AGENT, "What is on today?")
         page = await login_page(invocation)
         if logs_in:
             await invocation.authorize(store=store, auth_response_uri=provider.log_in(page))
         else:
             await invocation.reject("fc-1", comment="not today")
-        assert (await invocation.result()).text == f"[offline stand-in] {text}"
+        assert (await invocation.result()).text == f"[demo model] {text}"

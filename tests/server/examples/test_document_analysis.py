@@ -52,7 +52,7 @@ async def test_one_conversation_finds_what_another_kept(serve: Serve, root: Root
     ]
 
 
-async def test_the_stand_in_follows_its_rules(serve: Serve, root: Root) -> None:
+async def test_the_demo_model_follows_its_rules(serve: Serve, root: Root) -> None:
     """And says of itself that it is one."""
     talk = [
         ("Hello", "Say: Keep report.txt: Sales rose. Costs fell. Or: What does report.txt say about sales?"),
@@ -66,4 +66,4 @@ async def test_the_stand_in_follows_its_rules(serve: Serve, root: Root) -> None:
     async with serve(root.agent, model=root.demo_model) as env:
         for message, text in talk:
             result = await env.client.run(AGENT, message)
-            assert result.text == f"[offline stand-in] {text}", message
+            assert result.text == f"[demo model] {text}", message

@@ -13,7 +13,7 @@ from waystation.testing import AgentEnvironment
 
 @pytest.fixture
 def app(examples: Registry) -> App:
-    """The agent, with its stand-in for a model."""
+    """The agent, with its demo model."""
     root = examples.roots["payments_agent"]
     assert root.demo_model is not None
     return App(name="payments", root_agent=root.agent.clone({"model": root.demo_model}))
@@ -39,7 +39,7 @@ async def test_nobody_is_asked_about_small_payments_and_about_reading(
 ) -> None:
     """By the rules of the agent."""
     async with serve(app) as env:
-        assert (await env.client.run("payments_agent", message)).text == f"[offline stand-in] {text}"
+        assert (await env.client.run("payments_agent", message)).text == f"[demo model] {text}"
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ async def test_one_person_agrees_and_says_why(serve: Serve, app: App, message: s
         invocation = await begun(env, message)
         assert await refusal(invocation.approve(by="dana")) == "InvalidAnswer"
         await invocation.approve(by="dana", comment="as agreed")
-        assert (await invocation.result()).text == f"[offline stand-in] {text}"
+        assert (await invocation.result()).text == f"[demo model] {text}"
 
 
 async def test_two_people_agree_to_a_large_payment(serve: Serve, app: App) -> None:
@@ -68,7 +68,7 @@ async def test_two_people_agree_to_a_large_payment(serve: Serve, app: App) -> No
         smaller = {"payee": "Rose", "amount": 500, "purpose": "the roof"}
         await invocation.answer("edit", args=smaller, by="cleo")
         await invocation.approve(by="ann")
-        assert (await invocation.result()).text == "[offline stand-in] 500 euros are paid to Rose."
+        assert (await invocation.result()).text == "[demo model] 500 euros are paid to Rose."
 
 
 async def test_one_who_refuses_ends_it(serve: Serve, app: App) -> None:

@@ -1,4 +1,4 @@
-"""The reimbursement agent, with a scripted model and with its offline stand-in."""
+"""The reimbursement agent, with a scripted model and with its demo model."""
 
 from datetime import timedelta
 
@@ -25,7 +25,7 @@ def root() -> Root:
 
 
 @pytest.fixture
-def stand_in(root: Root) -> BaseLlm:
+def demo_model(root: Root) -> BaseLlm:
     """What the package brings instead of a model."""
     assert root.demo_model is not None
     return root.demo_model
@@ -87,35 +87,35 @@ async def test_a_model_drives_it(serve: Serve, root: Root) -> None:
     ],
     ids=["small", "approved", "rejected", "progress", "answered freely", "no amount"],
 )
-async def test_the_stand_in_follows_its_rules(
+async def test_the_demo_model_follows_its_rules(
     serve: Serve,
     root: Root,
-    stand_in: BaseLlm,
+    demo_model: BaseLlm,
     message: str,
     answers: tuple[JsonObject, ...],
     text: str,
     called: list[str],
 ) -> None:
     """And says of itself that it is one."""
-    async with serve(root.agent, model=stand_in) as env:
-        assert await attended(env, message, *answers) == (f"[offline stand-in] {text}", called)
+    async with serve(root.agent, model=demo_model) as env:
+        assert await attended(env, message, *answers) == (f"[demo model] {text}", called)
 
 
-async def test_the_stand_in_tells_of_an_expired_approval(serve: Serve, root: Root, stand_in: BaseLlm) -> None:
+async def test_the_demo_model_tells_of_an_expired_approval(serve: Serve, root: Root, demo_model: BaseLlm) -> None:
     """Nothing is reimbursed because time ran out."""
     agent = LlmAgent(**dict(root.agent))
     asking = next(tool for tool in agent.tools if getattr(tool, "name", "") == "ask_for_approval")
     before, asking.deadline = asking.deadline, timedelta(seconds=0.3)
     try:
-        async with serve(agent, model=stand_in) as env:
+        async with serve(agent, model=demo_model) as env:
             text, called = await attended(env, "Please reimburse 200$ for meals")
     finally:
         asking.deadline = before
-    assert text == "[offline stand-in] 200$ for meals: not reimbursed, because nobody answered in time."
+    assert text == "[demo model] 200$ for meals: not reimbursed, because nobody answered in time."
     assert called == ["ask_for_approval"]
 
 
-async def test_the_stand_in_is_a_function_of_the_request(stand_in: BaseLlm) -> None:
+async def test_the_demo_model_is_a_function_of_the_request(demo_model: BaseLlm) -> None:
     """Also of the last message alone, when there were several."""
 
     def said(text: str) -> JsonObject:
@@ -125,7 +125,7 @@ async def test_the_stand_in_is_a_function_of_the_request(stand_in: BaseLlm) -> N
     request = LlmRequest(
         model="any", contents=[said("50$ for meals"), {"role": "user", "parts": [answered]}, said("60$ for tea")]
     )
-    first, second = [await stand_in.generate(request) for _ in range(2)]
+    first, second = [await demo_model.generate(request) for _ in range(2)]
     assert first == second
     assert first.content == {
         "role": "model",

@@ -33,7 +33,7 @@ async def test_the_model_is_told_types_ranges_and_descriptions(serve: Serve, roo
     }
     assert (properties["days_ago"]["minimum"], properties["days_ago"]["maximum"]) == (0, 2)
     assert properties["currency"]["default"] == "USD"
-    assert properties["currency"]["description"] == "What the price is told in."
+    assert properties["currency"]["description"] == "Currency of the price."
     assert schema["$defs"]["Currency"]["enum"] == ["USD", "EUR"]
 
 
@@ -47,11 +47,11 @@ async def test_the_model_is_told_types_ranges_and_descriptions(serve: Serve, roo
     ],
     ids=["in another currency", "on another day", "no symbol", "a tool that raises"],
 )
-async def test_the_stand_in_follows_its_rules(serve: Serve, root: Root, message: str, text: str) -> None:
+async def test_the_demo_model_follows_its_rules(serve: Serve, root: Root, message: str, text: str) -> None:
     """And says of itself that it is one."""
     async with serve(root.agent, model=root.demo_model) as env:
         result = await env.client.run("stock_price_agent", message)
-        assert result.text == f"[offline stand-in] {text}"
+        assert result.text == f"[demo model] {text}"
 
 
 @pytest.mark.parametrize(
@@ -64,6 +64,6 @@ async def test_arguments_that_do_not_fit_are_told_to_the_model(
     """The function does not run, and the invocation goes on."""
     async with serve(root.agent, model=root.demo_model) as env:
         invocation = await env.client.start("stock_price_agent", message)
-        assert (await invocation.result()).text.startswith("[offline stand-in] No price. Invoking `get_stock_price()`")
+        assert (await invocation.result()).text.startswith("[demo model] No price. Invoking `get_stock_price()`")
         (answer,) = answered([event async for event in invocation.events()])
         assert f"Parameter '{parameter}'" in answer["error"]

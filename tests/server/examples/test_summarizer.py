@@ -29,18 +29,18 @@ async def test_the_answer_of_the_called_agent_stands(serve: Serve, root: Root) -
     assert texts(child) == ["A wet and lonely concert."]
     outer, inner = model.requests
     assert [tool["name"] for tool in outer.tools] == ["summary_agent"]
-    assert outer.tools[0]["description"] == "Summarises the text in its request."
+    assert outer.tools[0]["description"] == "Summarizes the text in its request."
     assert "at most two sentences" in (inner.system_instruction or "")
     assert inner.contents == [{"role": "user", "parts": [{"text": TEXT}]}]
 
 
-async def test_the_stand_in_plays_both_models(serve: Serve, root: Root) -> None:
+async def test_the_demo_model_plays_both_models(serve: Serve, root: Root) -> None:
     """And says of itself that it is one, in either part."""
     async with serve(root.agent, model=root.demo_model) as env:
         invocation = await env.client.start("summarizer_agent", f"Please summarize: {TEXT}")
-        text = "[offline stand-in] 8 words, which begin: It rained."
+        text = "[demo model] 8 words, which begin: It rained."
         assert (await invocation.result()).text == text
         events = [event async for event in invocation.events()]
         assert called(events) == [("summary_agent", {"request": TEXT})]
         other = await env.client.run("summarizer_agent", "Good morning")
-        assert other.text == "[offline stand-in] I need a text, as in: Summarise: It rained. Nobody came."
+        assert other.text == "[demo model] I need a text, as in: Summarize: It rained. Nobody came."

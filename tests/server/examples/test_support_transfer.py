@@ -42,12 +42,12 @@ async def test_the_other_agent_goes_on_in_the_same_conversation(serve: Serve, ro
     ],
     ids=["urgent", "not urgent"],
 )
-async def test_the_stand_in_plays_both_models(serve: Serve, root: Root, message: str, author: str, text: str) -> None:
+async def test_the_demo_model_plays_both_models(serve: Serve, root: Root, message: str, author: str, text: str) -> None:
     """And says of itself that it is one."""
     async with serve(root.agent, model=root.demo_model) as env:
         invocation = await env.client.start("main_agent", message)
         await invocation.result()
         events = [event async for event in invocation.events()]
     assert called(events) == [("check_and_transfer", {"query": message})]
-    assert texts(events) == [f"[offline stand-in] {text}"]
+    assert texts(events) == [f"[demo model] {text}"]
     assert events[-1].author == author

@@ -62,7 +62,7 @@ async def test_the_model_hears_of_each_news_but_the_quiet_one(serve: Serve, root
 
 
 @pytest.mark.parametrize(("message", "urgency"), [("The door squeaks", "normal"), ("Fire! Come at once", "high")])
-async def test_the_stand_in_repeats_the_news(
+async def test_the_demo_model_repeats_the_news(
     serve: Serve, root: Root, desk: ModuleType, message: str, urgency: str
 ) -> None:
     """And says of itself that it is one."""
@@ -73,15 +73,15 @@ async def test_the_stand_in_repeats_the_news(
             events: list[Event] = [event async for event in invocation.events(follow=False)]
             return texts(events) if len(texts(events)) == count else []
 
-        await until(lambda: said(1), "the stand-in's first sentence")
+        await until(lambda: said(1), "the demo model's first sentence")
         (call,) = await invocation.pending()
         assert call.args == {"summary": message, "urgency": urgency}
         await desk.report(invocation, "somebody is on the way")
-        await until(lambda: said(2), "the stand-in's second sentence")
+        await until(lambda: said(2), "the demo model's second sentence")
         await desk.close(invocation, "done")
         await invocation.result()
         assert await said(3) == [
-            f"[offline stand-in] open: ticket-{invocation.id}/fc-1.",
-            "[offline stand-in] in progress: somebody is on the way.",
-            "[offline stand-in] closed: done.",
+            f"[demo model] open: ticket-{invocation.id}/fc-1.",
+            "[demo model] in progress: somebody is on the way.",
+            "[demo model] closed: done.",
         ]

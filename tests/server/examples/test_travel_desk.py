@@ -1,4 +1,4 @@
-"""The travel desk: a conversation with its offline stand-in."""
+"""The travel desk: a conversation with its demo model."""
 
 from tests.server.conftest import Serve
 from tests.server.sessions.test_client import waits
@@ -17,9 +17,9 @@ async def test_the_talk_goes_on_while_a_trip_waits(serve: Serve, examples: Regis
         call = await waits(session, 3)
         assert call.interim is not None
         assert (call.interim["from"], call.interim["to"]) == ("Oslo", "Lima")
-        assert (await session.say("Who am I?")).text == "[offline stand-in] You are Ann; you live in Oslo."
+        assert (await session.say("Who am I?")).text == "[demo model] You are Ann; you live in Oslo."
         await trip.reject(comment="too far")
-        assert (await trip.result()).text == "[offline stand-in] Your manager rejected the trip: too far"
+        assert (await trip.result()).text == "[demo model] Your manager rejected the trip: too far"
         assert await session.state() == {"trips": ["Lima"], "user:home": "Oslo"}
 
 
@@ -32,4 +32,4 @@ async def test_another_conversation_knows_what_is_the_users(serve: Serve, exampl
         await first.say("I am Ann")
         await first.say("I live in Oslo")
         text = (await second.say("Who am I?")).text
-        assert text == "[offline stand-in] You have not said who you are; you live in Oslo."
+        assert text == "[demo model] You have not said who you are; you live in Oslo."

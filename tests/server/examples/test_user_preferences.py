@@ -58,14 +58,14 @@ async def test_what_one_call_writes_the_next_reads(serve: Serve, root: Root) -> 
     ],
     ids=["two at once", "one more", "asked", "asked before anything was told"],
 )
-async def test_the_stand_in_follows_its_rules(
+async def test_the_demo_model_follows_its_rules(
     serve: Serve, root: Root, message: str, state: dict[str, object] | None, text: str, after: dict[str, object]
 ) -> None:
     """And says of itself that it is one."""
     async with serve(root.agent, model=root.demo_model) as env:
         app = env.client.task_queue  # of its own: preferences outlive a test
         invocation = await env.client.start("user_preferences_agent", message, state=state, app=app)
-        assert (await invocation.result()).text == f"[offline stand-in] {text}"
+        assert (await invocation.result()).text == f"[demo model] {text}"
         assert await invocation.state() == after
 
 
@@ -75,4 +75,4 @@ async def test_the_next_invocation_finds_what_an_earlier_one_was_told(serve: Ser
         app = env.client.task_queue
         await env.client.run("user_preferences_agent", "My theme is dark.", app=app, session_id="one")
         result = await env.client.run("user_preferences_agent", "What do you know?", app=app, session_id="two")
-    assert result.text == "[offline stand-in] theme: dark."
+    assert result.text == "[demo model] theme: dark."

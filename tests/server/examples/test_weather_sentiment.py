@@ -53,11 +53,11 @@ async def test_a_model_uses_one_tool_after_the_other(serve: Serve, root: Root) -
     ],
     ids=["negative", "positive", "only the weather", "an unknown city", "no city"],
 )
-async def test_the_stand_in_follows_its_rules(
+async def test_the_demo_model_follows_its_rules(
     serve: Serve, root: Root, message: str, text: str, tools: list[str]
 ) -> None:
     """And says of itself that it is one."""
     async with serve(root.agent, model=root.demo_model) as env:
         invocation = await env.client.start("weather_sentiment_agent", message)
-        assert (await invocation.result()).text == f"[offline stand-in] {text}"
+        assert (await invocation.result()).text == f"[demo model] {text}"
         assert [name for name, _ in called([event async for event in invocation.events()])] == tools

@@ -1,4 +1,4 @@
-"""What the examples send is what Gemini takes: stand-ins reply by way of a server that has its rules."""
+"""Gemini accepts the requests of the examples: demo models reply through a server with its rules."""
 
 import asyncio
 from collections.abc import Callable
@@ -33,16 +33,16 @@ TALKS: list[tuple[str, str, tuple[JsonObject | str, ...]]] = [
 
 
 class OverHttp(BaseLlm):
-    """A stand-in behind a server with Gemini's rules: what that refuses, fails the test."""
+    """A demo model behind a server with Gemini's rules; a refused request fails the test."""
 
-    def __init__(self, stand_in: BaseLlm, server: FakeGemini) -> None:
-        self._stand_in, self._server = stand_in, server
+    def __init__(self, demo_model: BaseLlm, server: FakeGemini) -> None:
+        self._demo_model, self._server = demo_model, server
         self._gemini = Gemini(base_url=server.url, api_key="test")
         self._one_at_a_time = asyncio.Lock()
 
     async def generate(self, request: LlmRequest, *, on_text: Callable[[str], None] | None = None) -> LlmResponse:
-        """Have the server reply as the stand-in would."""
-        reply = (await self._stand_in.generate(request)).content
+        """Have the server reply as the demo model would."""
+        reply = (await self._demo_model.generate(request)).content
         async with self._one_at_a_time:
             wanted = [(call["name"], call["args"]) for call in parts_of(reply, "functionCall")]
             self._server.reply(text=text_of(reply) or None, calls=wanted)
@@ -70,7 +70,7 @@ async def test_gemini_takes_the_whole_conversation(
         async with serve(root.agent, model=model) as env:
             invocation = await env.client.start(agent, message)
             await ScriptedHuman(*people).attend(invocation)
-            assert (await invocation.result()).text.startswith("[offline stand-in] ")
+            assert (await invocation.result()).text.startswith("[demo model] ")
     finally:
         await model.close()
     assert len(gemini.requests) >= 2

@@ -57,7 +57,7 @@ async def test_news_that_come_while_no_worker_runs_are_not_lost(client: AgentCli
     await invocation.answer("progress", "fc-1", response={"status": "assigned"}, wake=False, signal=True)
     await invocation.answer("respond", "fc-1", response={"status": "closed"}, signal=True)
     async with worker():
-        assert (await invocation.result()).text == "[offline stand-in] closed: no details."
+        assert (await invocation.result()).text == "[demo model] closed: no details."
         events = [event async for event in invocation.events()]
         await verify_tree(invocation)
     assert [name for name, _ in called(events)] == ["create_ticket"]
@@ -78,7 +78,7 @@ async def test_a_login_goes_on_under_the_same_link(
         async with worker():
             store = EncryptedFileCredentialService(tmp_path / "credentials")
             await invocation.authorize(store=store, auth_response_uri=provider.log_in(link))
-            assert (await invocation.result()).text == "[offline stand-in] In the calendar: dentist."
+            assert (await invocation.result()).text == "[demo model] In the calendar: dentist."
             await verify_tree(invocation)
 
 

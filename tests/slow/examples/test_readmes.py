@@ -1,4 +1,4 @@
-"""What the READMEs of the examples say to type works as it stands, with the stand-ins for models."""
+"""The commands in the READMEs of the examples work unchanged, with the demo models."""
 
 import asyncio
 import re
@@ -20,17 +20,17 @@ TALKS = {
     "calculator": ["5 - 3 + 10 = 12"],
     "document_analysis": ["Kept report.txt, version 0.", "Sales rose in May. You mentioned it 1 times before."],
     "stock_price": ["ALPH: 90.6 EUR.", "less than or equal to 2", "No stock has the symbol 'NOPE'"],
-    "summarizer": ["8 words, which begin: It rained.", "summary_agent: [offline stand-in] 8 words"],
+    "summarizer": ["8 words, which begin: It rained.", "summary_agent: [demo model] 8 words"],
     "support_transfer": ["The support agent takes over: URGENT", "The main agent answers: Where is the manual?"],
     "travel_desk": ["Your manager approved the trip.", "You have not said who you are; you live in Oslo."],
     "user_preferences": ["Remembered: theme, language.", '"language": "Welsh"', "theme: dark."],
     "weather_sentiment": ["with a chance of rain. What you said sounds negative."],
 }
-"""What each command of a README prints, when nobody has to do anything meanwhile."""
+"""The output of each command of a README that needs no answer."""
 
 
 def commands(package: Path) -> list[str]:
-    """Return what a README says to type, without the remarks."""
+    """Return the commands of a README, without comments."""
     lines = re.findall(r"^ {4}(\S.*)$", (package / "README.md").read_text(), re.MULTILINE)
     return [re.sub(r"\s{2,}#.*", "", line) for line in lines]
 
@@ -77,14 +77,14 @@ async def waits(shell: Shell, invocation: str) -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
-def test_a_readme_is_short_and_begins_with_the_worker(package: Path) -> None:
-    """It says what the example shows, what to type and what one then sees, and that the model is none."""
+def test_a_readme_is_short_and_starts_with_the_worker(package: Path) -> None:
+    """It names the commands and what you see then, and mentions the demo model."""
     text = (package / "README.md").read_text()
     assert len(text.splitlines()) <= 15
     assert commands(package)[0] == WORKER
     assert len(commands(package)) >= 2
     assert "You see" in text or package.name == "reimbursement"
-    assert re.search(r"offline\s+stand-in\s+for\s+(the|both)\s+models?", text)
+    assert re.search(r"a\s+demo\s+model", text)
 
 
 @pytest.mark.parametrize("name", TALKS)
