@@ -1,1 +1,1 @@
-"""What the engine costs, measured beside a hand-written Temporal workflow: `python -m benchmarks`."""
+"""Measure the cost of the engine against a hand-written Temporal workflow: `python -m benchmarks`."""

@@ -1,4 +1,4 @@
-"""Measure: python -m benchmarks [NAME …] [--quick] [--json]."""
+"""Run the benchmarks: python -m benchmarks [NAME …] [--quick] [--json]."""
 
 import argparse
 import asyncio
@@ -29,20 +29,20 @@ BENCHMARKS: dict[str, Callable[[Plan], Awaitable[list[Row]]]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the benchmarks that are named, or all; print what they found."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="What the engine costs, in one table.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of: {', '.join(BENCHMARKS)}; default: all")
-    parser.add_argument("--quick", action="store_true", help="fewer samples: an impression in a minute or two")
+    """Run the named benchmarks, or all, and print the results."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure the cost of the engine.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(BENCHMARKS)}; default: all")
+    parser.add_argument("--quick", action="store_true", help="take fewer samples: a rough result in a minute or two")
     parser.add_argument("--json", action="store_true", help="print JSON, with all samples, instead of a table")
     options = parser.parse_args(arguments)
     if unknown := set(options.names) - BENCHMARKS.keys():
-        parser.error(f"no benchmark is named {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
+        parser.error(f"unknown benchmark {', '.join(sorted(unknown))}; choose from {', '.join(BENCHMARKS)}")
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     plan = Plan(quick=options.quick)
     rows: list[Row] = []
     for name, measure in BENCHMARKS.items():
         if not options.names or name in options.names:
-            rows.extend(asyncio.run(_measured(measure, plan)))
+            rows.extend(asyncio.run(_run(measure, plan)))
     if options.json:
         print(json.dumps({"machine": machine(), "remarks": plan.remarks, "rows": [row.to_json() for row in rows]}))
     else:
@@ -50,12 +50,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-async def _measured(measure: Callable[[Plan], Awaitable[list[Row]]], plan: Plan) -> list[Row]:
+async def _run(measure: Callable[[Plan], Awaitable[list[Row]]], plan: Plan) -> list[Row]:
     return await measure(plan)
 
 
 def machine() -> str:
-    """Return on what was measured."""
+    """Describe the machine and the versions."""
     return (
         f"Python {platform.python_version()}, temporalio {version('temporalio')}, {os.cpu_count()} cores, "
         f"{platform.system()} {platform.machine()}. Ratios hold elsewhere, milliseconds do not."

@@ -1,6 +1,6 @@
-"""Sessions: what a message costs in one, against an invocation of its own; many at a time; and long ones.
+"""Sessions: a message against a direct invocation, many sessions at the same time, and long sessions.
 
-python -m benchmarks.conversations ADDRESS     a worker process whose model answers at once
+python -m benchmarks.conversations ADDRESS     a worker process whose model replies at once
 """
 
 import asyncio
@@ -27,13 +27,13 @@ from waystation.worker import create_worker
 
 QUEUE = "conversations"
 AGENT = "clerk"
-SAID = "Where is my order? I have been waiting for it since Monday."
+MESSAGE = "Where is my order? I have been waiting for it since Monday."
 ANSWER = "It is on its way and will be with you tomorrow before noon."
 
 
 async def measure(plan: Plan) -> list[Row]:
-    """Return what messages of sessions cost."""
-    plan.tell("conversations")
+    """Measure the cost of messages in sessions."""
+    plan.report_progress("conversations")
     async with EmbeddedServer() as server:
         client = AgentClient(await connect(address=server.address), task_queue=QUEUE)
         worker = await WorkerProcess("benchmarks.conversations", server.address).ready()
@@ -48,7 +48,7 @@ async def measure(plan: Plan) -> list[Row]:
         cold = await WorkerProcess("benchmarks.conversations", server.address).ready()
         try:
             rows.append(await _cold(session, messages=200 if plan.quick else 2_000))
-            plan.report(machine)
+            plan.note_disturbances(machine)
         finally:
             cold.kill()
     return rows
@@ -59,66 +59,66 @@ def _session(client: AgentClient) -> Session:
 
 
 async def _ms(action: Callable[[], Awaitable[object]]) -> float:
-    began = time.perf_counter()
+    started = time.perf_counter()
     await action()
-    return (time.perf_counter() - began) * 1e3
+    return (time.perf_counter() - started) * 1e3
 
 
 async def _ratio(client: AgentClient, machine: Machine, *, turns: int) -> list[Row]:
-    """Compare a message of a session with a direct invocation, in turns, so that both meet the same machine."""
+    """Compare a message of a session with a direct invocation, in turns, under the same conditions."""
     session = _session(client)
     for _ in range(3):
-        await client.run(AGENT, SAID)
-        await session.say(SAID)
-    direct, said = list[float](), list[float]()
+        await client.run(AGENT, MESSAGE)
+        await session.say(MESSAGE)
+    direct, in_session = list[float](), list[float]()
 
     async def pair() -> float:
-        direct.append(await _ms(lambda: client.run(AGENT, SAID)))
-        said.append(await _ms(lambda: session.say(SAID)))
-        return said[-1] / direct[-1]
+        direct.append(await _ms(lambda: client.run(AGENT, MESSAGE)))
+        in_session.append(await _ms(lambda: session.say(MESSAGE)))
+        return in_session[-1] / direct[-1]
 
     ratios = quantiles([await machine.undisturbed(pair) for _ in range(turns)], n=4)
-    note = f"medians {median(said):.0f} ms and {median(direct):.0f} ms, in turns"
+    note = f"medians {median(in_session):.0f} ms and {median(direct):.0f} ms, in turns"
     name = "a message of a session, against a direct invocation"
     return [Row(name=name, value=ratios[1], unit="x", goal=1.6, spread=(ratios[0], ratios[2]), note=note)]
 
 
 async def _many(client: AgentClient, *, sessions: int, messages: int) -> Row:
-    """Have many conversations at a time."""
+    """Run many sessions at the same time."""
     waits: list[float] = []
 
     async def converse() -> None:
         session = _session(client)
         for _ in range(messages):
-            waits.append(await _ms(lambda: session.say(SAID)))
+            waits.append(await _ms(lambda: session.say(MESSAGE)))
 
-    began = time.perf_counter()
+    started = time.perf_counter()
     await asyncio.gather(*(converse() for _ in range(sessions)))
-    took = time.perf_counter() - began
+    elapsed = time.perf_counter() - started
     quarters = quantiles(waits, n=4)
     return Row(
-        name=f"{sessions} sessions at a time, {messages} messages each: a message",
+        name=f"{sessions} sessions at the same time, {messages} messages each: a message",
         value=median(waits),
         unit="ms",
         spread=(quarters[0], quarters[2]),
-        note=f"{sessions * messages / took:.0f} messages a second; all of them in {took:.0f} s",
+        note=f"{sessions * messages / elapsed:.0f} messages a second; all of them in {elapsed:.0f} s",
     )
 
 
 async def _long(client: AgentClient, *, messages: int) -> tuple[Session, list[Row]]:
-    """Go on for long in one session."""
+    """Send many messages to one session."""
     session = _session(client)
     sizes: dict[int, int] = {}
     waits: list[float] = []
     for number in range(1, messages + 1):
-        waits.append(await _ms(lambda: session.say(SAID)))
+        waits.append(await _ms(lambda: session.say(MESSAGE)))
         if number in (9, 10, messages // 2 - 1, messages // 2):
             sizes[number] = await _history_bytes(client.temporal, session.id, number)
-    early, late = sizes[10] - sizes[9], sizes[messages // 2] - sizes[messages // 2 - 1]
+    earlier, later = sizes[10] - sizes[9], sizes[messages // 2] - sizes[messages // 2 - 1]
     total = await _history_bytes(client.temporal, session.id, messages)
     return session, [
-        Row(name="history of message 10 of a session", value=early / 1e3, unit="kB", note="session and invocation"),
-        Row(name=f"history of message {messages // 2}", value=late / 1e3, unit="kB", note="session and invocation"),
+        Row(name="history of message 10 of a session", value=earlier / 1e3, unit="kB", note="session and invocation"),
+        Row(name=f"history of message {messages // 2}", value=later / 1e3, unit="kB", note="session and invocation"),
         Row(
             name=f"a session of {messages} messages: history per message",
             value=total / messages / 1e3,
@@ -130,7 +130,7 @@ async def _long(client: AgentClient, *, messages: int) -> tuple[Session, list[Ro
 
 
 async def _history_bytes(client: Client, session: str, messages: int) -> int:
-    """Return the size of all histories of a session: its runs', and its invocations'."""
+    """Return the size of all histories of a session: of its runs and its invocations."""
     size = 0
     handle = client.get_workflow_handle(session)
     first = (await handle.describe()).raw_description.workflow_execution_info.first_run_id
@@ -146,18 +146,18 @@ async def _history_bytes(client: Client, session: str, messages: int) -> int:
 
 
 async def _cold(session: Session, *, messages: int) -> Row:
-    """Return how long a worker that has just started takes to answer in a long session."""
-    took = await _ms(lambda: session.say(SAID))
-    warm = median([await _ms(lambda: session.say(SAID)) for _ in range(10)])
-    name = f"a new worker's first answer in a session of {messages} messages"
-    return Row(name=name, value=took, unit="ms", note=f"its later ones: {warm:.0f} ms")
+    """Measure the first reply of a new worker in a long session."""
+    elapsed = await _ms(lambda: session.say(MESSAGE))
+    warm = median([await _ms(lambda: session.say(MESSAGE)) for _ in range(10)])
+    name = f"a new worker's first reply in a session of {messages} messages"
+    return Row(name=name, value=elapsed, unit="ms", note=f"its later replies: {warm:.0f} ms")
 
 
-async def serving(address: str) -> Worker:
-    """Return the worker."""
+async def make_worker(address: str) -> Worker:
+    """Create the worker."""
     agent = Agent(name=AGENT, model=FunctionModel(lambda _: says(ANSWER)))
     return create_worker(await connect(address=address), Registry.of(agent), task_queue=QUEUE)
 
 
 if __name__ == "__main__":
-    run_until_orphaned(serving(sys.argv[1]))
+    run_until_orphaned(make_worker(sys.argv[1]))

@@ -29,24 +29,24 @@ AGENT = "bench_agent"
 
 
 def reply(request: LlmRequest) -> LlmResponse:
-    """Answer with the next tool calls, or with the final text."""
+    """Reply with the next tool calls, or with the final text."""
     scenario = Scenario.of(request.contents[0]["parts"][0]["text"])
-    asked = len(request.contents) // 2
-    if asked == scenario.steps:
+    call_count = len(request.contents) // 2
+    if call_count == scenario.steps:
         return says(FINAL)
     return calls(*[(scenario.tool, {"size": scenario.size})] * scenario.calls)
 
 
 async def lookup(size: int) -> str:
-    """Return so many bytes."""
+    """Return `size` bytes."""
     return "r" * size
 
 
 def agent(witness: Path | None = None) -> Agent:
-    """Return the agent; each run of `danger` is witnessed by a line in a file."""
+    """Return the agent; each run of `danger` appends a line to the file `witness`."""
 
     async def danger(size: int, tool_context: ToolContext) -> str:
-        """Return so many bytes, once somebody has approved it."""
+        """Return `size` bytes; needs an approval."""
         if witness:
             with witness.open("a") as file:
                 file.write(f"{tool_context.idempotency_key}\n")
@@ -61,7 +61,7 @@ def agent(witness: Path | None = None) -> Agent:
 
 
 class Engine:
-    """Drives the engine from outside, through its own client."""
+    """Run the scenarios on the engine, through its client."""
 
     def __init__(self, client: Client) -> None:
         self._client = AgentClient(client, task_queue=QUEUE)
@@ -72,15 +72,15 @@ class Engine:
         return await self._client.start(AGENT, scenario.text(), budget=budget)
 
     async def run(self, scenario: Scenario) -> str:
-        """Carry out an invocation; return its id."""
+        """Run an invocation to its end; return its id."""
         invocation = await self.start(scenario)
         await invocation.result()
         return invocation.id
 
     async def park(self) -> str:
-        """Start an invocation and return once it waits."""
+        """Start an invocation, wait until its call is pending, and return its id."""
         invocation = await self.start(APPROVE)
-        while not await invocation.handle.query("pending"):  # noqa: ASYNC110  # only asking tells
+        while not await invocation.handle.query("pending"):  # noqa: ASYNC110  # there is no event for it
             await asyncio.sleep(0.01)
         return invocation.id
 
@@ -91,18 +91,18 @@ class Engine:
         await invocation.result()
 
     async def count(self, id: str, kind: type[Body]) -> int:
-        """Return how many entries of a kind an invocation's log has."""
+        """Count the entries of a kind in an invocation's log."""
         return sum(isinstance(entry.body, kind) for entry in (await self._client.invocation(id).log()).entries)
 
     def replayer(self) -> Replayer:
-        """Return what replays the histories of this side."""
+        """Return a replayer for the histories of this side."""
         return Replayer(workflows=[AgentInvocation], workflow_runner=UnsandboxedWorkflowRunner())
 
 
-async def serving(address: str, witness: Path | None = None) -> Worker:
-    """Return the worker."""
+async def make_worker(address: str, witness: Path | None = None) -> Worker:
+    """Create the worker."""
     return create_worker(await connect(address=address), Registry.of(agent(witness)), task_queue=QUEUE)
 
 
 if __name__ == "__main__":
-    run_until_orphaned(serving(sys.argv[1], *map(Path, sys.argv[2:])))
+    run_until_orphaned(make_worker(sys.argv[1], *map(Path, sys.argv[2:])))

@@ -1,10 +1,10 @@
-"""The floor: the smallest agent loop that one would write by hand on Temporal.
+"""The floor: the smallest agent loop written by hand on Temporal.
 
 It does what the engine does in the measured scenarios and nothing else: no validation, no state, no events, no
-deadlines, no heartbeats, nothing that shows from outside what waits. It runs unsandboxed, with the options of the
-engine's worker and on the same event loop, so that none of the difference is a matter of tuning.
+deadlines, no heartbeats, no published pending calls. It runs unsandboxed, with the options of the engine's worker and
+on the same event loop, so that tuning makes no difference.
 
-`Findable` also shows what waits, in two search attributes: without that, nobody who has to approve finds it.
+`Findable` also publishes pending calls in two search attributes, without which no approver could find them.
 
 python -m benchmarks.floor ADDRESS      a worker process
 """
@@ -33,16 +33,16 @@ LIMIT = timedelta(seconds=60)
 
 @activity.defn
 async def model(request: dict[str, Any]) -> dict[str, Any]:
-    """Answer with the next tool calls, or with the final text."""
+    """Reply with the next tool calls, or with the final text."""
     messages = request["messages"]
     scenario = Scenario.of(messages[0]["text"])
-    asked = sum(message["role"] == "assistant" for message in messages)
-    if asked == scenario.steps:
+    call_count = sum(message["role"] == "assistant" for message in messages)
+    if call_count == scenario.steps:
         return {"role": "assistant", "text": FINAL}
     return {
         "role": "assistant",
         "calls": [
-            {"id": f"c{asked}-{i}", "name": scenario.tool, "args": {"size": scenario.size}}
+            {"id": f"c{call_count}-{i}", "name": scenario.tool, "args": {"size": scenario.size}}
             for i in range(scenario.calls)
         ],
     }
@@ -50,19 +50,19 @@ async def model(request: dict[str, Any]) -> dict[str, Any]:
 
 @activity.defn
 async def lookup(size: int) -> str:
-    """Return so many bytes."""
+    """Return `size` bytes."""
     return "r" * size
 
 
 @activity.defn
 async def danger(size: int) -> str:
-    """Return so many bytes, once somebody has approved it."""
+    """Return `size` bytes; needs an approval."""
     return "r" * size
 
 
 @workflow.defn
 class HandWritten:
-    """Model, tools, model, until the model is done; the whole conversation goes into each model call."""
+    """Call the model and its tools in turns, with the whole conversation in each model call."""
 
     def __init__(self) -> None:
         self._waits = False
@@ -81,9 +81,9 @@ class HandWritten:
                 return str(reply["text"])
             if any(call["name"] == "danger" for call in reply["calls"]):
                 self._waits = True
-                self._show("waiting", ["c0-0"])
+                self._publish("waiting", ["c0-0"])
                 await workflow.wait_condition(lambda: self._approved)
-                self._show("running", [])
+                self._publish("running", [])
             results = await asyncio.gather(
                 *(
                     workflow.execute_activity(call["name"], call["args"]["size"], start_to_close_timeout=LIMIT)
@@ -95,8 +95,8 @@ class HandWritten:
                 for call, result in zip(reply["calls"], results, strict=True)
             ]
 
-    def _show(self, status: str, pending: list[str]) -> None:
-        """Say outside what waits."""
+    def _publish(self, status: str, pending: list[str]) -> None:
+        """Publish the pending call; a subclass does it."""
 
     @workflow.signal
     def approve(self) -> None:
@@ -105,25 +105,25 @@ class HandWritten:
 
     @workflow.query
     def waits(self) -> bool:
-        """Whether somebody has to approve."""
+        """Return whether a call needs an approval."""
         return self._waits
 
 
 @workflow.defn
 class Findable(HandWritten):
-    """The same, and people who look for what waits find it."""
+    """The same, with pending calls in search attributes."""
 
     @workflow.run
     async def run(self, text: str) -> str:
         """Return the model's final text."""
         return await super().run(text)
 
-    def _show(self, status: str, pending: list[str]) -> None:
+    def _publish(self, status: str, pending: list[str]) -> None:
         workflow.upsert_search_attributes([STATUS.value_set(status), PENDING.value_set(pending)])
 
 
 class Floor:
-    """Drives a hand-written workflow from outside."""
+    """Run the scenarios on a hand-written workflow."""
 
     def __init__(self, client: Client, workflow: type[HandWritten] = HandWritten) -> None:
         self._client, self._workflow = client, workflow.__name__
@@ -135,15 +135,15 @@ class Floor:
         )
 
     async def run(self, scenario: Scenario) -> str:
-        """Carry out an invocation; return its id."""
+        """Run an invocation to its end; return its id."""
         handle = await self.start(scenario)
         await handle.result()
         return handle.id
 
     async def park(self) -> str:
-        """Start an invocation and return once it waits."""
+        """Start an invocation, wait until its call is pending, and return its id."""
         handle = await self.start(APPROVE)
-        while not await handle.query("waits"):  # noqa: ASYNC110  # only asking tells
+        while not await handle.query("waits"):  # noqa: ASYNC110  # there is no event for it
             await asyncio.sleep(0.01)
         return handle.id
 
@@ -154,12 +154,12 @@ class Floor:
         await handle.result()
 
     def replayer(self) -> Replayer:
-        """Return what replays the histories of this side."""
+        """Return a replayer for the histories of this side."""
         return Replayer(workflows=[HandWritten], workflow_runner=UnsandboxedWorkflowRunner())
 
 
-async def serving(address: str) -> Worker:
-    """Return the worker."""
+async def make_worker(address: str) -> Worker:
+    """Create the worker."""
     return Worker(
         await Client.connect(address),
         task_queue=QUEUE,
@@ -172,4 +172,4 @@ async def serving(address: str) -> Worker:
 
 
 if __name__ == "__main__":
-    run_until_orphaned(serving(sys.argv[1]))
+    run_until_orphaned(make_worker(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""What an invocation leaves in history, and whether that stays the same for each step however many came before."""
+"""The history of an invocation: its size per step, early and late."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from temporalio.client import WorkflowHistory
 from benchmarks.plan import Plan
 from benchmarks.scenario import ONE, Scenario
 from benchmarks.sides import sides
-from benchmarks.table import Row, shown
+from benchmarks.table import Row, format_value
 from waystation.client.agent_client import AgentClient
 from waystation.core import MODEL, encode
 from waystation.history import log_of
@@ -18,13 +18,13 @@ from waystation.history import log_of
 STEPS = Scenario(steps=203, size=1_000)
 EARLY, LATE = 10, 200
 LARGE = Scenario(steps=5_000, size=5_000)
-LOOKED_AT = (10, 200, 2_000, 5_000)
+SAMPLED_STEPS = (10, 200, 2_000, 5_000)
 
 
 async def measure(plan: Plan) -> list[Row]:
-    """Return events and bytes."""
+    """Measure events and bytes."""
     async with sides(patience_s=0) as both:
-        plan.tell("events of one tool call")
+        plan.report_progress("events of one tool call")
         floor, engine = [len((await both.history(await side.run(ONE))).events) for side in (both.floor, both.engine)]
         rows = [
             Row(
@@ -37,10 +37,10 @@ async def measure(plan: Plan) -> list[Row]:
                 note="three activities",
             )
         ]
-        plan.tell(f"{STEPS.steps} steps of 1 kB")
+        plan.report_progress(f"{STEPS.steps} steps of 1 kB")
         rows.extend(_per_step(await both.histories(await both.engine.run(STEPS))))
         large = Scenario(steps=300, size=LARGE.size) if plan.quick else LARGE
-        plan.tell(f"{large.steps} tool calls of 5 kB")
+        plan.report_progress(f"{large.steps} tool calls of 5 kB")
         started = time.perf_counter()
         id = await both.engine.run(large)
         finished_s = time.perf_counter() - started
@@ -56,9 +56,9 @@ async def measure(plan: Plan) -> list[Row]:
         events = [event for history in histories for event in history.events]
         paces = _paces(events)
         kilobytes = sum(event.ByteSize() for event in events) / 1e3
-        taken = list(steps(events))
-        for at in (number for number in LOOKED_AT if number <= large.steps):
-            near = taken[max(at - 3, 0) : at + 2]
+        all_steps = list(steps(events))
+        for at in (number for number in SAMPLED_STEPS if number <= large.steps):
+            near = all_steps[max(at - 3, 0) : at + 2]
             size = median(sum(event.ByteSize() for event in step) for step in near)
             rows.append(
                 Row(
@@ -66,7 +66,7 @@ async def measure(plan: Plan) -> list[Row]:
                     value=size,
                     unit="B",
                     goal=10_000,
-                    engine=shown(size, "B"),
+                    engine=format_value(size, "B"),
                     note=f"{median(len(step) for step in near):g} events",
                 )
             )
@@ -76,10 +76,10 @@ async def measure(plan: Plan) -> list[Row]:
                 value=finished_s,
                 unit="s",
                 fact=log.state.result().status == "completed" and len(log.state.calls) == large.steps,
-                engine=shown(finished_s / large.steps * 1e3, "ms each"),
-                note=f"first tenth of the steps {shown(paces[0], 'ms')} each, last tenth {shown(paces[1], 'ms')}",
+                engine=format_value(finished_s / large.steps * 1e3, "ms each"),
+                note=f"first tenth {format_value(paces[0], 'ms')} per step, last tenth {format_value(paces[1], 'ms')}",
             ),
-            Row(name=f"{name}: runs", value=len(histories), unit="runs", note="each continues the one before"),
+            Row(name=f"{name}: runs", value=len(histories), unit="runs", note="each continues the previous one"),
             Row(
                 name=f"{name}: events",
                 value=len(events),
@@ -94,29 +94,32 @@ async def measure(plan: Plan) -> list[Row]:
 
 
 def _per_step(histories: Sequence[WorkflowHistory]) -> Iterator[Row]:
-    """Yield bytes per step. Medians of five steps: numbers in events take more bytes as they grow longer."""
+    """Yield bytes per step: medians of five steps, because numbers in events grow longer."""
     recorded = [event for history in histories for event in history.events]
-    written = [sum(event.ByteSize() for event in step) for step in steps(recorded)]
+    bytes_of_steps = [sum(event.ByteSize() for event in step) for step in steps(recorded)]
     events = log_of(histories).state.events
-    said = [len(encode(event.content)) for event in events[1:]]  # call and response by turns, after the user's message
-    content = [call + response for call, response in zip(said[::2], said[1::2], strict=False)]
-    early, late, born = (
-        median(sizes[at - 3 : at + 2]) for sizes, at in ((written, EARLY), (written, LATE), (content, LATE))
+    sizes_of_events = [
+        len(encode(event.content)) for event in events[1:]
+    ]  # calls and responses alternate after the user's message
+    content = [call + response for call, response in zip(sizes_of_events[::2], sizes_of_events[1::2], strict=False)]
+    early, late, own_content = (
+        median(sizes[at - 3 : at + 2])
+        for sizes, at in ((bytes_of_steps, EARLY), (bytes_of_steps, LATE), (content, LATE))
     )
     yield Row(
         name=f"bytes per step, step {LATE} to step {EARLY}",
         value=late / early,
         goal=1.1,
-        engine=f"{shown(late, 'B')} to {shown(early, 'B')}",
+        engine=f"{format_value(late, 'B')} to {format_value(early, 'B')}",
         note="model and tool, 1 kB results",
     )
     yield Row(
         name=f"bytes of step {LATE}",
         value=late,
         unit="B",
-        goal=round(2.2 * born + 2_000),
-        engine=shown(late, "B"),
-        note=f"goal: 2.2 times its content of {shown(born, 'B')}, and 2 kB",
+        goal=round(2.2 * own_content + 2_000),
+        engine=format_value(late, "B"),
+        note=f"goal: 2.2 times its content of {format_value(own_content, 'B')}, and 2 kB",
     )
 
 
@@ -134,7 +137,7 @@ def steps(events: Sequence[HistoryEvent]) -> Iterator[list[HistoryEvent]]:
 
 
 def _paces(events: Sequence[HistoryEvent]) -> tuple[float, float]:
-    """Return the milliseconds of a step in the first and in the last tenth, by the server's clock."""
+    """Return the milliseconds per step in the first and the last tenth, by the server's clock."""
     times = [step[0].event_time.ToNanoseconds() / 1e6 for step in steps(events)]
     tenth = len(times) // 10
     return (times[tenth] - times[0]) / tenth, (times[-1] - times[-1 - tenth]) / tenth

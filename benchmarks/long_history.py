@@ -1,4 +1,4 @@
-"""A long history, made without a server: an agent that calls one tool after another, as such histories are."""
+"""A long history, made without a server: an agent that calls one tool after another."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -31,11 +31,11 @@ _START_S = 1_795_000_000
 
 
 @dataclass(slots=True)
-class _Writing:
+class _HistoryWriter:
     events: list[HistoryEvent] = field(default_factory=list)
 
     def add(self, kind: str) -> HistoryEvent:
-        """Append an event; its time is a millisecond after the one before."""
+        """Append an event; its time is one millisecond later than the previous one."""
         number = len(self.events) + 1
         event = HistoryEvent(event_id=number, event_type=EventType.Value(f"EVENT_TYPE_{kind}"))
         event.event_time.FromMilliseconds(_START_S * 1_000 + number)
@@ -59,54 +59,54 @@ class _Writing:
         task: int,
         kind: str,
         id: str,
-        given: Recorded,
+        params: Recorded,
         result: Recorded,
         options: ActivityTaskScheduledEventAttributes,
     ) -> None:
-        """Append an activity that a workflow task began, and its result."""
+        """Append an activity that a workflow task scheduled, and its result."""
         scheduled = self.add("ACTIVITY_TASK_SCHEDULED")
-        did = scheduled.activity_task_scheduled_event_attributes
-        did.activity_id, did.activity_type.name, did.task_queue.name = id, kind, QUEUE
-        did.workflow_task_completed_event_id = task
-        did.input.CopyFrom(_payloads(given))
-        did.MergeFrom(options)
+        attributes = scheduled.activity_task_scheduled_event_attributes
+        attributes.activity_id, attributes.activity_type.name, attributes.task_queue.name = id, kind, QUEUE
+        attributes.workflow_task_completed_event_id = task
+        attributes.input.CopyFrom(_payloads(params))
+        attributes.MergeFrom(options)
         started = self.add("ACTIVITY_TASK_STARTED")
         started.activity_task_started_event_attributes.scheduled_event_id = scheduled.event_id
-        done = self.add("ACTIVITY_TASK_COMPLETED").activity_task_completed_event_attributes
-        done.scheduled_event_id, done.started_event_id = scheduled.event_id, started.event_id
-        done.result.CopyFrom(_payloads(result))
+        completion = self.add("ACTIVITY_TASK_COMPLETED").activity_task_completed_event_attributes
+        completion.scheduled_event_id, completion.started_event_id = scheduled.event_id, started.event_id
+        completion.result.CopyFrom(_payloads(result))
 
 
 def long_history(events: int, *, size: int) -> WorkflowHistory:
-    """Return a history of about so many events of an invocation that goes on; each result has `size` bytes."""
-    writing = _Writing()
-    started = writing.add("WORKFLOW_EXECUTION_STARTED").workflow_execution_started_event_attributes
+    """Return a history of about `events` events of an open invocation; each result has `size` bytes."""
+    writer = _HistoryWriter()
+    started = writer.add("WORKFLOW_EXECUTION_STARTED").workflow_execution_started_event_attributes
     started.workflow_type.name, started.task_queue.name, started.workflow_id = WORKFLOW, QUEUE, "long"
     started.original_execution_run_id = started.first_execution_run_id = "00000000-0000-4000-8000-000000000000"
     started.input.CopyFrom(_payloads(InvocationInput(agent=AGENT, message="go", cut_after=10**6)))
     started.attempt = 1
-    task, at, new = writing.task(), 0, ["start"]
+    task, at, new = writer.task(), 0, ["start"]
     for number in range(1, events // EVENTS_OF_A_STEP + 1):
         mark, id = _mark(number), f"fc-{number}"
-        asked = ModelCallInput(
+        model_input = ModelCallInput(
             agent=AGENT, root=AGENT, number=number, phase="enter" if number == 1 else "turn", at=at, new=tuple(new)
         )
         part = {"functionCall": {"name": TOOL, "args": {"size": size}, "id": id}}
         reply = ModelReply(
             content={"role": "model", "parts": [part]}, calls=(Call(id=id),), finish_reason="STOP", mark=mark
         )
-        writing.activity(task, MODEL.name, f"m{number}", asked, reply, _MODEL)
-        task = writing.task()
+        writer.activity(task, MODEL.name, f"m{number}", model_input, reply, _MODEL)
+        task = writer.task()
         at += len(new)
         new = [f">{number}", f"m{number}.{mark}"]
-        given = ToolCallInput(function_call_id=id, args={"size": size}, root=AGENT, at=at, new=tuple(new))
+        params = ToolCallInput(function_call_id=id, args={"size": size}, root=AGENT, at=at, new=tuple(new))
         outcome = ToolOutcome(function_call_id=id, response={"result": "r" * size}, mark=mark)
-        writing.activity(task, f"{AGENT}.{TOOL}", id, given, outcome, _CALL)
-        task = writing.task()
+        writer.activity(task, f"{AGENT}.{TOOL}", id, params, outcome, _CALL)
+        task = writer.task()
         at += len(new)
         new = [f"{id}.{mark}"]
-    # The last workflow task is under way: what it will ask for nobody has recorded yet.
-    return WorkflowHistory("long", writing.events[:-1])
+    # The last workflow task is in flight: its commands are not recorded yet.
+    return WorkflowHistory("long", writer.events[:-1])
 
 
 def _options(retries: RetryPolicy, **timeouts: timedelta | None) -> ActivityTaskScheduledEventAttributes:

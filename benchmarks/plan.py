@@ -1,4 +1,4 @@
-"""How thoroughly to measure, and where progress goes."""
+"""How many samples to take, and the output of progress."""
 
 import sys
 from dataclasses import dataclass, field
@@ -8,25 +8,25 @@ from benchmarks.quiet import Machine
 
 @dataclass(slots=True)
 class Plan:
-    """How thoroughly to measure."""
+    """The number of samples, and remarks on them."""
 
     quick: bool = False
     remarks: list[str] = field(default_factory=list)
-    """What a reader of the table should know."""
+    """Notes printed below the table."""
 
     @property
     def patience_s(self) -> float:
-        """How long to wait, in all, for other programs to be quiet."""
+        """How long to wait, in all, until other programs are idle."""
         return 60.0 if self.quick else 300.0
 
-    def tell(self, what: str) -> None:
-        """Say what is being measured."""
-        print(f"… {what}", file=sys.stderr, flush=True)
+    def report_progress(self, text: str) -> None:
+        """Print what is being measured."""
+        print(f"… {text}", file=sys.stderr, flush=True)
 
-    def report(self, machine: Machine) -> None:
-        """Remark how much others have disturbed."""
+    def note_disturbances(self, machine: Machine) -> None:
+        """Add a remark if other programs were active."""
         if machine.repeated or machine.disturbed:
             self.remarks.append(
-                f"{machine.repeated} samples were taken again because other programs were at work; "
-                f"{machine.disturbed} count although they were."
+                f"{machine.repeated} samples were repeated because other programs were active; "
+                f"{machine.disturbed} count although they were active."
             )

@@ -1,4 +1,4 @@
-"""Worker processes: started beside the driver, measured from outside, gone when the driver is."""
+"""Worker processes, started and measured by the benchmark. They end when it ends."""
 
 import asyncio
 import os
@@ -20,14 +20,14 @@ READY = "READY"
 
 
 class WorkerProcess:
-    """A module of this package that serves a worker, in a process of its own."""
+    """A process that runs a module of this package, which serves a worker."""
 
     def __init__(self, module: str, *arguments: str) -> None:
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # open for as long as the process runs
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # open while the process runs
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             cwd=ROOT,
-            stdin=subprocess.PIPE,  # its end tells the worker that the driver has ended, however that came
+            stdin=subprocess.PIPE,  # the worker ends at its end, so also when this process is killed
             stdout=subprocess.PIPE,
             stderr=self._log,  # not a pipe, which would fill up
             text=True,
@@ -36,13 +36,13 @@ class WorkerProcess:
         self._psutil = psutil.Process(self.pid)
 
     async def ready(self) -> Self:
-        """Return once the worker is started."""
+        """Wait until the worker has started."""
         assert self._process.stdout
         line = await asyncio.to_thread(self._process.stdout.readline)
         if line.strip() != READY:
             self._log.seek(0)
-            said = self._log.read().decode(errors="replace")
-            raise RuntimeError(f"The worker process ended instead of getting ready; it said: {said}")
+            output = self._log.read().decode(errors="replace")
+            raise RuntimeError(f"The worker process ended before it was ready. Its output: {output}")
         return self
 
     def cpu_s(self) -> float:
@@ -55,7 +55,7 @@ class WorkerProcess:
         return float(self._psutil.memory_info().rss) / 1e6
 
     def kill(self) -> None:
-        """End the process with SIGKILL, as a crash or the kernel would."""
+        """End the process with SIGKILL, like a crash."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout, self._log):
@@ -63,11 +63,11 @@ class WorkerProcess:
                 pipe.close()
 
 
-def run_until_orphaned(serving: Coroutine[Any, Any, Worker]) -> None:
+def run_until_orphaned(worker: Coroutine[Any, Any, Worker]) -> None:
     """Serve a worker until standard input ends. Both sides run on uvloop and log as `worker.py` does."""
 
     async def serve() -> None:
-        async with await serving:
+        async with await worker:
             print(READY, flush=True)
             await asyncio.to_thread(sys.stdin.read)
             os._exit(0)

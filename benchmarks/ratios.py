@@ -1,4 +1,4 @@
-"""The engine beside the floor: time, CPU and replay of the same work."""
+"""The engine against the floor: time, CPU and replay of the same work."""
 
 import asyncio
 import dataclasses
@@ -14,33 +14,33 @@ from benchmarks.sides import Side, Sides, duration_ms, sides
 from benchmarks.table import Row, ratio
 
 IN_A_SAMPLE = 8
-"""Invocations, one after the other, whose median is one sample; alone each is too short to be judged undisturbed."""
+"""The median of this many consecutive invocations is one sample; a single one is too short to detect disturbances."""
 IN_FLIGHT = 50
 REPLAYS = 20
-FINDABLE = "it shows what waits in search attributes, and no longer once it is approved, as the engine does"
+FINDABLE = "it publishes pending calls in search attributes and removes them after the answer, like the engine"
 LONG = Scenario(steps=25)
 
 
 async def measure(plan: Plan) -> list[Row]:
-    """Return the ratios."""
+    """Measure the ratios."""
     turns = 4 if plan.quick else 12
     async with sides(patience_s=plan.patience_s) as both:
         for side in (both.floor, both.engine):
             for scenario in (ONE, FIVE):
                 for _ in range(IN_A_SAMPLE):
                     await side.run(scenario)
-        plan.tell("one tool call")
+        plan.report_progress("one tool call")
         rows = [await _time(both, ONE, turns, goal=1.20, aim=1.11)]
-        plan.tell("five parallel tool calls")
+        plan.report_progress("five parallel tool calls")
         rows.append(await _time(both, FIVE, turns, goal=1.15))
-        plan.tell("approve to result")
+        plan.report_progress("approve to result")
         rows.extend(await _approve(both, turns))
-        plan.tell("worker CPU")
+        plan.report_progress("worker CPU")
         rows.extend(await _cpu(both, turns // 2, 100))
-        plan.tell("replay")
+        plan.report_progress("replay")
         rows.append(await _replay(both, ONE, turns))
         rows.append(await _replay(both, LONG, turns))
-        plan.report(both.machine)
+        plan.note_disturbances(both.machine)
     return rows
 
 
@@ -56,7 +56,7 @@ async def _time(both: Sides, scenario: Scenario, turns: int, goal: float, aim: f
 async def _approve(both: Sides, turns: int) -> list[Row]:
     async def once(side: Side) -> float:
         waiting = await side.park()
-        # What parking has set in motion on the server is not part of the answer; people take longer still.
+        # The server finishes its work on the new invocation first; it is not part of the answer.
         await asyncio.sleep(0.05)
         return await duration_ms(side.approve(waiting))
 
@@ -66,7 +66,7 @@ async def _approve(both: Sides, turns: int) -> list[Row]:
     floor, findable, engine = await both.in_turns(turns, sample, findable=True)
     return [
         ratio("approve to result", floor, engine, goal=1.10, note="signal, tool, model, result"),
-        ratio("… beside a hand-written one that people can find", findable, engine, note=FINDABLE),
+        ratio("… against a hand-written one with search attributes", findable, engine, note=FINDABLE),
     ]
 
 
@@ -98,7 +98,7 @@ async def _cpu(both: Sides, turns: int, invocations: int) -> list[Row]:
 
 async def _replay(both: Sides, scenario: Scenario, turns: int) -> Row:
     histories = {side: await both.history(await side.run(scenario)) for side in (both.floor, both.engine)}
-    counts = {side: activations(history) for side, history in histories.items()}
+    counts = {side: count_activations(history) for side, history in histories.items()}
     assert counts[both.floor] == counts[both.engine], counts
 
     async def sample(side: Side) -> float:
@@ -118,6 +118,6 @@ async def _replay(both: Sides, scenario: Scenario, turns: int) -> Row:
     return ratio(f"replay of {calls}", floor, engine, goal=2.0, note=f"{counts[both.engine]} activations each")
 
 
-def activations(history: WorkflowHistory) -> int:
-    """Return how many workflow tasks a history has."""
+def count_activations(history: WorkflowHistory) -> int:
+    """Count the workflow tasks of a history."""
     return sum(event.HasField("workflow_task_completed_event_attributes") for event in history.events)

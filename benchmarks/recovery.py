@@ -1,4 +1,4 @@
-"""A worker dies while many calls wait: all of them can be answered afterwards, each exactly once."""
+"""A worker is killed while many calls are pending: all are answered afterwards, each exactly once."""
 
 import asyncio
 import tempfile
@@ -17,8 +17,8 @@ WAITING = 100
 
 
 async def measure(plan: Plan) -> list[Row]:
-    """Return how many were answered, and how long it took."""
-    plan.tell(f"{WAITING} calls wait while the worker dies")
+    """Measure how many calls are answered, and how long it takes."""
+    plan.report_progress(f"{WAITING} calls wait while the worker is killed")
     with tempfile.TemporaryDirectory() as folder:
         witness = Path(folder, "danger")
         async with EmbeddedServer() as server:

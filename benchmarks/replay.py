@@ -1,4 +1,4 @@
-"""What it costs to replay everything that is open before a deployment, and to look into a very long history."""
+"""The deployment check over many open invocations, and reading a very long history."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from benchmarks.engine import Engine
 from benchmarks.long_history import long_history
 from benchmarks.plan import Plan
 from benchmarks.process import ROOT, WorkerProcess
-from benchmarks.table import Row, ratio, shown
+from benchmarks.table import Row, format_value, ratio
 from waystation.client import connect
 from waystation.client.agent_client import AgentClient
 from waystation.embedded import EmbeddedServer
@@ -29,18 +29,18 @@ PROCESSES = 2
 PER_MINUTE = 1_000
 LONG = 50_000
 PROJECTED = 10_000
-"""Events a second, at least."""
+"""Minimum of events per second."""
 AT_ONCE = 50
 
 
 async def measure(plan: Plan) -> list[Row]:
-    """Return how the gate compares with Temporal's replayer, and what a long history takes."""
-    return [*await _gated(plan), *await _opened(plan)]
+    """Compare the deployment check with Temporal's replayer, and read a long history."""
+    return [*await _measure_gate(plan), *await _measure_reading(plan)]
 
 
-async def _gated(plan: Plan) -> list[Row]:
+async def _measure_gate(plan: Plan) -> list[Row]:
     waiting, turns = (100, 3) if plan.quick else (1_000, 5)
-    plan.tell(f"{waiting} open invocations")
+    plan.report_progress(f"{waiting} open invocations")
     async with EmbeddedServer() as server:
         engine = Engine(await connect(address=server.address))
         worker = await WorkerProcess("benchmarks.engine", server.address).ready()
@@ -50,24 +50,24 @@ async def _gated(plan: Plan) -> list[Row]:
         finally:
             worker.kill()
         client = AgentClient(await connect(address=server.address))
-        bare, gates = [], []
+        bare, checked = [], []
         for turn in range(turns):
-            plan.tell(f"replayed, turn {turn + 1} of {turns}")
-            # In turns, and with no eye on other programs: the processes of the gate would count as such.
-            bare.append(await _bare(client.temporal, waiting))
-            gates.append(await _gate(client, waiting))
-    pace = 60 * waiting / median(gates)
+            plan.report_progress(f"replayed, turn {turn + 1} of {turns}")
+            # Other programs are not considered, because the processes of the check would count as such.
+            bare.append(await _replay_plainly(client.temporal, waiting))
+            checked.append(await _gate(client, waiting))
+    pace = 60 * waiting / median(checked)
     return [
         ratio(
-            f"gate of {waiting:,} open invocations",
+            f"deployment check of {waiting:,} open invocations",
             bare,
-            gates,
+            checked,
             unit="s",
             goal=2,
             note=f"{PROCESSES} processes, from their start; floor: Temporal's `Replayer`; both fetch what they replay",
         ),
         Row(
-            name="the same, a minute",
+            name="the same, per minute",
             value=pace,
             unit="invocations",
             fact=pace >= PER_MINUTE,
@@ -76,15 +76,15 @@ async def _gated(plan: Plan) -> list[Row]:
     ]
 
 
-async def _bare(client: Client, waiting: int) -> float:
+async def _replay_plainly(client: Client, waiting: int) -> float:
     started = time.perf_counter()
     replayer = Replayer(workflows=[AgentInvocation], workflow_runner=UnsandboxedWorkflowRunner())
-    seen = 0
+    count = 0
     async with replayer.workflow_replay_iterator(client.list_workflows(OPEN).map_histories()) as results:
         async for result in results:
             assert result.replay_failure is None
-            seen += 1
-    assert seen == waiting
+            count += 1
+    assert count == waiting
     return time.perf_counter() - started
 
 
@@ -96,30 +96,30 @@ async def _gate(client: AgentClient, waiting: int) -> float:
     return time.perf_counter() - started
 
 
-async def _opened(plan: Plan) -> list[Row]:
+async def _measure_reading(plan: Plan) -> list[Row]:
     events = 5_000 if plan.quick else LONG
-    plan.tell(f"a history of {events:,} events")
+    plan.report_progress(f"a history of {events:,} events")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "long.json")
         size = _write(file, events)
-        # In a process of its own, whose memory is nobody else's.
+        # A separate process, so that its memory can be measured.
         command = [sys.executable, "-m", "benchmarks.replay", str(file)]
         process = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, capture_output=True, check=True)
-    found = json.loads(process.stdout)
+    measured = json.loads(process.stdout)
     return [
         Row(
-            name=f"a history of {events:,} events is opened",
-            value=found["opened_s"],
+            name=f"a history of {events:,} events is read",
+            value=measured["opened_s"],
             unit="s",
-            engine=shown(found["opened_s"], "s"),
-            note=f"from a file of {size / 1e6:.1f} MB; {found['peak_mb'] - found['before_mb']:.0f} MB of memory "
-            f"more than the {found['before_mb']:.0f} MB of a process that does nothing",
+            engine=format_value(measured["opened_s"], "s"),
+            note=f"from a file of {size / 1e6:.1f} MB; {measured['peak_mb'] - measured['before_mb']:.0f} MB of memory "
+            f"more than the {measured['before_mb']:.0f} MB of an idle process",
         ),
         Row(
-            name="events projected a second",
-            value=found["projected"],
+            name="events projected per second",
+            value=measured["projected"],
             unit="events",
-            fact=found["projected"] >= PROJECTED,
+            fact=measured["projected"] >= PROJECTED,
             note=f"at least {PROJECTED:,}; the median of five",
         ),
     ]
@@ -129,7 +129,7 @@ def _write(file: Path, events: int) -> int:
     return file.write_text(json.dumps(format_saved_history(SavedHistory([long_history(events, size=300)]))))
 
 
-async def _look(file: Path) -> dict[str, float]:
+async def _read(file: Path) -> dict[str, float]:
     before = _memory_mb()
     started = time.perf_counter()
     recording = await Recording.read(file)
@@ -144,11 +144,11 @@ async def _look(file: Path) -> dict[str, float]:
 
 
 def _memory_mb() -> float:
-    """Return the most that this process has used; `getrusage` would tell of the process that started it, too."""
+    """Return the peak memory of this process; `getrusage` would include the parent."""
     lines = Path("/proc/self/status").read_text().splitlines()
     [peak] = [line for line in lines if line.startswith("VmHWM:")]
     return int(peak.split()[1]) / 1_000
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(_look(Path(sys.argv[1])))))
+    print(json.dumps(asyncio.run(_read(Path(sys.argv[1])))))

@@ -1,4 +1,4 @@
-"""What floor and engine are both asked to do: the same replies, the same tools, the same number of bytes."""
+"""The work of both sides: the same replies, the same tools, the same number of bytes."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -9,14 +9,14 @@ FINAL = "f" * 200
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """`steps` times a model call that asks for `calls` tool calls at once, then a model call that ends it."""
+    """`steps` model calls, each with `calls` parallel tool calls, then a final model call."""
 
     steps: int = 1
     calls: int = 1
     size: int = 100
     """Bytes that each tool call returns."""
     tool: str = "lookup"
-    """`danger` is carried out after an approval."""
+    """`danger` needs an approval."""
 
     def text(self) -> str:
         """Return the message that starts an invocation."""
@@ -24,7 +24,7 @@ class Scenario:
 
     @classmethod
     def of(cls, text: str) -> "Scenario":
-        """Return the scenario that a message describes."""
+        """Parse the scenario from a message."""
         return cls(**json.loads(text))
 
 

@@ -1,4 +1,4 @@
-"""Floor and engine on one server, measured in turns. What is hand-written has a worker process, the engine another."""
+"""Floor and engine on one server, measured in turns. Each has its own worker process."""
 
 import asyncio
 import time
@@ -26,7 +26,7 @@ class Sides:
     client: Client
     floor: Floor
     findable: Floor
-    """The floor with what waits shown outside, served by the same worker."""
+    """The floor with published pending calls, served by the same worker."""
     engine: Engine
     workers: dict[Side, WorkerProcess]
     machine: Machine
@@ -34,16 +34,16 @@ class Sides:
     async def in_turns(
         self, turns: int, measure: Callable[[Side], Awaitable[float]], *, findable: bool = False
     ) -> list[list[float]]:
-        """Measure floor and engine `turns` times: ABBA, because machines have moods, and who is first matters.
+        """Measure floor and engine `turns` times: in ABBA order, because the order matters.
 
-        Return the samples of each, with `findable` those of the floor that shows what waits between them.
+        Returns the samples of each; with `findable`, those of `Sides.findable` are in the middle.
         """
         order: list[Side] = [self.floor, *([self.findable] if findable else ()), self.engine]
-        taken: dict[Side, list[float]] = {side: [] for side in order}
+        samples: dict[Side, list[float]] = {side: [] for side in order}
         for turn in range(turns):
             for side in order if turn % 2 == 0 else reversed(order):
-                taken[side].append(await self._undisturbed(measure, side))
-        return list(taken.values())
+                samples[side].append(await self._undisturbed(measure, side))
+        return list(samples.values())
 
     async def _undisturbed(self, measure: Callable[[Side], Awaitable[float]], side: Side) -> float:
         return await self.machine.undisturbed(lambda: measure(side))
@@ -59,7 +59,7 @@ class Sides:
 
 @asynccontextmanager
 async def sides(*, patience_s: float) -> AsyncIterator[Sides]:
-    """Start a server, and a worker process for each side; they end with the block."""
+    """Start a server, and a worker process for each side; all end with the block."""
     async with EmbeddedServer() as server:
         client = await connect(address=server.address)
         floor, engine = Floor(client), Engine(client)
@@ -77,7 +77,7 @@ async def sides(*, patience_s: float) -> AsyncIterator[Sides]:
 
 
 async def duration_ms(step: Awaitable[object]) -> float:
-    """Return how long something takes."""
+    """Measure the duration of a step."""
     started = time.perf_counter()
     await step
     return (time.perf_counter() - started) * 1e3

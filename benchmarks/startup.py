@@ -1,4 +1,4 @@
-"""From starting a worker process to the moment at which the server sees it poll."""
+"""The time from starting a worker process until the server sees it poll."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ from temporalio.client import Client
 from benchmarks.plan import Plan
 from benchmarks.process import ROOT
 from benchmarks.quiet import Machine
-from benchmarks.table import Row, shown
+from benchmarks.table import Row, format_value
 from waystation.client import connect
 from waystation.embedded import EmbeddedServer
 
@@ -37,12 +37,12 @@ root_agent = Agent(name="dice", model="gemini-2.5-flash", instruction="Roll dice
 
 
 async def measure(plan: Plan) -> list[Row]:
-    """Return how long `worker.py` takes until it polls, and the import that no Temporal worker does without."""
-    plan.tell("import to polling")
+    """Measure how long `worker.py` takes until it polls, and the import that every Temporal worker needs."""
+    plan.report_progress("import to polling")
     starts = 4 if plan.quick else 10
     with tempfile.TemporaryDirectory() as folder:
         agents = _write_agent(Path(folder, "agents"))
-        # Without a key a worker does not start; nothing is asked here.
+        # A worker refuses to start without a key; no model is called here.
         environment = {**with_bytecode(str(Path(folder, "bytecode"))), "GOOGLE_API_KEY": "unused"}
         async with EmbeddedServer() as server:
             client = await connect(address=server.address)
@@ -62,15 +62,15 @@ async def measure(plan: Plan) -> list[Row]:
             for _ in range(starts):
                 imports.append(await machine.undisturbed(importing))
                 starting.append(await machine.undisturbed(polling))
-            plan.report(machine)
+            plan.note_disturbances(machine)
     return [
         Row(
             name="import to polling",
             value=median(starting),
             unit="s",
             goal=0.7,
-            floor=shown(median(imports), "s"),
-            engine=shown(median(starting), "s"),
+            floor=format_value(median(imports), "s"),
+            engine=format_value(median(starting), "s"),
             note="`worker.py` from exec to the server's list of pollers; floor: `import temporalio.worker` alone",
             samples={"floor": imports, "engine": starting},
         )
@@ -104,9 +104,9 @@ def _write_agent(agents: Path) -> Path:
 
 
 def with_bytecode(folder: str) -> Mapping[str, str]:
-    """Return an environment in which modules are compiled once, as in any installation, and outside the repository."""
-    kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    return {**kept, "PYTHONPYCACHEPREFIX": folder}
+    """Return an environment in which modules are compiled once, as in an installation, outside the repository."""
+    variables = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    return {**variables, "PYTHONPYCACHEPREFIX": folder}
 
 
 def _spawn(command: Sequence[str], environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":

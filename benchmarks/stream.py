@@ -1,6 +1,6 @@
-"""Text while a model says it: how soon a client has it, and what it costs when nobody looks.
+"""Partial text of a model: how soon a client receives it, and its cost when nobody reads.
 
-python -m benchmarks.stream ADDRESS     a worker process whose model says when it began
+python -m benchmarks.stream ADDRESS     a worker process whose model starts its text with the time
 """
 
 import asyncio
@@ -30,14 +30,14 @@ from waystation.worker import create_worker
 QUEUE = "stream"
 AGENT = "talker"
 PIECE_S = 0.02
-"""A model that says 50 pieces a second."""
+"""The model generates 50 pieces per second."""
 
 
-class Talker(BaseLlm):
-    """Is silent, and then talks, for as many seconds as it is told; the first word is the moment it is said."""
+class TimestampModel(BaseLlm):
+    """Wait, then generate text, for the seconds that the message names; the first word is the current time."""
 
     async def generate(self, request: LlmRequest, *, on_text: Callable[[str], None] | None = None) -> LlmResponse:
-        """Talk, to nobody if nobody listens."""
+        """Generate the text, with or without a reader."""
         silent_s, seconds = map(float, text_of(request.contents[-1]).split())
         await asyncio.sleep(silent_s)
         pieces = [f"{time.time_ns()} ", *["piece "] * int(seconds / PIECE_S)]
@@ -49,8 +49,8 @@ class Talker(BaseLlm):
 
 
 async def measure(plan: Plan) -> list[Row]:
-    """Return how late the first text is, and the CPU time of streams that nobody reads."""
-    plan.tell("text while a model says it")
+    """Measure the delay of the first text, and the CPU time of streams without readers."""
+    plan.report_progress("partial text of a model")
     turns = 10 if plan.quick else 40
     async with EmbeddedServer() as server:
         client = AgentClient(await connect(address=server.address), task_queue=QUEUE)
@@ -59,25 +59,25 @@ async def measure(plan: Plan) -> list[Row]:
             machine = Machine([server.pid, worker.pid], patience_s=plan.patience_s)
             await first_text_ms(client)
 
-            async def late() -> float:
+            async def delay_ms() -> float:
                 return await first_text_ms(client)
 
-            waits = [await machine.undisturbed(late) for _ in range(turns)]
+            waits = [await machine.undisturbed(delay_ms) for _ in range(turns)]
             processes = {"worker": psutil.Process(worker.pid), "server": psutil.Process(server.pid)}
             used = {
-                streaming: await cpu_ms(client, processes, streaming=streaming, said_s=10 if plan.quick else 30)
+                streaming: await cpu_ms(client, processes, streaming=streaming, text_s=10 if plan.quick else 30)
                 for streaming in (False, True)
             }
-            plan.report(machine)
+            plan.note_disturbances(machine)
         finally:
             worker.kill()
     quarters = quantiles(waits, n=4)
     costs = [
         Row(
-            name=f"CPU of the {name} for a second of text that nobody reads",
+            name=f"CPU of the {name} for a second of text without a reader",
             value=used[True][name] - used[False][name],
             unit="ms",
-            note="50 pieces a second in 10 heartbeats; the difference to the same without `streaming`",
+            note="50 pieces a second in 10 heartbeats; compared with no `streaming`",
         )
         for name in processes
     ]
@@ -94,29 +94,29 @@ async def measure(plan: Plan) -> list[Row]:
 
 
 async def first_text_ms(client: AgentClient) -> float:
-    """Return how long after the model has said its first word a client has it."""
+    """Return the delay between the model's first word and its arrival at a client."""
     invocation = await client.start(AGENT, f"{random.uniform(0.2, 0.4)} 0.6", streaming=True)
     async for event in invocation.stream(partial=True):
         if event.partial and event.content:
             waited = (time.time_ns() - int(text_of(event.content).split()[0])) / 1e6
             await invocation.result()
             return waited
-    raise AssertionError("The model said nothing before it was done.")
+    raise AssertionError("The model ended without partial text.")
 
 
 async def cpu_ms(
-    client: AgentClient, processes: dict[str, psutil.Process], *, streaming: bool, said_s: float
+    client: AgentClient, processes: dict[str, psutil.Process], *, streaming: bool, text_s: float
 ) -> dict[str, float]:
-    """Return the CPU time that each process uses in one second of a model's talk."""
-    invocation = await client.start(AGENT, f"0 {said_s + 1}", streaming=streaming)
+    """Return the CPU time of each process per second of generated text."""
+    invocation = await client.start(AGENT, f"0 {text_s + 1}", streaming=streaming)
     async for log in invocation.follow():
         if log.state.models_at_work:
             break
     before = {name: _cpu_s(process) for name, process in processes.items()}
-    await asyncio.sleep(said_s)
+    await asyncio.sleep(text_s)
     after = {name: _cpu_s(process) for name, process in processes.items()}
     await invocation.result()
-    return {name: (after[name] - before[name]) / said_s * 1e3 for name in processes}
+    return {name: (after[name] - before[name]) / text_s * 1e3 for name in processes}
 
 
 def _cpu_s(process: psutil.Process) -> float:
@@ -124,12 +124,12 @@ def _cpu_s(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-async def serving(address: str) -> Worker:
-    """Return the worker."""
+async def make_worker(address: str) -> Worker:
+    """Create the worker."""
     return create_worker(
-        await connect(address=address), Registry.of(Agent(name=AGENT, model=Talker())), task_queue=QUEUE
+        await connect(address=address), Registry.of(Agent(name=AGENT, model=TimestampModel())), task_queue=QUEUE
     )
 
 
 if __name__ == "__main__":
-    run_until_orphaned(serving(sys.argv[1]))
+    run_until_orphaned(make_worker(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""What was measured, what the goal is, and whether it was met."""
+"""The table of results, with goals and whether they were met."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -13,13 +13,13 @@ class Row:
     name: str
     value: float
     unit: str = ""
-    """Empty for a ratio of engine to floor."""
+    """Empty for the ratio of engine to floor."""
     goal: float | None = None
-    """The most that the value may be; None for what is only context, or when `fact` decides."""
+    """The largest acceptable value; None for context, or if `fact` decides."""
     aim: float | None = None
-    """What would be better still than the goal."""
+    """A stricter goal."""
     fact: bool | None = None
-    """For a goal that is no number: whether it holds. `note` says what."""
+    """For a goal that is not a number: whether it is met. `note` describes it."""
     floor: str = ""
     engine: str = ""
     spread: tuple[float, float] | None = None
@@ -29,12 +29,12 @@ class Row:
 
     @property
     def met(self) -> bool | None:
-        """Whether the goal was met, at the precision that is shown; None without a goal."""
+        """Whether the goal was met, at the displayed precision; None without a goal."""
         return self.fact if self.goal is None else _rounded(self.value, self.unit) <= self.goal
 
     @property
     def verdict(self) -> str:
-        """What the table says about the goal."""
+        """The text of the verdict column."""
         if self.met is None:
             return ""
         if not self.met:
@@ -47,37 +47,46 @@ class Row:
 
 
 def ratio(name: str, floor: Sequence[float], engine: Sequence[float], *, unit: str = "ms", **fields: Any) -> Row:
-    """Return a row that compares samples which were taken in turns."""
-    each = [mine / its for its, mine in zip(floor, engine, strict=True)]
-    quarters = quantiles(each, n=4) if len(each) > 1 else None
+    """Compare samples that were taken in turns."""
+    ratios = [ours / theirs for theirs, ours in zip(floor, engine, strict=True)]
+    quarters = quantiles(ratios, n=4) if len(ratios) > 1 else None
     return Row(
         name=name,
         value=median(engine) / median(floor),
-        floor=shown(median(floor), unit),
-        engine=shown(median(engine), unit),
+        floor=format_value(median(floor), unit),
+        engine=format_value(median(engine), unit),
         spread=(quarters[0], quarters[2]) if quarters else None,
         samples={"floor": [round(x, 4) for x in floor], "engine": [round(x, 4) for x in engine]},
         **fields,
     )
 
 
-def shown(value: float, unit: str) -> str:
-    """Return a figure as people read it."""
+def format_value(value: float, unit: str) -> str:
+    """Format a number with its unit."""
     digits = _digits(value, unit)
     return f"{value:,.{digits}f} {unit}".strip()
 
 
 def markdown(rows: Iterable[Row]) -> str:
-    """Return the table."""
+    """Format the rows as a Markdown table."""
     lines = [
         "| measured | floor | engine | result | quartiles | goal | verdict | |",
         "|---|--:|--:|--:|:-:|--:|---|---|",
     ]
     for row in rows:
-        spread = " to ".join(shown(x, "") for x in row.spread) if row.spread else ""
+        spread = " to ".join(format_value(x, "") for x in row.spread) if row.spread else ""
         goal = "" if row.goal is None else f"≤ {row.goal:g} {row.unit}".strip()
         goal += "" if row.aim is None else f" (aim {row.aim:g})"
-        cells = [row.name, row.floor, row.engine, shown(row.value, row.unit), spread, goal, row.verdict, row.note]
+        cells = [
+            row.name,
+            row.floor,
+            row.engine,
+            format_value(row.value, row.unit),
+            spread,
+            goal,
+            row.verdict,
+            row.note,
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
