@@ -82,7 +82,7 @@ async def test_the_demo_shows_all_six_steps_and_leaves_nothing_behind(tmp_path: 
         assert "exit code -9" in one.out
         assert len(re.findall("still waits", one.out)) == 2
         assert "[demo model] 50$ for meals: reimbursed." in re.sub(r"\s+", " ", one.out)
-        assert "replays against the present code" in one.out
+        assert "replays against the current code" in one.out
         assert one.processes() == []
     assert "`reimburse` ran exactly once" in approved.out
     assert "`reimburse` did not run" in rejected.out
