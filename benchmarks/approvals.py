@@ -107,7 +107,7 @@ async def _measure_rates(plan: Plan) -> list[Row]:
     async with sides(patience_s=plan.patience_s) as both:
 
         async def one(side: Floor | Engine) -> float:
-            waiting = await asyncio.gather(*(side.park() for _ in range(count)))
+            waiting = await asyncio.gather(*(side.start_waiting() for _ in range(count)))
             # The server finishes its work on the new invocations first; it is not part of the answers.
             await asyncio.sleep(1)
             started = time.perf_counter()
@@ -217,7 +217,7 @@ class RestartableWorker:
         await self.begin()
 
     async def begin(self) -> None:
-        """Start the worker."""
+        """Start a worker process."""
         self.process = await WorkerProcess(*self._arguments).ready()
 
 

@@ -85,20 +85,20 @@ async def _ratio(client: AgentClient, machine: Machine, *, turns: int) -> list[R
 
 async def _many(client: AgentClient, *, sessions: int, messages: int) -> Row:
     """Run many sessions at the same time."""
-    waits: list[float] = []
+    durations_ms: list[float] = []
 
     async def converse() -> None:
         session = _session(client)
         for _ in range(messages):
-            waits.append(await _ms(lambda: session.say(MESSAGE)))
+            durations_ms.append(await _ms(lambda: session.say(MESSAGE)))
 
     started = time.perf_counter()
     await asyncio.gather(*(converse() for _ in range(sessions)))
     elapsed = time.perf_counter() - started
-    quarters = quantiles(waits, n=4)
+    quarters = quantiles(durations_ms, n=4)
     return Row(
         name=f"{sessions} sessions at the same time, {messages} messages each: a message",
-        value=median(waits),
+        value=median(durations_ms),
         unit="ms",
         spread=(quarters[0], quarters[2]),
         note=f"{sessions * messages / elapsed:.0f} messages a second; all of them in {elapsed:.0f} s",
@@ -109,9 +109,9 @@ async def _long(client: AgentClient, *, messages: int) -> tuple[Session, list[Ro
     """Send many messages to one session."""
     session = _session(client)
     sizes: dict[int, int] = {}
-    waits: list[float] = []
+    durations_ms: list[float] = []
     for number in range(1, messages + 1):
-        waits.append(await _ms(lambda: session.say(MESSAGE)))
+        durations_ms.append(await _ms(lambda: session.say(MESSAGE)))
         if number in (9, 10, messages // 2 - 1, messages // 2):
             sizes[number] = await _history_bytes(client.temporal, session.id, number)
     earlier, later = sizes[10] - sizes[9], sizes[messages // 2] - sizes[messages // 2 - 1]
@@ -123,8 +123,8 @@ async def _long(client: AgentClient, *, messages: int) -> tuple[Session, list[Ro
             name=f"a session of {messages} messages: history per message",
             value=total / messages / 1e3,
             unit="kB",
-            note=f"first and last tenth: {median(waits[: messages // 10]):.0f} and "
-            f"{median(waits[-messages // 10 :]):.0f} ms a message",
+            note=f"first and last tenth: {median(durations_ms[: messages // 10]):.0f} and "
+            f"{median(durations_ms[-messages // 10 :]):.0f} ms a message",
         ),
     ]
 

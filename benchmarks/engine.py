@@ -77,7 +77,7 @@ class Engine:
         await invocation.result()
         return invocation.id
 
-    async def park(self) -> str:
+    async def start_waiting(self) -> str:
         """Start an invocation, wait until its call is pending, and return its id."""
         invocation = await self.start(APPROVE)
         while not await invocation.handle.query("pending"):  # noqa: ASYNC110  # there is no event for it

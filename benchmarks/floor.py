@@ -140,7 +140,7 @@ class Floor:
         await handle.result()
         return handle.id
 
-    async def park(self) -> str:
+    async def start_waiting(self) -> str:
         """Start an invocation, wait until its call is pending, and return its id."""
         handle = await self.start(APPROVE)
         while not await handle.query("waits"):  # noqa: ASYNC110  # there is no event for it

@@ -55,7 +55,7 @@ async def _time(both: Sides, scenario: Scenario, turns: int, goal: float, aim: f
 
 async def _approve(both: Sides, turns: int) -> list[Row]:
     async def once(side: Side) -> float:
-        waiting = await side.park()
+        waiting = await side.start_waiting()
         # The server finishes its work on the new invocation first; it is not part of the answer.
         await asyncio.sleep(0.05)
         return await duration_ms(side.approve(waiting))

@@ -25,7 +25,7 @@ async def measure(plan: Plan) -> list[Row]:
             engine = Engine(await connect(address=server.address))
             worker = await WorkerProcess("benchmarks.engine", server.address, str(witness)).ready()
             try:
-                waiting = await asyncio.gather(*(engine.park() for _ in range(WAITING)))
+                waiting = await asyncio.gather(*(engine.start_waiting() for _ in range(WAITING)))
                 worker.kill()
                 worker = await WorkerProcess("benchmarks.engine", server.address, str(witness)).ready()
                 started = time.perf_counter()

@@ -46,7 +46,7 @@ async def _measure_gate(plan: Plan) -> list[Row]:
         worker = await WorkerProcess("benchmarks.engine", server.address).ready()
         try:
             for _ in range(waiting // AT_ONCE):
-                await asyncio.gather(*(engine.park() for _ in range(AT_ONCE)))
+                await asyncio.gather(*(engine.start_waiting() for _ in range(AT_ONCE)))
         finally:
             worker.kill()
         client = AgentClient(await connect(address=server.address))

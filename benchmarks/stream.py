@@ -62,7 +62,7 @@ async def measure(plan: Plan) -> list[Row]:
             async def delay_ms() -> float:
                 return await first_text_ms(client)
 
-            waits = [await machine.undisturbed(delay_ms) for _ in range(turns)]
+            delays_ms = [await machine.undisturbed(delay_ms) for _ in range(turns)]
             processes = {"worker": psutil.Process(worker.pid), "server": psutil.Process(server.pid)}
             used = {
                 streaming: await cpu_ms(client, processes, streaming=streaming, text_s=10 if plan.quick else 30)
@@ -71,7 +71,7 @@ async def measure(plan: Plan) -> list[Row]:
             plan.note_disturbances(machine)
         finally:
             worker.kill()
-    quarters = quantiles(waits, n=4)
+    quarters = quantiles(delays_ms, n=4)
     costs = [
         Row(
             name=f"CPU of the {name} for a second of text without a reader",
@@ -84,10 +84,10 @@ async def measure(plan: Plan) -> list[Row]:
     return [
         Row(
             name="a model's first piece to the client's first partial event",
-            value=median(waits),
+            value=median(delays_ms),
             unit="ms",
             spread=(quarters[0], quarters[2]),
-            note=f"95th percentile {quantiles(waits, n=20)[-1]:.0f} ms; clients look every 100 ms",
+            note=f"95th percentile {quantiles(delays_ms, n=20)[-1]:.0f} ms; clients look every 100 ms",
         ),
         *costs,
     ]
