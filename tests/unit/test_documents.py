@@ -1,5 +1,6 @@
 """The documentation is complete and its links resolve."""
 
+import pkgutil
 import re
 
 from tests.documents import DOCS, FENCE, anchors, pages
@@ -45,3 +46,21 @@ def test_the_sources_name_only_pages_that_exist() -> None:
     ]
     named = {page for path in sources for page in re.findall(r"\bdocs/[\w/.-]+\.md", path.read_text())}
     assert {page for page in named if not (ROOT / page).exists()} == set()
+
+
+def test_the_pages_name_only_modules_that_exist() -> None:
+    """A path in backquotes, such as `core/budget.py`, leads to a file here or below `waystation`."""
+    named = {
+        (page.name, path)
+        for page in pages()
+        if page.parent.name != "tutorial"
+        for path in re.findall(r"`((?:[\w-]+/)+\w+\.(?:py|toml|mjs))`", page.read_text())
+    }
+    missing = {item for item in named if not any((ROOT / top / item[1]).exists() for top in ("", "waystation"))}
+    assert missing == set()
+
+
+def test_the_pages_name_only_python_names_that_exist() -> None:
+    """A dotted name in backquotes, such as `waystation.replay.redact`, can be imported."""
+    for name in {name for page in pages() for name in re.findall(r"`(waystation(?:\.\w+)+)", page.read_text())}:
+        assert pkgutil.resolve_name(name), name
