@@ -40,7 +40,7 @@ class VertexAiSearchTool(NativeTool):
             search_engine_id: `projects/…/locations/…/collections/…/engines/…`.
             filter: Filter for results, in the service's syntax.
             max_results: Maximum number of results for the model.
-            bypass_multi_tools_limit: Not supported; see docs/adk.md.
+            bypass_multi_tools_limit: Not supported; see docs/reference/adk.md.
             name: Name among the agent's tools; not sent to models.
             description: Not sent to models either.
 

@@ -65,7 +65,7 @@ from waystation.tools import (
 from waystation.tools.json_schema import json_schema
 
 _ADK = "; replace `google.adk` by `waystation` in the imports."
-_NOT_HERE = "; docs/adk.md lists what Waystation does not have, and the replacements."
+_NOT_HERE = "; docs/reference/adk.md lists what Waystation does not have, and the replacements."
 _EXPOSED = re.compile(rb"\b(root_agent|app)\b")
 
 
