@@ -181,7 +181,8 @@ def test_a_module_that_waystation_does_not_have_is_explained(tmp_path: Path, wri
     (problem,) = discover([tmp_path])[1]
     assert str(problem.error) == (
         f"Agent 'planner': importing it failed at {tmp_path / 'planner' / 'agent.py'}:1: ModuleNotFoundError: No "
-        "module named 'waystation.planners'; docs/reference/adk.md lists what Waystation does not have, and the replacements."
+        "module named 'waystation.planners'; docs/reference/adk.md lists what Waystation does not have, and the "
+        "replacements."
     )
 
 

@@ -118,7 +118,7 @@ async def test_a_walk_searches_what_was_said_and_done() -> None:
     assert (here.search("PAID."), here.moment.number) == (True, 6)
     assert here.search("paid.") is False
     assert (here.search("note(", back=True), here.moment.number) == (True, 2)
-    expired = await cursor_in("confirmation-expired")
+    expired = await walk("confirmation-expired")
     assert expired.search("model call 1 starts")
     assert isinstance(body(expired), ModelCalled)
 
