@@ -3,7 +3,7 @@ from waystation.activities.callbacks import Hooks, close_plugins
 from waystation.activities.carry_over import CarryOver
 from waystation.activities.contexts import Contexts, tools_for
 from waystation.activities.log_cache import HandOver, LogCache
-from waystation.activities.model_call.compaction import Compactor
+from waystation.activities.model_call.compactor import Compactor
 from waystation.activities.model_call.model_caller import ModelCaller
 from waystation.activities.model_call.request import definition_digest, request_of, speakers
 from waystation.activities.model_choice import DEMO, Models, foreign_names, has_key, unanswered

@@ -29,7 +29,7 @@ from waystation.tools import BaseTool, CallbackContext, ToolContext
 from waystation.tools.native_tool import NativeTool
 from waystation.tools.output_schema import SetModelResponseTool
 from waystation.tools.services import NO_SERVICES, Services
-from waystation.tools.session import Session
+from waystation.tools.session_view import Session
 from waystation.tools.state import State
 from waystation.tools.toolbox import toolbox
 from waystation.tools.transfer import TransferToAgentTool

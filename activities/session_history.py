@@ -43,7 +43,7 @@ from waystation.core import (
     ids,
     is_working,
 )
-from waystation.core.session import OPEN_STATUSES
+from waystation.core.session_log import OPEN_STATUSES
 from waystation.history import (
     HistoryReader,
     SessionReader,

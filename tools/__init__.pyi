@@ -52,7 +52,7 @@ from waystation.tools.request_input_tool import request_input
 from waystation.tools.retrieval.vertex_ai_rag_retrieval import VertexAiRagRetrieval
 from waystation.tools.services import NO_SERVICES as NO_SERVICES
 from waystation.tools.services import Services as Services
-from waystation.tools.session import Session as Session
+from waystation.tools.session_view import Session as Session
 from waystation.tools.state import State as State
 from waystation.tools.tool_context import CallbackContext, ToolContext
 from waystation.tools.toolbox import NAME as NAME

@@ -1,7 +1,7 @@
 """The workflow that is one session: it receives messages, starts an invocation for each, and records their reports.
 
 Its history is the transcript: the input of each invocation that it starts, and the reports of the invocations. Its
-decisions are made in `waystation.core.session`.
+decisions are made in `waystation.core.session_log`.
 """
 
 import asyncio

@@ -30,7 +30,7 @@ from waystation.activities.carry_over import apply_overrides
 from waystation.activities.contexts import Contexts, tools_for
 from waystation.activities.log_cache import Logs
 from waystation.activities.model_call.annotate import Annotator, Approvals, find_content_problem
-from waystation.activities.model_call.compaction import Compactor, SummarizesEvents
+from waystation.activities.model_call.compactor import Compactor, SummarizesEvents
 from waystation.activities.model_call.request import (
     InstructionFailed,
     definition_digest,

@@ -7,7 +7,7 @@ import pytest
 from tests.programs import logged, run
 from tests.server.processes.workers import AGENTS
 from waystation.core import Stores
-from waystation.worker.services import StoreUnusable, check_stores
+from waystation.worker.service_setup import StoreUnusable, check_stores
 
 KINDS = "use a folder, or a URL such as s3://bucket/prefix, gs://bucket/prefix or az://container/prefix."
 

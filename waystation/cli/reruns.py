@@ -38,7 +38,7 @@ from waystation.replay.activity_replay import (
     parse_prompt,
 )
 from waystation.replay.comparison import Rerun
-from waystation.worker.services import lasting_services
+from waystation.worker.service_setup import lasting_services
 
 NOTHING_RAN = "Nothing was run."
 _FOR_TOOLS = ("call", "args", "unapproved")

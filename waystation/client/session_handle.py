@@ -49,7 +49,7 @@ from waystation.core import (
     ids,
     plain,
 )
-from waystation.core.session import OPEN_STATUSES
+from waystation.core.session_log import OPEN_STATUSES
 from waystation.history import (
     EventType,
     HistoryPoll,

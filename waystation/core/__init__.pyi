@@ -221,7 +221,7 @@ from waystation.core.payload import (
     plain,
 )
 from waystation.core.responses import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL
-from waystation.core.scope import (
+from waystation.core.scope_state import (
     APPLY_SIGNAL,
     MAX_HEARD,
     MAX_SCOPE_BYTES,
@@ -240,7 +240,7 @@ from waystation.core.scope import (
     user_scope,
 )
 from waystation.core.secrets import HIDDEN, Secret, looks_secret, masked, named_secret, secret_keys, trusted
-from waystation.core.session import (
+from waystation.core.session_log import (
     MAX_QUEUED,
     OPEN_STATUSES,
     Busy,

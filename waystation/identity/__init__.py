@@ -5,7 +5,7 @@ Clients encrypt an approver's token for the workers (`Sealer`); workers decrypt 
 Needs the extra `identity`.
 """
 
-from waystation.identity.configuration import Configuration, write_examples
+from waystation.identity.identity_file import Configuration, write_examples
 from waystation.identity.oidc import LoggedIn, OidcLogin
 from waystation.identity.tokens import Gateway, Link, Links, Sealer, answer_digest
 from waystation.identity.verification import WorkerIdentity

@@ -10,7 +10,7 @@ from pathlib import Path
 from joserfc.jwk import ECKey, Key, OctKey, OKPKey, RSAKey, import_key
 
 from waystation.core import IdentityUnavailable, JsonObject, decode, trusted
-from waystation.identity.configuration import MIN_RSA_BITS, Configuration
+from waystation.identity.identity_file import MIN_RSA_BITS, Configuration
 
 DISCOVERY = "/.well-known/openid-configuration"
 FETCH_LIMIT_S = 5.0

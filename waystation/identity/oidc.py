@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cachetools import TTLCache
 
 from waystation.core import AuthorizationFailed, IdentityUnavailable, JsonObject, NotAllowed, Verified
-from waystation.identity.configuration import Configuration, OidcSection
+from waystation.identity.identity_file import Configuration, OidcSection
 from waystation.identity.keys import FETCH_LIMIT_S, FRESH_S, IssuerKeys, discover_endpoint
 from waystation.identity.tokens import MAX_JWT_CHARS
 from waystation.identity.verification import Issuer

@@ -33,7 +33,7 @@ from waystation.core import (
     is_sealed,
     parse,
 )
-from waystation.identity.configuration import Configuration
+from waystation.identity.identity_file import Configuration
 
 BINDING = "waystation"
 """The claim that binds a signed token to one answer."""

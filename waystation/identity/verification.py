@@ -13,7 +13,7 @@ from joserfc.jws import JWSRegistry
 from joserfc.jwt import JWTClaimsRegistry
 
 from waystation.core import ROLE, Answer, JsonObject, NotAllowed, Verified, decode
-from waystation.identity.configuration import ClaimsSection, Configuration
+from waystation.identity.identity_file import ClaimsSection, Configuration
 from waystation.identity.keys import IssuerKeys
 from waystation.identity.tokens import BINDING, LEEWAY_S, MAX_JWT_CHARS, open_envelope, parse_part
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from waystation.core import Event
     from waystation.memory.memory_entry import MemoryEntry, SearchMemoryResponse
-    from waystation.tools.session import Session
+    from waystation.tools.session_view import Session
 
 
 class BaseMemoryService(abc.ABC):

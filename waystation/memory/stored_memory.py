@@ -17,7 +17,7 @@ from waystation.memory.base_memory_service import BaseMemoryService
 if TYPE_CHECKING:
     from waystation.core import Event
     from waystation.memory.memory_entry import MemoryEntry
-    from waystation.tools.session import Session
+    from waystation.tools.session_view import Session
 
 _SPACELESS = re.compile(
     # Thai, Lao, Myanmar, Khmer; kana; Han.

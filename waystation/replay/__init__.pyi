@@ -14,7 +14,7 @@ from waystation.replay.comparison import (
 )
 from waystation.replay.deployment_gate import Finding, GateReport, gate
 from waystation.replay.divergence import Divergence, Part
-from waystation.replay.prompt import Prompt
+from waystation.replay.model_prompt import Prompt
 from waystation.replay.prompt_lookup import prompt_at
 from waystation.replay.recording import Moment, Recording
 from waystation.replay.redaction import redact

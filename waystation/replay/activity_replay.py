@@ -65,12 +65,12 @@ from waystation.core import (
 from waystation.history import attempts_of, read_content
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.replay.comparison import ModelRerun, ToolRerun, json_differences
-from waystation.replay.prompt import Agents, Prompt, PromptContext
+from waystation.replay.model_prompt import Agents, Prompt, PromptContext
 from waystation.replay.recording import Recording
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.services import Services
 from waystation.tools.toolbox import close_toolsets
-from waystation.worker.services import lasting_services
+from waystation.worker.service_setup import lasting_services
 
 OnText: TypeAlias = Callable[[str], None] | None
 Ask: TypeAlias = Callable[[Callable[[], BaseLlm], LlmRequest, OnText], Awaitable[LlmResponse]]

@@ -23,7 +23,7 @@ from waystation.core import (
     text_of,
 )
 from waystation.replay.displayable import Displayable
-from waystation.replay.prompt import Prompt
+from waystation.replay.model_prompt import Prompt
 from waystation.replay.recording import Moment, Recording
 
 MIN_ID = 6

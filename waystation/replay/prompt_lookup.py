@@ -17,7 +17,7 @@ from waystation.core import (
 )
 from waystation.core.conversation import prompt
 from waystation.history import SessionReader
-from waystation.replay.prompt import Agents, Prompt, PromptContext
+from waystation.replay.model_prompt import Agents, Prompt, PromptContext
 from waystation.replay.recording import Moment, Recording
 from waystation.storage import Blobs
 

@@ -23,7 +23,7 @@ from waystation.storage import OFFLOAD_OVER, Blobs
 from waystation.testing.checks import assert_invocation_holds
 from waystation.tools.services import Services
 from waystation.worker import create_worker
-from waystation.worker.services import temporary_services
+from waystation.worker.service_setup import temporary_services
 
 _queues = itertools.count()
 

@@ -31,8 +31,8 @@ from waystation.configuration import login_name
 from waystation.core import ROLE, NotAllowed, Signs, Verified, WaystationError
 from waystation.presentation import text_safety
 from waystation.web.forms import parse_form, read_form
+from waystation.web.http_responses import Refused, accepts_html, format_refusal, render_page
 from waystation.web.limits import Limits
-from waystation.web.responses import Refused, accepts_html, format_refusal, render_page
 
 if TYPE_CHECKING:
     from waystation.identity import Gateway, Links, OidcLogin, Sealer

@@ -41,9 +41,9 @@ from waystation.presentation import terminal, text_safety, words
 from waystation.web import forms
 from waystation.web.access import Gatekeeper, Login, format_call_path
 from waystation.web.forms import Field, Form, InvalidInput, read_form
-from waystation.web.invocations import describe, get_id
+from waystation.web.http_responses import Refused, find_status, render_page, to_refused
+from waystation.web.invocation_pages import describe, get_id
 from waystation.web.limits import Limits
-from waystation.web.responses import Refused, find_status, render_page, to_refused
 
 log = structlog.get_logger("waystation.web")
 

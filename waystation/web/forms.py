@@ -18,7 +18,7 @@ from starlette.requests import Request
 
 from waystation.core import SECRET_NAMES, JsonObject, NotJson, decode_foreign
 from waystation.presentation.text_safety import escape, is_invisible
-from waystation.web.responses import Refused
+from waystation.web.http_responses import Refused
 
 Kind = Literal["line", "lines", "integer", "number", "boolean", "choice", "date", "moment", "json"]
 _FORMATS: Mapping[Any, Kind] = {"date": "date", "date-time": "moment"}

@@ -22,9 +22,9 @@ from waystation.client import AgentClient
 from waystation.core import WaystationError
 from waystation.web.access import Access, Gatekeeper, Guard, check_host
 from waystation.web.approval_pages import ApprovalPages
-from waystation.web.invocations import InvocationPages
+from waystation.web.http_responses import STATUSES, Refused, format_refusal, to_refused
+from waystation.web.invocation_pages import InvocationPages
 from waystation.web.limits import Limits
-from waystation.web.responses import STATUSES, Refused, format_refusal, to_refused
 
 STATIC: list[str | tuple[str, str]] = [("waystation.web", "static"), ("waystation.presentation", "static")]
 TOKEN = "WAYSTATION_WEB_TOKEN"  # environment variable

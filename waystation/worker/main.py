@@ -36,7 +36,7 @@ from waystation.client import connect, connection_problem
 from waystation.core import IDENTITY_ENV, TASK_QUEUE, Settings, Stores, WaystationError
 from waystation.logs import configure_logs, open_standard_streams
 from waystation.worker.plugin import create_worker
-from waystation.worker.services import (
+from waystation.worker.service_setup import (
     check_stores,
     create_link_signer,
     lasting_services,

@@ -55,7 +55,7 @@ from waystation.core import (
 from waystation.storage import Blobs, offloading, with_storage
 from waystation.tools import Services
 from waystation.tools.toolbox import close_toolsets
-from waystation.worker.services import lasting_services
+from waystation.worker.service_setup import lasting_services
 from waystation.workflows.engine_activity import SettingsInterceptor
 from waystation.workflows.invocation import AgentInvocation
 from waystation.workflows.ports import data_of, raw

@@ -17,7 +17,7 @@ from tests.server.approvals.asking import asker, payer
 from tests.server.cli.test_pending import POLICY, call
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, until, waiting
-from waystation.cli import approvals
+from waystation.cli import pending_calls
 from waystation.cli.command_context import Problem, Target
 from waystation.cli.output import Output
 from waystation.cli.terminal_input import Person
@@ -54,13 +54,13 @@ def output() -> tuple[Output, io.StringIO]:
 def filled(person: Person, shown: PendingCall, action: Action, **fields: Any) -> tuple[JsonObject, str]:
     """Return the fields of the answer, and the output."""
     out, stream = output()
-    return approvals.ask_for_missing(person, out, shown, action, fields), stream.getvalue()
+    return pending_calls.ask_for_missing(person, out, shown, action, fields), stream.getvalue()
 
 
 def test_the_whole_call_is_shown_with_its_policy_and_digest() -> None:
     """The output shows all arguments except secrets, the requester, the approvers and the deadline."""
     out, stream = output()
-    approvals.show_call(out, call(args={"reason": "x" * 300, "api_key": "plum"}, policy=POLICY, digest="84d6209c"))
+    pending_calls.show_call(out, call(args={"reason": "x" * 300, "api_key": "plum"}, policy=POLICY, digest="84d6209c"))
     shown = stream.getvalue()
     assert "x" * 300 in shown.replace("\n", "")
     assert "plum" not in shown
@@ -159,17 +159,17 @@ def test_a_number_outside_the_list_is_refused(said: str) -> None:
     """A number outside the list is refused instead of guessed."""
     out, _ = output()
     with pytest.raises(Problem, match="is not a number from 1"):
-        approvals.choose(Types(said), out, Target(), [call(), call(invocation_id="other")])
+        pending_calls.choose(Types(said), out, Target(), [call(), call(invocation_id="other")])
 
 
 def test_a_long_list_offers_its_first_calls() -> None:
     """The list shows the oldest calls, and how to find the others."""
     out, stream = output()
     many = [call(invocation_id=f"payer-{n}") for n in range(60)]
-    assert approvals.choose(Types("50"), out, Target(), many) == many[49]
+    assert pending_calls.choose(Types("50"), out, Target(), many) == many[49]
     assert "… and 10 more" in stream.getvalue()
     with pytest.raises(Problem, match="is not a number from 1"):
-        approvals.choose(Types("51"), out, Target(), many)
+        pending_calls.choose(Types("51"), out, Target(), many)
 
 
 async def typed(folder: Path, address: str, *arguments: str, lines: dict[str, str]) -> tuple[int, str]:

@@ -14,7 +14,7 @@ from tests.server.workflows.outside import until, waiting
 from waystation.agents import Agent
 from waystation.auth import APIKey, APIKeyIn, AuthConfig, AuthScheme, HTTPBase
 from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
-from waystation.cli import approvals
+from waystation.cli import pending_calls
 from waystation.core import JsonObject
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.testing.fake_oauth import FakeOAuth
@@ -186,4 +186,4 @@ async def test_calls_that_wait_for_a_credential_are_listed_with_their_command(
 
 def test_command_line_and_worker_mean_the_same_file() -> None:
     """By default, `waystation authorize` and `waystation worker` use the same credential file."""
-    assert parse_options(["--agents", "x"], "waystation worker").credentials == str(approvals.CREDENTIALS)
+    assert parse_options(["--agents", "x"], "waystation worker").credentials == str(pending_calls.CREDENTIALS)

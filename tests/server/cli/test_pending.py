@@ -12,9 +12,9 @@ from tests.server.approvals.asking import asker, boss, listed, payer
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, waiting
-from waystation.cli.approvals import parse_duration, write_list
 from waystation.cli.command_context import Problem, Target, write_waits
 from waystation.cli.output import Output
+from waystation.cli.pending_calls import parse_duration, write_list
 from waystation.core import ApprovalPolicy, PendingCall
 from waystation.presentation import words
 

@@ -14,7 +14,7 @@ import uvicorn
 
 from waystation.client.agent_client import AgentClient
 from waystation.web.access import Access, Gatekeeper
-from waystation.web.invocations import InvocationPages
+from waystation.web.invocation_pages import InvocationPages
 from waystation.web.server import create_app
 
 TOKEN = "a-token-of-a-test-that-is-long-enough"

@@ -15,8 +15,8 @@ from waystation.agents import Agent
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.web.access import MAX_FORMS, Login, RateLimit, make_login_cache
+from waystation.web.http_responses import Refused
 from waystation.web.limits import Limits
-from waystation.web.responses import Refused
 
 FORM = "application/x-www-form-urlencoded"
 XSS = (

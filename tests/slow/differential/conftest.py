@@ -16,7 +16,7 @@ from waystation.client import connect
 from waystation.client.agent_client import AgentClient
 from waystation.embedded import EmbeddedServer
 from waystation.worker import create_worker
-from waystation.worker.services import temporary_services
+from waystation.worker.service_setup import temporary_services
 
 PYTHON = ROOT / ".venv-adk" / "bin" / "python"
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.paths import HISTORIES, ROOT
 
-PLUGIN = "waystation.testing.plugin"
+PLUGIN = "waystation.testing.pytest_plugin"
 
 AGENTS = """
 import pytest
@@ -64,7 +64,7 @@ def test_a_project_that_does_not_use_it_pays_nothing(tmp_path: Path) -> None:
     """The plugin is loaded, and nothing that it would need."""
     (tmp_path / "test_own.py").write_text(
         "import sys\n\n\ndef test_own():\n"
-        "    assert 'waystation.testing.plugin' in sys.modules\n"
+        "    assert 'waystation.testing.pytest_plugin' in sys.modules\n"
         "    assert not {'temporalio', 'pydantic', 'google.genai', 'rich.table'} & set(sys.modules)\n"
     )
     found = ran(tmp_path, "-p", PLUGIN, "-W", "error", PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")

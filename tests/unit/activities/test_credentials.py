@@ -27,7 +27,7 @@ from waystation.auth.credential_service.keyring_credential_service import Keyrin
 from waystation.auth.credential_service.store_location import store_at
 from waystation.core import HIDDEN, CredentialStoreError, Secret
 from waystation.logs import configure_logs
-from waystation.tools.session import Session
+from waystation.tools.session_view import Session
 from waystation.tools.tool_context import ToolContext
 
 CANARY = "canary-51be07"

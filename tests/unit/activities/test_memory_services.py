@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from waystation.core import Event, InputValidationError
 from waystation.memory import BaseMemoryService, InMemoryMemoryService, MemoryEntry
 from waystation.memory.sqlite_memory_service import SqliteMemoryService
-from waystation.tools.session import Session
+from waystation.tools.session_view import Session
 
 ANN: dict[str, Any] = {"app_name": "shop", "user_id": "ann"}
 

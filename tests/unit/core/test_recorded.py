@@ -3,14 +3,14 @@
 from collections.abc import Hashable
 from typing import Any
 
-from waystation.core import Budget, EventActions, Recorded, call, session, wire
+from waystation.core import Budget, EventActions, Recorded, call, session_log, wire
 from waystation.core.conversation import partial_text
 from waystation.core.log import engine_activities
 
 
 def recorded_types() -> list[type[Recorded]]:
     """Every subclass of Recorded in the core, however deep; whoever reads histories may have others."""
-    known = call, session, engine_activities, partial_text
+    known = call, session_log, engine_activities, partial_text
     assert all(known)  # imported, so that their types are known
     found, waiting = [], [Recorded]
     while waiting:

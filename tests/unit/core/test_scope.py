@@ -19,7 +19,7 @@ from waystation.core import (
     split,
     user_scope,
 )
-from waystation.core.scope import MAX_REFUSED
+from waystation.core.scope_state import MAX_REFUSED
 
 NAMES = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=8)
 DELTAS = st.lists(

@@ -12,7 +12,7 @@ from waystation.models.llm_request import LlmRequest
 from waystation.tools.base_tool import declare
 from waystation.tools.load_artifacts_tool import LoadArtifactsTool, load_artifacts_tool, shown
 from waystation.tools.services import Services
-from waystation.tools.session import Session
+from waystation.tools.session_view import Session
 from waystation.tools.tool_context import ToolContext
 
 PNG = types.Part.from_bytes(data=b"\x89PNG", mime_type="image/png")

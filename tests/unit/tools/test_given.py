@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from waystation.tools.outcome import failure_of, outcome_of
-from waystation.tools.session import Session
+from waystation.tools.session_view import Session
 from waystation.tools.state import StateRefused
 from waystation.tools.tool_context import ToolContext
-from waystation.worker.services import temporary_services
+from waystation.worker.service_setup import temporary_services
 
 
 def context() -> ToolContext:

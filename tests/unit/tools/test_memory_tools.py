@@ -12,7 +12,7 @@ from waystation.tools.load_memory_tool import load_memory_tool
 from waystation.tools.outcome import outcome_of
 from waystation.tools.preload_memory_tool import preload_memory_tool
 from waystation.tools.services import Services
-from waystation.tools.session import Session
+from waystation.tools.session_view import Session
 from waystation.tools.tool_context import ToolContext
 
 PRELOADED = """From earlier conversations with the user, as they may bear on what is asked now:

@@ -13,7 +13,7 @@ from waystation.memory import InMemoryMemoryService, MemoryEntry
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.outcome import failure_of, outcome_of
 from waystation.tools.services import Services
-from waystation.tools.session import Session
+from waystation.tools.session_view import Session
 from waystation.tools.tool_context import ToolContext
 
 TEXT = types.Part.from_text(text="hello")

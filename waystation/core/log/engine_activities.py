@@ -40,8 +40,8 @@ from waystation.core.log.entry_ref import (
 from waystation.core.log.fork import TakenOver
 from waystation.core.log.snapshot import Archived, ArchiveInput, ChildInput, ChildOutcome
 from waystation.core.payload import Recorded, decode
-from waystation.core.scope import ScopeDelivery, ScopeReport
-from waystation.core.session import Collected, CollectInput, KeptTranscript, SessionArchiveInput
+from waystation.core.scope_state import ScopeDelivery, ScopeReport
+from waystation.core.session_log import Collected, CollectInput, KeptTranscript, SessionArchiveInput
 from waystation.core.wire import InvocationResult
 
 R = TypeVar("R", bound=Recorded)

@@ -9,7 +9,7 @@ from waystation.core.approval.notification import NoticeReport
 from waystation.core.budget import Used
 from waystation.core.log.entry_ref import EntryRef
 from waystation.core.payload import JsonObject, Recorded
-from waystation.core.scope import RefusedDelta
+from waystation.core.scope_state import RefusedDelta
 from waystation.core.wire import InvocationInput, InvocationResult
 
 FailureKind = Literal["error", "start_to_close", "schedule_to_start", "schedule_to_close", "heartbeat", "cancelled"]

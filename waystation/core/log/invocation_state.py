@@ -18,7 +18,7 @@ from waystation.core.call import CallState
 from waystation.core.conversation.event import NO_ACTIONS, Event, EventActions, text_of
 from waystation.core.log.entry import EndStatus, Failure
 from waystation.core.payload import JsonObject
-from waystation.core.scope import ScopeDelta, split, writes_scopes
+from waystation.core.scope_state import ScopeDelta, split, writes_scopes
 from waystation.core.wire import InvocationInput, InvocationResult
 
 NOBODY = "waystation"

@@ -53,7 +53,7 @@ from waystation.core.log.function_calls import apply_outcome, seal, settle
 from waystation.core.log.invocation_state import InvocationState, emit
 from waystation.core.log.model_replies import apply_model_call, apply_model_loss, apply_reply
 from waystation.core.payload import JsonObject
-from waystation.core.scope import is_scoped
+from waystation.core.scope_state import is_scoped
 from waystation.core.wire import InvocationInput
 
 NOT_SUBMITTED = AnswerIgnored("InvalidAnswer", "What was reviewed is no answer to a call of this invocation.")

@@ -25,8 +25,8 @@ from waystation.client import AgentClient, Invocation, stream_events
 from waystation.core import WORKFLOW, Event, ForeignHistory, JsonObject, StoreFailed
 from waystation.history import attempts_of
 from waystation.presentation import terminal, timeline
+from waystation.web.http_responses import Refused, render_page
 from waystation.web.limits import Limits
-from waystation.web.responses import Refused, render_page
 
 log = structlog.get_logger("waystation.web")
 
