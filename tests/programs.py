@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typer.testing import CliRunner
 
 from tests.paths import ROOT
-from waystation.cli.app import app
+from waystation.cli.program import app
 from waystation.core import JsonObject
 
 TIME = r"(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d"

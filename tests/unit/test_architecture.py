@@ -33,7 +33,7 @@ def loaded_by(module: str) -> set[str]:
         ("waystation.workflows.invocation", {"google.genai", TOOLS, ACTIVITIES, "structlog", "waystation.agents"}),
         ("waystation.tools", {"temporalio", "google.genai", ACTIVITIES, WORKFLOWS}),
         ("waystation.client.agent_client", {"google.genai", TOOLS, ACTIVITIES, WORKFLOWS, "joserfc"}),
-        ("waystation.cli.app", {"temporalio", "google.genai", TOOLS, ACTIVITIES, WORKFLOWS, "joserfc"}),
+        ("waystation.cli.program", {"temporalio", "google.genai", TOOLS, ACTIVITIES, WORKFLOWS, "joserfc"}),
         ("waystation.identity", {"authlib", "httpx2", "temporalio", "google.genai", TOOLS}),
         ("waystation.worker.main", {"google.genai", "typer", "joserfc", "apprise", "httpx2"}),
     ],

@@ -1,6 +1,6 @@
 """`python -m waystation.cli` is `waystation`."""
 
-from waystation.cli.app import main
+from waystation.cli.program import main
 
 if __name__ == "__main__":
     main()

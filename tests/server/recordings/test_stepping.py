@@ -15,7 +15,7 @@ from tests.paths import HISTORIES, ROOT
 from tests.programs import Ran, command
 from tests.server.conftest import Serve
 from waystation.agents import Agent
-from waystation.cli.app import app
+from waystation.cli.program import app
 from waystation.core import (
     AnswerCounted,
     Body,

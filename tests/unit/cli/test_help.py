@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from tests.paths import ROOT
-from waystation.cli.app import COMMANDS, app
+from waystation.cli.program import COMMANDS, app
 
 NAMES = [name for panel in COMMANDS.values() for name in panel]
 
@@ -40,7 +40,7 @@ def test_every_listed_command_exists(name: str) -> None:
 def test_the_help_loads_no_command() -> None:
     """The help imports neither Temporal's client nor genai."""
     code = (
-        "import sys; from waystation.cli.app import app; app(['--help'], standalone_mode=False); "
+        "import sys; from waystation.cli.program import app; app(['--help'], standalone_mode=False); "
         "print(*sorted({'temporalio', 'google.genai', 'waystation.client'} & set(sys.modules)), file=sys.stderr)"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
