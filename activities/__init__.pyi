@@ -1,26 +1,33 @@
-from waystation.activities.approval_checks import Reviewer, Verifies
+from waystation.activities.approval_checks import Reviewer, TokenVerifier
 from waystation.activities.callbacks import Hooks, close_plugins
 from waystation.activities.carry_over import CarryOver
 from waystation.activities.contexts import Contexts, tools_for
-from waystation.activities.log_cache import HandOver, LogCache
+from waystation.activities.log_cache import CacheInterceptor, LogCache
 from waystation.activities.model_call.compactor import Compactor
 from waystation.activities.model_call.model_caller import ModelCaller
-from waystation.activities.model_call.request import definition_digest, request_of, speakers
-from waystation.activities.model_choice import DEMO, Models, foreign_names, has_key, unanswered
-from waystation.activities.notifications import Channels, Notifier, SignsLinks, channels_of
+from waystation.activities.model_call.request import build_request, definition_digest, request_processors
+from waystation.activities.model_choice import (
+    DEMO,
+    Models,
+    find_agents_without_model,
+    find_foreign_model_names,
+    has_api_key,
+)
+from waystation.activities.notifications import Channels, LinkSigner, Notifier, read_channels
 from waystation.activities.scope_delivery import ScopeKeeper
-from waystation.activities.session_history import Conversations, Sessions
+from waystation.activities.session_history import ConversationReader, Sessions
 from waystation.activities.tool_caller import ToolCaller
 
 __all__ = [
     "DEMO",
+    "CacheInterceptor",
     "CarryOver",
     "Channels",
     "Compactor",
     "Contexts",
-    "Conversations",
-    "HandOver",
+    "ConversationReader",
     "Hooks",
+    "LinkSigner",
     "LogCache",
     "ModelCaller",
     "Models",
@@ -28,16 +35,15 @@ __all__ = [
     "Reviewer",
     "ScopeKeeper",
     "Sessions",
-    "SignsLinks",
+    "TokenVerifier",
     "ToolCaller",
-    "Verifies",
-    "channels_of",
+    "build_request",
     "close_plugins",
     "definition_digest",
-    "foreign_names",
-    "has_key",
-    "request_of",
-    "speakers",
+    "find_agents_without_model",
+    "find_foreign_model_names",
+    "has_api_key",
+    "read_channels",
+    "request_processors",
     "tools_for",
-    "unanswered",
 ]

@@ -33,24 +33,24 @@ from waystation.core import (
     Log,
     NotAllowed,
     NotJson,
-    Review,
-    ReviewInput,
     StoreFailed,
     ToolCallInput,
     ToolOutcome,
     UnknownAgent,
     UnknownCall,
+    Verification,
+    VerificationInput,
     Verified,
     call_digest,
     check_authority,
     encode,
     ids,
-    plain,
     responses,
+    to_plain_json,
 )
 from waystation.tools import BaseTool, FunctionTool, ToolContext
-from waystation.tools.approval import judged, parameters_digest
-from waystation.tools.json_schema import mistakes
+from waystation.tools.approval import judge_call, parameters_digest
+from waystation.tools.json_schema import find_mistakes
 from waystation.tools.services import NO_SERVICES, Services
 
 events = structlog.get_logger("waystation.activities")
@@ -75,7 +75,7 @@ UNASKED = (
 )
 
 
-class Verifies(Protocol):
+class TokenVerifier(Protocol):
     """Verifies the identity of approvers; see `waystation.identity.WorkerIdentity`."""
 
     async def verify(self, token: str, *, namespace: str, approval_id: str, answer: Answer) -> tuple[Verified, str]:
@@ -101,13 +101,13 @@ class Reviewer:
         sessions: Sessions,
         *,
         services: Services = NO_SERVICES,
-        identity: Verifies | None = None,
+        identity: TokenVerifier | None = None,
         limits: ActivitySettings | None = None,
     ) -> None:
         self._registry, self._logs, self._sessions = registry, logs, sessions
         self._services, self._identity, self._limits = services, identity, limits
 
-    async def review(self, params: ReviewInput) -> bytes:
+    async def review(self, params: VerificationInput) -> bytes:
         """Return an encoded `Review`."""
         info = activity.info()
         with send_heartbeats(), convert_errors("answer.not_reviewed", retried=(StoreFailed, IdentityUnavailable)):
@@ -123,8 +123,8 @@ class Reviewer:
         )
         return review.model_copy(update={"mark": secrets.token_hex(3)}).encode()
 
-    async def _review_answer(self, params: ReviewInput, log: Log, namespace: str) -> Review:
-        review = Review()
+    async def _review_answer(self, params: VerificationInput, log: Log, namespace: str) -> Verification:
+        review = Verification()
         try:
             answer, call = log.state.approvals.submitted.get(params.ref), log.state.calls.get(params.call)
             if answer is None or call is None:
@@ -132,7 +132,7 @@ class Reviewer:
             if answer.token is not None:
                 approval_id = ids.approval(log.invocation_id, call.id)
                 who, nonce = await self._verify(answer, answer.token, namespace, approval_id)
-                review = Review(who=who, nonce=nonce)
+                review = Verification(who=who, nonce=nonce)
             # Before the values are checked: an unauthorized sender must not learn which values would fit.
             check_authority(call, answer, review.who, log.state.input.requesters if log.state.input else ())
             if answer.action == "edit" and call.gate == "waiting" and answer.args is not None:
@@ -218,7 +218,7 @@ async def _check_policy(
 ) -> None:
     """Refuse edited arguments that need other approvers: an edit must not bypass a rule."""
     original, edited = [
-        await judged(tool, variant, contexts.proposed(call.id, tool.name), rules) for variant in (call.args, args)
+        await judge_call(tool, variant, contexts.proposed(call.id, tool.name), rules) for variant in (call.args, args)
     ]
     if edited.confirmation is None or edited.policy in (None, original.policy):
         return
@@ -237,7 +237,7 @@ def _check_response(call: CallState, response: JsonObject) -> None:
     """
     schema = call.call.response_schema
     try:
-        wrong = mistakes(schema, response) if schema is not None else []
+        wrong = find_mistakes(schema, response) if schema is not None else []
     except ValueError as error:
         raise InvalidAnswer(
             f"The `response` to {call.id!r} cannot be checked: the schema is invalid: {error}."
@@ -279,10 +279,10 @@ async def _find_mismatch(
         # The call needed no approval, but a callback may have changed its arguments to ones that do.
         if args == call.args or call.call.confirmation is not None or context.tool_confirmation is not None:
             return None
-        needed = (await judged(tool, args, context, rules)).confirmation is not None
+        needed = (await judge_call(tool, args, context, rules)).confirmation is not None
         return _refused(call, UNASKED, "ApprovalNeeded") if needed else None
     try:
-        current_args, declared = plain(args), parameters_digest(tool)
+        current_args, declared = to_plain_json(args), parameters_digest(tool)
     except NotJson:
         return _refused(call, CHANGED_ARGUMENTS, "DigestMismatch")
     if call_digest(call.agent, call.name, current_args, declared=declared, policy=call.policy) == params.digest:
@@ -303,7 +303,7 @@ async def _can_ignore_answer(
         return True
     if call.call.confirmation is not None or call.call.standing:
         return False
-    return (await judged(tool, args, context, rules)).confirmation is not None
+    return (await judge_call(tool, args, context, rules)).confirmation is not None
 
 
 def bind_approval(call: CallState, tool: BaseTool, args: JsonObject, outcome: ToolOutcome) -> ToolOutcome:
@@ -321,7 +321,7 @@ def bind_approval(call: CallState, tool: BaseTool, args: JsonObject, outcome: To
 def to_recordable(args: JsonObject) -> JsonObject | None:
     """Return arguments as JSON; None when they cannot be recorded, in which case the call does not run."""
     try:
-        result: JsonObject = plain(args)
+        result: JsonObject = to_plain_json(args)
     except NotJson:
         return None
     return result if len(encode(result)) <= MAX_VALUE_BYTES else None

@@ -16,18 +16,18 @@ import structlog
 from waystation.activities.contexts import Contexts
 from waystation.activities.model_call.conversion import content_to_json
 from waystation.agents import BaseAgent, LlmAgent
-from waystation.agents.base_agent import listed
+from waystation.agents.base_agent import as_list
 from waystation.agents.llm_agent import CALLBACKS
-from waystation.agents.tree import shape_of, transfer_target
+from waystation.agents.tree import create_shape, transfer_target
 from waystation.core import (
     NO_ACTIONS,
     ActivitySettings,
-    AgentShape,
+    AgentSpec,
+    CallbackResult,
     EventActions,
     JsonObject,
     ModelReply,
     NotJson,
-    Said,
     StoreFailed,
     ToolOutcome,
     WaystationError,
@@ -35,13 +35,13 @@ from waystation.core import (
     text_of,
 )
 from waystation.models import LlmResponse
-from waystation.plugins.base_plugin import BasePlugin, overrides
+from waystation.plugins.base_plugin import BasePlugin, overrides_callback
 from waystation.tools import BaseTool, CallbackContext, ToolContext
 from waystation.tools.functions import invoke
-from waystation.tools.outcome import describe, failure_of, outcome_of
-from waystation.tools.output_schema import parsed
-from waystation.tools.places import place_of
-from waystation.tools.tool_context import NotAwaited
+from waystation.tools.outcome import create_failure_outcome, create_outcome, describe_error
+from waystation.tools.output_schema import parse_answer_text
+from waystation.tools.places import find_author_line
+from waystation.tools.tool_context import MissingAwait
 
 events = structlog.get_logger("waystation.activities")
 
@@ -73,10 +73,10 @@ class CallbackRaised(WaystationError):
         self.retryable = isinstance(error, StoreFailed)
         if isinstance(error, WrongReturnType):
             text = f"{quoted} {error}"
-        elif isinstance(error, NotAwaited | NotJson | StoreFailed):  # their texts are ours and name the remedy
+        elif isinstance(error, MissingAwait | NotJson | StoreFailed):  # their texts are ours and name the remedy
             text = f"{prefix} {error}" if plugin else f"{quoted}: {error}"
         else:
-            text = f"{prefix} {type(error).__name__}{f' at {place}' if (place := place_of(error)) else ''}."
+            text = f"{prefix} {type(error).__name__}{f' at {place}' if (place := find_author_line(error)) else ''}."
         super().__init__(text)
 
 
@@ -117,7 +117,9 @@ class Hooks:
 
     def has(self, *names: str) -> bool:
         """Whether a plugin or the agent has a callback with one of these names, such as `before_tool_callback`."""
-        return any(self._own(name) or any(overrides(plugin, name) for plugin in self.plugins) for name in names)
+        return any(
+            self._own(name) or any(overrides_callback(plugin, name) for plugin in self.plugins) for name in names
+        )
 
     @property
     def has_tool_callbacks(self) -> bool:
@@ -130,7 +132,7 @@ class Hooks:
     async def run_plugins(self, name: str, **params: Any) -> Any:
         """Run a callback of the plugins only; return the first answer. Invocation callbacks run this way."""
         for plugin in self.plugins:
-            if not overrides(plugin, name):
+            if not overrides_callback(plugin, name):
                 continue
             try:
                 answer = await self._call(getattr(plugin, name), name, params)
@@ -190,7 +192,7 @@ class Hooks:
         return None
 
     def _own(self, name: str) -> list[Callable[..., Any]]:
-        return listed(getattr(self.agent, name, None))
+        return as_list(getattr(self.agent, name, None))
 
     async def _call(self, callback: Callable[..., Any], name: str, params: JsonObject, *, own: bool = False) -> Any:
         """Call a callback by keyword.
@@ -238,8 +240,8 @@ class AgentCallbacks:
             UserMessageChanged: A plugin tried to replace the user message.
         """
         agent = self.hooks.agent
-        shape: AgentShape | None = shape_of(agent, self.hooks.plugins, first=self._is_first)
-        if shape == AgentShape(name=agent.name):
+        shape: AgentSpec | None = create_shape(agent, self.hooks.plugins, first=self._is_first)
+        if shape == AgentSpec(name=agent.name):
             shape = None  # the workflow's default
         if not self.hooks.plugins and not self.hooks.has("before_agent_callback"):
             return ModelReply(shape=shape)
@@ -264,12 +266,12 @@ class AgentCallbacks:
             self._apply_output_key(context.state, content)
             # Only the plugins' `after_run_callback` runs for an agent that a callback answered for.
             has_after_run = self._is_first and self.hooks.has("after_run_callback")
-            shape = (shape or AgentShape(name=agent.name)).model_copy(update={"after": has_after_run})
+            shape = (shape or AgentSpec(name=agent.name)).model_copy(update={"after": has_after_run})
         return ModelReply(
             shape=shape, before=_build_said(content, collect_actions(context, name)), skipped=content is not None
         )
 
-    async def leave(self) -> Said | None:
+    async def leave(self) -> CallbackResult | None:
         """Run the callbacks after the agent; return their content and actions."""
         name, answer = "after_agent_callback", None
         context = self.contexts.callback("agent")
@@ -288,7 +290,7 @@ class AgentCallbacks:
             state[agent.output_key] = text
         elif text.strip():
             try:
-                state[agent.output_key] = parsed(agent.output_schema, text)
+                state[agent.output_key] = parse_answer_text(agent.output_schema, text)
             except ValueError as error:
                 raise CallbackRaised("before_agent_callback", error) from error
 
@@ -303,10 +305,10 @@ def _parse_content(answer: Any, name: str) -> JsonObject | None:
         raise CallbackRaised(name, WrongReturnType(answer, "a genai Content")) from None
 
 
-def _build_said(content: JsonObject | None, actions: EventActions) -> Said | None:
+def _build_said(content: JsonObject | None, actions: EventActions) -> CallbackResult | None:
     if content is None and actions == NO_ACTIONS:
         return None
-    return Said(content=content, actions=None if actions == NO_ACTIONS else actions)
+    return CallbackResult(content=content, actions=None if actions == NO_ACTIONS else actions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +347,7 @@ async def run_with_callbacks(
         if attempt.outcome is not None and value is None:
             return attempt.outcome
         if not attempt.ran:
-            return outcome_of(value, context=context)
+            return create_outcome(value, context=context)
         return await _run_after_tool(hooks, tool, args, context, value, long_running=tool.is_long_running)
     except CallbackRaised as error:
         return build_error_outcome(tool, error.cause, context)
@@ -368,10 +370,10 @@ async def run_after_agent(
     except CallbackRaised as raised:
         return build_error_outcome(tool, raised.cause, context)
     if replacement is None and child.error_type is None:
-        callback_outcome = outcome_of(response, context=context)
+        callback_outcome = create_outcome(response, context=context)
         outcome = child
     else:
-        outcome = callback_outcome = outcome_of(value if replacement is None else replacement, context=context)
+        outcome = callback_outcome = create_outcome(value if replacement is None else replacement, context=context)
     actions = [result.actions for result in (child, callback_outcome) if result.actions is not None]
     return outcome.model_copy(update={"actions": merge_actions(actions) if actions else None})
 
@@ -394,12 +396,12 @@ async def _run_after_tool(
     hooks: Hooks, tool: BaseTool, args: JsonObject, context: ToolContext, value: Any, *, long_running: bool
 ) -> ToolOutcome:
     replacement = await hooks.around_tool("after_tool_callback", tool, args, context, result=value)
-    return outcome_of(value if replacement is None else replacement, context=context, long_running=long_running)
+    return create_outcome(value if replacement is None else replacement, context=context, long_running=long_running)
 
 
 def build_error_outcome(tool: BaseTool, error: BaseException, context: ToolContext) -> ToolOutcome:
     """Return the outcome of a call whose tool or callback raised."""
-    return failure_of(error, context=context).model_copy(update={"fatal": tool.on_error == "raise"})
+    return create_failure_outcome(error, context=context).model_copy(update={"fatal": tool.on_error == "raise"})
 
 
 def add_transfer(outcome: ToolOutcome, hooks: Hooks) -> ToolOutcome:
@@ -410,7 +412,7 @@ def add_transfer(outcome: ToolOutcome, hooks: Hooks) -> ToolOutcome:
     try:
         target = transfer_target(agent, name)
     except ValueError as error:
-        response = {"error": describe(error), "error_type": "ValueError"}
+        response = {"error": describe_error(error), "error_type": "ValueError"}
         actions = outcome.actions.model_copy(update={"transfer_to_agent": None, "transfer_reason": None})
         return outcome.model_copy(update={"response": response, "error_type": "ValueError", "actions": actions})
-    return outcome.model_copy(update={"transfer": shape_of(target, hooks.plugins)})
+    return outcome.model_copy(update={"transfer": create_shape(target, hooks.plugins)})

@@ -39,13 +39,13 @@ from waystation.core import (
 from waystation.core.log import fork
 from waystation.history import (
     HistoryReader,
+    build_log,
     continued_as,
     decode_events,
     decode_histories,
     fetch_log_before,
-    log_of,
-    outcome_of,
-    run_id_of,
+    find_run_id,
+    read_outcome,
 )
 from waystation.storage import Blobs
 
@@ -117,12 +117,12 @@ class CarryOver:
         source, run_id = await self._source(request)
         # The server's clock, as in workflows.
         now = activity.info().current_attempt_scheduled_time.timestamp()
-        entries = fork.taken(source, request.model_copy(update={"run_id": run_id}), started, now)
+        entries = fork.forked_entries(source, request.model_copy(update={"run_id": run_id}), started, now)
         built = Log(activity.info().workflow_id or "").extend(entries)
         assert built.state.input is not None
         if overrides:
             self._check_overridden(built.state.root, built.state.input.agent, request.agent or built.state.input.agent)
-        signals, updates = fork.counted(entries)
+        signals, updates = fork.message_counts(entries)
         fork_state = fork.TakenOver(
             input=built.state.input.model_copy(update={"state": {}}).model_dump(mode="json", exclude_defaults=True),
             snapshot=Snapshot.of(built),
@@ -168,10 +168,10 @@ class CarryOver:
                 raise
             raise InvalidInput(f"There is no invocation {request.invocation_id!r} to fork.") from None
         before = await fetch_log_before(self._client, request.invocation_id, latest.events[0], self._blobs.get)
-        log = log_of([latest], before)
+        log = build_log([latest], before)
         if log.entries_before:
             raise InvalidInput(f"The beginning of {request.invocation_id!r} is lost; it cannot be forked.")
-        return log, run_id_of(latest.events)
+        return log, find_run_id(latest.events)
 
     async def child_outcome(self, params: ChildInput) -> bytes:
         """Return an encoded `ChildOutcome`: the end of an agent that an earlier run called.
@@ -191,7 +191,7 @@ class CarryOver:
                 failure = Failure(kind="error", error_type="UnknownInvocation", message="Its history is gone.")
                 return ChildOutcome(failure=failure).encode()
             (last,) = await decode_events(close_events[-1:], self._client.data_converter)
-            if outcome := outcome_of(last):
+            if outcome := read_outcome(last):
                 return outcome.encode()
             if (following := continued_as(last)) is None:
                 break

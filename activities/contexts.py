@@ -31,7 +31,7 @@ from waystation.tools.output_schema import SetModelResponseTool
 from waystation.tools.services import NO_SERVICES, Services
 from waystation.tools.session_view import Session
 from waystation.tools.state import State
-from waystation.tools.toolbox import toolbox
+from waystation.tools.toolbox import list_tools
 from waystation.tools.transfer import TransferToAgentTool
 
 
@@ -166,7 +166,7 @@ async def tools_for(
 ) -> dict[str, BaseTool]:
     """Return the tools by name. See `toolbox` for `wanted` and `failed`."""
     limit = contexts.limits.toolset_timeout
-    return _adk_tools(agent) | await toolbox(agent, contexts.readonly, wanted=wanted, failed=failed, limit=limit)
+    return _adk_tools(agent) | await list_tools(agent, contexts.readonly, wanted=wanted, failed=failed, limit=limit)
 
 
 def _adk_tools(agent: LlmAgent) -> dict[str, BaseTool]:

@@ -194,7 +194,7 @@ class LogCache:
             self._runs.popitem(last=False)
 
 
-class HandOver(Interceptor):
+class CacheInterceptor(Interceptor):
     """Lets workflows in this process add their inputs to the cache. This saves a history read of 2 to 3 ms."""
 
     def __init__(self, logs: LogCache) -> None:

@@ -66,7 +66,7 @@ class Models:
             return model
         if isinstance(self._override, BaseLlm):
             return self._override
-        if self._override == DEMO or (demo is not None and not has_key()):
+        if self._override == DEMO or (demo is not None and not has_api_key()):
             if not isinstance(demo, BaseLlm):
                 raise ModelRefused(
                     f"Agent {agent!r} has no demo model. Define `demo_model` in its package, or set "
@@ -83,18 +83,18 @@ class Models:
             await self._gemini.close()
 
 
-def has_key() -> bool:
+def has_api_key() -> bool:
     """Whether the environment has credentials or a project for Gemini."""
     return any(os.environ.get(name) for name in KEY_VARIABLES)
 
 
-def unanswered(registry: Registry, model: str | None = None) -> Iterator[Problem]:
+def find_agents_without_model(registry: Registry, model: str | None = None) -> Iterator[Problem]:
     """Yield a problem for each package whose agents have neither Gemini nor a demo model in this process.
 
     A worker that served them would fail every open invocation, even one that waited for weeks. `model` is as in
     `Models`.
     """
-    if model != DEMO and (has_key() or _has_gateway()):
+    if model != DEMO and (has_api_key() or _has_gateway()):
         return
     for root in registry.roots.values():
         agent = next((agent for agent in _agents_with_models(root) if isinstance(agent.canonical_model, str)), None)
@@ -102,12 +102,12 @@ def unanswered(registry: Registry, model: str | None = None) -> Iterator[Problem
             yield Problem(root.place, InvalidAgent(agent.name, _NO_DEMO if model == DEMO else _NO_KEY))
 
 
-def foreign_names(registry: Registry) -> Iterator[Problem]:
+def find_foreign_model_names(registry: Registry) -> Iterator[Problem]:
     """Yield a problem for each agent whose model name Gemini does not know."""
     if _has_gateway():
         return
     for root in registry.roots.values():
-        has_demo = root.demo_model is not None and not has_key()
+        has_demo = root.demo_model is not None and not has_api_key()
         for agent, name in _model_names(root):
             if not has_demo and not can_be_gemini(name):
                 text = (

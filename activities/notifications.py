@@ -23,7 +23,7 @@ from temporalio import activity
 
 from waystation.activities.activity_attempt import Heartbeater, activity_failure, convert_errors, send_heartbeats
 from waystation.activities.log_cache import LogCache
-from waystation.configuration import PREFIX, Section, read_configuration, read_secret
+from waystation.configuration import PREFIX, ConfigurationTable, read_configuration, read_secret
 from waystation.core import (
     CallState,
     ForeignHistory,
@@ -35,12 +35,12 @@ from waystation.core import (
     Occasion,
     UnknownCall,
     WaystationError,
-    address,
+    call_url,
     digest,
     encode,
     ids,
+    is_private_url,
     summary,
-    trusted,
 )
 
 if TYPE_CHECKING:
@@ -67,12 +67,12 @@ _TITLES: dict[Occasion, str] = {
     "expired": "Not answered in time",
 }
 
-SignsLinks = Callable[[str, str | None], str]
+LinkSigner = Callable[[str, str | None], str]
 """Returns the token of a link to a call (its approval id), for one person or, with None, for anyone with the link."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Notice:
+class Notification:
     """The notification that is delivered to one channel."""
 
     title: str
@@ -89,7 +89,7 @@ class NotDelivered(WaystationError):
         super().__init__(problem)
 
 
-class WebhookSection(Section):
+class WebhookSection(ConfigurationTable):
     """`webhook`: the URL that receives notifications as signed JSON (Standard Webhooks)."""
 
     url: str
@@ -97,7 +97,7 @@ class WebhookSection(Section):
     """A file, or `env:NAME`, that contains `whsec_…`."""
 
 
-class ChannelSection(Section):
+class ChannelSection(ConfigurationTable):
     """`[channels.NAME]`: people who are notified together."""
 
     urls: Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)] = ()
@@ -107,7 +107,7 @@ class ChannelSection(Section):
     """The owner of a personal channel. Links are signed for this person."""
 
 
-class _File(Section):
+class _File(ConfigurationTable):
     channels: dict[str, ChannelSection] = {}
     default: tuple[str, ...] = ()
     """The channels for every pending call whose policy names no others."""
@@ -115,7 +115,7 @@ class _File(Section):
     """The URL of `waystation web`, the target of links."""
 
 
-Target: TypeAlias = Callable[[Notice, str], Awaitable[None]]
+Target: TypeAlias = Callable[[Notification, str], Awaitable[None]]
 """Delivers a notification to one address of a channel. Repeats have the same id. Raises NotDelivered."""
 
 
@@ -153,13 +153,13 @@ class Channels:
         for name in content.default:
             if name not in content.channels:
                 raise InvalidConfiguration(path, "default", f"names {name!r}, but there is no [channels.{name}].")
-        if content.inbox is not None and not trusted(content.inbox):
+        if content.inbox is not None and not is_private_url(content.inbox):
             raise InvalidConfiguration(path, "inbox", "is not an https URL. Links must not be sent over plain HTTP.")
         channels = {name: _channel(path, f"channels.{name}", section) for name, section in content.channels.items()}
         return cls(channels, default=content.default, inbox=content.inbox)
 
 
-def channels_of(file: Path | None) -> Channels | None:
+def read_channels(file: Path | None) -> Channels | None:
     """Return the channels of a file, by default the one that WAYSTATION_CHANNELS names; None without a file.
 
     Raises:
@@ -169,7 +169,7 @@ def channels_of(file: Path | None) -> Channels | None:
     return Channels.read(name) if name else None
 
 
-async def _notify_by_apprise(apprise: "Apprise", notice: Notice, id: str) -> None:
+async def _notify_by_apprise(apprise: "Apprise", notice: Notification, id: str) -> None:
     """Deliver a notification by e-mail, chat or phone."""
     # `notify` blocks. Its rare exceptions may quote the address.
     try:
@@ -180,7 +180,7 @@ async def _notify_by_apprise(apprise: "Apprise", notice: Notice, id: str) -> Non
         raise NotDelivered("Refused")
 
 
-async def _post_to_webhook(url: str, signing: "Webhook", notice: Notice, id: str) -> None:
+async def _post_to_webhook(url: str, signing: "Webhook", notice: Notification, id: str) -> None:
     """Deliver a notification to a program, in a signed request."""
     import httpx2
 
@@ -239,7 +239,7 @@ def _webhook_target(file: Path, key: str, section: WebhookSection) -> Target:
         from standardwebhooks import Webhook
     except ModuleNotFoundError as error:
         raise InvalidConfiguration(file, key, _MISSING_PACKAGE.format(name=error.name)) from None
-    if not trusted(section.url):
+    if not is_private_url(section.url):
         raise InvalidConfiguration(
             file, f"{key}.url", "is not an https URL. Notifications must not be sent over plain HTTP."
         )
@@ -266,7 +266,7 @@ class Notifier:
         self,
         logs: LogCache,
         channels: Channels | None,
-        sign: SignsLinks | None = None,
+        sign: LinkSigner | None = None,
         *,
         give_up_after: timedelta = GIVE_UP_AFTER,
     ) -> None:
@@ -330,7 +330,7 @@ class Notifier:
             # Unsigned links lead to the login page.
             approval_id = ids.approval(log.invocation_id, call.id)
             token = self._sign(approval_id, channel.person) if self._sign else None
-            link = address(self._channels.inbox, approval_id, token)
+            link = call_url(self._channels.inbox, approval_id, token)
         message = build_notice(
             log, call, params, namespace=info.namespace, link=link, at=info.scheduled_time.timestamp()
         )
@@ -357,7 +357,7 @@ class _Deliveries:
         self._heart, self._delivered, self._refused = heart, set(delivered), dict(refused or {})
         self._beat()
 
-    async def deliver(self, target: Target, notice: Notice, event: list[object]) -> NotDelivered | None:
+    async def deliver(self, target: Target, notice: Notification, event: list[object]) -> NotDelivered | None:
         """Deliver a notification to one address, once over all attempts; return the error, if any."""
         id = f"msg_{digest(event)}"
         if id in self._delivered:
@@ -382,7 +382,7 @@ class _Deliveries:
 
 def build_notice(
     log: Log, call: CallState, params: NotifyInput, *, namespace: str, link: str | None, at: float
-) -> Notice:
+) -> Notification:
     """Build the notification of a pending or decided call.
 
     Args:
@@ -427,7 +427,7 @@ def build_notice(
         verified = call.decided_by.model_dump(mode="json") if call.decided_by else None
         data["decision"] = {"action": call.answer.action, "by": call.answer.by, "verified": verified}
     stamp = datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
-    return Notice(
+    return Notification(
         title=summary.clip(f"{_TITLES[params.occasion]}: {call_summary}"),
         text="\n".join(lines),
         record={"type": f"waystation.approval.{params.occasion}", "timestamp": stamp, "data": data},

@@ -31,7 +31,7 @@ from waystation.core import (
     user_scope,
 )
 from waystation.history import ScopeReader
-from waystation.storage.driver import inline
+from waystation.storage.driver import without_storage
 
 events = structlog.get_logger("waystation.activities")
 
@@ -41,7 +41,7 @@ SEEN_WITHIN_S = 15.0
 up to 10 s when its worker was lost."""
 
 
-class ReadsScopes(Protocol):
+class ScopeSource(Protocol):
     """Reads `user:` and `app:` state when an invocation begins."""
 
     async def read(self, started: InvocationInput) -> JsonObject:
@@ -54,7 +54,7 @@ class ScopeKeeper:
     def __init__(self, client: Client, logs: LogCache) -> None:
         self._logs = logs
         # Inline: readers of the state may use another store. Every signal fits into a history.
-        self._client = inline(client)
+        self._client = without_storage(client)
         self.scopes = ScopeReader(client)
 
     async def read(self, started: InvocationInput) -> JsonObject:

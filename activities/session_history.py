@@ -26,7 +26,6 @@ from waystation.core import (
     Fetch,
     ForeignHistory,
     JsonObject,
-    KeptTranscript,
     Log,
     MessageJoined,
     ModelReplied,
@@ -35,9 +34,10 @@ from waystation.core import (
     SegmentRef,
     SessionArchiveInput,
     SessionLink,
+    StoredTranscript,
     StoreFailed,
     TurnStatus,
-    changes,
+    diff_state,
     encode,
     entries_to_json,
     ids,
@@ -50,7 +50,7 @@ from waystation.history import (
     continued_as,
     fetch_events_after,
     fetch_log_before,
-    run_id_of,
+    find_run_id,
 )
 from waystation.storage import Blobs
 
@@ -64,7 +64,7 @@ CLOSED_WITHIN_S = 20.0
 """An invocation announces its end one workflow task before it ends."""
 
 
-class Conversations(Protocol):
+class ConversationReader(Protocol):
     """Reads the earlier events of a session."""
 
     async def conversation(self, log: Log) -> Conversation:
@@ -171,7 +171,7 @@ class Sessions:
         packed = entries_to_json(new_entries)
         ref = await self._store_if_large(encode(packed), len(new_entries))
         turn.reported = reported_log.length, reported_log.state.session.values
-        delta, removed_keys = changes(state_before, reported_log.state.session.values)
+        delta, removed_keys = diff_state(state_before, reported_log.state.session.values)
         report = Report(
             since=params.since,
             entries=None if ref else tuple(packed),
@@ -228,8 +228,8 @@ class Sessions:
                 segments = reader.given.segments
                 items = reader.transcript.items[sum(ref.entries for ref in segments) :]
                 if len(data := encode(items)) > MAX_INLINE_BYTES:
-                    return KeptTranscript(segments=(*segments, await self._store(data, len(items)))).encode()
-                return KeptTranscript(segments=segments, items=tuple(items)).encode()
+                    return StoredTranscript(segments=(*segments, await self._store(data, len(items)))).encode()
+                return StoredTranscript(segments=segments, items=tuple(items)).encode()
 
 
 async def _wait_until_closed(handle: WorkflowHandle[Any, Any]) -> None:
@@ -308,7 +308,7 @@ class TurnReader:
             if projection is None:
                 log = log or await fetch_log_before(self._client, self._id, events[0], self._fetch)
                 projection = Projection(self._id, log)
-                self.run_id = self.run_id or run_id_of(events)
+                self.run_id = self.run_id or find_run_id(events)
             projection.feed(self._reader.read(events))
             self.announced = self.announced or any(map(_is_announcement, events))
             projection.flush()

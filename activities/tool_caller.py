@@ -30,7 +30,7 @@ from waystation.activities.callbacks import (
 )
 from waystation.activities.contexts import Contexts, tools_for, unknown_tool
 from waystation.activities.log_cache import Logs
-from waystation.activities.session_history import Conversations
+from waystation.activities.session_history import ConversationReader
 from waystation.agents import ApprovalRule, LlmAgent
 from waystation.agents.registry import Registry
 from waystation.core import (
@@ -47,12 +47,12 @@ from waystation.core import (
     ToolCallInput,
     ToolOutcome,
     UnknownAgent,
-    a,
     copy_json,
+    with_article,
 )
 from waystation.tools import AgentTool, BaseTool, ToolContext
-from waystation.tools.outcome import not_kept
-from waystation.tools.places import place_of
+from waystation.tools.outcome import create_not_stored_outcome
+from waystation.tools.places import find_author_line
 from waystation.tools.services import NO_SERVICES, Services
 
 events = structlog.get_logger("waystation.activities")
@@ -72,7 +72,7 @@ class ToolCaller:
         self,
         registry: Registry,
         logs: Logs,
-        sessions: Conversations,
+        sessions: ConversationReader,
         *,
         services: Services = NO_SERVICES,
         limits: ActivitySettings | None = None,
@@ -97,7 +97,7 @@ class ToolCaller:
             try:
                 await self._logs.keep(data)
             except Exception as error:  # noqa: BLE001  # stores and codecs raise anything
-                outcome = not_kept(outcome, error)
+                outcome = create_not_stored_outcome(outcome, error)
                 data = outcome.encode()
         # Runs while the SDK sends the result, so it delays nothing.
         asyncio.get_running_loop().call_soon(self._report, activity.info(), call, params.run, outcome, len(data))
@@ -298,7 +298,7 @@ class _ToolRun:
             function_call_id=self.call.id,
             attempt=context.attempt,
             error_type=type(attempt.raised).__name__,
-            place=place_of(attempt.raised),
+            place=find_author_line(attempt.raised),
         )
         return replace(attempt, outcome=build_error_outcome(tool, attempt.raised, context), repeatable=True)
 
@@ -317,7 +317,9 @@ async def _call_tool(tool: BaseTool, args: JsonObject, context: ToolContext) -> 
     try:
         running: Any = tool.run_async(args=args, tool_context=context)
         if not inspect.isawaitable(running):
-            raise TypeError(f"`run_async` of {type(tool).__name__} returned {a(running)}; make it an `async def`.")
+            raise TypeError(
+                f"`run_async` of {type(tool).__name__} returned {with_article(running)}; make it an `async def`."
+            )
         return Attempt(context, await running)
     except BaseException as error:  # noqa: BLE001  # author code raises anything, even SystemExit
         return Attempt(context, raised=error)

@@ -13,7 +13,7 @@ from benchmarks.sides import sides
 from benchmarks.table import Row, format_value
 from waystation.client.agent_client import AgentClient
 from waystation.core import MODEL, encode
-from waystation.history import log_of
+from waystation.history import build_log
 
 STEPS = Scenario(steps=203, size=1_000)
 EARLY, LATE = 10, 200
@@ -97,7 +97,7 @@ def _per_step(histories: Sequence[WorkflowHistory]) -> Iterator[Row]:
     """Yield bytes per step: medians of five steps, because numbers in events grow longer."""
     recorded = [event for history in histories for event in history.events]
     bytes_of_steps = [sum(event.ByteSize() for event in step) for step in steps(recorded)]
-    events = log_of(histories).state.events
+    events = build_log(histories).state.events
     sizes_of_events = [
         len(encode(event.content)) for event in events[1:]
     ]  # calls and responses alternate after the user's message

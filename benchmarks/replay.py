@@ -20,7 +20,7 @@ from benchmarks.table import Row, format_value, ratio
 from waystation.client import connect
 from waystation.client.agent_client import AgentClient
 from waystation.embedded import EmbeddedServer
-from waystation.history import SavedHistory, format_saved_history, log_of
+from waystation.history import SavedHistory, build_log, format_saved_history
 from waystation.replay import Recording, gate
 from waystation.replay.deployment_gate import OPEN
 from waystation.workflows.invocation import AgentInvocation
@@ -138,7 +138,7 @@ async def _read(file: Path) -> dict[str, float]:
     paces = []
     for _ in range(5):
         started = time.perf_counter()
-        log_of(recording.histories)
+        build_log(recording.histories)
         paces.append(events / (time.perf_counter() - started))
     return {"before_mb": before, "peak_mb": peak, "opened_s": opened_s, "projected": median(paces)}
 

@@ -110,7 +110,7 @@ async def cpu_ms(
     """Return the CPU time of each process per second of generated text."""
     invocation = await client.start(AGENT, f"0 {text_s + 1}", streaming=streaming)
     async for log in invocation.follow():
-        if log.state.models_at_work:
+        if log.state.models_in_flight:
             break
     before = {name: _cpu_s(process) for name, process in processes.items()}
     await asyncio.sleep(text_s)

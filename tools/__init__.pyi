@@ -1,7 +1,7 @@
 # Names outside `__all__` are for the engine, or need an extra.
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.tools.agent_tool import AgentTool
-from waystation.tools.approval import judged as judged
+from waystation.tools.approval import judge_call as judge_call
 from waystation.tools.approval import parameters_digest as parameters_digest
 from waystation.tools.authorization import NO_AUTHORIZATION as NO_AUTHORIZATION
 from waystation.tools.authorization import Authorization as Authorization
@@ -20,7 +20,7 @@ from waystation.tools.built_in_code_execution_tool import BuiltInCodeExecutionTo
 from waystation.tools.crewai_tool import CrewaiTool
 from waystation.tools.enterprise_search_tool import EnterpriseWebSearchTool, enterprise_web_search
 from waystation.tools.exit_loop_tool import exit_loop
-from waystation.tools.function_tool import ArgumentsRefused as ArgumentsRefused
+from waystation.tools.function_tool import ArgumentsRejected as ArgumentsRejected
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.functions import Signature as Signature
 from waystation.tools.functions import argument_mistakes as argument_mistakes
@@ -45,7 +45,7 @@ from waystation.tools.native_tool import refuse_bypass as refuse_bypass
 from waystation.tools.openapi_tool.openapi_spec_parser.openapi_toolset import OpenAPIToolset as OpenAPIToolset
 from waystation.tools.openapi_tool.openapi_spec_parser.rest_api_tool import RestApiTool as RestApiTool
 from waystation.tools.output_schema import SetModelResponseTool as SetModelResponseTool
-from waystation.tools.places import place_of as place_of
+from waystation.tools.places import find_author_line as find_author_line
 from waystation.tools.preload_memory_tool import preload_memory_tool as preload_memory
 from waystation.tools.request_input_tool import RequestInputTool as RequestInputTool
 from waystation.tools.request_input_tool import request_input

@@ -7,8 +7,8 @@ from pydantic import BaseModel, ValidationError
 
 from waystation.agents import BaseAgent, LlmAgent
 from waystation.agents.memoize import memoize
-from waystation.core import InvalidTool, JsonObject, plain
-from waystation.tools import ArgumentsRefused, BaseTool, ToolContext, declaration, on_vertex, validation_mistakes
+from waystation.core import InvalidTool, JsonObject, to_plain_json
+from waystation.tools import ArgumentsRejected, BaseTool, ToolContext, declaration, on_vertex, validation_mistakes
 
 _SCHEMA: JsonObject = {
     "type": "object",
@@ -70,7 +70,9 @@ class AgentTool(BaseTool):
 
     def _get_declaration(self) -> JsonObject | None:
         schema = self.input_schema
-        taken = memoize(self, "_taken", schema, lambda: plain(schema.model_json_schema())) if schema else _SCHEMA
+        taken = (
+            memoize(self, "_taken", schema, lambda: to_plain_json(schema.model_json_schema())) if schema else _SCHEMA
+        )
         declared = declaration(self.name, self.description, taken)
         if on_vertex():
             declared["responseJsonSchema"] = {"type": "object" if self.has_output_schema else "string"}
@@ -91,7 +93,7 @@ class AgentTool(BaseTool):
                     f"Parameter '{path or 'arguments'}': validation error: {reason}"
                     for path, reason in validation_mistakes(error)[:10]
                 ]
-                raise ValueError(ArgumentsRefused.wrong(self.name, wrong)["error"]) from None
+                raise ValueError(ArgumentsRejected.wrong(self.name, wrong)["error"]) from None
         request = args.get("request")
         return request if isinstance(request, str) else json.dumps(args, sort_keys=True, ensure_ascii=False)
 

@@ -11,7 +11,16 @@ import structlog
 
 from waystation.agents import ApprovalRule
 from waystation.agents.memoize import memoize
-from waystation.core import ApprovalPolicy, Confirmation, InvalidTool, JsonObject, copy_json, digest, plain, usual_hint
+from waystation.core import (
+    ApprovalPolicy,
+    Confirmation,
+    InvalidTool,
+    JsonObject,
+    copy_json,
+    default_hint,
+    digest,
+    to_plain_json,
+)
 from waystation.tools import (
     AgentTool,
     BaseTool,
@@ -22,7 +31,7 @@ from waystation.tools import (
     declaration_key,
     declare,
     exit_loop,
-    place_of,
+    find_author_line,
 )
 
 log = structlog.get_logger(__name__)
@@ -35,7 +44,7 @@ _VALUES = frozenset({"const", "default", "enum", "examples"})
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class RequiredApproval:
     """The approval that one call needs."""
 
     confirmation: Confirmation | None = None
@@ -44,20 +53,20 @@ class Judgement:
     """The policy for approvers of the call, for all kinds of questions; None when anybody may answer."""
 
 
-async def judged(
+async def judge_call(
     tool: BaseTool, args: JsonObject, context: ToolContext, rules: Sequence[ApprovalRule] = ()
-) -> Judgement:
+) -> RequiredApproval:
     """Return the approval that a call needs: by the tool's own policy, otherwise by the first matching rule."""
     confirmation = await _own_confirmation(tool, args, context)
     if tool.approval is not None and (confirmation is not None or tool.is_long_running):
-        return Judgement(confirmation, tool.approval)
+        return RequiredApproval(confirmation, tool.approval)
     effect = tool.effect_when(confirmed=confirmation is not None)
     for rule in rules if _is_subject_to_rules(tool) else ():
         if rule.names(tool.name) and rule.is_about(effect) and await _matches_arguments(rule, tool, args, context):
             if confirmation is None and not tool.is_long_running:
                 confirmation = _default_confirmation(tool)
-            return Judgement(confirmation, rule.policy)
-    return Judgement(confirmation, tool.approval)
+            return RequiredApproval(confirmation, rule.policy)
+    return RequiredApproval(confirmation, tool.approval)
 
 
 def _is_subject_to_rules(tool: BaseTool) -> bool:
@@ -70,11 +79,18 @@ async def _own_confirmation(tool: BaseTool, args: JsonObject, context: ToolConte
     try:
         found = await tool.confirmation_for(copy_json(args), context)
         # Copied, so that values that cannot be recorded raise here.
-        return None if found is None else Confirmation(hint=plain(found.hint), payload=plain(found.payload))
+        return (
+            None
+            if found is None
+            else Confirmation(hint=to_plain_json(found.hint), payload=to_plain_json(found.payload))
+        )
     except Exception as error:  # noqa: BLE001  # author's code
         # Only the type: the text may quote arguments.
         log.warning(
-            "confirmation_predicate.failed", tool=tool.name, error_type=type(error).__name__, place=place_of(error)
+            "confirmation_predicate.failed",
+            tool=tool.name,
+            error_type=type(error).__name__,
+            place=find_author_line(error),
         )
         return _default_confirmation(tool)
 
@@ -82,10 +98,12 @@ async def _own_confirmation(tool: BaseTool, args: JsonObject, context: ToolConte
 def _default_confirmation(tool: BaseTool) -> Confirmation:
     """Return the question without a payload, in ADK's words when the tool's hint is unusable."""
     try:
-        return Confirmation(hint=plain(tool.confirmation_hint()))
+        return Confirmation(hint=to_plain_json(tool.confirmation_hint()))
     except Exception as error:  # noqa: BLE001  # author's code
-        log.warning("confirmation_hint.failed", tool=tool.name, error_type=type(error).__name__, place=place_of(error))
-        return Confirmation(hint=usual_hint(tool.name))
+        log.warning(
+            "confirmation_hint.failed", tool=tool.name, error_type=type(error).__name__, place=find_author_line(error)
+        )
+        return Confirmation(hint=default_hint(tool.name))
 
 
 async def _matches_arguments(rule: ApprovalRule, tool: BaseTool, args: JsonObject, context: ToolContext) -> bool:
@@ -103,7 +121,9 @@ async def _matches_arguments(rule: ApprovalRule, tool: BaseTool, args: JsonObjec
             return True
         return await call_predicate(rule.when, seen, context)
     except Exception as error:  # noqa: BLE001  # author's code
-        log.warning("approval_rule.failed", tool=tool.name, error_type=type(error).__name__, place=place_of(error))
+        log.warning(
+            "approval_rule.failed", tool=tool.name, error_type=type(error).__name__, place=find_author_line(error)
+        )
         return True
 
 

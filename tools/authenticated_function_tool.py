@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from waystation.core import JsonObject
-from waystation.tools import ArgumentsRefused, FunctionTool, Signature, ToolContext, ToolCredential, invoke
+from waystation.tools import ArgumentsRejected, FunctionTool, Signature, ToolContext, ToolCredential, invoke
 
 if TYPE_CHECKING:
     from waystation.auth import AuthConfig, AuthCredential
@@ -50,7 +50,7 @@ class AuthenticatedFunctionTool(FunctionTool):
         A call with invalid arguments does not ask the user.
         """
         prepared = self._prepare(args)
-        if isinstance(prepared, ArgumentsRefused):
+        if isinstance(prepared, ArgumentsRejected):
             return prepared
 
         async def run(credential: AuthCredential | None) -> Any:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from waystation import auth
 from waystation.agents import ReadonlyContext
-from waystation.core import InvalidTool, JsonObject, a
+from waystation.core import InvalidTool, JsonObject, with_article
 from waystation.tools import ToolContext, invoke, validation_mistakes
 
 log = structlog.get_logger(__name__)
@@ -39,7 +39,7 @@ class ToolCredential:
             )
             return
         if not isinstance(auth_config, auth.AuthConfig):
-            raise InvalidTool(tool, f"`auth_config` is {a(auth_config)}; use an AuthConfig.")
+            raise InvalidTool(tool, f"`auth_config` is {with_article(auth_config)}; use an AuthConfig.")
         try:
             self._manager = auth.CredentialManager(auth_config)
         except ValueError as error:

@@ -25,12 +25,12 @@ from waystation.core import (
     NotJson,
     copy_json,
     decode,
+    default_hint,
     encode,
-    plain,
-    usual_hint,
+    to_plain_json,
 )
-from waystation.tools import ToolContext, call_predicate, place_of
-from waystation.tools.json_schema import json_schema, mistakes, on_vertex, schema_problem
+from waystation.tools import ToolContext, call_predicate, find_author_line
+from waystation.tools.json_schema import find_mistakes, json_schema, on_vertex, schema_problem
 
 log = structlog.get_logger(__name__)
 
@@ -143,7 +143,10 @@ class BaseTool:
         except Exception as error:  # noqa: BLE001  # author's code; an approver decides when it fails
             # Log only the type: the text may quote arguments.
             log.warning(
-                "confirmation_predicate.failed", tool=self.name, error_type=type(error).__name__, place=place_of(error)
+                "confirmation_predicate.failed",
+                tool=self.name,
+                error_type=type(error).__name__,
+                place=find_author_line(error),
             )
             return True
 
@@ -169,7 +172,7 @@ class BaseTool:
         """
         schema = (declare(self) or {}).get("parametersJsonSchema")
         try:
-            wrong = mistakes(schema, args) if schema else []
+            wrong = find_mistakes(schema, args) if schema else []
         except ValueError as error:
             raise ValueError(f"the parameter schema of `{self.name}` is invalid: {error}") from None
         if wrong:
@@ -182,7 +185,7 @@ class BaseTool:
 
     def confirmation_hint(self) -> str:
         """Return the text for the approver who confirms a call."""
-        return usual_hint(self.name)
+        return default_hint(self.name)
 
     def effect_when(self, *, confirmed: bool) -> Effect:
         """Return the effect class of a call; `confirmed` for a call that an approver had to confirm."""
@@ -296,7 +299,7 @@ def _create_declaration(tool: BaseTool) -> JsonObject | None:
     if declared is None:
         return None
     try:
-        usable = plain(_from_genai(declared))
+        usable = to_plain_json(_from_genai(declared))
     except NotJson as error:
         raise InvalidTool(tool.name, f"its declaration is not JSON: {error}") from error
     if not isinstance(usable, dict) or not isinstance(usable.get("parametersJsonSchema", {}), dict):

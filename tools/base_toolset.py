@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from waystation.agents import ReadonlyContext
-from waystation.core import InvalidTool, a
+from waystation.core import InvalidTool, with_article
 from waystation.tools import BaseTool, FunctionTool, ToolContext
 
 _CACHED_INVOCATIONS = 64
@@ -69,12 +69,14 @@ class BaseToolset(abc.ABC):
         # Also accepts `def get_tools`, where ADK has `async def`.
         listed = await result if inspect.isawaitable(result) else result
         if not isinstance(listed, Collection) or isinstance(listed, str | Mapping):
-            raise InvalidTool(type(self).__name__, f"`get_tools` returned {a(listed)}; return a list of tools.")
+            raise InvalidTool(
+                type(self).__name__, f"`get_tools` returned {with_article(listed)}; return a list of tools."
+            )
         for tool in listed:
             if not callable(tool) and not isinstance(tool, BaseTool):
                 raise InvalidTool(
                     type(self).__name__,
-                    f"`get_tools` returned a list with {a(tool)} in it; return BaseTools and functions.",
+                    f"`get_tools` returned a list with {with_article(tool)} in it; return BaseTools and functions.",
                 )
         tools = [tool if isinstance(tool, BaseTool) else FunctionTool(tool) for tool in listed]
         if self.tool_name_prefix:

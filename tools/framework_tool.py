@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 
 from waystation.core import JsonObject
 from waystation.tools import (
-    ArgumentsRefused,
+    ArgumentsRejected,
     BaseTool,
     FunctionTool,
     ToolContext,
@@ -52,17 +52,17 @@ class FrameworkTool(FunctionTool):
         schema = self._schema if self._schema.get("properties") else None
         return declaration(self.name, self.description, flatten_for_vertex(schema) if on_vertex() else schema)
 
-    def refused(self, args: JsonObject) -> ArgumentsRefused | None:
+    def refused(self, args: JsonObject) -> ArgumentsRejected | None:
         """Return the response to invalid arguments, None for valid ones."""
         missing = [name for name in self._schema.get("required", ()) if name not in args]
         if missing:
-            return ArgumentsRefused.missing(self.name, missing)
+            return ArgumentsRejected.missing(self.name, missing)
         if self._arguments is not None:
             try:
                 self._arguments.model_validate(args)
             except ValidationError as error:
                 annotations = {name: field.annotation for name, field in self._arguments.model_fields.items()}
-                return ArgumentsRefused.wrong(self.name, argument_mistakes(error, annotations))
+                return ArgumentsRejected.wrong(self.name, argument_mistakes(error, annotations))
         return None
 
     def taken(self, args: JsonObject) -> JsonObject:

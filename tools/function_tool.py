@@ -24,7 +24,7 @@ from waystation.tools import (
 )
 
 
-class ArgumentsRefused(dict[str, Any]):
+class ArgumentsRejected(dict[str, Any]):
     """The response to a call with invalid arguments; the function was not called. Source: adk-semantics 1.4."""
 
     @classmethod
@@ -123,7 +123,7 @@ class FunctionTool(BaseTool):
         """Return the values that the function receives: converted arguments, its own defaults, the context."""
         prepared = self._prepare(args)
         return (
-            None if isinstance(prepared, ArgumentsRefused) else self.signature.build_arguments(prepared, tool_context)
+            None if isinstance(prepared, ArgumentsRejected) else self.signature.build_arguments(prepared, tool_context)
         )
 
     def edited(self, args: JsonObject, shown: JsonObject) -> JsonObject:
@@ -164,15 +164,15 @@ class FunctionTool(BaseTool):
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
         """Call the function. Invalid arguments do not raise; they return `ArgumentsRefused`."""
         prepared = self._prepare(args)
-        if isinstance(prepared, ArgumentsRefused):
+        if isinstance(prepared, ArgumentsRejected):
             return prepared
         return await invoke(self.func, self.signature.bind(prepared, tool_context))
 
-    def _prepare(self, args: JsonObject | None) -> dict[str, Any] | ArgumentsRefused:
+    def _prepare(self, args: JsonObject | None) -> dict[str, Any] | ArgumentsRejected:
         args = args or {}
         if missing := self.signature.find_missing(args):
-            return ArgumentsRefused.missing(self.name, missing)
+            return ArgumentsRejected.missing(self.name, missing)
         try:
             return self.signature.convert(args)
         except ValidationError as error:
-            return ArgumentsRefused.wrong(self.name, argument_mistakes(error, self.signature.annotations))
+            return ArgumentsRejected.wrong(self.name, argument_mistakes(error, self.signature.annotations))

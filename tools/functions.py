@@ -23,7 +23,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError, to_json
 
-from waystation.core import Event, InvalidTool, JsonObject, NotJson, plain
+from waystation.core import Event, InvalidTool, JsonObject, NotJson, to_plain_json
 from waystation.tools import ToolContext
 
 EMPTY = inspect.Parameter.empty
@@ -211,7 +211,7 @@ class Signature:
             return None
         try:
             output = _find_output_type(resolve_annotation(annotation, namespace_of(function)))
-            schema: JsonObject = plain(_create_adapter(output).json_schema(schema_generator=Schema))
+            schema: JsonObject = to_plain_json(_create_adapter(output).json_schema(schema_generator=Schema))
             return schema
         except Exception:  # noqa: BLE001  # a type's own schema hook can raise anything
             return None
@@ -254,7 +254,7 @@ class Signature:
         try:
             parsed = self.model.model_validate_json(to_json({name: known[name] for name in values if name in known}))
             dumped = parsed.model_dump(mode="json", by_alias=True, warnings=False)
-            converted: JsonObject = plain({name: dumped[name] for name in values if name in known})
+            converted: JsonObject = to_plain_json({name: dumped[name] for name in values if name in known})
             return converted if self.convert(converted) == self.convert(known) else known
         except (NotJson, PydanticSerializationError, ValidationError):
             return known
@@ -316,13 +316,13 @@ class Schema(GenerateJsonSchema):
 
     def encode_default(self, dft: Any) -> Any:
         try:
-            return plain(super().encode_default(dft))
+            return to_plain_json(super().encode_default(dft))
         except NotJson as error:
             raise PydanticSerializationError(str(error)) from error
 
 
 def _generate_schema(model: type[BaseModel]) -> JsonObject:
-    schema: JsonObject = plain(model.model_json_schema(schema_generator=Schema))
+    schema: JsonObject = to_plain_json(model.model_json_schema(schema_generator=Schema))
     return schema
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from waystation.core import JsonObject, plain
+from waystation.core import JsonObject, to_plain_json
 
 MAX_MISTAKES = 5
 MAX_MISTAKE_CHARS = 200
@@ -18,10 +18,10 @@ MAX_MISTAKE_CHARS = 200
 def json_schema(schema: Any) -> JsonObject:
     """Return the JSON schema of a type, a genai Schema or a dictionary."""
     if isinstance(schema, dict):
-        return dict(plain(schema))
+        return dict(to_plain_json(schema))
     if not isinstance(schema, type) and hasattr(schema, "json_schema"):  # a genai Schema
         return dict(schema.json_schema.model_dump(mode="json", by_alias=True, exclude_none=True))
-    return dict(plain(TypeAdapter(schema).json_schema()))
+    return dict(to_plain_json(TypeAdapter(schema).json_schema()))
 
 
 def schema_problem(schema: JsonObject) -> str | None:
@@ -38,7 +38,7 @@ def schema_problem(schema: JsonObject) -> str | None:
     return None
 
 
-def mistakes(schema: JsonObject, value: Any) -> list[str]:
+def find_mistakes(schema: JsonObject, value: Any) -> list[str]:
     """Return up to five errors of a value, one text each.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from waystation.core import JsonObject
-from waystation.tools import ArgumentsRefused, FunctionTool, ToolContext, invoke
+from waystation.tools import ArgumentsRejected, FunctionTool, ToolContext, invoke
 from waystation.tools.framework_tool import FrameworkTool
 
 
@@ -52,7 +52,7 @@ class LangchainTool(FunctionTool):
             result = await super().run_async(args=args, tool_context=tool_context)
         else:
             result = await self._delegate.run_async(args=args, tool_context=tool_context)
-        failed = isinstance(result, ArgumentsRefused) or (isinstance(result, dict) and result.get("error"))
+        failed = isinstance(result, ArgumentsRejected) or (isinstance(result, dict) and result.get("error"))
         if self._return_direct and not failed:
             tool_context.actions.skip_summarization = True
         return result

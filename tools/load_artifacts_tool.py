@@ -95,7 +95,7 @@ class LoadArtifactsTool(BaseTool):
             log.warning("artifact.not_shown", agent=context.agent_name, reason="not in this session")
             return None
         if self._process_artifact is None:
-            return shown(artifact, requested)
+            return format_artifact(artifact, requested)
         try:
             part = self._process_artifact(artifact, name)
             return await part if inspect.isawaitable(part) else part
@@ -104,7 +104,7 @@ class LoadArtifactsTool(BaseTool):
             return None
 
 
-def shown(artifact: Part, name: str) -> Part:
+def format_artifact(artifact: Part, name: str) -> Part:
     """Return an artifact in a form that Gemini accepts: media unchanged, text as text, otherwise a description."""
     from google.genai.types import Part
 

@@ -16,12 +16,12 @@ from waystation.core import (
     NotJson,
     ToolOutcome,
     decode,
+    describe_errors,
     encode,
-    masked,
-    mistakes,
-    plain,
+    mask,
+    to_plain_json,
 )
-from waystation.tools import ArgumentsRefused, ToolContext
+from waystation.tools import ArgumentsRejected, ToolContext
 
 MAX_ERROR_BYTES = 4096
 MAX_RESULT_BYTES = 32_000_000
@@ -42,7 +42,7 @@ class TooLarge(NotJson):
         super().__init__("", found, "return less, or save it as an artifact and return its name")
 
 
-def outcome_of(
+def create_outcome(
     value: object, *, context: ToolContext, long_running: bool = False, duration_s: float = 0.0
 ) -> ToolOutcome:
     """Return the outcome of a tool that returned `value`. Source: adk-semantics 1.5 and 3.2.
@@ -61,19 +61,19 @@ def outcome_of(
     return _make_recordable(answer, context, duration_s)
 
 
-def failure_of(error: BaseException, *, context: ToolContext, duration_s: float = 0.0) -> ToolOutcome:
+def create_failure_outcome(error: BaseException, *, context: ToolContext, duration_s: float = 0.0) -> ToolOutcome:
     """Return the outcome of a tool that raised. State that it wrote before is kept, as in ADK (adk-semantics 1.7)."""
     if isinstance(error, TypeError | AttributeError):  # for instance, a coroutine was used instead of its result
         error = context.not_awaited() or error
-    return _make_recordable(_build_error(describe(error), error_type_of(error)), context, duration_s)
+    return _make_recordable(_build_error(describe_error(error), error_type_of(error)), context, duration_s)
 
 
-def describe(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return the text of an exception to record: at most 4 KiB, never empty."""
     if isinstance(error, ValidationError):  # its own text has several lines and links
-        return _clean_text(f"{error.title}: {mistakes(error)}.", MAX_ERROR_BYTES)
+        return _clean_text(f"{error.title}: {describe_errors(error)}.", MAX_ERROR_BYTES)
     if isinstance(error, BaseExceptionGroup):
-        causes = "; ".join(describe(cause) for cause in error.exceptions[:_SHOWN_CAUSES])
+        causes = "; ".join(describe_error(cause) for cause in error.exceptions[:_SHOWN_CAUSES])
         return _clean_text(f"{_read_text(error)}: {causes}", MAX_ERROR_BYTES)
     return _clean_text(_read_text(error), MAX_ERROR_BYTES) or error_type_of(error)
 
@@ -85,32 +85,32 @@ def error_type_of(error: BaseException) -> str:
 
 def _build_response(value: Any, long_running: bool) -> ToolOutcome:
     """Return the response for the model, without a check that it can be recorded."""
-    if isinstance(value, ArgumentsRefused):
+    if isinstance(value, ArgumentsRejected):
         # Final for a long-running tool too: the function was not called.
-        return ToolOutcome(function_call_id="", response=plain(dict(value)), error_type="InvalidArguments")
+        return ToolOutcome(function_call_id="", response=to_plain_json(dict(value)), error_type="InvalidArguments")
     if isinstance(value, _genai("FunctionResponse")):  # its name and id are ignored
         waits = long_running and value.will_continue is not False
         rest, media = _split_media(value.response or {})
-        response, parts = plain(rest), (*map(_dump_json, value.parts or ()), *media)
+        response, parts = to_plain_json(rest), (*map(_dump_json, value.parts or ()), *media)
         silent = waits and not response and not parts
         return ToolOutcome(function_call_id="", response=None if silent else response, final=not waits, parts=parts)
     if long_running and not value:
         return ToolOutcome(function_call_id="", final=False)
     rest, parts = _split_media(value)
     whole_response = isinstance(value, dict) or (parts and not rest)
-    response = plain(rest) if whole_response else {"result": plain(rest)}
+    response = to_plain_json(rest) if whole_response else {"result": to_plain_json(rest)}
     return ToolOutcome(function_call_id="", response=response, final=not long_running, parts=parts)
 
 
 def _make_recordable(answer: ToolOutcome, context: ToolContext, duration_s: float) -> ToolOutcome:
     """Return an outcome that can be encoded and decoded, even if the context's actions cannot."""
     secrets = tuple(context.secrets_given())
-    masks = {"response": masked(answer.response, secrets), "parts": masked(answer.parts, secrets)}
+    masks = {"response": mask(answer.response, secrets), "parts": mask(answer.parts, secrets)}
     answer = answer.model_copy(update=masks)
     about: dict[str, Any] = {"function_call_id": context.function_call_id or "", "duration_s": duration_s}
     try:
         actions = context.recorded_actions()
-        if secrets and masked(written := actions.model_dump(mode="json"), secrets) != written:
+        if secrets and mask(written := actions.model_dump(mode="json"), secrets) != written:
             raise NotJson("", "in part a credential", "leave it in the credential store")
         if actions is not NO_ACTIONS:
             _check_size(actions.encode())
@@ -124,7 +124,7 @@ def _make_recordable(answer: ToolOutcome, context: ToolContext, duration_s: floa
 
 
 def _build_ran_error(consequence: str, error: Exception) -> ToolOutcome:
-    cause = _clean_text(describe(error), MAX_ERROR_BYTES - 256)
+    cause = _clean_text(describe_error(error), MAX_ERROR_BYTES - 256)
     return _build_error(
         f"The tool ran, but {consequence}: {cause} Do not call it again for this reason alone.",
         error_type_of(error),
@@ -136,7 +136,7 @@ def _build_error(text: str, error_type: str) -> ToolOutcome:
     return ToolOutcome(function_call_id="", response=response, error_type=error_type)
 
 
-def not_kept(outcome: ToolOutcome, error: Exception) -> ToolOutcome:
+def create_not_stored_outcome(outcome: ToolOutcome, error: Exception) -> ToolOutcome:
     """Return the outcome to record when a large result cannot be stored outside the history."""
     answer = _build_ran_error("its result cannot be kept", error)
     return outcome.model_copy(
@@ -203,5 +203,5 @@ def _extract_media(part: Any) -> JsonObject | None:
 
 
 def _dump_json(value: Any) -> JsonObject:
-    dumped: JsonObject = plain(value.model_dump(mode="json", by_alias=True, exclude_none=True))
+    dumped: JsonObject = to_plain_json(value.model_dump(mode="json", by_alias=True, exclude_none=True))
     return dumped

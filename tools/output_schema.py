@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from waystation.core import JsonObject, plain
+from waystation.core import JsonObject, to_plain_json
 from waystation.tools import BaseTool, Signature, ToolContext, cacheable, declaration, validation_mistakes
 
 SET_MODEL_RESPONSE = "set_model_response"
@@ -22,7 +22,7 @@ OUTPUT_SCHEMA = "OUTPUT_SCHEMA"
 _FENCE = re.compile(r"```[A-Za-z0-9_]*[ \t]*\n?")
 
 
-def parsed(schema: Any, text: str) -> Any:
+def parse_answer_text(schema: Any, text: str) -> Any:
     """Return an answer as plain JSON, without the fields that are None.
 
     Raises:
@@ -32,14 +32,14 @@ def parsed(schema: Any, text: str) -> Any:
     try:
         if _is_validated(schema):
             return _dump(TypeAdapter(schema).validate_json(text))
-        return plain(json.loads(text))
+        return to_plain_json(json.loads(text))
     except ValidationError as error:
-        raise ValueError(explained(error)) from None
+        raise ValueError(explain_schema_errors(error)) from None
     except ValueError:
         raise ValueError("It is not JSON.") from None
 
 
-def explained(error: ValidationError) -> str:
+def explain_schema_errors(error: ValidationError) -> str:
     """Return the first ten errors as one text, without the values."""
     return "; ".join(f"{path or 'value'}: {reason}" for path, reason in validation_mistakes(error)[:10])
 
@@ -64,13 +64,14 @@ class SetModelResponseTool(BaseTool):
         try:
             return _dump(TypeAdapter(self.output_schema).validate_python(answer))
         except ValidationError as error:
-            return ResponseRefused(
-                error=f"Validation Error found:\n{explained(error)}\nRecall the set_model_response function correctly, "
+            return ResponseRejected(
+                error=f"Validation Error found:\n{explain_schema_errors(error)}\n"
+                "Recall the set_model_response function correctly, "
                 "fix the errors, and call it again with all required fields using the correct types."
             )
 
 
-class ResponseRefused(dict[str, Any]):
+class ResponseRejected(dict[str, Any]):
     """The response to a structured answer that does not match the schema."""
 
 
@@ -122,7 +123,7 @@ def _is_validated(schema: Any) -> bool:
 def _dump(value: Any) -> Any:
     if isinstance(value, list):
         return [_dump(item) for item in value]
-    return plain(value.model_dump(mode="json", exclude_none=True))
+    return to_plain_json(value.model_dump(mode="json", exclude_none=True))
 
 
 def _strip_fence(text: str) -> str:

@@ -12,7 +12,7 @@ _OTHERS = (
 """Path prefixes of code that is not the author's: Waystation, Python, installed packages."""
 
 
-def place_of(error: BaseException) -> str | None:
+def find_author_line(error: BaseException) -> str | None:
     """Return file and line of the innermost author code in a traceback; None without a traceback.
 
     The mistake is there, even if a library that the author called raised the exception.

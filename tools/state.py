@@ -4,7 +4,16 @@ import threading
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar
 
-from waystation.core import JsonObject, NotJson, ScopesNotRead, a, copy_json, encode, is_scoped, plain
+from waystation.core import (
+    JsonObject,
+    NotJson,
+    ScopesNotRead,
+    copy_json,
+    encode,
+    is_scoped,
+    to_plain_json,
+    with_article,
+)
 
 _REMEDY = "store plain data (strings, numbers, lists, dictionaries), or save it as an artifact"
 
@@ -148,12 +157,12 @@ class State(MutableMapping[str, Any]):
                 repr(key), self._tool, repr(key), f"under a key of type {type(key).__qualname__}", "use text as keys"
             )
         try:
-            return plain({key: value})[key]
+            return to_plain_json({key: value})[key]
         except NotJson as error:
             raise StateRefused(key, self._tool, error.path or key, error.found) from None
         except Exception as error:  # an author's value can raise anything when it is read
             raise StateRefused(
-                key, self._tool, key, f"{a(value)} that cannot be read ({type(error).__name__})"
+                key, self._tool, key, f"{with_article(value)} that cannot be read ({type(error).__name__})"
             ) from error
 
     def __repr__(self) -> str:

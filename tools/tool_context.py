@@ -19,7 +19,15 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from waystation import auth
 from waystation.agents import ReadonlyContext
-from waystation.core import NO_ACTIONS, EventActions, JsonObject, ToolConfirmation, WaystationError, a, plain
+from waystation.core import (
+    NO_ACTIONS,
+    EventActions,
+    JsonObject,
+    ToolConfirmation,
+    WaystationError,
+    to_plain_json,
+    with_article,
+)
 from waystation.tools import State
 
 if TYPE_CHECKING:
@@ -77,7 +85,7 @@ class Actions(BaseModel):
         if not (actions or delta or removed):
             return NO_ACTIONS
         # Converted first: pydantic silently changes a lone surrogate in a key of dict[str, int].
-        return EventActions(state_delta=delta, removed_keys=removed, **plain(actions))
+        return EventActions(state_delta=delta, removed_keys=removed, **to_plain_json(actions))
 
 
 class _StateDelta(MutableMapping[str, Any]):
@@ -105,7 +113,7 @@ class _StateDelta(MutableMapping[str, Any]):
         return repr(self._state.delta()[0])
 
 
-class NotAwaited(WaystationError):
+class MissingAwait(WaystationError):
     """A coroutine method of the context was called without `await`."""
 
     def __init__(self, *methods: str) -> None:
@@ -153,13 +161,13 @@ class _ActionContext(ReadonlyContext):
         untouched = self._acts is None and not self._state.has_delta()
         return NO_ACTIONS if untouched else self.actions.recorded()
 
-    def not_awaited(self) -> NotAwaited | None:
+    def not_awaited(self) -> MissingAwait | None:
         """Return an error that names the coroutine methods called without `await`, and close their coroutines."""
         forgotten: dict[str, None] = {}
         for name, coroutine in self._coroutines:
             if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
                 forgotten[name] = coroutine.close()  # otherwise Python prints a warning later
-        return NotAwaited(*forgotten) if forgotten else None
+        return MissingAwait(*forgotten) if forgotten else None
 
 
 C = TypeVar("C", bound=_ActionContext)
@@ -208,7 +216,7 @@ def _require_list(method: str, name: str, value: object, kind: str) -> None:
 
 def _require_config(method: str, value: object) -> None:
     if not isinstance(value, auth.AuthConfig):  # not quoted: it may contain a credential
-        raise TypeError(f"`auth_config` of `{method}` is {a(value)}; use an AuthConfig.")
+        raise TypeError(f"`auth_config` of `{method}` is {with_article(value)}; use an AuthConfig.")
 
 
 def _require_service(service: T | None, missing: str) -> T:
@@ -445,7 +453,7 @@ class _CredentialContext(_ActionContext):
         if call_id is None or not self.has_credential_service:
             return None
         store = self._store("auth_response")
-        bucket = auth.bucket_of(store, auth.WaitingCall(self.invocation_id, call_id))
+        bucket = auth.find_bucket(store, auth.WaitingCall(self.invocation_id, call_id))
         return None if bucket is None else self.note_credential(store.credential(bucket))
 
     async def load_credential(self, auth_config: AuthConfig) -> AuthCredential | None:
@@ -542,7 +550,7 @@ class ToolContext(_ArtifactContext, _MemoryContext, _CredentialContext):
         Raises:
             NotJson: A detail has no JSON form, or is a credential.
         """
-        checked = plain({"heartbeat": list(details)})["heartbeat"]
+        checked = to_plain_json({"heartbeat": list(details)})["heartbeat"]
         if self._heartbeat is not None:
             self._heartbeat(*checked)
 
@@ -559,7 +567,7 @@ class ToolContext(_ArtifactContext, _MemoryContext, _CredentialContext):
         if self.function_call_id is None:
             raise ValueError("request_confirmation requires function_call_id: only a tool call can be confirmed.")
         self.actions.requested_tool_confirmations[self.function_call_id] = ToolConfirmation(
-            hint=hint or "", payload=plain({"payload": payload})["payload"]
+            hint=hint or "", payload=to_plain_json({"payload": payload})["payload"]
         )
 
     def render_ui_widget(self, widget: Any) -> None:
@@ -569,7 +577,7 @@ class ToolContext(_ArtifactContext, _MemoryContext, _CredentialContext):
             ValueError: The event already has a widget with this id.
             NotJson: The widget has no JSON form.
         """
-        widget_json: JsonObject = plain({"widget": widget})["widget"]
+        widget_json: JsonObject = to_plain_json({"widget": widget})["widget"]
         if not isinstance(widget_json, dict):
             raise TypeError(f"`widget` of `render_ui_widget` is {reprlib.repr(widget)}; use an object with an `id`.")
         if any(widget_json.get("id") == other.get("id") for other in self.actions.render_ui_widgets):

@@ -10,8 +10,8 @@ import structlog
 
 from waystation.agents import BaseAgent, LlmAgent, ReadonlyContext
 from waystation.agents.memoize import memoize
-from waystation.core import ActivitySettings, AuthoringError, InvalidTool, ToolNameTaken, WaystationError, a
-from waystation.tools import AgentTool, BaseTool, BaseToolset, FunctionTool, RequestInputTool, declare, place_of
+from waystation.core import ActivitySettings, AuthoringError, InvalidTool, ToolNameTaken, WaystationError, with_article
+from waystation.tools import AgentTool, BaseTool, BaseToolset, FunctionTool, RequestInputTool, declare, find_author_line
 
 log = structlog.get_logger(__name__)
 
@@ -107,7 +107,9 @@ def _convert_to_tool(item: object) -> BaseTool:
     if isinstance(item, type):
         raise InvalidTool(item.__name__, "`tools` contains the class; use a function that creates an instance.")
     if not callable(item):
-        raise InvalidTool(reprlib.repr(item), f"`tools` contains {a(item)}; use functions, BaseTools and BaseToolsets.")
+        raise InvalidTool(
+            reprlib.repr(item), f"`tools` contains {with_article(item)}; use functions, BaseTools and BaseToolsets."
+        )
     return FunctionTool(item)
 
 
@@ -147,7 +149,7 @@ def agents_below(
                 waiting.append((f"{place}.tools[{i}]", tool.agent))
 
 
-async def toolbox(
+async def list_tools(
     agent: LlmAgent,
     context: Callable[[], ReadonlyContext],
     *,
@@ -209,7 +211,7 @@ async def _list_usable_tools(
             tools = await toolset.get_tools_with_prefix(context)
     except Exception as error:  # noqa: BLE001  # author's code, or an unreachable server
         # Texts of foreign errors may quote credentials.
-        reason = {"reason": str(error)} if isinstance(error, WaystationError) else {"place": place_of(error)}
+        reason = {"reason": str(error)} if isinstance(error, WaystationError) else {"place": find_author_line(error)}
         prefix = {"prefix": toolset.tool_name_prefix} if toolset.tool_name_prefix else {}
         log.warning(
             "toolset.failed", agent=agent.name, toolset=kind, error_type=type(error).__name__, **prefix, **reason

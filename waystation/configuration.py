@@ -19,7 +19,7 @@ _secrets: dict[str, str] = {}
 """Variables that were removed from the environment, for later readers in this process."""
 
 
-class Section(BaseModel):
+class ConfigurationTable(BaseModel):
     """A table of a configuration file. An unknown key is an error that lists the known keys."""
 
     # Error messages must not contain values: some are secret.
@@ -33,7 +33,7 @@ class Section(BaseModel):
         return table
 
 
-SectionType = TypeVar("SectionType", bound=Section)
+SectionType = TypeVar("SectionType", bound=ConfigurationTable)
 
 
 def read_configuration(file: Path, kind: type[SectionType]) -> SectionType:
@@ -45,7 +45,7 @@ def read_configuration(file: Path, kind: type[SectionType]) -> SectionType:
     try:
         return kind.model_validate(tomllib.loads(_read_text(file, file, "")))
     except ValidationError as error:
-        raise InvalidConfiguration(file, *first_fault(error)) from None
+        raise InvalidConfiguration(file, *describe_first_error(error)) from None
     except tomllib.TOMLDecodeError as error:
         raise InvalidConfiguration(file, "", f"is not TOML: {error}.") from None
 
@@ -62,7 +62,7 @@ def read_secret(file: Path, key: str, name: str) -> str:
         InvalidConfiguration: The secret is missing or empty.
     """
     if name.startswith(PREFIX):
-        text = take(name.removeprefix(PREFIX)) or ""
+        text = pop_variable(name.removeprefix(PREFIX)) or ""
         problem = f"the variable {name.removeprefix(PREFIX)} is not set."
     else:
         text = _read_text(file.parent / Path(name).expanduser(), file, key)
@@ -84,13 +84,13 @@ def _read_text(path: Path, file: Path, key: str) -> str:
     raise InvalidConfiguration(file, key, problem)
 
 
-def first_fault(error: ValidationError) -> tuple[str, str]:
+def describe_first_error(error: ValidationError) -> tuple[str, str]:
     """Return the key of the first mistake, with dots, and a description without values."""
     (problem, *_) = error.errors(include_url=False, include_input=False, include_context=False)
     return ".".join(map(str, problem["loc"])), f"{problem['msg'].removeprefix('Value error, ')}."
 
 
-def take(name: str) -> str | None:
+def pop_variable(name: str) -> str | None:
     """Return the value of a variable, and remove it from the environment, which child processes inherit.
 
     Later calls in this process return the same value. None if the variable was never set.

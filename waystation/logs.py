@@ -22,7 +22,7 @@ def configure_logs(form: Literal["console", "json"] | None = None, level: int = 
     as_json = form == "json" or (form is None and not terminal)
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
-        without_secrets,
+        hide_secrets,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
@@ -64,7 +64,7 @@ class _SafeStream:
             self._stream.flush()
 
 
-def without_secrets(_logger: object, _name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+def hide_secrets(_logger: object, _name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
     """Hide secrets among the fields of an event; renderers would write them as text."""
     return {name: HIDDEN if isinstance(value, Secret) else value for name, value in event.items()}
 

@@ -12,8 +12,8 @@ from waystation.core import (
     NOT_FOUND,
     AnswerCounted,
     AnswerRefused,
-    AnswerReviewed,
     AnswerSubmitted,
+    AnswerVerified,
     Carried,
     InvalidAnswer,
     InvalidInput,
@@ -47,7 +47,7 @@ class Inbox:
             data = signal_data(values, self.signals)
             body = NOT_FOUND if data is None else decision.decide_signal(log, name, data, now())
             message = MessageRef("s", self.signals)
-            ref = decision.judged_ref(message, body)
+            ref = decision.ref_with_verdict(message, body)
             self._writer.record(ref, body)
             hand_over(ref, body, sum(map(len, data or ())))
             if isinstance(body, AnswerSubmitted):
@@ -65,15 +65,15 @@ class Inbox:
         with self._writer.guard():
             self.updates += 1
             message = MessageRef("u", self.updates)
-            if not decision.needs_review(call, answer):
+            if not decision.needs_verification(call, answer):
                 self._writer.record(message, AnswerCounted(call.id, answer))
                 return decision.receipt(call, answer)
             submitted = AnswerSubmitted(call.id, answer)
-            self._writer.record(decision.judged_ref(message, submitted), submitted)
+            self._writer.record(decision.ref_with_verdict(message, submitted), submitted)
         # Shielded: verification continues even if nobody waits for the result any more.
         judged = await asyncio.shield(self._scheduler.verify(message))
-        if isinstance(judged, AnswerReviewed) and judged.refused:
-            raise typed(decision.refusal(judged.refused.reason, judged.refused.message))
+        if isinstance(judged, AnswerVerified) and judged.refused:
+            raise typed(decision.refusal_from_name(judged.refused.reason, judged.refused.message))
         return decision.receipt(call, answer)
 
     def check_answer(self, params: RawValue) -> None:

@@ -40,12 +40,12 @@ from waystation.core import (
     SessionLink,
     Wait,
     begin_entry,
-    carried_in,
-    changes,
+    diff_state,
     encode,
     entries_to_json,
     is_working,
     next_step,
+    parse_carried,
 )
 from waystation.workflows.continue_as_new import ContinueAsNew, take_over
 from waystation.workflows.inbox import Inbox
@@ -123,7 +123,7 @@ class SessionReporter:
             return Report(since=self._since, search_attributes=search_attributes)
         new = log.since(self._since)
         entries = entries_to_json(new)
-        delta, removed = changes(
+        delta, removed = diff_state(
             log.state.input.state if self._state is None else self._state, log.state.session.values
         )
         return Report(
@@ -169,7 +169,11 @@ class AgentInvocation:
         carried: Carried | None = None
         self._log = Log(info.workflow_id)
         # Input that is not in this store fails in `run`; an error here would leave tasks running.
-        if info.continued_run_id and not is_elsewhere(params) and (previous := carried_in([data_of(params.payload)])):
+        if (
+            info.continued_run_id
+            and not is_elsewhere(params)
+            and (previous := parse_carried([data_of(params.payload)]))
+        ):
             started, carried = previous
             self._log = carried.snapshot.restored(info.workflow_id, started)
         self._carried = carried

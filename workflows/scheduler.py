@@ -30,7 +30,7 @@ from waystation.core import (
     TOOL_OUTCOME,
     VERIFY,
     WORKFLOW,
-    AnswerReviewed,
+    AnswerVerified,
     Body,
     CallLost,
     CallModel,
@@ -50,19 +50,19 @@ from waystation.core import (
     NotificationRef,
     NotifyInput,
     Position,
-    ReviewInput,
     ScopeDelivery,
     ScopeFlushRef,
     StandingApproval,
     ToolCallInput,
+    VerificationInput,
     VerificationRef,
     encode,
     ids,
+    latest_notifications,
+    parse_usage,
     responses,
     summary,
-    used_in,
     with_attempt,
-    worth_sending,
 )
 from waystation.core.approval import decision
 from waystation.workflows.engine_activity import entry_of, execute_engine_activity, settings
@@ -162,7 +162,7 @@ class Scheduler:
     def notify(self) -> None:
         """Send due notifications."""
         approvals, calls = self._writer.log.state.approvals, self._writer.log.state.calls
-        for due in worth_sending(approvals.due):
+        for due in latest_notifications(approvals.due):
             position, call = self._writer.position(), calls[due.function_call_id]
             params = NotifyInput(
                 at=position.at,
@@ -350,7 +350,7 @@ async def _call_agent(
     except WorkflowAlreadyStartedError as error:
         return CallLost(call.id, Failure(kind="error", error_type=type(error).__name__))
     except ChildWorkflowError as error:
-        used = used_in(error.cause.details) if isinstance(error.cause, ApplicationError) else None
+        used = parse_usage(error.cause.details) if isinstance(error.cause, ApplicationError) else None
         return CallLost(call.id, failure_of(error).model_copy(update={"used": used}))
     return CHILD_RESULT.to_entry(CallRef(call.id), result_of(result.payload))
 
@@ -391,11 +391,11 @@ async def _verify(log: Log, ref: VerificationRef, position: Position) -> Body:
     message = str(ref.message)
     answer = log.state.approvals.submitted[message]
     call_id = ids.requesting_call(answer.function_call_id)
-    params = ReviewInput(ref=message, call=call_id, root=log.state.root, at=position.at, new=position.new)
+    params = VerificationInput(ref=message, call=call_id, root=log.state.root, at=position.at, new=position.new)
     result = await entry_of(VERIFY, ref, params, summary=f"looks into: {answer.action} {call_id}")
-    assert isinstance(result, AnswerReviewed)
+    assert isinstance(result, AnswerVerified)
     log.advance(now())
-    return decision.judge(log, message, result.review, now())
+    return decision.decide_verified(log, message, result.review, now())
 
 
 def _in_force(log: Log) -> tuple[StandingApproval, ...]:

@@ -239,7 +239,7 @@ class AgentSession:
         for number, time, item in self._invocations.transcript:
             if isinstance(item, InvocationInput):
                 transcript.start(number, time, item)
-            elif (ref := transcript.tell(number, item)) is not None:
+            elif (ref := transcript.add_report(number, item)) is not None:
                 transcript.apply(ref)
         return {
             "events": paged(transcript.events, start),

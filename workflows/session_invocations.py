@@ -19,11 +19,11 @@ from waystation.core import (
     EngineActivity,
     InvocationInput,
     InvocationResult,
-    KeptTranscript,
     Recorded,
     Report,
     SessionArchiveInput,
     SessionLog,
+    StoredTranscript,
     TurnStatus,
     decode,
     encode,
@@ -123,7 +123,7 @@ class SessionInvocations:
         if self._tasks:
             await workflow.wait(list(self._tasks), timeout=CANCEL_GRACE_S)
 
-    async def archive(self, reports: tuple[str, ...]) -> KeptTranscript | None:
+    async def archive(self, reports: tuple[str, ...]) -> StoredTranscript | None:
         """Return the transcript for the next run; None if it cannot be stored."""
         return await _call(ARCHIVE_SESSION, SessionArchiveInput(reports=reports), "archive")
 
@@ -167,7 +167,7 @@ class SessionInvocations:
             self._handles.pop(number, None)
         async with self._lock(number):
             report = result.report if result else None
-            if result and report and report.entries is not None and self.log.takes(number, report):
+            if result and report and report.entries is not None and self.log.continues_from(number, report):
                 self._apply(number, report, report.since + len(report.entries))
                 self.log.end(number, status, result.next_agent)
                 return
@@ -190,7 +190,7 @@ class SessionInvocations:
             collected = await _call(
                 COLLECT, CollectInput(number=number, since=turn.known, at=at), f"invocation {number}"
             )
-            if collected and collected.report and self.log.takes(number, collected.report):
+            if collected and collected.report and self.log.continues_from(number, collected.report):
                 self._apply(number, collected.report, collected.at)
             if collected and collected.status == "waiting":
                 self.log.park(number)

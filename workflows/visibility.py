@@ -21,8 +21,8 @@ from waystation.core import (
     PendingCall,
     SessionLog,
     encode,
-    found_at_start,
-    found_by,
+    search_attributes_of,
+    start_attributes,
     summary,
 )
 
@@ -36,7 +36,7 @@ PENDING = SearchAttributeKey.for_keyword_list(SEARCH_PENDING)
 
 def at_start(started: InvocationInput) -> TypedSearchAttributes:
     """Return the search attributes for the start of a child invocation."""
-    return TypedSearchAttributes(_pairs(found_at_start(started)))
+    return TypedSearchAttributes(_pairs(start_attributes(started)))
 
 
 class Visibility:
@@ -106,7 +106,7 @@ class SessionVisibility:
 
 def _identity(agent: str, user_id: str, session_id: str | None) -> list[SearchAttributeUpdate[str]]:
     """Return the search attributes that never change."""
-    return [pair.key.value_set(pair.value) for pair in _pairs(found_by(agent, user_id, session_id))]
+    return [pair.key.value_set(pair.value) for pair in _pairs(search_attributes_of(agent, user_id, session_id))]
 
 
 def _pairs(values: Mapping[str, str]) -> list[SearchAttributePair[str]]:

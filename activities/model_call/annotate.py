@@ -28,16 +28,16 @@ from waystation.core import (
     StandingApproval,
     ToolOutcome,
     copy_json,
-    covering,
     encode,
+    find_covering_approval,
     ids,
     merge_actions,
     responses,
 )
 from waystation.tools import AgentTool, BaseTool, ToolContext
-from waystation.tools.approval import judged, parameters_digest
-from waystation.tools.outcome import outcome_of
-from waystation.tools.output_schema import ResponseRefused, SetModelResponseTool
+from waystation.tools.approval import judge_call, parameters_digest
+from waystation.tools.outcome import create_outcome
+from waystation.tools.output_schema import ResponseRejected, SetModelResponseTool
 from waystation.tools.transfer import TransferToAgentTool
 
 MAX_DEPTH = 8
@@ -76,7 +76,7 @@ class Approvals(NamedTuple):
         """Return the origin of the remembered approval that covers a call; None if it needs none or none covers it."""
         if not (self.remembered and call.confirmation and call.approval):
             return None
-        approval = covering(
+        approval = find_covering_approval(
             self.remembered, agent=agent, tool=tool, args=args, declared=call.declared, policy=call.approval
         )
         return approval.origin if approval else None
@@ -134,7 +134,7 @@ class Annotator:
                 return await self._respond(call, tool, args, context)
             case TransferToAgentTool() if not self.hooks.has_tool_callbacks:
                 # A transfer needs no activity.
-                outcome = outcome_of(await tool.run_async(args=args, tool_context=context), context=context)
+                outcome = create_outcome(await tool.run_async(args=args, tool_context=context), context=context)
                 return _answer_with(call, add_transfer(outcome, self.hooks))
             case AgentTool():
                 return await self._agent(call, tool, args)
@@ -142,7 +142,7 @@ class Annotator:
 
     async def _function(self, call: Call, tool: BaseTool, args: JsonObject, context: ToolContext) -> Call:
         """Annotate the call of a tool that an activity runs."""
-        judgement = await judged(tool, args, context, self.approvals.rules)
+        judgement = await judge_call(tool, args, context, self.approvals.rules)
         confirmation, original = judgement.confirmation, copy_json(args)
         if confirmation is not None and (answered_call := await self._before(call, tool, args)):
             return answered_call
@@ -171,7 +171,7 @@ class Annotator:
 
         async def run() -> Attempt:
             value = await tool.run_async(args=args, tool_context=context)
-            if not isinstance(value, ResponseRefused):
+            if not isinstance(value, ResponseRejected):
                 self.answer, self.has_answer = value, True
             return Attempt(context, value)
 
@@ -188,7 +188,7 @@ class Annotator:
             outcome = build_error_outcome(tool, error.cause, context)
         if outcome is not None:
             return _answer_with(call, outcome)
-        if actions := outcome_of(None, context=context).actions:
+        if actions := create_outcome(None, context=context).actions:
             self.written.append(actions)
         return None
 

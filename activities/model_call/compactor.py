@@ -21,21 +21,21 @@ from waystation.apps import BaseEventsSummarizer, EventsCompactionConfig, LlmEve
 from waystation.core import (
     ActivitySettings,
     Compaction,
-    Conversed,
+    ConversationView,
     Event,
     JsonObject,
     ModelError,
     NotJson,
-    Range,
+    SummaryRange,
     Usage,
     WaystationError,
-    a,
     encode,
     estimate,
-    plain,
+    to_plain_json,
+    with_article,
 )
 from waystation.core.conversation import prompt
-from waystation.tools.places import place_of
+from waystation.tools.places import find_author_line
 
 events = structlog.get_logger("waystation.activities")
 
@@ -76,7 +76,7 @@ class Compactor:
         if cached := self._made.get(key):  # by an earlier attempt
             return cached
         contents = functools.partial(prompt.contents, conversation, agent=agent.name, branch=work.branch)
-        conversed = Conversed.of(conversation, work)
+        conversed = ConversationView.of(conversation, work)
         if conversed.failed_lately(PATIENCE):
             return None
         due_range = _find_due_range(config, conversed, contents)
@@ -105,7 +105,7 @@ class Compactor:
         return compaction
 
     async def _summarize(
-        self, summarizer: BaseEventsSummarizer | None, agent: LlmAgent, due_range: Range, demo: object
+        self, summarizer: BaseEventsSummarizer | None, agent: LlmAgent, due_range: SummaryRange, demo: object
     ) -> JsonObject | None:
         """Return the fields of a new summary; None when the summarizer returned none."""
         if summarizer is None:
@@ -119,7 +119,7 @@ class Compactor:
         if event is None:
             return None
         if not isinstance(event, Event):
-            raise NoSummary(f"The summarizer returned {a(event)}; return an Event, or None.")
+            raise NoSummary(f"The summarizer returned {with_article(event)}; return an Event, or None.")
         if event.actions.compaction is None:
             raise NoSummary("The event that the summarizer returned has no `actions.compaction`.")
         return {
@@ -134,12 +134,12 @@ class Compactor:
             return str(error)[:MAX_REASON_CHARS]
         if isinstance(error, TimeoutError):
             return f"The summarizer took longer than {self._timeout_s:g} s."
-        return f"The summarizer raised {type(error).__name__} at {place_of(error)}."[:MAX_REASON_CHARS]
+        return f"The summarizer raised {type(error).__name__} at {find_author_line(error)}."[:MAX_REASON_CHARS]
 
 
 def _find_due_range(
-    config: EventsCompactionConfig, conversed: Conversed, contents: Callable[[], list[JsonObject]]
-) -> Range | None:
+    config: EventsCompactionConfig, conversed: ConversationView, contents: Callable[[], list[JsonObject]]
+) -> SummaryRange | None:
     """Return the events to summarize now. As in ADK, the token threshold comes first."""
     threshold, retention = config.token_threshold, config.event_retention_size
     is_over = threshold is not None and retention is not None and conversed.tokens(contents) >= threshold
@@ -153,7 +153,7 @@ def _find_due_range(
 def _clean_summary(content: Any) -> JsonObject:
     """Return the content of a summary without thoughts, function calls and empty texts."""
     try:
-        summary = plain(content)
+        summary = to_plain_json(content)
     except NotJson as error:
         raise NoSummary(f"The summary cannot be recorded: {error}") from None
     if problem := find_content_problem(summary):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
-from waystation.core import JsonObject, Usage, a, copy_json, plain
+from waystation.core import JsonObject, Usage, copy_json, to_plain_json, with_article
 from waystation.models import LlmRequest, LlmResponse
 from waystation.models.llm_request import LlmRequest as EditableRequest
 from waystation.tools.base_tool import BaseTool
@@ -50,7 +50,7 @@ class TypedRequest:
         """
         now, config = self.editable, self.editable.config
         if not isinstance(now.contents, list):
-            raise TypeError(f"`contents` of the request is {a(now.contents)}; it must be a list.")
+            raise TypeError(f"`contents` of the request is {with_article(now.contents)}; it must be a list.")
         settings = _settings(config)
         declared, native = self._tools(config.tools or [])
         return replace(
@@ -146,17 +146,17 @@ def _content(content: JsonObject) -> Any:
 
 def _json(value: Any, place: str = "content", kind: str = "Content") -> JsonObject:
     if isinstance(value, dict):
-        return dict(plain(value))
+        return dict(to_plain_json(value))
     return _dumped(value, place, kind)
 
 
 def _dumped(value: Any, place: str, kind: str, left_out: Set[str] = frozenset()) -> JsonObject:
     if not hasattr(value, "model_dump"):
         # The author of the value is unknown: callbacks, plugins and tools change requests in turn.
-        raise TypeError(f"A callback put {a(value)} into `{place}`; put a genai {kind} there.")
+        raise TypeError(f"A callback put {with_article(value)} into `{place}`; put a genai {kind} there.")
     # Without pydantic's warnings: a wrong type is reported where it is used.
     return dict(
-        plain(value.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=left_out, warnings=False))
+        to_plain_json(value.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=left_out, warnings=False))
     )
 
 
@@ -212,4 +212,4 @@ def content_to_json(content: Any) -> JsonObject:
         return {"role": "model", "parts": [{"text": content}]}
     if isinstance(content, dict) or hasattr(content, "model_dump"):
         return {"role": "model", **_json(content)}
-    raise TypeError(f"A callback returned {a(content)}; return a genai Content or None.")
+    raise TypeError(f"A callback returned {with_article(content)}; return a genai Content or None.")

@@ -33,20 +33,21 @@ from waystation.activities.model_call.annotate import Annotator, Approvals, find
 from waystation.activities.model_call.compactor import Compactor, SummarizesEvents
 from waystation.activities.model_call.request import (
     InstructionFailed,
+    build_request,
     definition_digest,
     model_name,
-    request_of,
-    speakers,
+    request_processors,
 )
 from waystation.activities.model_choice import Models
-from waystation.activities.scope_delivery import ReadsScopes
-from waystation.activities.session_history import Conversations
+from waystation.activities.scope_delivery import ScopeSource
+from waystation.activities.session_history import ConversationReader
 from waystation.agents import LlmAgent
 from waystation.agents.registry import Registry, Root
 from waystation.core import (
     MAX_VALUE_BYTES,
     NO_ACTIONS,
     ActivitySettings,
+    CallbackResult,
     EventActions,
     ForeignHistory,
     JsonObject,
@@ -58,22 +59,21 @@ from waystation.core import (
     ModelReply,
     ModelReplyRef,
     NotJson,
-    Said,
     ScopeNameTooLong,
     StoreFailed,
     TextWindow,
     UnknownAgent,
-    a,
     encode,
     merge_actions,
-    plain,
     summary,
     text_of,
+    to_plain_json,
+    with_article,
 )
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.tools import BaseTool, BaseToolset, CallbackContext
-from waystation.tools.output_schema import OUTPUT_SCHEMA, explained, parsed
-from waystation.tools.places import place_of
+from waystation.tools.output_schema import OUTPUT_SCHEMA, explain_schema_errors, parse_answer_text
+from waystation.tools.places import find_author_line
 from waystation.tools.services import NO_SERVICES, Services
 
 events = structlog.get_logger("waystation.activities")
@@ -97,12 +97,12 @@ class ModelCaller:
         self,
         registry: Registry,
         logs: Logs,
-        sessions: Conversations,
+        sessions: ConversationReader,
         models: Models,
         *,
         search_attributes: bool = False,
         services: Services = NO_SERVICES,
-        scopes: ReadsScopes | None = None,
+        scopes: ScopeSource | None = None,
         notify: Sequence[str] = (),
         compactor: SummarizesEvents | None = None,
         seen: Seen = lambda _request, _definition: None,
@@ -179,7 +179,7 @@ class ModelCaller:
         root, agent = self._registry.find(params.root, params.agent)
         log = await self._logs.at(info.workflow_id or "", info.workflow_run_id or "", params)
         if params.phase == "turn" and not isinstance(agent, LlmAgent):
-            text = f"Agent {agent.name!r} is {a(agent)} now; it has no model to continue with."
+            text = f"Agent {agent.name!r} is {with_article(agent)} now; it has no model to continue with."
             raise build_failure(agent.name, "InvalidAgent", text)
         agent = apply_overrides(agent, log.state.input)
         hooks = Hooks(agent, root.plugins_of(agent), self._limits.callback_timeout)
@@ -203,18 +203,18 @@ class ModelCaller:
             if isinstance(agent, LlmAgent) and params.phase != "leave" and not reply.skipped:
                 compaction = await self._compactor.compaction(root, agent, contexts)
                 tools = {} if params.wrap_up else await tools_for(agent, contexts)
-                request = await request_of(agent, contexts, tools, info.attempt, compaction, params.wrap_up)
+                request = await build_request(agent, contexts, tools, info.attempt, compaction, params.wrap_up)
                 definition = definition_digest(agent, request)
                 self._seen(request, definition)
                 turn = ModelTurn(
                     agent=agent,
                     contexts=contexts,
                     hooks=hooks,
-                    approvals=Approvals(root.rules_of(agent), log.state.standing_of(params.standing)),
+                    approvals=Approvals(root.rules_of(agent), log.state.remembered_by_origin(params.standing)),
                     model=self._models.of(agent, root.demo_model),
                     request=request,
                     tools=tools,
-                    changing=[] if params.wrap_up else speakers(agent, tools),
+                    changing=[] if params.wrap_up else request_processors(agent, tools),
                     on_text=_text_listener(heart, log, hooks, number=params.number, attempt=info.attempt),
                 )
                 priced = log.state.input is not None and log.state.input.budget.prices
@@ -310,7 +310,7 @@ class ModelTurn:
                 return self._to_plain(answer)
             request = typed_request.plain()
         except ValidationError as error:
-            raise build_failure(self.agent.name, "ValidationError", explained(error)) from None
+            raise build_failure(self.agent.name, "ValidationError", explain_schema_errors(error)) from None
         except (NotJson, TypeError, ValueError) as error:
             # Callbacks made the request invalid. The text names places, not values.
             raise build_failure(self.agent.name, type(error).__name__, str(error)) from None
@@ -373,7 +373,7 @@ class ModelTurn:
         text = text_of(content)
         if self.agent.output_schema and not annotator.calls and not response.error_code and text.strip():
             try:
-                value = parsed(self.agent.output_schema, text)
+                value = parse_answer_text(self.agent.output_schema, text)
             except ValueError as error:
                 problem = f"The answer of {self.agent.name!r} does not fit its output_schema: {error}"
                 update |= {"error_code": OUTPUT_SCHEMA, "error_message": problem}
@@ -404,11 +404,11 @@ class ModelTurn:
         earlier_text = "".join(text_of(event.content) for event in texts[ends[-1] + 1 if ends else 0 :])
         return {agent.output_key: earlier_text + text}
 
-    def _build_closing_event(self, value: Any) -> Said:
+    def _build_closing_event(self, value: Any) -> CallbackResult:
         """Return the text event that ends the agent's turn with a structured answer."""
         key, text = self.agent.output_key, json.dumps(value, ensure_ascii=False)
         actions = EventActions(state_delta={key: value}) if key else None
-        return Said(content={"role": "model", "parts": [{"text": text}]}, actions=actions)
+        return CallbackResult(content={"role": "model", "parts": [{"text": text}]}, actions=actions)
 
 
 class _Unusable(Exception):
@@ -424,7 +424,7 @@ def _content_of(response: LlmResponse) -> JsonObject | None:
     if not response.content:
         return None
     try:
-        content: JsonObject = plain(response.content)
+        content: JsonObject = to_plain_json(response.content)
     except NotJson as error:
         raise _Unusable("MODEL_REPLY_NOT_JSON", f"The model's reply cannot be recorded: {error}") from None
     if problem := find_content_problem(content):
@@ -461,7 +461,7 @@ def _check_not_empty(response: LlmResponse) -> LlmResponse:
 def _metadata(value: Any) -> JsonObject | None:
     """Return grounding or citation metadata as JSON; None when it has no JSON form."""
     try:
-        metadata = plain(value) if value else None
+        metadata = to_plain_json(value) if value else None
     except NotJson:
         return None
     return metadata if isinstance(metadata, dict) else None
@@ -501,7 +501,7 @@ def fail_model_call(agent: str, error: Exception) -> ApplicationError:
             return build_failure(agent, type(error).__name__, str(error), retry=isinstance(error, StoreFailed))
         case _:
             # The text may quote the conversation.
-            text = f"The model raised {type(error).__name__} at {place_of(error)}."
+            text = f"The model raised {type(error).__name__} at {find_author_line(error)}."
             return build_failure(agent, "ModelUnavailable", text, retry=True)
 
 

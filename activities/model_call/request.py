@@ -20,11 +20,11 @@ from waystation.core import (
     JsonObject,
     ScopesNotRead,
     WaystationError,
-    a,
     decode,
     digest,
     encode,
     is_scoped,
+    with_article,
 )
 from waystation.core.conversation import prompt
 from waystation.models import LlmRequest
@@ -32,10 +32,10 @@ from waystation.models.llm_request import joined, split_instruction
 from waystation.tools import BaseTool, BaseToolset, BuiltInCodeExecutionTool
 from waystation.tools.base_tool import declare
 from waystation.tools.json_schema import json_schema
-from waystation.tools.load_artifacts_tool import shown
+from waystation.tools.load_artifacts_tool import format_artifact
 from waystation.tools.native_tool import NativeTool
 from waystation.tools.output_schema import SET_MODEL_RESPONSE
-from waystation.tools.places import place_of
+from waystation.tools.places import find_author_line
 from waystation.tools.state import State
 
 WRAP_UP = "The budget of this task is used up ({reason}). Do not call tools; answer now with what you have."
@@ -145,11 +145,13 @@ async def _resolve_text(instruction: Any, name: str, contexts: Contexts) -> str:
         text = await text if inspect.isawaitable(text) else text
     except Exception as error:
         # Without the exception's text, which may quote the conversation.
-        where = f" at {place}" if (place := place_of(error)) else ""
+        where = f" at {place}" if (place := find_author_line(error)) else ""
         problem = f"The function that is the `{name}` of {contexts.work.agent!r} raised {type(error).__name__}{where}."
         raise InstructionFailed(type(error).__name__, problem) from error
     if not isinstance(text, str):
-        problem = f"The function that is the `{name}` of {contexts.work.agent!r} returned {a(text)}; return text."
+        problem = (
+            f"The function that is the `{name}` of {contexts.work.agent!r} returned {with_article(text)}; return text."
+        )
         raise InstructionFailed("TypeError", problem)
     return text
 
@@ -195,7 +197,7 @@ async def _resolve_artifact(name: str, contexts: Contexts, *, optional: bool) ->
         if optional:
             return ""
         raise _build_not_found(f"Artifact '{name}' not found in agent '{contexts.work.agent}'.")
-    part = shown(artifact, name)
+    part = format_artifact(artifact, name)
     return str(part) if part.text is None else part.text
 
 
@@ -239,7 +241,7 @@ def _label(text: str) -> str:
     return f"{_PREAMBLE}\n{_BEGIN}\n{text.replace(_BEGIN, _ELIDED).replace(_END, _ELIDED)}\n{_END}"
 
 
-async def request_of(
+async def build_request(
     agent: LlmAgent,
     contexts: Contexts,
     tools: Mapping[str, BaseTool],
@@ -321,7 +323,7 @@ def can_change_request(tool: BaseTool | BaseToolset) -> bool:
     return all(type(tool).process_llm_request is not base.process_llm_request for base in bases)
 
 
-def speakers(agent: LlmAgent, tools: Mapping[str, BaseTool]) -> list[BaseTool | BaseToolset]:
+def request_processors(agent: LlmAgent, tools: Mapping[str, BaseTool]) -> list[BaseTool | BaseToolset]:
     """Return the toolsets and tools that change the request, in the order in which they run."""
     toolsets = [entry for entry in agent.tools if isinstance(entry, BaseToolset) and can_change_request(entry)]
     return [*toolsets, *(tool for tool in tools.values() if can_change_request(tool))]

@@ -18,7 +18,7 @@ from tests.corpus.scenarios import SCENARIOS, Scenario
 from waystation.client.agent_client import Invocation
 from waystation.core import WORKFLOW
 from waystation.embedded import EmbeddedServer
-from waystation.history import run_id_of
+from waystation.history import find_run_id
 from waystation.storage import Blobs
 from waystation.storage.blobs import BlobMissing
 from waystation.testing import AgentEnvironment, assert_projection_matches, assert_replays
@@ -48,7 +48,7 @@ async def record(name: str, scenario: Scenario, server: EmbeddedServer) -> None:
                 fork = await env.client.forks.start(name, scenario.fork, id=f"{name}-fork")
                 await fork.result()
                 first, _ = await fork.histories()
-                await keep(f"{name}-fork-begins", env.client.invocation(fork.id, run_id=run_id_of(first.events)))
+                await keep(f"{name}-fork-begins", env.client.invocation(fork.id, run_id=find_run_id(first.events)))
                 await keep(f"{name}-fork", fork)
         await keep_payloads(await invocation.history(), env.client.blobs)
 

@@ -9,7 +9,7 @@ from temporalio.client import WorkflowHistory
 
 from tests.corpus.scenarios import SCENARIOS
 from waystation.core import ForeignHistory, PendingCall
-from waystation.history import decode_events, log_of
+from waystation.history import build_log, decode_events
 from waystation.replay import replay
 from waystation.storage import Blobs
 from waystation.storage.driver import offloading
@@ -56,7 +56,7 @@ async def test_a_history_that_nobody_has_taken_up_replays() -> None:
 async def test_a_kept_history_says_what_the_workflow_held(name: str) -> None:
     """Projection and workflow agree, without a server."""
     history, held = kept(name)
-    log = log_of([WorkflowHistory(history.workflow_id, await decode_events(history.events, CONVERTER))])
+    log = build_log([WorkflowHistory(history.workflow_id, await decode_events(history.events, CONVERTER))])
     events = [event.to_json() for event in log.state.events]
     # As a reader does: fields that a later version added are not in it.
     held["pending"] = [PendingCall.model_validate(call) for call in held["pending"]]

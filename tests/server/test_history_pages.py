@@ -25,7 +25,7 @@ from waystation.client import connect
 from waystation.client.agent_client import AgentClient
 from waystation.core import ANSWER_SIGNAL, Fact, Signalled, Started
 from waystation.embedded import EmbeddedServer
-from waystation.history import HistoryPoll, HistoryReader, continued_as, fetch_events_after, run_id_of
+from waystation.history import HistoryPoll, HistoryReader, continued_as, fetch_events_after, find_run_id
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 
@@ -98,7 +98,7 @@ class Ahead(Interceptor):
                 page, token = self.current_page, self._next_page_token
                 if not page or not token or page[0].event_id != 1:
                     return
-                run_id = run_id_of(page)
+                run_id = find_run_id(page)
                 if run_id not in claimed:
                     claimed.add(run_id)
                     # The token ends with the number of changes that were seen; those here are fewer than 127.
@@ -154,6 +154,6 @@ async def test_a_run_that_is_read_again_is_the_same_though_others_have_followed(
         latest = await session.handle.describe()
         while growing.more:
             seen += await growing.page()
-        assert run_id_of(seen) in ahead.claimed
-        assert latest.run_id not in (run_id_of(seen), continued_as(seen[-1]))
+        assert find_run_id(seen) in ahead.claimed
+        assert latest.run_id not in (find_run_id(seen), continued_as(seen[-1]))
         assert [event.event_id for event in seen].count(1) == 2

@@ -9,12 +9,12 @@ from pydantic import BaseModel, ValidationError
 
 from waystation.agents import Agent, BaseAgent, LlmAgent, LoopAgent, ParallelAgent, RunConfig, SequentialAgent
 from waystation.agents.registry import Registry, authoring_problems
-from waystation.agents.tree import keeps_turn, shape_of, transfer_target, transfer_targets
+from waystation.agents.tree import create_shape, keeps_turn, transfer_target, transfer_targets
 from waystation.apps import App
 from waystation.code_executors import BuiltInCodeExecutor
-from waystation.core import AgentShape, Budget
+from waystation.core import AgentSpec, Budget
 from waystation.plugins import BasePlugin, ReflectAndRetryToolPlugin, TrackingScope
-from waystation.plugins.base_plugin import overrides
+from waystation.plugins.base_plugin import overrides_callback
 from waystation.tools.agent_tool import AgentTool
 
 
@@ -145,24 +145,24 @@ def test_a_workflow_is_told_the_shape_of_a_tree() -> None:
     step = Agent(name="step", after_agent_callback=print, sub_agents=[Agent(name="below")])
     loop = LoopAgent(name="loop", max_iterations=2, sub_agents=[step], before_agent_callback=print)
     both = ParallelAgent(name="both", sub_agents=[loop])
-    shape = AgentShape(
+    shape = AgentSpec(
         name="both",
         kind="parallel",
         keeps_turn=False,
         children=(
-            AgentShape(
+            AgentSpec(
                 name="loop",
                 kind="loop",
                 max_iterations=2,
                 before=True,
                 keeps_turn=False,
-                children=(AgentShape(name="step", after=True, keeps_turn=False),),
+                children=(AgentSpec(name="step", after=True, keeps_turn=False),),
             ),
         ),
     )
-    assert shape_of(both, []) == shape
-    assert shape_of(both, [Watching("w")]) == shape
-    assert shape_of(both, [Watching("w")], first=True) == shape.model_copy(update={"after": True})
+    assert create_shape(both, []) == shape
+    assert create_shape(both, [Watching("w")]) == shape
+    assert create_shape(both, [Watching("w")], first=True) == shape.model_copy(update={"after": True})
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,10 @@ def test_a_plugin_that_wants_to_change_events_is_refused() -> None:
 def test_only_overridden_hooks_count() -> None:
     """Agents that no plugin watches pay nothing for it."""
     plugin = ReflectAndRetryToolPlugin()
-    assert [overrides(plugin, f"{hook}_callback") for hook in ("on_tool_error", "before_model")] == [True, False]
+    assert [overrides_callback(plugin, f"{hook}_callback") for hook in ("on_tool_error", "before_model")] == [
+        True,
+        False,
+    ]
     with pytest.raises(ValueError, match="workers share no memory"):
         ReflectAndRetryToolPlugin(tracking_scope=TrackingScope.GLOBAL)
 

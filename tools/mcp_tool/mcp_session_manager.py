@@ -29,7 +29,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.types import CONNECTION_CLOSED
 from pydantic import BaseModel, Field
 
-from waystation.core import WaystationError, a
+from waystation.core import WaystationError, with_article
 
 log = structlog.get_logger(__name__)
 
@@ -97,7 +97,8 @@ def parameter_problems(parameters: object) -> Iterator[str]:
             yield f"`url` is {parameters.url!r}; use a URL such as 'http://127.0.0.1:8000/mcp'."
     else:
         yield (
-            f"`connection_params` is {a(parameters)}; use StreamableHTTPConnectionParams, SseConnectionParams or "
+            f"`connection_params` is {with_article(parameters)}; "
+            "use StreamableHTTPConnectionParams, SseConnectionParams or "
             "StdioConnectionParams."
         )
 

@@ -2,8 +2,8 @@
 from waystation.agents.approval_rule import ApprovalRule
 from waystation.agents.base_agent import BaseAgent
 from waystation.agents.base_agent import Callbacks as Callbacks
+from waystation.agents.base_agent import as_list as as_list
 from waystation.agents.base_agent import lineage as lineage
-from waystation.agents.base_agent import listed as listed
 from waystation.agents.context_cache_config import ContextCacheConfig as ContextCacheConfig
 from waystation.agents.llm_agent import CALLBACKS as CALLBACKS
 from waystation.agents.llm_agent import Agent, LlmAgent
@@ -17,8 +17,8 @@ from waystation.agents.registry import authoring_problems as authoring_problems
 from waystation.agents.registry import discover as discover
 from waystation.agents.run_config import RunConfig
 from waystation.agents.sequential_agent import SequentialAgent
+from waystation.agents.tree import create_shape as create_shape
 from waystation.agents.tree import kind_of as kind_of
-from waystation.agents.tree import shape_of as shape_of
 from waystation.agents.tree import transfer_target as transfer_target
 from waystation.agents.tree import transfer_targets as transfer_targets
 

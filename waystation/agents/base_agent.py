@@ -127,7 +127,7 @@ def lineage(agent: BaseAgent) -> Iterator[BaseAgent]:
         above = above.parent_agent
 
 
-def listed(callbacks: Callbacks) -> list[Callable[..., Any]]:
+def as_list(callbacks: Callbacks) -> list[Callable[..., Any]]:
     """Return one or several callbacks as a list."""
     if callbacks is None:
         return []

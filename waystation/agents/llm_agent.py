@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 
 from waystation.agents import ApprovalRule, BaseAgent, Callbacks, lineage
 from waystation.code_executors import BuiltInCodeExecutor
-from waystation.core import a
+from waystation.core import with_article
 from waystation.models import BaseLlm
 
 _CONFIG_BELONGS_ELSEWHERE = {
@@ -125,7 +125,7 @@ class LlmAgent(BaseAgent):
     @classmethod
     def _check_instruction(cls, instruction: Any) -> Any:
         if not isinstance(instruction, str) and not callable(instruction):
-            raise ValueError(f"It is {a(instruction)}; use text, or a function that returns text.")
+            raise ValueError(f"It is {with_article(instruction)}; use text, or a function that returns text.")
         return instruction
 
     @field_validator("generate_content_config")

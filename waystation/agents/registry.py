@@ -31,8 +31,8 @@ from waystation.agents import (
     LoopAgent,
     ParallelAgent,
     SequentialAgent,
+    as_list,
     kind_of,
-    listed,
 )
 from waystation.apps import App, EventsCompactionConfig
 from waystation.core import (
@@ -42,8 +42,8 @@ from waystation.core import (
     InvalidTool,
     NoAgents,
     UnknownAgent,
-    a,
-    mistakes,
+    describe_errors,
+    with_article,
 )
 from waystation.models import BaseLlm
 from waystation.plugins import BasePlugin
@@ -59,7 +59,7 @@ from waystation.tools import (
     agents_below,
     declare,
     entries_of,
-    place_of,
+    find_author_line,
     resolve_tools,
 )
 from waystation.tools.json_schema import json_schema
@@ -246,7 +246,7 @@ def _load(package: Path) -> Root:
                 place = str(package / Path(module.__file__ or "agent.py").name)
                 return _root(exposed, place, demo if isinstance(demo, BaseLlm) else None)
     other = next((module.root_agent for module in modules if hasattr(module, "root_agent")), None)
-    kind = f"the class {other.__name__}" if isinstance(other, type) else a(other)
+    kind = f"the class {other.__name__}" if isinstance(other, type) else with_article(other)
     problem = "`agent.py` defines no `root_agent`" if other is None else f"`root_agent` is {kind}"
     raise InvalidAgent(package.resolve().name, f"{problem}; assign the agent to that name.")
 
@@ -265,7 +265,7 @@ def _import(package: Path) -> list[ModuleType]:
         _check_place(package, sys.modules.get(package.name))
         missing = (error.name or "") if isinstance(error, ModuleNotFoundError) else ""
         hint = _ADK if missing.startswith("google.adk") else _NOT_HERE if missing.startswith("waystation.") else ""
-        place = f"{error.filename}:{error.lineno}" if isinstance(error, SyntaxError) else place_of(error)
+        place = f"{error.filename}:{error.lineno}" if isinstance(error, SyntaxError) else find_author_line(error)
         raise InvalidAgent(package.name, f"importing it failed at {place}: {_describe_error(error)}{hint}") from error
     for module in modules:
         _check_place(package, module)
@@ -292,7 +292,7 @@ def _describe_error(error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"
     kinds = (LlmAgent, SequentialAgent, ParallelAgent, LoopAgent, App, EventsCompactionConfig)
     known = next((kind.model_fields for kind in kinds if kind.__name__ == error.title), ())
-    return f"{error.title}: {mistakes(error, known)}"
+    return f"{error.title}: {describe_errors(error, known)}"
 
 
 # Mistakes in how agents, their tools and approval rules were declared, found before anything runs.
@@ -343,11 +343,11 @@ def _toolset_problems(toolset: BaseToolset) -> list[AuthoringError]:
 
 def _agent_problems(agent: BaseAgent) -> Iterator[str]:
     if kind_of(agent) is None:
-        yield f"{a(agent)} cannot run; use LlmAgent, SequentialAgent, ParallelAgent or LoopAgent."
+        yield f"{with_article(agent)} cannot run; use LlmAgent, SequentialAgent, ParallelAgent or LoopAgent."
     children: Sequence[object] = agent.sub_agents  # authors may change the list, without validation
     for child in children:
         if not isinstance(child, BaseAgent):
-            yield f"`sub_agents` contains {a(child)}; use agents."
+            yield f"`sub_agents` contains {with_article(child)}; use agents."
         elif child.parent_agent is not None and child.parent_agent is not agent:
             yield (
                 f"its sub-agent {child.name!r} already has the parent {child.parent_agent.name!r}; use "
@@ -357,7 +357,7 @@ def _agent_problems(agent: BaseAgent) -> Iterator[str]:
     if any(agent is below for tree in trees for _, below in tree):
         yield "its `sub_agents` contain the agent itself, so it would never end; use a clone."
     for name, arguments in CALLBACKS.items():
-        for callback in listed(getattr(agent, name, None)):
+        for callback in as_list(getattr(agent, name, None)):
             if problem := _callback_problem(callback, arguments):
                 yield f"`{name}` {problem}"
     if isinstance(agent, LlmAgent):
@@ -381,11 +381,13 @@ def _model_problems(agent: LlmAgent) -> Iterator[str]:
         try:
             GenerateContentConfig.model_validate(agent.generate_content_config)
         except ValidationError as error:
-            yield f"its `generate_content_config` is invalid: {mistakes(error, GenerateContentConfig.model_fields)}."
+            faults = describe_errors(error, GenerateContentConfig.model_fields)
+            yield f"its `generate_content_config` is invalid: {faults}."
     static = agent.static_instruction
     for item in static if isinstance(static, list) else [static]:
         if not isinstance(item, str | dict | BaseModel | None):
-            yield f"its `static_instruction` contains {a(item)}; use text, a genai Content or Part, or a list of them."
+            kind = with_article(item)
+            yield f"its `static_instruction` contains {kind}; use text, a genai Content or Part, or a list of them."
     for name in ("instruction", "global_instruction"):
         provider = getattr(agent, name)
         if callable(provider) and (problem := _callback_problem(provider, ("context",))):

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from waystation.agents import BaseAgent, LlmAgent, LoopAgent, ParallelAgent, SequentialAgent, lineage
-from waystation.core import AgentKind, AgentShape
-from waystation.plugins import BasePlugin, overrides
+from waystation.core import AgentKind, AgentSpec
+from waystation.plugins import BasePlugin, overrides_callback
 
 _KINDS: tuple[tuple[type[BaseAgent], AgentKind], ...] = (
     (LlmAgent, "llm"),
@@ -50,17 +50,17 @@ def keeps_turn(agent: BaseAgent) -> bool:
     return all(isinstance(above, LlmAgent) and not above.disallow_transfer_to_parent for above in lineage(agent))
 
 
-def shape_of(agent: BaseAgent, plugins: Sequence[BasePlugin], *, first: bool = False) -> AgentShape:
+def create_shape(agent: BaseAgent, plugins: Sequence[BasePlugin], *, first: bool = False) -> AgentSpec:
     """Return the recorded structure of an agent and its sub-agents, for workflows.
 
     `first` marks the invocation's first agent, after which the plugins' `after_run_callback` runs.
     """
     kind = kind_of(agent) or "llm"
     after = bool(agent.after_agent_callback) or _any(plugins, "after_agent_callback")
-    return AgentShape(
+    return AgentSpec(
         name=agent.name,
         kind=kind,
-        children=() if kind == "llm" else tuple(shape_of(child, plugins) for child in agent.sub_agents),
+        children=() if kind == "llm" else tuple(create_shape(child, plugins) for child in agent.sub_agents),
         max_iterations=agent.max_iterations if isinstance(agent, LoopAgent) else None,
         before=kind != "llm" and (bool(agent.before_agent_callback) or _any(plugins, "before_agent_callback")),
         after=after or (first and _any(plugins, "after_run_callback")),
@@ -69,4 +69,4 @@ def shape_of(agent: BaseAgent, plugins: Sequence[BasePlugin], *, first: bool = F
 
 
 def _any(plugins: Sequence[BasePlugin], hook: str) -> bool:
-    return any(overrides(plugin, hook) for plugin in plugins)
+    return any(overrides_callback(plugin, hook) for plugin in plugins)

@@ -4,7 +4,7 @@ import copy
 from typing import Any, Self
 
 from waystation.apps import BaseEventsSummarizer
-from waystation.core import Event, EventActions, EventCompaction, JsonObject, ModelError, ModelRefused, a
+from waystation.core import Event, EventActions, EventCompaction, JsonObject, ModelError, ModelRefused, with_article
 from waystation.models import BaseLlm, LlmRequest
 
 CREDENTIAL_REQUEST = "adk_request_credential"
@@ -37,7 +37,7 @@ class LlmEventSummarizer(BaseEventsSummarizer):
             prompt_template: Template with the placeholder `{conversation_history}`.
         """
         if not isinstance(llm, BaseLlm | str):
-            raise TypeError(f"llm is {a(llm)}; use a model or its name.")
+            raise TypeError(f"llm is {with_article(llm)}; use a model or its name.")
         self.llm = llm
         """The model or its name."""
         self._name = llm if isinstance(llm, str) else str(getattr(llm, "model", None) or type(llm).__name__)

@@ -22,7 +22,7 @@ from urllib.parse import quote, unquote
 from pydantic import BaseModel
 
 from waystation.artifacts.base_artifact_service import USER_PREFIX, ArtifactVersion, BaseArtifactService
-from waystation.core import InputValidationError, JsonObject, NotJson, encode, plain
+from waystation.core import InputValidationError, JsonObject, NotJson, encode, to_plain_json
 from waystation.storage import ObjectFiles
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class ObjectStoreArtifactService(BaseArtifactService):
         if content.reference:
             # Checked here so that the caller gets the error, and again when it is followed.
             _parse_reference(content.reference, Scope(app_name, user_id, session_id))
-        metadata: JsonObject = plain(custom_metadata or {})
+        metadata: JsonObject = to_plain_json(custom_metadata or {})
         token = secrets.token_hex(16) if idempotency_key is None else content.token(idempotency_key, metadata)
         suffix = PurePosixPath(filename).suffix
         data = f"data-{token}{suffix if _SUFFIX.fullmatch(suffix) else ''}"
@@ -475,7 +475,7 @@ def _part_of(content: ArtifactContent) -> Part:
 
 def _json(part: Part) -> JsonObject:
     try:
-        dumped: JsonObject = plain(part.model_dump(mode="json", by_alias=True, exclude_none=True))
+        dumped: JsonObject = to_plain_json(part.model_dump(mode="json", by_alias=True, exclude_none=True))
     except (ValueError, NotJson) as error:
         raise InputValidationError(f"The artifact cannot be written as JSON: {error}") from None
     return dumped

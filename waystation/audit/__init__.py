@@ -1,15 +1,15 @@
 """The audit of invocations: requests, answers and calls that ran, from histories alone, protected by hashes."""
 
-from waystation.audit.account import Accounts, account, check_subject, compare, gather_files, gather_invocation
+from waystation.audit.account import Accounts, check_subject, compare, create_account, gather_files, gather_invocation
 from waystation.audit.sheet import Fault, Sheet, create_sheet, format_sheet, load_signer, read_sheet, verify_signature
 
 __all__ = [
     "Accounts",
     "Fault",
     "Sheet",
-    "account",
     "check_subject",
     "compare",
+    "create_account",
     "create_sheet",
     "format_sheet",
     "gather_files",

@@ -22,8 +22,8 @@ from waystation.core import (
     Answer,
     AnswerCounted,
     AnswerIgnored,
-    AnswerReviewed,
     AnswerSubmitted,
+    AnswerVerified,
     Began,
     Body,
     CallLost,
@@ -43,37 +43,37 @@ from waystation.core import (
     ModelCalled,
     ModelLost,
     ModelReplied,
-    NoticeDue,
     Notified,
     Refused,
-    ScopesTold,
+    ReminderDue,
+    ScopesFlushed,
     Verified,
-    covering,
     digest,
+    find_covering_approval,
     ids,
 )
 from waystation.history import (
     check_readable,
     decode_histories,
     describe_workflow,
+    fetch_log,
+    fetch_or_none,
     find_session_runs,
-    log_from_runs,
-    none_if_missing,
+    get_time_s,
     read_history_file,
-    seconds_of,
 )
 
 if TYPE_CHECKING:
     from waystation.client import AgentClient
 
-OMITTED = (ModelCalled, ModelReplied, ModelLost, MessageJoined, ScopesTold, ForkRefused)
+OMITTED = (ModelCalled, ModelReplied, ModelLost, MessageJoined, ScopesFlushed, ForkRefused)
 """Entries without a line: conversation between agents, models and users. Calls in a reply get their own lines."""
 CONTENT = frozenset({"args", "response"})
 """Fields of an answer that are recorded as a digest and, unless omitted, as they are."""
 _STATEMENTS = {"claim": "claimed", "release": "released", "view": "viewed", "progress": "progress_told"}
 
 
-def account(log: Log, *, arguments: bool = True) -> list[JsonObject]:
+def create_account(log: Log, *, arguments: bool = True) -> list[JsonObject]:
     """Return the account of an invocation.
 
     Args:
@@ -98,7 +98,7 @@ def list_resets(histories: Iterable[WorkflowHistory]) -> Iterator[JsonObject]:
             failed = event.workflow_task_failed_event_attributes
             if failed.cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW:
                 yield {
-                    "time": _format_time(seconds_of(event)),
+                    "time": _format_time(get_time_s(event)),
                     "invocation": history.workflow_id,
                     "kind": "reset",
                     "reason": failed.failure.message,
@@ -131,7 +131,7 @@ class _Accountant:
 
     def _apply(self, entry: Entry) -> Iterator[JsonObject]:
         log, body = self._log, entry.body
-        reviewed = log.state.approvals.submitted.get(body.ref) if isinstance(body, AnswerReviewed) else None
+        reviewed = log.state.approvals.submitted.get(body.ref) if isinstance(body, AnswerVerified) else None
         call_id = getattr(body, "function_call_id", None) or (reviewed.function_call_id if reviewed else "")
         call = log.state.calls.get(ids.requesting_call(call_id))
         previous_answer = call.answer if call else None
@@ -181,7 +181,7 @@ class _Accountant:
     def _remembered_approval(self, call: CallState, now: float) -> str | None:
         """Return the origin of the remembered approval that covers a call."""
         assert call.policy is not None
-        approval = covering(
+        approval = find_covering_approval(
             [approval for approval in self._log.state.approvals.standing if approval.until > now],
             agent=call.agent,
             tool=call.name,
@@ -238,18 +238,18 @@ class _Accountant:
                 return self._describe_counted(body.answer)
             case AnswerSubmitted():
                 return {**self._answer_fields(body.answer), "kind": "submitted"}
-            case AnswerReviewed(ref, review, None) if reviewed:
+            case AnswerVerified(ref, review, None) if reviewed:
                 return {
                     **self._describe_counted(review.applied_to(reviewed)),
                     "submitted": ref,
                     **_identity_fields(review.who),
                 }
-            case AnswerReviewed(ref, review, refused):
+            case AnswerVerified(ref, review, refused):
                 outcome = self._describe_ignored(refused) if refused else {"kind": "ignored"}
                 return {**outcome, "submitted": ref, **_identity_fields(review.who)}
             case AnswerIgnored():
                 return self._describe_ignored(body)
-            case NoticeDue(call_id, number):
+            case ReminderDue(call_id, number):
                 policy = self._log.state.calls[call_id].policy
                 escalates = policy is not None and policy.notices()[number].escalates
                 return {"kind": "escalated" if escalates else "reminded", "call": call_id}
@@ -264,7 +264,7 @@ class _Accountant:
                 return {"kind": "cancel_requested"}
             case Ended():
                 return {"kind": "ended", "status": body.status}
-            case ModelCalled() | ModelReplied() | ModelLost() | MessageJoined() | ScopesTold() | ForkRefused():
+            case ModelCalled() | ModelReplied() | ModelLost() | MessageJoined() | ScopesFlushed() | ForkRefused():
                 raise AssertionError("entries of this kind have no line")
             case _:
                 assert_never(body)
@@ -352,7 +352,7 @@ class Accounts:
     def add(self, log: Log, histories: Iterable[WorkflowHistory]) -> list[str]:
         """Add the account of a log and the resets in its histories; return the invocations that it started."""
         lines = heapq.merge(
-            account(log, arguments=self.arguments), list_resets(histories), key=lambda line: str(line["time"])
+            create_account(log, arguments=self.arguments), list_resets(histories), key=lambda line: str(line["time"])
         )
         self.by_invocation[log.invocation_id] = list(lines)
         self.closed = self.closed and log.state.outcome.ended is not None
@@ -381,12 +381,12 @@ async def gather_invocation(client: "AgentClient", id: str, *, arguments: bool =
     queue = await _session_invocations(client, id, accounts) or [id]
     for invocation_id in queue:  # grows by the invocations of called agents
         fetching = client.invocation(invocation_id).histories()
-        encoded = await (fetching if invocation_id == id else none_if_missing(fetching))
+        encoded = await (fetching if invocation_id == id else fetch_or_none(fetching))
         if encoded is None:
             accounts.missing.append(invocation_id)
             continue
         histories = await decode_histories(encoded, client.temporal.data_converter)
-        queue += accounts.add(await log_from_runs(histories, client.blobs.get), histories)
+        queue += accounts.add(await fetch_log(histories, client.blobs.get), histories)
     return accounts
 
 
@@ -424,7 +424,7 @@ async def gather_files(
     for path in paths:
         histories = await decode_histories(read_history_file(path).histories, converter)
         check_readable(histories, repr(str(path)))
-        called += accounts.add(await log_from_runs(histories, fetch), histories)
+        called += accounts.add(await fetch_log(histories, fetch), histories)
     accounts.missing = [id for id in called if id not in accounts.by_invocation]
     return accounts
 

@@ -34,7 +34,7 @@ from waystation.auth.credential_service.base_credential_service import BaseCrede
 from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.auth.credential_service.keyring_credential_service import KeyringCredentialService
-from waystation.auth.credential_service.store_location import store_at
+from waystation.auth.credential_service.store_location import open_store
 from waystation.auth.credential_store import (
     Authorized,
     Bucket,
@@ -45,7 +45,7 @@ from waystation.auth.credential_store import (
     provide_credential,
 )
 from waystation.auth.credential_store import begin_login as begin_login
-from waystation.auth.credential_store import bucket_of as bucket_of
+from waystation.auth.credential_store import find_bucket as find_bucket
 from waystation.auth.credential_store import load_refreshed as load_refreshed
 
 __all__ = [
@@ -87,6 +87,6 @@ __all__ = [
     "ServiceAccountCredential",
     "WaitingCall",
     "complete_authorization",
+    "open_store",
     "provide_credential",
-    "store_at",
 ]

@@ -344,7 +344,7 @@ async def provide_credential(
 
 
 def _provide(store: CredentialStore, call: WaitingCall, credential: AuthCredential | str) -> Authorized:
-    bucket = bucket_of(store, call)
+    bucket = find_bucket(store, call)
     if bucket is None:
         raise AuthorizationFailed(
             f"Call {call.function_call_id!r} of {call.invocation_id!r} has requested no credential in this store. "
@@ -379,7 +379,7 @@ def _parse_credential(config: AuthConfig, text: str) -> AuthCredential:
             return AuthCredential(auth_type=AuthCredentialTypes.OAUTH2, oauth2=OAuth2Auth(access_token=text))
 
 
-def bucket_of(store: CredentialStore, call: WaitingCall) -> Bucket | None:
+def find_bucket(store: CredentialStore, call: WaitingCall) -> Bucket | None:
     """Return the bucket of the credential that a call has requested; None when it has requested none."""
     return _read_bucket(store, ("call", *call))
 

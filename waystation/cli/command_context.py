@@ -280,16 +280,16 @@ def write_waits(out: Output, target: Target, calls: Sequence[PendingCall]) -> No
         out.wait(
             call,
             [
-                ("call", f"{call.function_call_id} of {terminal.safe(call.invocation_id)}"),
-                ("asked by", f"{terminal.safe(call.agent)}, for user {terminal.safe(call.user_id)}"),
-                *terminal.facts(call),
-                *words.terms(call),
+                ("call", f"{call.function_call_id} of {terminal.escape(call.invocation_id)}"),
+                ("asked by", f"{terminal.escape(call.agent)}, for user {terminal.escape(call.user_id)}"),
+                *terminal.list_facts(call),
+                *words.list_terms(call),
             ],
         )
-        for action in terminal.answers(call):
+        for action in terminal.list_answers(call):
             out.command(action, target.answer_command(action, call.invocation_id, call.function_call_id))
         # A credential goes to the store, not into a signal, and a signal cannot carry the token of a verified answer.
-        if "approve" in terminal.answers(call) and not (call.policy and call.policy.must_verify):
+        if "approve" in terminal.list_answers(call) and not (call.policy and call.policy.must_verify):
             out.command("or", target.signal_command(call))
 
 

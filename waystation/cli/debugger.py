@@ -120,7 +120,7 @@ class Debugger:
         while (line := await self._next()) is not None:
             command = line.strip() or self._last_command
             if not self._lines.typed:
-                self._out.line(Text(f"\n(debug) {terminal.safe(command)}", style="dim"))
+                self._out.line(Text(f"\n(debug) {terminal.escape(command)}", style="dim"))
             if command in ("q", "quit", ":q", "exit"):
                 break
             try:
@@ -157,7 +157,7 @@ class Debugger:
         elif word in ("g", "go") or word.isdecimal():
             number = word if word.isdecimal() else argument
             if not number.removeprefix("-").isdecimal():
-                problem = f"{terminal.safe(number)!r} is not an event number" if number else "Name an event"
+                problem = f"{terminal.escape(number)!r} is not an event number" if number else "Name an event"
                 raise Problem(Exit.USAGE, f"{problem}; for example: g 3")
             cursor.go(int(number))
         elif word in ("first", "last"):
@@ -173,9 +173,9 @@ class Debugger:
             case "m":
                 self._out.show(await self._prompt())
             case "e":
-                self._out.line(terminal.safe_json(moment.event.to_json() if moment.event else {}, indent=2))
+                self._out.line(terminal.format_json(moment.event.to_json() if moment.event else {}, indent=2))
             case "state":
-                self._out.line(terminal.state(moment.state))
+                self._out.line(terminal.format_state(moment.state))
             case "events" | "l":
                 for event in moment.events:
                     self._out.event(event, numbered=True)
@@ -189,7 +189,7 @@ class Debugger:
                     table.add_row(Text(names, style="bold"), text)
                 self._out.show(table)
             case _:
-                raise Problem(Exit.USAGE, f"Unknown command {terminal.safe(word)!r}; h lists the commands.")
+                raise Problem(Exit.USAGE, f"Unknown command {terminal.escape(word)!r}; h lists the commands.")
 
     def _search(self, text: str, *, back: bool) -> None:
         self._search_text = text or self._search_text
@@ -197,7 +197,7 @@ class Debugger:
             raise Problem(Exit.USAGE, "Enter a text to search for, such as: /refund")
         if not self._cursor.search(self._search_text, back=back):
             direction = "before" if back else "after"
-            raise Problem(Exit.UNKNOWN, f"{terminal.safe(self._search_text)!r} was not found {direction} this event.")
+            raise Problem(Exit.UNKNOWN, f"{terminal.escape(self._search_text)!r} was not found {direction} this event.")
 
     def _show(self) -> None:
         if self._lines.typed:
@@ -239,11 +239,11 @@ async def _break_at(moment: Moment, out: Output) -> Exit:
         )
 
     def begin() -> WorkflowDebugger:
-        out.remark(f"Just before event {moment.number} of {terminal.safe(moment.recording.id)}; q replays the rest.")
+        out.remark(f"Just before event {moment.number} of {terminal.escape(moment.recording.id)}; q replays the rest.")
         return WorkflowDebugger()
 
     problem = await break_at(moment, begin)
     if problem:
-        out.line(f"The history does not replay: {terminal.safe(problem)}", style="red")
+        out.line(f"The history does not replay: {terminal.escape(problem)}", style="red")
         return Exit.FAILED
     return Exit.OK

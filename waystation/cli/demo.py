@@ -34,7 +34,7 @@ from waystation.cli.terminal_input import Lines
 from waystation.client import AgentClient, Invocation
 from waystation.core import Action, JsonObject, PendingCall, is_working
 from waystation.embedded import EmbeddedServer, bind_to_this_process
-from waystation.history import attempts_of
+from waystation.history import collect_attempts
 from waystation.presentation import terminal
 from waystation.replay import Recording
 
@@ -189,7 +189,7 @@ class Demo:
             calls = [PendingCall.model_validate(call) for call in await pending()]
         if not calls:
             raise Problem(Exit.FAILED, f"{who} reports no pending call in {LARGE[0]}.")
-        self._fact("still waits", f"{terminal.asked(calls[0])} [{calls[0].function_call_id}], according to {who}")
+        self._fact("still waits", f"{terminal.format_call(calls[0])} [{calls[0].function_call_id}], according to {who}")
 
     async def _decide(self) -> Action | None:
         """Return the answer; None if the call was answered in another way."""
@@ -219,7 +219,7 @@ class Demo:
     def _count_payments(self, recording: Recording) -> None:
         """Write how often the tool ran, and check that it ran once if it was approved."""
         approved = any(call.answer and call.answer.action == "approve" for call in recording.log.state.calls.values())
-        runs = [run for run in attempts_of(recording.histories[-1:]) if run.type == f"{AGENT}.{TOOL}"]
+        runs = [run for run in collect_attempts(recording.histories[-1:]) if run.type == f"{AGENT}.{TOOL}"]
         count, attempts = len(runs), sum(run.count for run in runs)
         text = {0: "did not run", 1: "ran exactly once"}.get(count, f"ran {count} times")
         self._fact("count", f"`{TOOL}` {text} (activities: {count}, attempts: {attempts})")

@@ -93,7 +93,7 @@ async def fork(
     out.result(
         {"fork": {"id": invocation.id, "source": id, "event": event}},
         Text.assemble(
-            (terminal.safe(invocation.id), "bold cyan"), f", a fork of {terminal.safe(id)} from its event {event}"
+            (terminal.escape(invocation.id), "bold cyan"), f", a fork of {terminal.escape(id)} from its event {event}"
         ),
     )
     return await _follow(ctx, invocation, answers, by or login_name(), detach=detach)
@@ -160,7 +160,7 @@ async def forks(ctx: CommandContext, id: InvocationId, json: AsJson = False) -> 
         f"{child.id} is a fork of {id}{'' if child.event is None else f' from its event {child.event}'}."
         for child in children
     ]
-    ctx.out.result(record, "\n".join(map(terminal.safe, lines or [f"{id} is not a fork and has no forks."])))
+    ctx.out.result(record, "\n".join(map(terminal.escape, lines or [f"{id} is not a fork and has no forks."])))
     return Exit.OK
 
 

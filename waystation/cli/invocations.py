@@ -43,12 +43,12 @@ from waystation.core import (
     PendingCall,
     Policy,
     call_id_of,
-    faults,
+    describe_faults,
     is_working,
     summary,
     text_of,
 )
-from waystation.history import Retry, fetch_retries
+from waystation.history import PendingRetry, fetch_retries
 from waystation.presentation import terminal
 
 T = TypeVar("T")
@@ -141,7 +141,7 @@ def _parse_budget(limits: str | None, policy: Policy | None, prices: Path | None
     fields: JsonObject = dict(map(_parse_limit, limits.split(","))) if limits else {}
     if "max_cost" in fields and prices is None:
         raise typer.BadParameter(
-            f"{terminal.safe(limits or '')!r} limits the cost, which needs prices: pass --prices FILE with JSON like "
+            f"{terminal.escape(limits or '')!r} limits the cost, which needs prices: pass --prices FILE with JSON like "
             f"{EXAMPLE}",
             param_hint="--budget",
         )
@@ -153,7 +153,7 @@ def _parse_budget(limits: str | None, policy: Policy | None, prices: Path | None
     try:
         return Budget.model_validate(fields)
     except ValidationError as error:
-        raise typer.BadParameter(f"{faults(error)}; example: {EXAMPLE}", param_hint="--prices") from None
+        raise typer.BadParameter(f"{describe_faults(error)}; example: {EXAMPLE}", param_hint="--prices") from None
 
 
 def _parse_limit(item: str) -> tuple[str, float]:
@@ -162,7 +162,7 @@ def _parse_limit(item: str) -> tuple[str, float]:
     if name not in LIMITS:
         known = ", ".join(f"{known}=N" for known in LIMITS)
         raise typer.BadParameter(
-            f"{terminal.safe(item)!r} is not a limit; use {known}, separated by commas", param_hint="--budget"
+            f"{terminal.escape(item)!r} is not a limit; use {known}, separated by commas", param_hint="--budget"
         )
     field, minimum = LIMITS[name]
     with suppress(ValueError):
@@ -171,7 +171,7 @@ def _parse_limit(item: str) -> tuple[str, float]:
             return field, number
     domain = "a number above 0" if minimum is None else f"a whole number, {minimum} or more"
     raise typer.BadParameter(
-        f"{terminal.safe(item)!r} is not a valid limit; {name} takes {domain}", param_hint="--budget"
+        f"{terminal.escape(item)!r} is not a valid limit; {name} takes {domain}", param_hint="--budget"
     )
 
 
@@ -516,10 +516,12 @@ class StreamedText:
         if self._line is None or self._model_call != number:
             self.interrupt()
             self._model_call = number
-            before = terminal.number(event) if self._numbered else ""
-            clock = terminal.clock(event.timestamp, now=self._out.now())
+            before = terminal.format_number(event) if self._numbered else ""
+            clock = terminal.format_time(event.timestamp, now=self._out.now())
             prefix = Text(f"{self._out.margin}{before}{clock}  ", style="dim")
-            prefix.append(terminal.safe(event.author), "not dim bold").append(": " if offset == 0 else ": …", "not dim")
+            prefix.append(terminal.escape(event.author), "not dim bold").append(
+                ": " if offset == 0 else ": …", "not dim"
+            )
             self._out.console.print(prefix, end="", soft_wrap=True)
             self._line = WrappedLine(self._out, prefix.cell_len - len(self._out.margin), self._indent(event))
         elif missed:
@@ -528,7 +530,7 @@ class StreamedText:
         self._written[number] = None if missed or written is None else written + piece
 
     def _indent(self, event: Event) -> str:
-        return " " * (CLOCK + (len(terminal.number(event)) if self._numbered else 0))
+        return " " * (CLOCK + (len(terminal.format_number(event)) if self._numbered else 0))
 
 
 def _without_text(event: Event) -> Event:
@@ -549,7 +551,7 @@ class WrappedLine:
 
     def add(self, text: str) -> None:
         """Write a piece, except for its last word."""
-        lines = (terminal.safe(line.removesuffix("\r").expandtabs(4)) for line in text.split("\n"))
+        lines = (terminal.escape(line.removesuffix("\r").expandtabs(4)) for line in text.split("\n"))
         *words, self._held = _WORD.findall(self._held + "\n".join(lines)) or [""]
         if not self._wraps:
             words.append(self._held)
@@ -589,36 +591,36 @@ class WrappedLine:
         self._column += cell_len(text)
 
 
-def describe_retry(retry: Retry, log: Log | None, now: float) -> str:
+def describe_retry(retry: PendingRetry, log: Log | None, now: float) -> str:
     """Describe a retried activity in one line: its failures, next attempt and reason, or how long it has waited."""
     if not retry.failed:
-        since = terminal.clock(retry.next_at or now, now=now)
+        since = terminal.format_time(retry.next_at or now, now=now)
         return f"{_name_subject(retry, log)} has waited since {since} for a worker that polls {retry.task_queue!r}."
     times = {1: "once", 2: "twice"}.get(retry.failed, f"{retry.failed} times")
     # Not for tools: some of their attempts are reserved for lost workers.
     limit = f" (at most {retry.most} attempts)" if retry.type == MODEL.name and retry.most else ""
     if retry.next_at is not None and retry.next_at > now:
-        next_attempt = f"next attempt at {terminal.clock(retry.next_at, now=now)}"
+        next_attempt = f"next attempt at {terminal.format_time(retry.next_at, now=now)}"
     elif retry.next_at is None or now - retry.next_at <= SOON_S:
         next_attempt = "it is being retried now"
     else:
-        next_attempt = f"its next attempt has waited for a worker since {terminal.clock(retry.next_at, now=now)}"
-    reason = " ".join(terminal.failure(retry.failure).split()) if retry.failure else "no reason given"
-    clipped = terminal.safe(summary.clip(reason, MAX_REASON))
+        next_attempt = f"its next attempt has waited for a worker since {terminal.format_time(retry.next_at, now=now)}"
+    reason = " ".join(terminal.describe_failure(retry.failure).split()) if retry.failure else "no reason given"
+    clipped = terminal.escape(summary.clip(reason, MAX_REASON))
     return f"{_name_subject(retry, log)} failed {times}{limit}; {next_attempt}. {clipped}"
 
 
-def _is_notable(retry: Retry, now: float) -> bool:
+def _is_notable(retry: PendingRetry, now: float) -> bool:
     return retry.failed > 1 or (retry.next_at is not None and abs(retry.next_at - now) > SOON_S)
 
 
-def _name_subject(retry: Retry, log: Log | None) -> str:
+def _name_subject(retry: PendingRetry, log: Log | None) -> str:
     """Name the tool call, model or activity that is retried."""
     agent, dot, tool = retry.type.partition(".")
     if dot:
-        return f"{terminal.safe(agent)}'s call {terminal.safe(tool)} [{call_id_of(retry.activity)}]"
+        return f"{terminal.escape(agent)}'s call {terminal.escape(tool)} [{call_id_of(retry.activity)}]"
     if retry.type != MODEL.name:
-        return f"The activity {retry.type} of {terminal.safe(retry.workflow_id)}"
-    runs = log.state.models_at_work if log else {}
+        return f"The activity {retry.type} of {terminal.escape(retry.workflow_id)}"
+    runs = log.state.models_in_flight if log else {}
     agent_name = next((run.agent for number, run in runs.items() if str(ModelReplyRef(number)) == retry.activity), None)
-    return f"The model of {terminal.safe(agent_name or retry.workflow_id)}"
+    return f"The model of {terminal.escape(agent_name or retry.workflow_id)}"

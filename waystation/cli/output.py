@@ -12,7 +12,7 @@ from temporalio.converter import DataConverter
 
 from waystation.core import Event, PendingCall
 from waystation.presentation import terminal
-from waystation.storage import shortened
+from waystation.storage import list_shortened
 
 PIPE_WIDTH = 100
 """Columns of a table in a file or pipe. Other lines are not wrapped there."""
@@ -51,7 +51,7 @@ class Output:
 
     def record(self, value: object) -> None:
         """Write one JSON line."""
-        sys.stdout.write(terminal.safe_json(value) + "\n")
+        sys.stdout.write(terminal.format_json(value) + "\n")
         sys.stdout.flush()
 
     def result(self, record: object, text: str | Text) -> None:
@@ -60,15 +60,15 @@ class Output:
 
     def line(self, text: str | Text = "", *, style: str = "") -> None:
         """Write one line. Only the terminal wraps it, so it can be copied whole."""
-        self.console.print(Text(self.margin, style=style).append(terminal.visible(text)), soft_wrap=True)
+        self.console.print(Text(self.margin, style=style).append(terminal.escape_lines(text)), soft_wrap=True)
 
     def remark(self, text: str) -> None:
         """Write a line to stderr."""
-        _write_to_stderr(terminal.visible(text), style="dim")
+        _write_to_stderr(terminal.escape_lines(text), style="dim")
 
     def report_short_forms(self, converter: DataConverter) -> None:
         """Report how many large values were shortened."""
-        if values := shortened(converter):
+        if values := list_shortened(converter):
             count = "1 large value is" if len(values) == 1 else f"{len(values)} large values are"
             reason = next(iter(values.values()))
             self.remark(f"{count} shown in short form. Name the store of the workers with --store. {reason}")
@@ -90,9 +90,9 @@ class Output:
 
     def event(self, event: Event, *, tag: Text | None = None, numbered: bool = False) -> None:
         """Write an event; `tag` goes between its time and its text."""
-        lines = [line.styled() for line in terminal.lines_of(event)]
-        number = terminal.number(event) if numbered else ""
-        prefix = Text(f"{number}{terminal.clock(event.timestamp, now=self.now())}  ", style="dim")
+        lines = [line.styled() for line in terminal.format_event(event)]
+        number = terminal.format_number(event) if numbered else ""
+        prefix = Text(f"{number}{terminal.format_time(event.timestamp, now=self.now())}  ", style="dim")
         if lines:
             self.hanging(prefix + tag if tag else prefix, lines)
 
@@ -103,7 +103,9 @@ class Output:
     def wait(self, call: PendingCall, facts: Iterable[tuple[str, str]]) -> None:
         """Write a call that waits for a person, with facts about it."""
         self.line()
-        self.hanging(Text("waits for a person  ", style="bold"), [Text(terminal.asked(call), style="bold yellow")])
+        self.hanging(
+            Text("waits for a person  ", style="bold"), [Text(terminal.format_call(call), style="bold yellow")]
+        )
         self.facts(facts)
 
     def command(self, label: str, parts: Sequence[str]) -> None:
@@ -123,7 +125,7 @@ class Output:
 
 def write_error(message: str) -> None:
     """Write the error that ends a command, as one line on stderr."""
-    _write_to_stderr(Text.assemble(("waystation: ", "bold red"), terminal.safe(" ".join(message.split()))))
+    _write_to_stderr(Text.assemble(("waystation: ", "bold red"), terminal.escape(" ".join(message.split()))))
 
 
 def _write_to_stderr(text: str | Text, style: str | None = None) -> None:

@@ -158,7 +158,7 @@ async def pending(
         for call in calls:
             out.record(call.model_dump(mode="json"))
     elif not calls:
-        place = terminal.safe(id) if id else ctx.target.describe()
+        place = terminal.escape(id) if id else ctx.target.describe()
         out.line(f"No {'such call' if filters else 'call'} waits for a person in {place}.")
     elif id is not None:
         write_waits(out, ctx.target, calls)
@@ -321,11 +321,11 @@ async def _answer_one(
     assert id is not None
     # The digest ties the answer to the call on the screen: by now the id may belong to another one.
     receipt = await client.invocation(id).answer(action, call_id, digest=call.digest if call else None, **fields)
-    name = terminal.asked(call) if call else terminal.safe(str(receipt.get("tool")))
+    name = terminal.format_call(call) if call else terminal.escape(str(receipt.get("tool")))
     if call and action == "edit":
-        name += f" as {terminal.safe(summary.call(call.tool, fields['args']))}"
-    answered_id = terminal.safe(str(receipt.get("function_call_id")))
-    out.result(receipt, Text.assemble((ANSWERED[action], "bold"), f" {name} [{answered_id}] of {terminal.safe(id)}"))
+        name += f" as {terminal.escape(summary.call(call.tool, fields['args']))}"
+    answered_id = terminal.escape(str(receipt.get("function_call_id")))
+    out.result(receipt, Text.assemble((ANSWERED[action], "bold"), f" {name} [{answered_id}] of {terminal.escape(id)}"))
     if out.json:
         return Exit.OK
     if count := receipt.get("lacking"):
@@ -348,7 +348,7 @@ async def _parse_id(client: AgentClient, id: str, call_id: str | None) -> tuple[
         if error.status is not RPCStatusCode.NOT_FOUND or "/" not in id:
             raise
         with contextlib.suppress(ValueError):
-            return ids.approved_call(id)
+            return ids.parse_approval(id)
         raise
     return id, None
 
@@ -379,15 +379,15 @@ async def _answer_all(
     by_id = {call.approval_id: call for call in calls}
     code = Exit.OK
     async for outcome in client.approvals.answer_all(calls, action, **fields):
-        id = terminal.safe(outcome.approval_id)
+        id = terminal.escape(outcome.approval_id)
         if outcome.error:
             problem = to_problem(outcome.error, target.describe(), outcome.approval_id)
             code = code or problem.exit
             record: JsonObject = {"error": type(outcome.error).__name__, "message": str(problem)}
-            text = Text.assemble(("not answered", "bold red"), f" {id}: {terminal.safe(str(problem))}")
+            text = Text.assemble(("not answered", "bold red"), f" {id}: {terminal.escape(str(problem))}")
         else:
             record = {"receipt": outcome.receipt}
-            call = terminal.asked(by_id[outcome.approval_id])
+            call = terminal.format_call(by_id[outcome.approval_id])
             text = Text.assemble((ANSWERED[action], "bold"), f" {call} [{id}]")
         out.result({"approval_id": outcome.approval_id, **record}, text)
     return code
@@ -422,24 +422,24 @@ def choose(person: Person, out: Output, target: Target, calls: list[PendingCall]
 def show_call(out: Output, call: PendingCall) -> None:
     """Write everything that a person should know before answering."""
     out.line()
-    out.line(Text(terminal.asked(call), style="bold yellow"))
+    out.line(Text(terminal.format_call(call), style="bold yellow"))
     out.facts(
         [
-            ("call", f"{terminal.safe(call.function_call_id)} of {terminal.safe(call.invocation_id)}"),
+            ("call", f"{terminal.escape(call.function_call_id)} of {terminal.escape(call.invocation_id)}"),
             ("asked by", _format_requester(call)),
-            *((label, text) for label, text in terminal.facts(call) if label != "with"),
-            *words.terms(call),
+            *((label, text) for label, text in terminal.list_facts(call) if label != "with"),
+            *words.list_terms(call),
             ("digest", call.digest),
         ]
     )
     out.line(Text("  with", style="dim"))
-    for line in terminal.safe_json(_hide_secrets(call.args), indent=2).splitlines():
+    for line in terminal.format_json(_hide_secrets(call.args), indent=2).splitlines():
         out.line(f"    {line}")
     out.line()
 
 
 def _format_requester(call: PendingCall) -> str:
-    return f"{terminal.safe(call.agent)}, for {terminal.safe(call.requester or call.user_id)}"
+    return f"{terminal.escape(call.agent)}, for {terminal.escape(call.requester or call.user_id)}"
 
 
 def ask_for_missing(person: Person, out: Output, call: PendingCall, action: Action, fields: JsonObject) -> JsonObject:
@@ -461,7 +461,7 @@ def ask_for_missing(person: Person, out: Output, call: PendingCall, action: Acti
             else person.ask("Comment (optional)") or None
         )
     if action == "approve" and call.policy and call.policy.remember and not answer.get("remember"):
-        length = terminal.span(call.policy.remember.total_seconds())
+        length = terminal.format_span(call.policy.remember.total_seconds())
         answer["remember"] = person.agrees(f"Also approve identical calls for {length}?") or None
     if not person.agrees(f"Send {action!r}?"):
         raise Problem(Exit.FAILED, NOTHING_SENT)
@@ -470,7 +470,7 @@ def ask_for_missing(person: Person, out: Output, call: PendingCall, action: Acti
 
 def _edit_args(person: Person, out: Output, call: PendingCall) -> JsonObject:
     """Let the person edit the arguments, in an editor or one by one, and show the changes."""
-    text = terminal.safe_json(call.args, indent=2) + "\n"
+    text = terminal.format_json(call.args, indent=2) + "\n"
     args = person.edit_until(parse_json_object, out, text, on_stop=NOTHING_SENT)
     if args is None:
         args = {name: _ask_for_value(person, out, name, value) for name, value in call.args.items()}
@@ -478,7 +478,7 @@ def _edit_args(person: Person, out: Output, call: PendingCall) -> JsonObject:
         raise Problem(
             Exit.FAILED, f"The arguments are unchanged; to run the call as it is, use `approve`. {NOTHING_SENT}"
         )
-    before, after = (terminal.safe_json(_hide_secrets(value), indent=2).splitlines() for value in (call.args, args))
+    before, after = (terminal.format_json(_hide_secrets(value), indent=2).splitlines() for value in (call.args, args))
     styles = {"+": "green", "-": "red", "@": "cyan"}
     for line in difflib.unified_diff(before, after, "asked", "edited", lineterm=""):
         out.line(Text(line, style=styles.get(line[0], "")))
@@ -486,7 +486,7 @@ def _edit_args(person: Person, out: Output, call: PendingCall) -> JsonObject:
 
 
 def _hide_secrets(args: JsonObject) -> JsonObject:
-    return {name: terminal.unsecret(name, value) for name, value in args.items()}
+    return {name: terminal.hide_secret(name, value) for name, value in args.items()}
 
 
 def _ask_until(person: Person, out: Output, prompt: str, parse: Callable[[str], T], default: str = "") -> T:
@@ -501,15 +501,15 @@ def _ask_until(person: Person, out: Output, prompt: str, parse: Callable[[str], 
 
 def _ask_for_value(person: Person, out: Output, name: str, value: Any) -> Any:
     """Ask for one argument: as plain text if it is a string, otherwise as JSON."""
-    visible = terminal.unsecret(name, value)
-    default = terminal.safe(visible if isinstance(visible, str) else terminal.safe_json(visible))
+    visible = terminal.hide_secret(name, value)
+    default = terminal.escape(visible if isinstance(visible, str) else terminal.format_json(visible))
 
     def parse(text: str) -> Any:
         if text == default:
             return value
         return text if isinstance(value, str) else _parse_json(text, "is not valid JSON")
 
-    return _ask_until(person, out, f"  {terminal.safe(name)}", parse, default)
+    return _ask_until(person, out, f"  {terminal.escape(name)}", parse, default)
 
 
 def _ask_for_response(person: Person, out: Output, call: PendingCall, action: Action) -> JsonObject:
@@ -543,7 +543,7 @@ def _ask_for_field(person: Person, out: Output, name: str, schema: Any, required
     hints = [text for text in (example if kind == "boolean" else kind, str(schema.get("description") or "")) if text]
     hints += [f"one of {', '.join(map(str, choices))}"] if isinstance(choices, list) else []
     hints += [] if required else ["optional"]
-    hint = f" ({terminal.safe('; '.join(hints))})" if hints else ""
+    hint = f" ({terminal.escape('; '.join(hints))})" if hints else ""
 
     def parse(text: str) -> Any:
         if not text and not required:
@@ -559,7 +559,7 @@ def _ask_for_field(person: Person, out: Output, name: str, schema: Any, required
             raise ValueError
         return value
 
-    return _ask_until(person, out, f"  {terminal.safe(name)}{hint}", parse)
+    return _ask_until(person, out, f"  {terminal.escape(name)}{hint}", parse)
 
 
 def _parse_json(text: str, problem: str) -> Any:
@@ -596,7 +596,7 @@ def write_list(out: Output, target: Target, calls: Sequence[PendingCall], *, num
     if omitted > 0:
         out.line(f"… and {omitted} more; `pending` lists all of them with their ids.")
     if not numbered:
-        for action, call in {terminal.answers(call)[0]: call for call in reversed(calls)}.items():
+        for action, call in {terminal.list_answers(call)[0]: call for call in reversed(calls)}.items():
             out.command(action, target.answer_command(action, call.approval_id))
 
 
@@ -612,17 +612,23 @@ def _create_table(calls: Sequence[PendingCall], approval_ids: list[str], *, wide
     ]
     table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), expand=False)
     for number, (call, id) in enumerate(zip(calls, approval_ids, strict=True), 1):
-        times = words.waited(call), words.left(call)
-        row = [id, terminal.asked(call), *([_format_requester(call)] if wide else []), *times, words.who(call)]
+        times = words.format_waiting_time(call), words.format_time_left(call)
+        row = [
+            id,
+            terminal.format_call(call),
+            *([_format_requester(call)] if wide else []),
+            *times,
+            words.format_approvers(call),
+        ]
         table.add_row(*map(Text, [str(number), *row] if numbered else row))
     return table
 
 
 def _write_brief(out: Output, call: PendingCall, number: str) -> None:
-    out.line(Text(f"{number}{terminal.asked(call)}", style="bold yellow"))
-    out.line(Text(f"  {terminal.safe(call.approval_id)}"))
-    times = f"waits {words.waited(call)}, {words.left(call)} left"
-    about = f"{times}; asked by {terminal.safe(call.agent)}; {words.who(call)}"
+    out.line(Text(f"{number}{terminal.format_call(call)}", style="bold yellow"))
+    out.line(Text(f"  {terminal.escape(call.approval_id)}"))
+    times = f"waits {words.format_waiting_time(call)}, {words.format_time_left(call)} left"
+    about = f"{times}; asked by {terminal.escape(call.agent)}; {words.format_approvers(call)}"
     out.hanging(Text("  "), [Text(about, style="dim")])
 
 
@@ -639,24 +645,25 @@ async def authorize(
     """Provide the credential that a call waits for. Asks for a login or a key, and saves it in the store."""
     out, client = ctx.out, await ctx.connect()
     pending_call = await _find_credential_call(client, id, call)
-    uri = terminal.login_uri(pending_call)
+    uri = terminal.get_login_uri(pending_call)
     if uri is not None:
         out.remark("Log in at this address. Then enter the address of the page where the login ended:")
-        out.remark(terminal.safe(uri))
+        out.remark(terminal.escape(uri))
     # In a thread, because reading from a terminal blocks.
     text = (await asyncio.to_thread(_read_hidden, f"{_name_credential(pending_call)} (not shown): ")).strip()
     if not text:
         raise Problem(Exit.USAGE, "No credential was entered; the call still waits.")
-    from waystation.auth import store_at  # loads the authentication of tools
+    from waystation.auth import open_store  # loads the authentication of tools
 
     credential: dict[str, Any] = {"credential": text} if uri is None else {"auth_response_uri": text}
     try:
         receipt = await client.invocation(pending_call.invocation_id).authorize(
-            pending_call.function_call_id, store=store_at(credentials), by=by, **credential
+            pending_call.function_call_id, store=open_store(credentials), by=by, **credential
         )
     except ValueError as error:  # the text does not fit the scheme; the message does not quote it
         raise Problem(Exit.USAGE, str(error)) from None
-    about = f" {terminal.asked(pending_call)} [{terminal.safe(pending_call.function_call_id)}] of {terminal.safe(id)}"
+    call_id = terminal.escape(pending_call.function_call_id)
+    about = f" {terminal.format_call(pending_call)} [{call_id}] of {terminal.escape(id)}"
     out.result(receipt, Text.assemble(("authorized", "bold"), about))
     return Exit.OK
 
@@ -678,10 +685,12 @@ async def _find_credential_call(client: AgentClient, id: str, call_id: str | Non
 
 
 def _name_credential(call: PendingCall) -> str:
-    scheme = terminal.auth_scheme(call)
+    scheme = terminal.get_auth_scheme(call)
     match scheme.get("type"):
         case "apiKey":
-            return f"API key for the {terminal.safe(str(scheme.get('in')))} {terminal.safe(str(scheme.get('name')))}"
+            return (
+                f"API key for the {terminal.escape(str(scheme.get('in')))} {terminal.escape(str(scheme.get('name')))}"
+            )
         case "http" if scheme.get("scheme") == "basic":
             return "user:password"
         case "http":

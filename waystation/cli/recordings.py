@@ -118,12 +118,12 @@ async def state(
     """Print the state of an invocation. Needs no worker."""
     if not is_past(source, at, diff, called):
         values = await (await ctx.connect()).invocation(source).state()
-        ctx.out.result(values, terminal.state(values))
+        ctx.out.result(values, terminal.format_state(values))
         return Exit.OK
     recording = await _read_moments(ctx, source, called)
     if diff is None:
         values = recording.moment(at).state
-        ctx.out.result(values, terminal.state(values))
+        ctx.out.result(values, terminal.format_state(values))
         return Exit.OK
     changes = difference(*map(recording.moment, diff))
     record = {"from": changes.before.number, "to": changes.after.number, **changes.state.to_json()}
@@ -191,9 +191,7 @@ async def diff(
             }
         )
     else:
-        ctx.out.show(
-            recording_views.recording_difference(comparison, context=None if every else recording_views.CONTEXT)
-        )
+        ctx.out.show(recording_views.format_difference(comparison, context=None if every else recording_views.CONTEXT))
     return Exit.FAILED if comparison else Exit.OK
 
 
@@ -204,7 +202,7 @@ async def print_past_waits(ctx: CommandContext, source: str, at: int | None, cal
         for call in moment.pending:
             ctx.out.record(call.model_dump(mode="json"))
         return Exit.OK
-    ctx.out.line(recording_views.where(moment))
+    ctx.out.line(recording_views.format_position(moment))
     _write_waits(ctx.out, moment)
     if not moment.pending:
         ctx.out.line("No call waited for a person.")
@@ -224,7 +222,7 @@ async def _read_moments(ctx: CommandContext, source: str, called: str | None) ->
 
 def _write_waits(out: Output, moment: Moment) -> None:
     for call in moment.pending:
-        out.show(recording_views.wait(call, moment))
+        out.show(recording_views.format_pending_call(call, moment))
 
 
 async def report(
@@ -245,7 +243,7 @@ async def report(
     now = await asyncio.to_thread(os.path.getmtime, source) if is_file(source) else None
     try:
         page = invocation_report.report(recording, now=now)
-        text = terminal.safe_json(page.to_json()) + "\n" if json else page.html()
+        text = terminal.format_json(page.to_json()) + "\n" if json else page.html()
     except ForeignHistory as error:
         raise Problem(Exit.USAGE if is_file(source) else Exit.UNKNOWN, str(error)) from None
     except ModuleNotFoundError as error:
@@ -520,13 +518,13 @@ async def replay_runs(recording: Recording) -> ReplayResult:
 def _write(out: Output, result: ReplayResult) -> None:
     recording = result.recording
     runs = f" in {len(recording.histories)} runs" if len(recording.histories) > 1 else ""
-    about = f"  {terminal.safe(recording.source)}, {result.length} history events{runs}"
+    about = f"  {terminal.escape(recording.source)}, {result.length} history events{runs}"
     failure = "not replayed" if result.missing else "differs"
     out.line(Text.assemble((failure, "bold red") if result.problem else ("replays", "bold green"), about))
     if result.divergence:
         out.line(format_divergence(result.divergence))
     elif result.problem:
-        out.line(terminal.safe(result.problem), style="red")
+        out.line(terminal.escape(result.problem), style="red")
     if recording.events:
         out.table(create_state_table(recording))
 
@@ -536,16 +534,16 @@ def format_divergence(divergence: Divergence) -> Text:
     place = [f"after event {divergence.event}"] if divergence.event is not None else []
     place += [f"run {divergence.run} of {divergence.runs}"] if divergence.runs > 1 else []
     text = Text.assemble(
-        *("  recorded  ", (terminal.safe(divergence.recorded), "green")),
+        *("  recorded  ", (terminal.escape(divergence.recorded), "green")),
         f"   after {divergence.after}" if divergence.after else "",
-        *("\n  now       ", (terminal.safe(divergence.now), "red")),
+        *("\n  now       ", (terminal.escape(divergence.now), "red")),
         f"\n  where     {', '.join([*place, f'history event {divergence.history_event}'])}",
         f"\n  code      {divergence.line}" if divergence.line else "",
     )
     for part in divergence.parts:
-        recorded, now = (terminal.safe(format_value(value)) for value in (part.recorded, part.now))
+        recorded, now = (terminal.escape(format_value(value)) for value in (part.recorded, part.now))
         text.append_text(
-            Text.assemble(f"\n  differs   {terminal.safe(part.name)}: ", (recorded, "green"), " → ", (now, "red"))
+            Text.assemble(f"\n  differs   {terminal.escape(part.name)}: ", (recorded, "green"), " → ", (now, "red"))
         )
     return text
 
@@ -558,10 +556,10 @@ def create_state_table(recording: Recording) -> Table:
     )
     before: JsonObject | None = None
     for moment in recording.moments():
-        lines = terminal.lines_of(moment.event) if moment.event else ()
+        lines = terminal.format_event(moment.event) if moment.event else ()
         event = Text("\n").join(line.styled() for line in lines if line.kind != "state")
         style = "dim" if moment.state == before else "magenta"
-        table.add_row(str(moment.number), event, Text(terminal.short_json(moment.state), style=style))
+        table.add_row(str(moment.number), event, Text(terminal.clip_json(moment.state), style=style))
         before = moment.state
     return table
 
@@ -596,7 +594,7 @@ async def _replay_open(ctx: CommandContext, agents: list[Path], sample: int, pro
 
 def _write_report(out: Output, report: GateReport) -> None:
     for problem in report.problems:
-        out.line(terminal.safe(problem), style="red")
+        out.line(terminal.escape(problem), style="red")
     if report.problems:
         out.line("The agents cannot be loaded; nothing was replayed.", style="bold red")
         return
@@ -609,7 +607,7 @@ def _write_report(out: Output, report: GateReport) -> None:
             *(Column("workflow", overflow="fold", ratio=1), Column("problem", overflow="fold", ratio=3)), **_TABLE_STYLE
         )
         for finding in findings:
-            table.add_row(terminal.safe(finding.id), terminal.safe(finding.problem))
+            table.add_row(terminal.escape(finding.id), terminal.escape(finding.problem))
         out.table(table)
         if len(findings) < report.counts[verdict]:
             out.line(f"… and {report.counts[verdict] - len(findings)} more", style="dim")

@@ -28,17 +28,17 @@ from waystation.core import AuthoringError, NoSuchEvent, Stores, UnknownAgent
 from waystation.presentation import terminal
 from waystation.replay import Recording, Workshop
 from waystation.replay.activity_replay import (
-    NoSuchStep,
+    InvalidPrompt,
+    ModelNotCalled,
+    NoSuchActivity,
     NotApproved,
-    NotAPrompt,
-    NotAsked,
-    PlannedCall,
-    calls_in,
-    model_number,
+    PreparedCall,
+    find_calls,
+    find_model_call_number,
     parse_prompt,
 )
 from waystation.replay.comparison import Rerun
-from waystation.worker.service_setup import lasting_services
+from waystation.worker.service_setup import create_lasting_services
 
 NOTHING_RAN = "Nothing was run."
 _FOR_TOOLS = ("call", "args", "unapproved")
@@ -106,11 +106,11 @@ async def rerun(
         async with Workshop(
             agents,
             models=Models(DEMO if model == DEMO else None),
-            services=lasting_services(_create_stores(artifacts, memory, credentials)),
+            services=create_lasting_services(_create_stores(artifacts, memory, credentials)),
             conversations=_create_sessions(client) if client else None,
             on_heartbeat=lambda *details: _show_heartbeat(out, details),
         ) as workshop:
-            is_model_call = not calls_in(recording, event) and model_number(recording, event) is not None
+            is_model_call = not find_calls(recording, event) and find_model_call_number(recording, event) is not None
             result: Rerun
             if for_models or (is_model_call and not for_tools):
                 edited = await _edit_prompt(out, workshop, recording, event, prompt, write_prompt, edit=edit)
@@ -134,14 +134,14 @@ def _translate_errors(out: Output) -> Iterator[None]:
     """Translate the errors of a step that cannot run."""
     try:
         yield
-    except (NoSuchEvent, NoSuchStep) as error:
+    except (NoSuchEvent, NoSuchActivity) as error:
         raise Problem(Exit.UNKNOWN, str(error)) from None
     except UnknownAgent as error:  # its own message is for workers
         raise Problem(
             Exit.USAGE,
             f"--agents has no agent {error.agent!r}. It has: {', '.join(error.known) or 'none'}.",
         ) from None
-    except (AuthoringError, NotAPrompt, NotAsked) as error:
+    except (AuthoringError, InvalidPrompt, ModelNotCalled) as error:
         raise Problem(Exit.USAGE, str(error)) from None
     except NotApproved as error:
         raise Problem(Exit.NOT_ALLOWED, f"{error} {NOTHING_RAN}") from None
@@ -165,7 +165,7 @@ def _create_sessions(client: AgentClient) -> Sessions:
     return Sessions(client.temporal, client.blobs, keeper)
 
 
-def _confirm(out: Output, planned: PlannedCall, *, unapproved: bool) -> bool:
+def _confirm(out: Output, planned: PreparedCall, *, unapproved: bool) -> bool:
     """Ask whether a call may run. Return whether it may run without its approval.
 
     Raises:
@@ -178,18 +178,18 @@ def _confirm(out: Output, planned: PlannedCall, *, unapproved: bool) -> bool:
             f"{planned.what} has the effect `{planned.effect}`, and there is no terminal to ask in. {NOTHING_RAN} "
             "Pass --yes to run it.",
         )
-    out.line(terminal.safe(planned.what), style="bold yellow")
-    args = {name: terminal.unsecret(name, value) for name, value in planned.args.items()}
-    out.line(terminal.safe_json(args, indent=2))
+    out.line(terminal.escape(planned.what), style="bold yellow")
+    args = {name: terminal.hide_secret(name, value) for name, value in planned.args.items()}
+    out.line(terminal.format_json(args, indent=2))
     out.line(f"It runs on this machine with real effects; its declared effect is `{planned.effect}`.")
     out.line(
-        f"It gets the recorded idempotency key, {terminal.safe(planned.idempotency_key)}. A service that honors the "
+        f"It gets the recorded idempotency key, {terminal.escape(planned.idempotency_key)}. A service that honors the "
         "key does not repeat the effect; any other service does."
     )
     if planned.unapproved and not unapproved:
-        out.line(f"This call was never approved: {terminal.safe(planned.unapproved)}.", style="bold red")
+        out.line(f"This call was never approved: {terminal.escape(planned.unapproved)}.", style="bold red")
         name = planned.call.name
-        if person.ask(f"To run it anyway, type the name of the tool, {terminal.safe(name)}") != name:
+        if person.ask(f"To run it anyway, type the name of the tool, {terminal.escape(name)}") != name:
             raise Problem(Exit.NOT_ALLOWED, NOTHING_RAN)
         return True
     if not person.agrees("Run it"):
@@ -236,4 +236,4 @@ def _check_prompt(text: str) -> str:
 
 def _show_heartbeat(out: Output, details: tuple[object, ...]) -> None:
     if details and out.console.is_terminal and not out.json:
-        out.remark(terminal.short_json([str(detail) for detail in details]))
+        out.remark(terminal.clip_json([str(detail) for detail in details]))

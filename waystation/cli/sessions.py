@@ -108,8 +108,8 @@ async def sessions(
             ctx.out.record(entry.to_json())
         names = (entry.session_id, entry.user_id, entry.app, entry.agent or "not started")
         style = {"open": "green", "waiting": "bold yellow"}.get(entry.status, "dim")
-        since = terminal.clock(entry.started_at.timestamp())
-        table.add_row(*(Text(terminal.safe(name)) for name in names), Text(entry.status, style), since)
+        since = terminal.format_time(entry.started_at.timestamp())
+        table.add_row(*(Text(terminal.escape(name)) for name in names), Text(entry.status, style), since)
     if json:
         return Exit.OK
     if table.row_count:
@@ -137,7 +137,7 @@ async def show(
     if state:
         out.line()
         out.line("state", style="bold")
-        out.line(terminal.state(state))
+        out.line(terminal.format_state(state))
     write_waits(out, ctx.target, calls)
     return Exit.OK
 
@@ -150,7 +150,7 @@ async def close(
     receipt = await (await open_session(ctx, name, user, app)).close()
     count = int(receipt.get("open") or 0)
     rest = f"; it ends after {count} open {'invocation' if count == 1 else 'invocations'}" if count else ""
-    ctx.out.result(receipt, Text.assemble(("closed", "bold"), f" {terminal.safe(name)}{rest}"))
+    ctx.out.result(receipt, Text.assemble(("closed", "bold"), f" {terminal.escape(name)}{rest}"))
     return Exit.OK
 
 
@@ -205,11 +205,11 @@ def _write_deleted(out: Output, name: str, deleted: DeletedSession) -> None:
             ("memory", "memories"): deleted.memories,
         }
         parts = ", ".join(f"{count} {noun[count != 1]}" for noun, count in counts.items())
-        out.line(Text.assemble(("deleted", "bold"), f" {terminal.safe(name)}: {parts}"))
+        out.line(Text.assemble(("deleted", "bold"), f" {terminal.escape(name)}: {parts}"))
         for id in deleted.stopped:
-            out.line(f"  stopped  {terminal.safe(id)}", style="dim")
+            out.line(f"  stopped  {terminal.escape(id)}", style="dim")
     for remainder in deleted.left:
-        out.line(f"  left     {terminal.safe(remainder)}", style="yellow")
+        out.line(f"  left     {terminal.escape(remainder)}", style="yellow")
 
 
 async def chat(
@@ -294,7 +294,7 @@ class Chat:
             )
         self._out.result(
             {"session": names.session_id, "id": self._session.id, "existed": existing is not None},
-            Text.assemble((f"session {terminal.safe(names.session_id)}", "bold"), ("   /help lists commands", "dim")),
+            Text.assemble((f"session {terminal.escape(names.session_id)}", "bold"), ("   /help lists commands", "dim")),
         )
         if existing is None:
             if not await is_polled(client):
@@ -436,7 +436,7 @@ class Chat:
                 self._out.line(NOTHING_WAITS)
             case "/state":
                 state = await self._session.state()
-                self._out.result({"state": state}, terminal.state(state))
+                self._out.result({"state": state}, terminal.format_state(state))
             case "/events":
                 for event in await self._session.events():
                     self._out.record({"event": event.to_json()}) if self._out.json else self._out.event(event)
@@ -496,8 +496,10 @@ class Chat:
     def _write_waits(self, calls: Sequence[PendingCall]) -> None:
         """Write pending calls, each with the commands that answer it here."""
         for call in calls:
-            name = terminal.safe(self._label(call))
-            self._out.wait(call, [("call", f"{name}, asked by {terminal.safe(call.agent)}"), *terminal.facts(call)])
+            name = terminal.escape(self._label(call))
+            self._out.wait(
+                call, [("call", f"{name}, asked by {terminal.escape(call.agent)}"), *terminal.list_facts(call)]
+            )
             if call.kind == "credential":
                 self._out.command(
                     "authorize", self._target.answer_command("authorize", call.invocation_id, call.function_call_id)

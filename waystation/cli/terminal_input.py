@@ -76,7 +76,7 @@ class Person:
             try:
                 return parse(edited)
             except (ValueError, WaystationError) as error:
-                out.line(terminal.safe(f"{str(error).removesuffix('.')}."), style="red")
+                out.line(terminal.escape(f"{str(error).removesuffix('.')}."), style="red")
             if not self.agrees("Edit it again?"):
                 raise Problem(Exit.FAILED, on_stop)
             text = edited

@@ -399,7 +399,7 @@ def _is_omitted(value: Any) -> bool:
 
 def _parse_approval_id(approval_id: str) -> tuple[str, str]:
     try:
-        invocation_id, call_id = ids.approved_call(approval_id)
+        invocation_id, call_id = ids.parse_approval(approval_id)
     except ValueError as error:
         raise UnknownCall(str(error)) from None
     return invocation_id, ids.requesting_call(call_id)

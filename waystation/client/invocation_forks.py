@@ -99,7 +99,7 @@ class Forks:
             requester=requester,
             fork=Fork(invocation_id=source, event=event, run_id=run_id or "", **overrides),
         )
-        return PreparedFork(self._client, fork_input, id, fork.begun(log, fork_input, log.entries[-1].time))
+        return PreparedFork(self._client, fork_input, id, fork.make_fork_log(log, fork_input, log.entries[-1].time))
 
     async def of(self, id: str) -> list["FoundFork"]:
         """Return the forks of an invocation whose ids were generated, oldest first."""

@@ -60,6 +60,7 @@ from waystation.core import (
 from waystation.core.approval import decision
 from waystation.history import (
     SavedHistory,
+    build_log,
     check_readable,
     decode_histories,
     fetch_log_before,
@@ -67,7 +68,6 @@ from waystation.history import (
     fetch_saved_history,
     follow_log,
     is_not_found,
-    log_of,
     read_history_file,
 )
 from waystation.storage import INLINE_LIMIT, STORE_VARIABLE, UNREADABLE, Blobs
@@ -171,7 +171,7 @@ class Invocation:
     async def log(self) -> Log:
         """Return the current log, rebuilt from history. No worker has to run."""
         latest = await decode_histories([await self.history()], self.converter)
-        return log_of(
+        return build_log(
             latest,
             await fetch_log_before(self.client.temporal, self.id, latest[0].events[0], self.client.blobs.get),
         )
@@ -435,7 +435,7 @@ def _explain_late_answer(log: Log, answer: JsonObject) -> errors.AnswerRefused:
     """Return the refusal of an answer to a closed invocation."""
     parsed = parse_answer(encode(answer))
     try:
-        decision.check(log, parsed, time.time())
+        decision.check_answer(log, parsed, time.time())
     except errors.DigestMismatch as mismatch:
         return mismatch
     except errors.AnswerRefused:
@@ -451,7 +451,7 @@ def explain_closed_call(log: Log, call_id: str) -> errors.AnswerRefused:
     if call.expired:
         return errors.Expired(f"The deadline of {place} has passed; it was not approved.")
     if call.answer:
-        return decision.standing(call)
+        return decision.already_answered_error(call)
     ended = log.state.outcome.ended
     reason = f"the invocation is {ended.replace('_', ' ')}" if ended else "it was closed without an answer"
     return errors.UnknownCall(f"C{place[1:]} is not pending any more: {reason}.")
@@ -528,7 +528,7 @@ class PartialTextReader:
 
     def may_grow(self, log: Log) -> bool:
         """Whether a model call with streamed text is in flight."""
-        return bool(log.state.input and log.state.input.streaming and log.state.models_at_work)
+        return bool(log.state.input and log.state.input.streaming and log.state.models_in_flight)
 
     async def read(self, log: Log) -> None:
         """Read the heartbeats, and add new text to `new`."""
@@ -536,8 +536,8 @@ class PartialTextReader:
         for activity in described.raw_description.pending_activities:
             number = _parse_number(activity)
             # Calls that are not in flight in the log are skipped: their text comes with the recorded reply.
-            if activity.activity_type.name == MODEL.name and number in log.state.models_at_work:
-                self._runs[number] = log.state.models_at_work[number]
+            if activity.activity_type.name == MODEL.name and number in log.state.models_in_flight:
+                self._runs[number] = log.state.models_in_flight[number]
                 text = await _read_heartbeat(activity, self._invocation.converter)
                 self._add(self._texts.look(number, max(activity.attempt, 1), text))
 
@@ -564,7 +564,7 @@ class PartialTextReader:
 
     def lost(self, log: Log) -> list[int]:
         """Return the numbers of calls that are no longer in flight and whose text was yielded before."""
-        return [number for number in self._texts.shown if number not in log.state.models_at_work]
+        return [number for number in self._texts.shown if number not in log.state.models_in_flight]
 
     def _add(self, pieces: Iterator[Piece]) -> None:
         for piece in pieces:
@@ -591,7 +591,7 @@ async def stream_file(
     """
     histories = await decode_histories((await asyncio.to_thread(read_history_file, Path(path))).histories, converter)
     check_readable(histories, repr(str(path)))
-    for event in log_of(histories).state.events[start:]:
+    for event in build_log(histories).state.events[start:]:
         yield event
 
 

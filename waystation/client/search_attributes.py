@@ -12,7 +12,7 @@ from temporalio.client import Client
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 from temporalio.service import RPCError
 
-from waystation.core import SEARCH_AGENT, SEARCH_ATTRIBUTES, SEARCH_PENDING, InvocationInput, found_at_start
+from waystation.core import SEARCH_AGENT, SEARCH_ATTRIBUTES, SEARCH_PENDING, InvocationInput, start_attributes
 
 log = structlog.get_logger("waystation.worker")
 
@@ -29,7 +29,7 @@ SEARCH_ATTRIBUTE_TYPES = {
 
 def make_start_attributes(started: InvocationInput) -> TypedSearchAttributes:
     """Return the search attributes of a new invocation."""
-    attributes = found_at_start(started).items()
+    attributes = start_attributes(started).items()
     return TypedSearchAttributes(
         [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in attributes]
     )

@@ -43,23 +43,23 @@ from waystation.core import (
     SessionInput,
     check_message_size,
     decode,
+    describe_faults,
     encode,
     errors,
-    faults,
     ids,
-    plain,
+    to_plain_json,
 )
 from waystation.core.session_log import OPEN_STATUSES
 from waystation.history import (
     EventType,
     HistoryPoll,
     SessionReader,
-    attributes_of,
     decode_events,
     describe_workflow,
+    fetch_or_none,
+    get_attributes,
     is_not_found,
-    none_if_missing,
-    read_content,
+    read_json_content,
 )
 from waystation.storage import Blobs
 
@@ -93,7 +93,7 @@ class Session:
         try:
             self.given = SessionInput(agent=agent, app=app, user_id=user_id, session_id=session_id)
         except ValidationError as error:
-            raise ValueError(f"The names of the session are not valid: {faults(error)}.") from None
+            raise ValueError(f"The names of the session are not valid: {describe_faults(error)}.") from None
         self.id = ids.session(app, user_id, session_id)
         """Id of the session's workflow."""
         self._blobs = blobs or client.blobs
@@ -170,7 +170,7 @@ class Session:
             "metadata": dict(metadata) if metadata else None,
             "streaming": streaming or None,
         }
-        content = plain({"message": message, **{key: value for key, value in optional.items() if value}})
+        content = to_plain_json({"message": message, **{key: value for key, value in optional.items() if value}})
         check_message_size(encode(content))
         receipt = await self._update(SEND, content, create=create, within=confirm_within)
         return Sent(self, receipt["invocation_id"], receipt["status"], bool(receipt.get("duplicate")))
@@ -213,10 +213,10 @@ class Session:
         except RPCError as error:
             if not is_not_found(error):
                 raise
-            exists = await none_if_missing(self.handle.describe()) is not None
+            exists = await fetch_or_none(self.handle.describe()) is not None
         if exists:
             raise errors.SessionClosed(f"The session {self.id!r} has ended. Start another one.")
-        raise unknown_session(self.id)
+        raise make_unknown_session_error(self.id)
 
     async def _update_with_start(self, name: str, args: list[JsonObject], id: str) -> Any:
         start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
@@ -290,9 +290,9 @@ class Session:
         return list((await self.handle.query("invocations"))["invocations"])
 
     async def _read_history(self) -> SessionReader:
-        history = await none_if_missing(self.handle.fetch_history())
+        history = await fetch_or_none(self.handle.fetch_history())
         if history is None:
-            raise unknown_session(self.id)
+            raise make_unknown_session_error(self.id)
         reader = SessionReader(self.id, self._blobs)
         await reader.read(await decode_events(history.events, self.client.temporal.data_converter))
         reader.transcript.flush()
@@ -380,16 +380,16 @@ class StartedInvocations:
         """Read the history up to its current end."""
         described = await describe_workflow(self._client, self._session)
         if described is None:
-            raise unknown_session(self._session)
+            raise make_unknown_session_error(self._session)
         async with self._reading:
             while not self.over and self._last < described.history_length:
                 await self._read()
 
     async def _read(self) -> None:
-        page = await none_if_missing(self._pages.page())
+        page = await fetch_or_none(self._pages.page())
         if page is None:
             self._pages = HistoryPoll(self._client, self._session)
-            raise unknown_session(self._session)
+            raise make_unknown_session_error(self._session)
         following: str | None = None
         for event in page:
             self._last = event.event_id
@@ -400,10 +400,10 @@ class StartedInvocations:
             self.over = True
 
     def _take(self, event: HistoryEvent) -> str | None:
-        attributes = attributes_of(event)
+        attributes = get_attributes(event)
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
-                carried = SessionInput.model_validate(decode(read_content(attributes.input.payloads))).carried
+                carried = SessionInput.model_validate(decode(read_json_content(attributes.input.payloads))).carried
                 for turn in carried.turns if carried else ():
                     if turn.status in OPEN_STATUSES:
                         self._add(ids.session_invocation(self._session, turn.n))
@@ -411,7 +411,7 @@ class StartedInvocations:
                 if attributes.workflow_type.name == WORKFLOW:
                     self._add(attributes.workflow_execution.workflow_id)
             case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED:
-                report = InvocationResult.model_validate(decode(read_content(attributes.result.payloads))).report
+                report = InvocationResult.model_validate(decode(read_json_content(attributes.result.payloads))).report
                 if report and report.entries is not None:
                     self.reported.add(attributes.workflow_execution.workflow_id)
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
@@ -423,7 +423,7 @@ class StartedInvocations:
             self.order.append(invocation_id)
 
 
-def unknown_session(id: str) -> errors.UnknownSession:
+def make_unknown_session_error(id: str) -> errors.UnknownSession:
     """Return the error for a session that does not exist."""
     return errors.UnknownSession(
         f"There is no session {id!r}. `waystation sessions` lists all sessions with their users and apps."

@@ -24,7 +24,7 @@ from waystation.core import (
     ids,
     user_scope,
 )
-from waystation.history import ScopeReader, WorkflowRun, describe_workflow, find_session_runs, none_if_missing
+from waystation.history import ScopeReader, WorkflowRun, describe_workflow, fetch_or_none, find_session_runs
 
 _ENDED: dict[int, str] = {
     WorkflowExecutionStatus.COMPLETED: "closed",
@@ -182,7 +182,7 @@ async def _for_each(runs: Iterable[WorkflowRun], request: Callable[[WorkflowRun]
 
     async def send(run: WorkflowRun) -> None:
         async with limit:
-            await none_if_missing(request(run))
+            await fetch_or_none(request(run))
 
     await asyncio.gather(*map(send, runs))
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from waystation.core import IDENTITY_ENV, InvalidConfiguration, JsonObject, Signs, is_sealed
+from waystation.core import IDENTITY_ENV, InvalidConfiguration, JsonObject, TokenSigner, is_encrypted
 
 
 class TokenEncrypter(Protocol):
@@ -15,7 +15,7 @@ class TokenEncrypter(Protocol):
         """Encrypt a signed token. The result is valid only for this answer to this call."""
 
 
-Token: TypeAlias = str | Signs
+Token: TypeAlias = str | TokenSigner
 """An approver's token, or a function that makes one for an answer."""
 
 
@@ -35,7 +35,7 @@ class TokenEncryption:
         """
         if not isinstance(token, str):
             token = token(namespace=namespace, approval_id=approval_id, answer=answer)
-        if is_sealed(token):
+        if is_encrypted(token):
             return token
         if self._encrypter is None or isinstance(self._encrypter, str | Path):
             self._encrypter = _load_encrypter(self._encrypter or os.environ.get(IDENTITY_ENV))

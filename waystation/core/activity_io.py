@@ -10,7 +10,7 @@ from waystation.core.payload import JsonObject, Recorded
 AgentKind = Literal["llm", "sequential", "parallel", "loop"]
 
 
-class AgentShape(Recorded):
+class AgentSpec(Recorded):
     """The recorded structure of one agent and of the agents that it runs.
 
     An LLM agent has no children here: its transfer targets are decided, and recorded, with each transfer.
@@ -18,7 +18,7 @@ class AgentShape(Recorded):
 
     name: str
     kind: AgentKind = "llm"
-    children: tuple["AgentShape", ...] = ()
+    children: tuple["AgentSpec", ...] = ()
     max_iterations: int | None = None
     """For a loop. None: it ends only when an agent escalates."""
     before: bool = False
@@ -55,7 +55,7 @@ class Call(Recorded):
     """For `answered`: a response known when the reply was read, for example because the tool does not exist."""
     actions: EventActions | None = None
     """For `answered`: actions of the call, for example a transfer."""
-    transfer: AgentShape | None = None
+    transfer: AgentSpec | None = None
     """For `answered` with a transfer in its `actions`: the agent that continues."""
     confirmation: Confirmation | None = None
     """Present when an approver must agree before the tool runs."""
@@ -115,7 +115,7 @@ class ModelCallInput(Position):
     """Origins of the remembered approvals that have not expired."""
 
 
-class Said(Recorded):
+class CallbackResult(Recorded):
     """Content and actions from the callbacks around an agent; a separate event."""
 
     content: JsonObject | None = None
@@ -149,18 +149,18 @@ class ModelReply(Recorded):
     duration_s: float = 0.0
     actions: EventActions | None = None
     """State written around the model call."""
-    shape: AgentShape | None = None
+    shape: AgentSpec | None = None
     """Present when the agent is entered and is more than a model loop: it runs other agents, or has callbacks."""
-    before: Said | None = None
+    before: CallbackResult | None = None
     """Result of the `before_agent` callbacks; its event precedes the model's."""
     skipped: bool = False
     """Whether a `before_agent` callback answered for the agent; its model and its children do not run."""
-    closing: Said | None = None
+    closing: CallbackResult | None = None
     """The agent's final content, emitted once the calls of this reply have responses. The model is not called
     again."""
     output: JsonObject | None = None
     """The final text as parsed JSON, if the agent has an `output_schema`."""
-    after: Said | None = None
+    after: CallbackResult | None = None
     """Result of the `after_agent` callbacks, in the phase `leave`."""
     ends_invocation: bool = False
     """Whether a plugin's `before_run` answered for the whole invocation."""
@@ -209,7 +209,7 @@ class ToolOutcome(Recorded):
     """Media parts that belong to the response."""
     beside: tuple[JsonObject, ...] = ()
     """Parts next to the response, for readers of the event."""
-    transfer: AgentShape | None = None
+    transfer: AgentSpec | None = None
     """The agent that `actions.transfer_to_agent` names."""
     approval: ApprovalPolicy | None = None
     """If the tool itself requests a confirmation: the policy that applies, as in `Call.approval`."""

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from waystation.core.payload import JsonObject, Recorded, faults
+from waystation.core.payload import JsonObject, Recorded, describe_faults
 
 MAX_MODEL_CALLS = 500
 """ADK's default of `max_llm_calls`."""
@@ -169,7 +169,7 @@ class Used(Recorded):
     granted: Grant = NOTHING
 
 
-def used_in(details: Sequence[Any]) -> Used | None:
+def parse_usage(details: Sequence[Any]) -> Used | None:
     """Return the usage in the error details of a failed called agent; None if it is unknown."""
     try:
         return Used.model_validate(details[0])
@@ -177,7 +177,7 @@ def used_in(details: Sequence[Any]) -> Used | None:
         return None
 
 
-def granted(response: Mapping[str, object] | None, budget: Budget, exhausted: Iterable[str]) -> Grant:
+def parse_grant(response: Mapping[str, object] | None, budget: Budget, exhausted: Iterable[str]) -> Grant:
     """Return the grant in an approval's response, or by default the original amounts of the exhausted limits again.
 
     Raises:
@@ -189,7 +189,7 @@ def granted(response: Mapping[str, object] | None, budget: Budget, exhausted: It
     try:
         grant = Grant.model_validate(amounts)
     except ValidationError as error:
-        raise ValueError(faults(error)) from None
+        raise ValueError(describe_faults(error)) from None
     if grant == NOTHING:
         raise ValueError("nothing would be granted; reject instead, and the agent wraps up")
     return grant

@@ -18,7 +18,7 @@ def not_found(number: int) -> str:
     return f"{_NOT_FOUND}{number}"
 
 
-def signal_not_found(mark: str) -> int | None:
+def parse_not_found(mark: str) -> int | None:
     """Return the signal number in such a marker; None for other markers."""
     number = mark.removeprefix(_NOT_FOUND)
     return int(number) if number != mark and number.isdecimal() else None
@@ -92,7 +92,7 @@ def approval(invocation_id: str, function_call_id: str) -> str:
     return f"{invocation_id}/{function_call_id}"
 
 
-def approved_call(approval_id: str) -> tuple[str, str]:
+def parse_approval(approval_id: str) -> tuple[str, str]:
     """Return the invocation id and function call id in an approval id.
 
     Raises:
@@ -142,7 +142,7 @@ def report(number: int, since: int) -> str:
     return f"{number}@{since}"
 
 
-def reported(ref: str) -> tuple[int, int]:
+def parse_report(ref: str) -> tuple[int, int]:
     """Return invocation number and first entry of a report reference."""
     number, _, since = ref.partition("@")
     return int(number), int(since)

@@ -32,19 +32,19 @@ _REMEDIES = {
 """What to give instead, by pydantic's error type. For other types, pydantic's own message is best."""
 
 
-def a(value: object) -> str:
+def with_article(value: object) -> str:
     """Return the type of a value with its article: `an int`, `a list`, `None`."""
     name = type(value).__name__
     return "None" if value is None else f"{'an' if name.startswith(_VOWELS) else 'a'} {name}"
 
 
-def mistakes(error: ValidationError, known: Iterable[str] = ()) -> str:
+def describe_errors(error: ValidationError, known: Iterable[str] = ()) -> str:
     """Return a message for a validation error: each wrong field, its value, and what to give instead.
 
     `known` are the names of valid fields, for suggestions. If the type hides its input in errors, as credentials do,
     the message names only the type of the value.
     """
-    format_value = reprlib.repr if "input_value=" in str(error) else a
+    format_value = reprlib.repr if "input_value=" in str(error) else with_article
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for problem in error.errors(include_url=False):
         groups.setdefault(str(problem["loc"][0]) if problem["loc"] else "", []).append(problem)

@@ -72,7 +72,7 @@ def decode_foreign(data: bytes) -> Any:
         ValueError: The data is not JSON.
         NotJson: The JSON is too deep, or has numbers out of range.
     """
-    return plain(decode(data))
+    return to_plain_json(decode(data))
 
 
 def repeated_key(data: bytes) -> str | None:
@@ -90,7 +90,7 @@ def repeated_key(data: bytes) -> str | None:
     return repeated[0] if repeated else None
 
 
-def faults(error: ValidationError) -> str:
+def describe_faults(error: ValidationError) -> str:
     """Return the wrong fields with the reasons, without their values."""
     problems = error.errors(include_url=False, include_input=False, include_context=False)
     return "; ".join(f"{'.'.join(map(str, p['loc'])) or 'value'}: {p['msg']}" for p in problems[:5])
@@ -111,7 +111,7 @@ def parse(
     try:
         return kind.model_validate(decode_foreign(data))
     except ValidationError as error:
-        problem = f"is invalid: {faults(error)}"
+        problem = f"is invalid: {describe_faults(error)}"
     except NotJson as error:
         problem = f"cannot be recorded: it has {error.found}"
     except ValueError:
@@ -133,7 +133,7 @@ def _sorted(value: Any) -> Any:
     return value
 
 
-def plain(value: object) -> Any:
+def to_plain_json(value: object) -> Any:
     """Convert a value to plain JSON, or refuse it.
 
     Models, dataclasses, enums, dates, decimals, UUIDs, paths, tuples and sets are converted as pydantic does; sets are

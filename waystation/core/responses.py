@@ -88,7 +88,7 @@ def expired(call: CallState) -> JsonObject:
     }
 
 
-def sealed(call: CallState) -> JsonObject:
+def ended(call: CallState) -> JsonObject:
     """Return the response to a call that was still open when its invocation ended."""
     return {"error": f"The invocation ended before `{call.name}` was answered.", "error_type": "Cancelled"}
 

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 from waystation.core.activity_io import Position
 from waystation.core.conversation.event import EventActions
 from waystation.core.errors import NotJson, ScopeNameTooLong
-from waystation.core.payload import JsonObject, Recorded, decode_foreign, encode, faults
+from waystation.core.payload import JsonObject, Recorded, decode_foreign, describe_faults, encode
 
 SCOPE_WORKFLOW = "AgentScope"
 APPLY_SIGNAL = "apply"
@@ -154,7 +154,7 @@ class ScopeFold:
         try:
             delta = ScopeDelta.model_validate(decode_foreign(data))
         except ValidationError as error:
-            return self._refuse("", "", f"It is no delta: {faults(error)}.")
+            return self._refuse("", "", f"It is no delta: {describe_faults(error)}.")
         except NotJson as error:
             return self._refuse("", "", f"It cannot be recorded: it has {error.found}.")
         except ValueError:

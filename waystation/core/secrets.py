@@ -101,7 +101,7 @@ def _secret_paths(value: Any, path: str, *, named: bool) -> Iterable[str]:
             yield path
 
 
-def masked(value: Any, secrets: Iterable[str]) -> Any:
+def mask(value: Any, secrets: Iterable[str]) -> Any:
     """Return a JSON value with all `secrets` masked in texts and keys."""
     maskable = sorted({text for text in secrets if len(text) >= MIN_MASKED_CHARS}, key=len, reverse=True)
     if not maskable:
@@ -123,7 +123,7 @@ def _masked(value: Any, pattern: re.Pattern[str]) -> Any:
             return value
 
 
-def trusted(url: str) -> bool:
+def is_private_url(url: str) -> bool:
     """Whether traffic to a URL is private: over TLS, or on this machine."""
     try:
         parts = urlsplit(url)

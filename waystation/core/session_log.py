@@ -23,7 +23,7 @@ from waystation.core.wire import (
     InvocationInput,
     Report,
     SessionLink,
-    lasting,
+    session_part,
 )
 
 MAX_MESSAGE_BYTES = 400_000
@@ -63,7 +63,7 @@ class Turn(Recorded):
     """Joined messages that it has not confirmed, with their numbers."""
 
 
-class KeptSession(Recorded):
+class SessionState(Recorded):
     """The state of a session without its transcript, carried from run to run."""
 
     state: JsonObject = Field(default_factory=dict)
@@ -90,7 +90,7 @@ class SessionInput(Recorded):
     state: JsonObject = Field(default_factory=dict)
     cut_after: int = Field(default=80, ge=1, le=500)
     """Number of invocations after which the session continues as new."""
-    carried: KeptSession | None = None
+    carried: SessionState | None = None
     """State of the previous run."""
     segments: tuple[SegmentRef, ...] = ()
     """Stored segments of the transcript of earlier runs, oldest first."""
@@ -129,7 +129,7 @@ class SessionArchiveInput(Recorded):
     """References of the reports applied since the latest invocation began, as in `SessionLink`."""
 
 
-class KeptTranscript(Recorded):
+class StoredTranscript(Recorded):
     """A transcript as the next run receives it."""
 
     segments: tuple[SegmentRef, ...] = ()
@@ -152,10 +152,10 @@ def parse_session(data: bytes, workflow_id: str, *, continues: bool) -> SessionI
         raise InvalidInput(f"The session of this app, user and name has the workflow id {expected[:200]!r}.")
     if len(encode(session_input.state)) > MAX_STATE_BYTES:
         raise InvalidInput(f"The state of a session may have {MAX_STATE_BYTES} bytes; this one has more.")
-    return session_input if continues else as_started(session_input)
+    return session_input if continues else without_carried(session_input)
 
 
-def as_started(session_input: SessionInput) -> SessionInput:
+def without_carried(session_input: SessionInput) -> SessionInput:
     """Return the input of a first run: without the fields that only an earlier run may set, but anybody can send."""
     return session_input.model_copy(update={"carried": None, "segments": (), "items": ()})
 
@@ -214,7 +214,7 @@ class SessionLog:
     """The state of a session and its decisions."""
 
     def __init__(self, workflow_id: str, session_input: SessionInput) -> None:
-        carried = session_input.carried or KeptSession(state=session_input.state)
+        carried = session_input.carried or SessionState(state=session_input.state)
         self.id = workflow_id
         self.given = session_input
         self.state: JsonObject = dict(carried.state)
@@ -230,9 +230,9 @@ class SessionLog:
         self.reports: list[str] = []
         """References of the reports applied since the latest invocation began."""
 
-    def kept(self) -> KeptSession:
+    def kept(self) -> SessionState:
         """Return the state for the next run."""
-        return KeptSession(
+        return SessionState(
             state=self.state,
             next_agent=self.next_agent,
             turns=tuple(self.turns.values()),
@@ -246,7 +246,7 @@ class SessionLog:
             standing=self.standing,
         )
 
-    def following(self, transcript: KeptTranscript) -> SessionInput:
+    def following(self, transcript: StoredTranscript) -> SessionInput:
         """Return the input of the next run."""
         update = {"state": {}, "carried": self.kept(), "segments": transcript.segments, "items": transcript.items}
         return self.given.model_copy(update=update)
@@ -341,7 +341,7 @@ class SessionLog:
             return None
         number, message = self.queue.pop(0)
         state = {**self.state, **message.state}
-        self.state = lasting(state)
+        self.state = session_part(state)
         started = InvocationInput(
             agent=self.next_agent or self.given.agent,
             root=self.given.agent if self.next_agent else None,
@@ -361,7 +361,7 @@ class SessionLog:
         self._set(self.turns[number], status="running")
         return number, started
 
-    def takes(self, number: int, report: Report | None) -> bool:
+    def continues_from(self, number: int, report: Report | None) -> bool:
         """Whether a report begins exactly after the entries that the session has received."""
         turn = self.turns.get(number)
         return turn is not None and report is not None and turn.status in OPEN_STATUSES and report.since == turn.known
@@ -370,7 +370,7 @@ class SessionLog:
         """Apply a report, after which the session has received `length` entries."""
         turn = self.turns[number]
         self.state = {key: value for key, value in self.state.items() if key not in report.removed_keys}
-        self.state.update(lasting(report.state_delta))
+        self.state.update(session_part(report.state_delta))
         self.reports.append(ids.report(number, report.since))
         self.standing = merge_remembered(self.standing, report.standing)
         left = tuple(joined for joined in turn.unconfirmed if joined[0] not in report.joined)

@@ -44,7 +44,7 @@ class Fork(Recorded):
 
 MAX_REPORT_BYTES = 100_000
 """Larger entries are not repeated in a result; the session collects them from the invocation's history."""
-LASTING_ELSEWHERE = ("temp:", "user:", "app:")
+FOREIGN_PREFIXES = ("temp:", "user:", "app:")
 """Prefixes of state that does not belong to the session."""
 
 
@@ -80,15 +80,15 @@ class Report(Recorded):
     """Whether the invocation knows that Waystation's search attributes are registered."""
 
 
-def lasting(state: Mapping[str, object]) -> JsonObject:
+def session_part(state: Mapping[str, object]) -> JsonObject:
     """Return the session's part of a state."""
-    return {key: value for key, value in state.items() if not key.startswith(LASTING_ELSEWHERE)}
+    return {key: value for key, value in state.items() if not key.startswith(FOREIGN_PREFIXES)}
 
 
-def changes(before: Mapping[str, object], after: Mapping[str, object]) -> tuple[JsonObject, tuple[str, ...]]:
+def diff_state(before: Mapping[str, object], after: Mapping[str, object]) -> tuple[JsonObject, tuple[str, ...]]:
     """Return the values that changed in the session's part of a state, and the keys that were removed."""
-    delta = {key: value for key, value in lasting(after).items() if key not in before or before[key] != value}
-    return delta, tuple(key for key in lasting(before) if key not in after)
+    delta = {key: value for key, value in session_part(after).items() if key not in before or before[key] != value}
+    return delta, tuple(key for key in session_part(before) if key not in after)
 
 
 TASK_QUEUE = "waystation"
@@ -224,15 +224,15 @@ MAX_KEYWORD = 200
 """The server refuses keywords over 2,048 bytes, and a refused upsert blocks the workflow."""
 
 
-def found_by(agent: str, user_id: str, session_id: str | None) -> dict[str, str]:
+def search_attributes_of(agent: str, user_id: str, session_id: str | None) -> dict[str, str]:
     """Return the search attributes of an invocation or a session that never change."""
     values = {SEARCH_AGENT: agent, SEARCH_USER: user_id, SEARCH_SESSION: session_id}
     return {name: value[:MAX_KEYWORD] for name, value in values.items() if value}
 
 
-def found_at_start(started: InvocationInput) -> dict[str, str]:
+def start_attributes(started: InvocationInput) -> dict[str, str]:
     """Return the search attributes at the start, which make the invocation searchable at once and save an upsert."""
-    return {**found_by(started.agent, started.user_id, started.session_id), SEARCH_STATUS: RUNNING}
+    return {**search_attributes_of(started.agent, started.user_id, started.session_id), SEARCH_STATUS: RUNNING}
 
 
 def parse_input(data: bytes) -> InvocationInput:

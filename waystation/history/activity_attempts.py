@@ -9,12 +9,12 @@ from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHistory
 
 from waystation.core import CHILD, WORKFLOW, Failure
-from waystation.history.history_events import EventType, attributes_of, failure_of, loss_of, scheduled_by, seconds_of
+from waystation.history.history_events import EventType, failure_of, get_attributes, get_time_s, loss_of, scheduled_by
 from waystation.history.history_fetch import describe_workflow
 
 
 @dataclass(slots=True)
-class Attempts:
+class ActivityAttempts:
     """The recorded attempts at one activity, or one run of a called agent. Times are in seconds since 1970.
 
     A history does not record an attempt that is in flight.
@@ -45,41 +45,41 @@ class Attempts:
 
     def apply(self, event: HistoryEvent) -> None:
         """Apply a later event of the same activity or called agent."""
-        attributes = attributes_of(event)
+        attributes = get_attributes(event)
         match event.event_type:
             case EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED:
-                self.started, self.count = seconds_of(event), max(attributes.attempt, 1)
+                self.started, self.count = get_time_s(event), max(attributes.attempt, 1)
                 if attributes.HasField("last_failure"):
                     self.failure = self.failure_before = failure_of(attributes.last_failure)
             case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED:
-                self.started, self.count = seconds_of(event), 1
+                self.started, self.count = get_time_s(event), 1
             case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED | EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
-                self.ended, self.failure, self.lost = seconds_of(event), loss_of(event), True
+                self.ended, self.failure, self.lost = get_time_s(event), loss_of(event), True
             case kind if kind != EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED:
-                self.ended = seconds_of(event)
+                self.ended = get_time_s(event)
 
 
-def attempts_of(histories: Iterable[WorkflowHistory]) -> list[Attempts]:
+def collect_attempts(histories: Iterable[WorkflowHistory]) -> list[ActivityAttempts]:
     """Return the attempts at each activity and called agent of some runs, in the order they were scheduled."""
-    result: list[Attempts] = []
+    result: list[ActivityAttempts] = []
     for history in histories:
-        scheduled: dict[int, Attempts] = {}
+        scheduled: dict[int, ActivityAttempts] = {}
         for event in history.events:
-            id, attributes = event.event_id, attributes_of(event)
+            id, attributes = event.event_id, get_attributes(event)
             match event.event_type:
                 case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
                     kind = attributes.activity_type.name
-                    scheduled[id] = Attempts(attributes.activity_id, kind, id, seconds_of(event))
+                    scheduled[id] = ActivityAttempts(attributes.activity_id, kind, id, get_time_s(event))
                 case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
                     call_id = attributes.workflow_id.rpartition("/")[2]
-                    scheduled[id] = Attempts(call_id, attributes.workflow_type.name, id, seconds_of(event))
+                    scheduled[id] = ActivityAttempts(call_id, attributes.workflow_type.name, id, get_time_s(event))
                 case _ if attempts := scheduled.get(scheduled_by(attributes)):
                     attempts.apply(event)
         result += scheduled.values()
     return result
 
 
-def failed_workflow_tasks(histories: Iterable[WorkflowHistory]) -> list[tuple[int, str]]:
+def find_failed_workflow_tasks(histories: Iterable[WorkflowHistory]) -> list[tuple[int, str]]:
     """Return event ids and error messages of failed workflow tasks, for example after an incompatible deployment."""
     return [
         (event.event_id, event.workflow_task_failed_event_attributes.failure.message)
@@ -90,7 +90,7 @@ def failed_workflow_tasks(histories: Iterable[WorkflowHistory]) -> list[tuple[in
 
 
 @dataclass(frozen=True, slots=True)
-class Retry:
+class PendingRetry:
     """An activity that failed and will be retried, or that no worker has picked up yet."""
 
     workflow_id: str
@@ -109,13 +109,13 @@ class Retry:
     """When the next attempt is due, in seconds since 1970; None once a worker has picked it up."""
 
 
-async def fetch_retries(client: Client, workflow_id: str) -> tuple[list[Retry], bool]:
+async def fetch_retries(client: Client, workflow_id: str) -> tuple[list[PendingRetry], bool]:
     """Return the pending retries of a workflow and of the agents it called, and whether it has any pending work.
 
     Raises:
         RPCError: The server does not answer.
     """
-    retries = list[Retry]()
+    retries = list[PendingRetry]()
     has_work = False
     workflow_ids = [workflow_id]
     while workflow_ids:
@@ -141,11 +141,11 @@ def _is_queued(activity: PendingActivityInfo) -> bool:
     return activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
 
 
-def _retry(workflow_id: str, activity: PendingActivityInfo) -> Retry:
+def _retry(workflow_id: str, activity: PendingActivityInfo) -> PendingRetry:
     # Before the due time the server reports that time, afterwards the time at which the attempt was queued.
     is_scheduled = activity.HasField("next_attempt_schedule_time")
     due = activity.next_attempt_schedule_time if is_scheduled else activity.scheduled_time
-    return Retry(
+    return PendingRetry(
         workflow_id,
         activity.activity_id,
         activity.activity_type.name,

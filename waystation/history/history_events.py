@@ -15,9 +15,18 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 
-from waystation.core import Carried, ChildOutcome, Failure, FailureKind, InvocationInput, StoreFailed, decode, used_in
+from waystation.core import (
+    Carried,
+    ChildOutcome,
+    Failure,
+    FailureKind,
+    InvocationInput,
+    StoreFailed,
+    decode,
+    parse_usage,
+)
 from waystation.core.log import facts
-from waystation.storage import STORE_VARIABLE, UNREADABLE, is_reference, retrieved
+from waystation.storage import STORE_VARIABLE, UNREADABLE, is_reference, retrieve_payloads
 
 EventType: Any = SimpleNamespace(**dict(Generated.items()))
 COMMANDS = frozenset(
@@ -81,7 +90,7 @@ async def decode_events(events: Iterable[HistoryEvent], converter: DataConverter
         copied = HistoryEvent()
         copied.CopyFrom(event)
         for payloads in payloads_of(copied):
-            decoded = await retrieved(payloads.payloads, converter)
+            decoded = await retrieve_payloads(payloads.payloads, converter)
             if codec is not None:
                 decoded = await codec.decode(decoded)
             del payloads.payloads[:]
@@ -115,7 +124,7 @@ def payloads_of(event: HistoryEvent) -> Iterator[Payloads]:
         yield payloads
 
 
-def attributes_of(event: HistoryEvent) -> Any:
+def get_attributes(event: HistoryEvent) -> Any:
     """Return the attributes of an event, whatever its type."""
     kind = event.WhichOneof("attributes")
     return getattr(event, kind) if kind else None
@@ -145,17 +154,17 @@ def loss_of(event: HistoryEvent) -> Failure | None:
     """Return why an activity, a child or a workflow ended without a result; None for all other events."""
     match event.event_type:
         case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED | EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
-            return failure_of(attributes_of(event).failure)
+            return failure_of(get_attributes(event).failure)
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED | EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_FAILED:
-            return agent_failure_of(attributes_of(event).failure)
+            return agent_failure_of(get_attributes(event).failure)
         case kind:
             return _LOST.get(kind)
 
 
-def outcome_of(last: HistoryEvent) -> ChildOutcome | None:
+def read_outcome(last: HistoryEvent) -> ChildOutcome | None:
     """Return the outcome of an invocation, given the last event of a run; None while the invocation runs."""
     if last.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
-        data = read_content(last.workflow_execution_completed_event_attributes.result.payloads)
+        data = read_json_content(last.workflow_execution_completed_event_attributes.result.payloads)
         try:
             return ChildOutcome(result=decode(data))
         except (ValidationError, ValueError):
@@ -174,20 +183,20 @@ def carried_by(first: HistoryEvent) -> tuple[InvocationInput, Carried] | None:
     """
     started = first.workflow_execution_started_event_attributes
     check_content(started.input.payloads)
-    return facts.Started(json_data(started.input.payloads), continues=bool(continues(first))).carried()
+    return facts.Started(read_json_payloads(started.input.payloads), continues=bool(continues(first))).carried()
 
 
-def type_of(history: WorkflowHistory) -> str:
+def get_workflow_type(history: WorkflowHistory) -> str:
     """Return the workflow type, given a history that includes its first event."""
     return history.events[0].workflow_execution_started_event_attributes.workflow_type.name
 
 
-def seconds_of(event: HistoryEvent) -> float:
+def get_time_s(event: HistoryEvent) -> float:
     """Return when an event was recorded, in seconds since 1970."""
     return event.event_time.ToNanoseconds() / 1e9
 
 
-def run_id_of(events: Iterable[HistoryEvent]) -> str:
+def find_run_id(events: Iterable[HistoryEvent]) -> str:
     """Return the id of a run, given its first events."""
     run_id = ""
     for event in events:
@@ -197,9 +206,9 @@ def run_id_of(events: Iterable[HistoryEvent]) -> str:
     return run_id
 
 
-def run_ids_of(events: Iterable[HistoryEvent]) -> list[str]:
+def find_run_ids(events: Iterable[HistoryEvent]) -> list[str]:
     """Return all ids that a run had, given its events: more than one if the run was reset."""
-    run_ids = dict.fromkeys(run_id_of([event]) for event in events)
+    run_ids = dict.fromkeys(find_run_id([event]) for event in events)
     return [run_id for run_id in run_ids if run_id]
 
 
@@ -213,20 +222,20 @@ def continued_as(last: HistoryEvent) -> str | None:
     return last.workflow_execution_continued_as_new_event_attributes.new_execution_run_id or None
 
 
-def json_data(payloads: Iterable[Payload]) -> list[bytes]:
+def read_json_payloads(payloads: Iterable[Payload]) -> list[bytes]:
     """Return the JSON of each payload; empty bytes for a payload that is not JSON."""
     # The workflow, too, reads a payload that is not JSON as broken JSON; see workflows/ports.py.
     return [p.data if p.metadata.get("encoding") in (b"json/plain", b"json/protobuf") else b"" for p in payloads]
 
 
-def read_content(payloads: Sequence[Payload]) -> bytes:
+def read_json_content(payloads: Sequence[Payload]) -> bytes:
     """Return the JSON in payloads written by a worker.
 
     Raises:
         StoreFailed: A payload is in a store that this process does not have.
     """
     check_content(payloads)
-    return b"".join(json_data(payloads))
+    return b"".join(read_json_payloads(payloads))
 
 
 def describe_missing(payloads: Iterable[Payload]) -> str | None:
@@ -256,5 +265,5 @@ def agent_failure_of(failure: FailureProto) -> Failure:
     """Return why a called agent failed, and its token usage."""
     details = []
     with suppress(ValueError):
-        details = [decode(data) for data in json_data(failure.application_failure_info.details.payloads)]
-    return failure_of(failure).model_copy(update={"used": used_in(details)})
+        details = [decode(data) for data in read_json_payloads(failure.application_failure_info.details.payloads)]
+    return failure_of(failure).model_copy(update={"used": parse_usage(details)})

@@ -17,7 +17,7 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.core import ids
-from waystation.history.history_events import TASK_IN_FLIGHT, EventType, decode_events, run_id_of
+from waystation.history.history_events import TASK_IN_FLIGHT, EventType, decode_events, find_run_id
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ def is_not_found(error: RPCError) -> bool:
     return error.status is RPCStatusCode.NOT_FOUND and "namespace" not in error.message.lower()
 
 
-async def none_if_missing(answer: Awaitable[T]) -> T | None:
+async def fetch_or_none(answer: Awaitable[T]) -> T | None:
     """Return the server's answer; None if it has no such workflow or run."""
     try:
         return await answer
@@ -43,7 +43,7 @@ async def none_if_missing(answer: Awaitable[T]) -> T | None:
 
 async def describe_workflow(client: Client, workflow_id: str) -> WorkflowExecutionDescription | None:
     """Describe the latest run of a workflow; None if there is no such workflow."""
-    return await none_if_missing(client.get_workflow_handle(workflow_id).describe())
+    return await fetch_or_none(client.get_workflow_handle(workflow_id).describe())
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -127,7 +127,7 @@ class HistoryPoll:
         page = self._pages.current_page or ()
         if page:
             # From now on by run id: a reset may have made another run the latest one.
-            self._run_id, self._last = run_id_of(page) or self._run_id, page[-1]
+            self._run_id, self._last = find_run_id(page) or self._run_id, page[-1]
             first = page[0].workflow_execution_started_event_attributes.first_execution_run_id
             self._first_run_id = first or self._first_run_id
         return await decode_events(page, self._client.data_converter)

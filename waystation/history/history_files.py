@@ -21,9 +21,9 @@ from waystation.core import (
     WORKFLOW,
     ForeignHistory,
     JsonObject,
-    signal_not_found,
+    parse_not_found,
 )
-from waystation.history.history_events import EventType, patch_of, payloads_of, type_of
+from waystation.history.history_events import EventType, get_workflow_type, patch_of, payloads_of
 from waystation.storage import UNREADABLE, is_reference
 
 EARLIER = "earlierRuns"
@@ -265,7 +265,7 @@ def check_readable(histories: Iterable[WorkflowHistory], name: str) -> None:
         ForeignHistory: An unknown codec encoded them, or a newer version recorded them.
     """
     for history in histories:
-        kind = type_of(history)
+        kind = get_workflow_type(history)
         if kind not in WORKFLOWS:
             known = ", ".join(map(repr, sorted(WORKFLOWS)))
             raise ForeignHistory(f"{name} is a history of {kind!r}; Waystation reads those of {known}.")
@@ -310,7 +310,7 @@ def _find_newer_features(events: Iterable[HistoryEvent]) -> Iterator[str]:
         match event.event_type:
             case EventType.EVENT_TYPE_MARKER_RECORDED:
                 marker = patch_of(event)
-                if marker and not signal_not_found(marker):
+                if marker and not parse_not_found(marker):
                     yield f"the marker {marker!r}"
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
                 name = event.activity_task_scheduled_event_attributes.activity_type.name

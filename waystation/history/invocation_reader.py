@@ -37,22 +37,22 @@ from waystation.history.history_events import (
     SILENT,
     TASK_IN_FLIGHT,
     EventType,
-    attributes_of,
     carried_by,
     check_content,
     continued_as,
     continues,
     decode_events,
     describe_missing,
-    json_data,
+    get_attributes,
+    get_time_s,
+    get_workflow_type,
     loss_of,
     patch_of,
-    read_content,
+    read_json_content,
+    read_json_payloads,
     scheduled_by,
-    seconds_of,
-    type_of,
 )
-from waystation.history.history_fetch import HistoryPoll, none_if_missing
+from waystation.history.history_fetch import HistoryPoll, fetch_or_none
 from waystation.history.history_files import SavedHistory
 
 _ENDINGS: dict[int, EndStatus] = {
@@ -147,19 +147,19 @@ class HistoryReader:
 
     def _read(self, event: HistoryEvent) -> Iterator[Fact]:
         self._commands = self._commands or event.event_type in COMMANDS
-        attributes = attributes_of(event)
+        attributes = get_attributes(event)
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
                 yield self._started(attributes)
             case EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED:
-                self._task = (event.event_id, seconds_of(event))
+                self._task = (event.event_id, get_time_s(event))
             case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
                 self._completed = True
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
                 payloads = attributes.input.payloads
-                yield facts.Signalled(attributes.signal_name, json_data(payloads), describe_missing(payloads))
+                yield facts.Signalled(attributes.signal_name, read_json_payloads(payloads), describe_missing(payloads))
             case EventType.EVENT_TYPE_MARKER_RECORDED:
-                if ref := ids.signal_not_found(patch_of(event)):
+                if ref := ids.parse_not_found(patch_of(event)):
                     yield facts.NotFound(ref)
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ADMITTED:
                 # Only updates that a reset sends again are recorded as admitted; accepting them later repeats nothing.
@@ -168,13 +168,13 @@ class HistoryReader:
                 admitted = attributes.accepted_request_sequencing_event_id
                 update = self._admitted.pop(admitted, attributes.accepted_request).input
                 if update.name == ANSWER_UPDATE:
-                    yield facts.UpdateAccepted([read_content(update.args.payloads)])
+                    yield facts.UpdateAccepted([read_json_content(update.args.payloads)])
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED:
                 yield facts.CancelAsked()
             case EventType.EVENT_TYPE_TIMER_FIRED:
                 yield facts.TimerFired()
             case ending if ending in _ENDINGS:
-                yield facts.Closed(_ENDINGS[ending], seconds_of(event))
+                yield facts.Closed(_ENDINGS[ending], get_time_s(event))
             case _:
                 # Skip the archiving of the log and activities whose result nobody waits for. Content that a fork copies
                 # is read at the start of the next run.
@@ -187,7 +187,7 @@ class HistoryReader:
             )
         check_content(attributes.input.payloads)
         return facts.Started(
-            json_data(attributes.input.payloads),
+            read_json_payloads(attributes.input.payloads),
             continues=bool(attributes.continued_execution_run_id),
             child=bool(attributes.parent_workflow_execution.workflow_id),
         )
@@ -202,7 +202,7 @@ class HistoryReader:
                     self._followed.add(event.event_id)
                 if "." in kind:
                     self._tools.add(event.event_id)
-                yield facts.Scheduled(ref, read_content(attributes.input.payloads), kind == MODEL.name)
+                yield facts.Scheduled(ref, read_json_content(attributes.input.payloads), kind == MODEL.name)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED:
                 # The workflow ignores a later result; another activity reports how the child ended.
                 if attributes.scheduled_event_id in self._followed:
@@ -211,19 +211,19 @@ class HistoryReader:
                     yield facts.Abandoned(self._scheduled[attributes.scheduled_event_id])
             case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
                 number = attributes.scheduled_event_id
-                content = read_content(attributes.result.payloads)
+                content = read_json_content(attributes.result.payloads)
                 yield facts.Returned(self._scheduled[number], content, followed=number in self._followed)
             case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
                 self._scheduled[event.event_id] = attributes.workflow_id.rsplit("/", 1)[-1]
             case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED:
                 ref = self._scheduled[attributes.initiated_event_id]
-                yield facts.Returned(ref, read_content(attributes.result.payloads), child=True)
+                yield facts.Returned(ref, read_json_content(attributes.result.payloads), child=True)
             case _:
                 if failure := loss_of(event):
                     yield facts.Lost(self._scheduled[scheduled_by(attributes)], failure)
 
 
-def log_of(histories: Sequence[WorkflowHistory], log: Log | None = None) -> Log:
+def build_log(histories: Sequence[WorkflowHistory], log: Log | None = None) -> Log:
     """Return the log of an invocation from its runs, oldest first; `log` is the log of the runs before them.
 
     If earlier runs and `log` are missing, the log begins with the snapshot that the first run carries.
@@ -271,10 +271,10 @@ async def fetch_log_before(client: Client, id: str, first: HistoryEvent, fetch: 
     log = Log(id)
     if carried:
         await extend_log(log, carried[1], fetch)
-    return log_of(earlier[::-1], log)
+    return build_log(earlier[::-1], log)
 
 
-async def log_from_runs(histories: Sequence[WorkflowHistory], fetch: Fetch) -> Log:
+async def fetch_log(histories: Sequence[WorkflowHistory], fetch: Fetch) -> Log:
     """Return the log of the runs in a file, including the entries before them.
 
     Raises:
@@ -285,7 +285,7 @@ async def log_from_runs(histories: Sequence[WorkflowHistory], fetch: Fetch) -> L
     log = Log(first.workflow_id)
     if carried := carried_by(first.events[0]):
         await extend_log(log, carried[1], fetch)
-    return log_of(histories, log)
+    return build_log(histories, log)
 
 
 def _own_runs(histories: Sequence[WorkflowHistory]) -> Sequence[WorkflowHistory]:
@@ -296,7 +296,7 @@ def _own_runs(histories: Sequence[WorkflowHistory]) -> Sequence[WorkflowHistory]
     return histories
 
 
-def carried_log(log: Log, histories: Sequence[WorkflowHistory]) -> Log:
+def restore_carried_log(log: Log, histories: Sequence[WorkflowHistory]) -> Log:
     """Return the log before the first entry of `log`: empty, or the snapshot that the first run carries."""
     carried = carried_by(_own_runs(histories)[0].events[0]) if log.entries_before else None
     return carried[1].snapshot.restored(log.invocation_id, carried[0]) if carried else Log(log.invocation_id)
@@ -304,7 +304,7 @@ def carried_log(log: Log, histories: Sequence[WorkflowHistory]) -> Log:
 
 async def fetch_run(client: Client, id: str, run_id: str | None = None) -> WorkflowHistory | None:
     """Return the history of a run, by default the latest, with payloads as stored; None if the server deleted it."""
-    return await none_if_missing(client.get_workflow_handle(id, run_id=run_id).fetch_history())
+    return await fetch_or_none(client.get_workflow_handle(id, run_id=run_id).fetch_history())
 
 
 async def fetch_runs(client: Client, last: WorkflowHistory) -> list[WorkflowHistory]:
@@ -331,7 +331,7 @@ async def fetch_saved_history(client: Client, last: WorkflowHistory) -> SavedHis
 
 def called_agent_ids(history: WorkflowHistory) -> list[str]:
     """Return the workflow ids of the agents that a run of an invocation called."""
-    if type_of(history) != WORKFLOW:
+    if get_workflow_type(history) != WORKFLOW:
         return []
     initiated = (event.start_child_workflow_execution_initiated_event_attributes for event in history.events)
     return [child.workflow_id for child in initiated if child.workflow_type.name == WORKFLOW]

@@ -9,7 +9,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from waystation.core import SCOPE_WORKFLOW, ForeignHistory, ScopeFold, ScopeSnapshot, decode, prefix_of
-from waystation.history.history_events import EventType, attributes_of, json_data
+from waystation.history.history_events import EventType, get_attributes, read_json_payloads
 from waystation.history.history_fetch import fetch_events_after, is_not_found
 
 MAX_SCOPES = 200
@@ -48,12 +48,12 @@ class _CachedScope:
         Raises:
             ForeignHistory: The workflow is not a scope, or its state cannot be read.
         """
-        attributes = attributes_of(event)
+        attributes = get_attributes(event)
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
                 self._start(attributes)
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
-                self.fold.apply(attributes.signal_name, json_data(attributes.input.payloads))
+                self.fold.apply(attributes.signal_name, read_json_payloads(attributes.input.payloads))
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
                 self.next_run_id = attributes.new_execution_run_id
             case EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED if attributes.new_run_id:
@@ -71,7 +71,9 @@ class _CachedScope:
         self.run_id = started.original_execution_run_id
         carried = started.continued_execution_run_id
         try:
-            snapshot = ScopeSnapshot.model_validate(decode(json_data(started.input.payloads)[0])) if carried else None
+            snapshot = (
+                ScopeSnapshot.model_validate(decode(read_json_payloads(started.input.payloads)[0])) if carried else None
+            )
             self.fold = ScopeFold(self.fold.prefix, snapshot)
         except ValueError:
             raise ForeignHistory("The carried state of a scope cannot be read. A newer version recorded it.") from None

@@ -17,13 +17,13 @@ from waystation.core import (
     Report,
     SessionInput,
     Transcript,
-    as_started,
     decode,
     entries_to_json,
-    lasting,
+    session_part,
     unpack_entries,
+    without_carried,
 )
-from waystation.history.history_events import EventType, attributes_of, read_content, seconds_of
+from waystation.history.history_events import EventType, get_attributes, get_time_s, read_json_content
 from waystation.storage import Blobs
 
 
@@ -59,22 +59,22 @@ class SessionReader:
                 self.last_event_id = event.event_id
 
     async def _read(self, event: HistoryEvent) -> None:
-        attributes = attributes_of(event)
+        attributes = get_attributes(event)
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
                 if attributes.workflow_type.name != SESSION_WORKFLOW:
                     raise ForeignHistory(f"{self._session!r} is a {attributes.workflow_type.name!r}, not a session.")
-                params = SessionInput.model_validate(decode(read_content(attributes.input.payloads)))
-                await self._begin(params if attributes.continued_execution_run_id else as_started(params))
+                params = SessionInput.model_validate(decode(read_json_content(attributes.input.payloads)))
+                await self._begin(params if attributes.continued_execution_run_id else without_carried(params))
             case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
                 if attributes.workflow_type.name == WORKFLOW:
                     number = int(attributes.workflow_id.rpartition("/")[2])
                     self._children[event.event_id] = number
-                    request = InvocationInput.model_validate(decode(read_content(attributes.input.payloads)))
-                    self.transcript.start(number, seconds_of(event), request)
-                    self.state = lasting(request.state)
+                    request = InvocationInput.model_validate(decode(read_json_content(attributes.input.payloads)))
+                    self.transcript.start(number, get_time_s(event), request)
+                    self.state = session_part(request.state)
             case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED:
-                result = InvocationResult.model_validate(decode(read_content(attributes.result.payloads)))
+                result = InvocationResult.model_validate(decode(read_json_content(attributes.result.payloads)))
                 if result.report:
                     self._apply_report(self._children[attributes.initiated_event_id], result.report)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
@@ -82,7 +82,7 @@ class SessionReader:
                     self._collecting.add(event.event_id)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
                 if attributes.scheduled_event_id in self._collecting:
-                    collected = Collected.model_validate(decode(read_content(attributes.result.payloads)))
+                    collected = Collected.model_validate(decode(read_json_content(attributes.result.payloads)))
                     if collected.report:
                         self._apply_report(collected.number, await self._fetch_report(collected))
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
@@ -100,10 +100,10 @@ class SessionReader:
         self.transcript.restore(params.items)
 
     def _apply_report(self, number: int, report: Report) -> None:
-        if self.transcript.tell(number, report) is None:
+        if self.transcript.add_report(number, report) is None:
             return
         state = {key: value for key, value in self.state.items() if key not in report.removed_keys}
-        self.state = {**state, **lasting(report.state_delta)}
+        self.state = {**state, **session_part(report.state_delta)}
 
     async def _fetch_report(self, collected: Collected) -> Report:
         assert collected.report is not None

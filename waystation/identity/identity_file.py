@@ -12,7 +12,7 @@ from typing import Annotated, Literal, TypeAlias, TypeVar
 from joserfc.jwk import ECKey, Key, OctKey, OKPKey, RSAKey, import_key
 from pydantic import BeforeValidator, Field, PrivateAttr, field_validator
 
-from waystation.configuration import Section, read_configuration, read_secret
+from waystation.configuration import ConfigurationTable, read_configuration, read_secret
 from waystation.core import InvalidConfiguration, decode, encode
 
 ALGORITHMS = ("RS256", "PS256", "ES256", "ES384", "ES512", "EdDSA", "Ed25519", "RS384", "RS512", "PS384", "PS512")
@@ -31,7 +31,7 @@ Name = Annotated[str, Field(min_length=1, max_length=1_000)]
 OneOrMore = Annotated[tuple[Name, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
 
 
-class EnvelopeSection(Section):
+class EnvelopeSection(ConfigurationTable):
     """`[envelope]`: the keys that encrypt tokens on their way to the workers."""
 
     public_key: Name | None = None
@@ -39,7 +39,7 @@ class EnvelopeSection(Section):
     """Several during a key rotation. Each decrypts the tokens that were encrypted for it."""
 
 
-class ClaimsSection(Section):
+class ClaimsSection(ConfigurationTable):
     """The claims of an issuer's tokens that identify a person."""
 
     issuer: Name
@@ -69,7 +69,7 @@ class IssuerSection(ClaimsSection):
     """Whether each token must be bound to one answer, like those of our gateway."""
 
 
-class GatewaySection(Section):
+class GatewaySection(ConfigurationTable):
     """`[gateway]`: the key with which `waystation web` signs the identity of approvers."""
 
     signing_key: Name
@@ -77,7 +77,7 @@ class GatewaySection(Section):
     audience: Name = DEFAULT_AUDIENCE
 
 
-class LinksSection(Section):
+class LinksSection(ConfigurationTable):
     """`[links]`: URLs that show one call to anybody who has them."""
 
     key: Name
@@ -97,7 +97,7 @@ class OidcSection(ClaimsSection):
     scopes: tuple[Name, ...] = ("openid", "profile", "email")
 
 
-class Configuration(Section):
+class Configuration(ConfigurationTable):
     """The content of a file. Loads the keys that it names."""
 
     envelope: EnvelopeSection | None = None
@@ -122,7 +122,7 @@ class Configuration(Section):
         """Return the error for an invalid key."""
         return InvalidConfiguration(self._file, key, problem)
 
-    def lacks(self, section: str, purpose: str) -> InvalidConfiguration:
+    def make_missing_section_error(self, section: str, purpose: str) -> InvalidConfiguration:
         """Return the error for a missing section."""
         return self.fault(section, f"is missing; {purpose}. `waystation identity init DIR` writes examples.")
 
@@ -133,7 +133,7 @@ class Configuration(Section):
             InvalidConfiguration: The part is missing.
         """
         if not value:
-            raise self.lacks(section, purpose)
+            raise self.make_missing_section_error(section, purpose)
         return value
 
     def path(self, name: str) -> Path:

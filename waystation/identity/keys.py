@@ -9,7 +9,7 @@ from pathlib import Path
 
 from joserfc.jwk import ECKey, Key, OctKey, OKPKey, RSAKey, import_key
 
-from waystation.core import IdentityUnavailable, JsonObject, decode, trusted
+from waystation.core import IdentityUnavailable, JsonObject, decode, is_private_url
 from waystation.identity.identity_file import MIN_RSA_BITS, Configuration
 
 DISCOVERY = "/.well-known/openid-configuration"
@@ -50,7 +50,7 @@ class IssuerKeys:
                 problem = f"{path} is not a readable JSON Web Key Set: {getattr(error, 'strerror', error)}."
                 raise configuration.fault(f"{key}.jwks", problem) from None
             return cls(issuer, path)
-        if not trusted(jwks or issuer):
+        if not is_private_url(jwks or issuer):
             problem = "keys are fetched only over https or from this machine."
             raise configuration.fault(f"{key}.{'jwks' if jwks else 'issuer'}", problem)
         return cls(issuer, jwks)
@@ -118,7 +118,7 @@ async def discover_endpoint(issuer: str, name: str) -> str:
     if metadata.get("issuer") != issuer:
         raise ValueError("the provider's metadata names another issuer than the configuration")
     url = metadata.get(name)
-    if not isinstance(url, str) or not trusted(url):
+    if not isinstance(url, str) or not is_private_url(url):
         raise ValueError(f"the provider's metadata has no trusted {name}")
     return url
 

@@ -27,10 +27,10 @@ from waystation.core import (
     InvalidAnswer,
     JsonObject,
     NotAllowed,
-    Signs,
+    TokenSigner,
     decode,
     encode,
-    is_sealed,
+    is_encrypted,
     parse,
 )
 from waystation.identity.identity_file import Configuration
@@ -123,7 +123,7 @@ class Gateway:
         algorithm = _SIGNATURES[self._key.curve_name]
         return jwt.encode({"alg": algorithm, "kid": self._key.kid}, claims, self._key, algorithms=[algorithm])
 
-    def signer(self, subject: str, roles: Sequence[str] = ()) -> Signs:
+    def signer(self, subject: str, roles: Sequence[str] = ()) -> TokenSigner:
         """Return a function that signs any answer of one person; pass it as `token=` to the client."""
         return partial(self.sign, subject, roles)
 
@@ -221,7 +221,7 @@ def open_envelope(
 def _decrypt(encrypted: str, keys: Sequence[ECKey | OKPKey]) -> JsonObject:
     if len(encrypted) > MAX_TOKEN_CHARS:
         raise NotAllowed(f"The token has {len(encrypted)} characters. The limit is {MAX_TOKEN_CHARS}.")
-    if not is_sealed(encrypted):
+    if not is_encrypted(encrypted):
         raise NotAllowed(PLAIN_TOKEN)
     head = parse_part(encrypted, 0)
     # This also refuses `zip`: a small compressed text may expand to a large one.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from waystation.core import InputValidationError, JsonObject, NotJson, digest, plain
+from waystation.core import InputValidationError, JsonObject, NotJson, digest, to_plain_json
 from waystation.memory.base_memory_service import BaseMemoryService
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _json(value: Any) -> JsonObject:
     try:
         if hasattr(value, "model_dump"):
             value = value.model_dump(mode="json", by_alias=True, exclude_none=True)
-        content: JsonObject = plain(value)
+        content: JsonObject = to_plain_json(value)
     except (ValueError, NotJson) as error:
         raise InputValidationError(f"A memory must be JSON: {error}") from None
     return content

@@ -69,7 +69,7 @@ class BasePlugin:
         """Release the plugin's resources."""
 
 
-def overrides(plugin: BasePlugin, hook: str) -> bool:
+def overrides_callback(plugin: BasePlugin, hook: str) -> bool:
     """Whether a plugin overrides a callback."""
     return getattr(type(plugin), hook, None) is not getattr(BasePlugin, hook, None) or hook in vars(plugin)
 
@@ -77,7 +77,7 @@ def overrides(plugin: BasePlugin, hook: str) -> bool:
 def wrong_callbacks(plugin: BasePlugin) -> Iterator[str]:
     """Yield the callbacks of a plugin with wrong parameters, one sentence each."""
     for name, hook in vars(BasePlugin).items():
-        if name.startswith("_") or not inspect.iscoroutinefunction(hook) or not overrides(plugin, name):
+        if name.startswith("_") or not inspect.iscoroutinefunction(hook) or not overrides_callback(plugin, name):
             continue
         arguments = [parameter for parameter in inspect.signature(hook).parameters if parameter != "self"]
         signature = inspect.signature(getattr(plugin, name))

@@ -8,9 +8,9 @@ from functools import cached_property
 from rich.console import RenderableType
 
 from waystation.core import CallLost, CallReturned, ChildReturned
-from waystation.history import Attempts, attempts_of
+from waystation.history import ActivityAttempts, collect_attempts
 from waystation.presentation import recording_views, words
-from waystation.replay.comparison import Changes, alike
+from waystation.replay.comparison import Changes, is_same_json
 from waystation.replay.displayable import Displayable
 from waystation.replay.recording import Moment, Recording
 
@@ -45,7 +45,7 @@ class Position:
 
     def is_change(self) -> bool:
         """Whether the state changed here."""
-        return self.before is not None and not alike(self.moment.state, self.before.state)
+        return self.before is not None and not is_same_json(self.moment.state, self.before.state)
 
 
 def _waits(moment: Moment) -> set[tuple[str, float]]:
@@ -69,8 +69,8 @@ class _Level:
         return [Position(moment, before) for moment, before in zip(moments, [None, *moments], strict=False)]
 
     @cached_property
-    def attempts(self) -> Mapping[str, Attempts]:
-        return {activity.activity: activity for activity in attempts_of(self.recording.histories)}
+    def attempts(self) -> Mapping[str, ActivityAttempts]:
+        return {activity.activity: activity for activity in collect_attempts(self.recording.histories)}
 
 
 class Cursor(Displayable):
@@ -104,7 +104,7 @@ class Cursor(Displayable):
         return self.position.changes
 
     @property
-    def attempts(self) -> Mapping[str, Attempts]:
+    def attempts(self) -> Mapping[str, ActivityAttempts]:
         """Durations and attempts of the activities of `recording`, by activity id."""
         return self._levels[-1].attempts
 

@@ -64,7 +64,7 @@ def make_environment(*folders: Path, **filters: Any) -> Environment:
         "text": format_pieces,
     }
     templates.filters |= shared | filters
-    templates.globals |= {"call_line": text_safety.format_call, "terms": words.terms, "zone": get_zone}
+    templates.globals |= {"call_line": text_safety.format_call, "terms": words.list_terms, "zone": get_zone}
     return templates
 
 
@@ -76,7 +76,7 @@ def get_zone() -> str:
 def format_moment(seconds: float) -> Markup:
     """Return a `time` element: local time with the zone for readers, UTC for programs."""
     exact = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
-    return Markup('<time datetime="{}">{}</time>').format(exact, terminal.clock(seconds, zone=True))
+    return Markup('<time datetime="{}">{}</time>').format(exact, terminal.format_time(seconds, zone=True))
 
 
 def format_pieces(pieces: Iterable[text_safety.Piece]) -> Markup:
@@ -124,7 +124,7 @@ class View:
 
     def value(self, content: Any, name: str = "") -> Markup:
         """Return a value as JSON with secrets masked; a short value on one line."""
-        masked = terminal.unsecret(name, content)
+        masked = terminal.hide_secret(name, content)
         text = json.dumps(masked, ensure_ascii=False)
         return self.text(text if len(text) <= 100 else json.dumps(masked, ensure_ascii=False, indent=2))
 
@@ -147,8 +147,8 @@ class View:
         actions = event.actions.model_copy(update={"state_delta": mask_secrets(event.actions.state_delta)})
         masked = event.model_copy(update={"content": mask_secrets(event.content), "actions": actions})
         notes = event.custom_metadata or {}
-        return list(terminal.lines_of(masked)) or [
-            terminal.Line("note", "", f"{terminal.safe(name.replace('_', ' '))}: {terminal.short_json(note)}")
+        return list(terminal.format_event(masked)) or [
+            terminal.Line("note", "", f"{terminal.escape(name.replace('_', ' '))}: {terminal.clip_json(note)}")
             for name, note in notes.items()
         ]
 
@@ -194,7 +194,7 @@ class View:
             if attempts.count > 1 or attempts.failure:
                 end = "all of them failed" if attempts.lost else "the last succeeded"
                 how = f"{attempts.count} attempts, {end}" if attempts.count > 1 else "failed"
-                why = terminal.failure(attempts.failure) if attempts.failure else ""
+                why = terminal.describe_failure(attempts.failure) if attempts.failure else ""
                 rows.append((f"{line(attempts.type)} ({line(attempts.activity)})", how, why, attempts.event_id))
         for call in report.recording.log.state.calls.values():
             if call.outcome and call.outcome.error_type:
@@ -303,14 +303,14 @@ def format_usage(counts: JsonObject) -> str:
 def describe_problem(call: "ModelCall") -> str:
     """Return why a model call failed; empty if it did not."""
     if call.failure:
-        return terminal.failure(call.failure)
+        return terminal.describe_failure(call.failure)
     reply = call.reply
     return ": ".join(filter(None, (reply.error_code, reply.error_message))) if reply else ""
 
 
 def format_part(part: JsonObject) -> str:
     """Return the first line of a part."""
-    first = next((f"{line.who}{line.text}" for line in terminal.lines_of_part(part)), "")
+    first = next((f"{line.who}{line.text}" for line in terminal.format_part(part)), "")
     return text_safety.format_line(first.removeprefix(": "), 110)
 
 
@@ -324,7 +324,7 @@ def format_offset(seconds: float) -> str:
     return f"+{seconds:.2f} s" if 0 <= seconds < 60 else f"+{timedelta(seconds=int(max(0.0, seconds)))}"
 
 
-mask_secrets = partial(terminal.unsecret, "")
+mask_secrets = partial(terminal.hide_secret, "")
 """Return a value with secrets masked."""
 
 

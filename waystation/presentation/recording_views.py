@@ -50,7 +50,7 @@ MAX_STATE = 30
 
 def format_event(event: Event) -> Text:
     """Return an event, one fact a line."""
-    return Text("\n").join(line.styled() for line in terminal.lines_of(event)) or Text("no content", _DIM)
+    return Text("\n").join(line.styled() for line in terminal.format_event(event)) or Text("no content", _DIM)
 
 
 @singledispatch
@@ -64,7 +64,7 @@ def _render_recording(recording: Recording) -> RenderableType:
     count, runs = len(recording.events), len(recording.histories)
     facts = [f"{count} event{'s' * (count != 1)}"]
     facts += [f"{runs} runs"] * (runs > 1) + [f"{len(recording.called)} called agents"] * bool(recording.called)
-    title = Text.assemble((terminal.safe(recording.id), _BOLD), f"  {', '.join(facts)}")
+    title = Text.assemble((terminal.escape(recording.id), _BOLD), f"  {', '.join(facts)}")
     if count <= MAX_EVENTS:
         return Group(title, _events(recording.events, recording.events_before))
     half = MAX_EVENTS // 2
@@ -78,35 +78,35 @@ def _events(events: Iterable[Event], before: int) -> Table:
         Column(justify="right", style=_DIM, no_wrap=True), Column(style=_DIM, no_wrap=True), Column(overflow="fold")
     )
     for number, event in enumerate(events, before + 1):
-        table.add_row(str(number), terminal.clock(event.timestamp), format_event(event))
+        table.add_row(str(number), terminal.format_time(event.timestamp), format_event(event))
     return table
 
 
-def where(moment: Moment) -> Text:
+def format_position(moment: Moment) -> Text:
     """Return the position of a moment in its recording."""
     last = moment.recording.course[-1].events
     name = f"event {moment.number} of {last}" if moment.number else f"before event 1 of {last}"
-    when = terminal.clock(moment.time) if moment.time else ""
-    return Text.assemble((name, _BOLD), (f"  {when}  {terminal.safe(moment.recording.id)}", _DIM))
+    when = terminal.format_time(moment.time) if moment.time else ""
+    return Text.assemble((name, _BOLD), (f"  {when}  {terminal.escape(moment.recording.id)}", _DIM))
 
 
 @render.register
 def _render_moment(moment: Moment) -> RenderableType:
     state_before = moment.before.state if moment.before else {}
-    parts: list[RenderableType] = [where(moment)]
+    parts: list[RenderableType] = [format_position(moment)]
     if moment.event:
         parts.append(format_event(moment.event))
     parts.append(_state(moment.state, Changes.between(state_before, moment.state)))
-    return Group(*parts, *(wait(call, moment) for call in moment.pending))
+    return Group(*parts, *(format_pending_call(call, moment) for call in moment.pending))
 
 
 def _state(state: JsonObject, changes: Changes) -> RenderableType:
     """Return a state, one key a line, with its changes highlighted."""
     table = _keys()
     for key, value in state.items():
-        text = terminal.short_json(value)
+        text = terminal.clip_json(value)
         if key in changes.changed:
-            was = f"   was {terminal.short_json(changes.changed[key][0])}"
+            was = f"   was {terminal.clip_json(changes.changed[key][0])}"
             _add_change(table, "~", key, Text.assemble((text, _CHANGED), (was, _DIM)))
         else:
             _add_change(table, "+" if key in changes.added else "", key, text)
@@ -117,9 +117,9 @@ def _state(state: JsonObject, changes: Changes) -> RenderableType:
 def _changes(changes: Changes) -> Table:
     table = _keys()
     for key, value in changes.added.items():
-        _add_change(table, "+", key, terminal.short_json(value))
+        _add_change(table, "+", key, terminal.clip_json(value))
     for key, (before, after) in changes.changed.items():
-        text = Text.assemble((terminal.short_json(before), _GONE), " → ", (terminal.short_json(after), _NEW))
+        text = Text.assemble((terminal.clip_json(before), _GONE), " → ", (terminal.clip_json(after), _NEW))
         _add_change(table, "~", key, text)
     _add_removed(table, changes)
     return table
@@ -127,13 +127,13 @@ def _changes(changes: Changes) -> Table:
 
 def _add_removed(table: Table, changes: Changes) -> None:
     for key, value in changes.removed.items():
-        _add_change(table, "-", key, terminal.short_json(value))
+        _add_change(table, "-", key, terminal.clip_json(value))
 
 
 def _add_change(table: Table, sign: str, key: str, value: str | Text) -> None:
     style = _STYLES.get(sign, "")
     text = value if isinstance(value, Text) else Text(value, style)
-    table.add_row(Text(sign, style), Text(terminal.safe(key), style), text)
+    table.add_row(Text(sign, style), Text(terminal.escape(key), style), text)
 
 
 def _keys() -> Table:
@@ -141,15 +141,15 @@ def _keys() -> Table:
     return _grid(sign, key, value, padding=(0, 1, 0, 1), pad_edge=True)
 
 
-def wait(call: PendingCall, at: Moment) -> Text:
+def format_pending_call(call: PendingCall, at: Moment) -> Text:
     """Return a call that was pending at a moment, and its later outcome."""
     since, outcome = at.time - call.requested_at, _outcome(call, at)
     kind = {"confirmation": "waits for approval", "credential": "waits for a login", "budget": "waits for more budget"}
-    waited = f"for {terminal.span(since)}" if since else "since now"
+    waited = f"for {terminal.format_span(since)}" if since else "since now"
     return Text.assemble(
         (kind.get(call.kind, "waits for an answer"), "bold yellow"),
-        f"  {terminal.asked(call)} [{call.function_call_id}]",
-        (f"\n  {waited}, until {terminal.date(call.deadline)}{f'; {outcome}' if outcome else ''}", _DIM),
+        f"  {terminal.format_call(call)} [{call.function_call_id}]",
+        (f"\n  {waited}, until {terminal.format_date(call.deadline)}{f'; {outcome}' if outcome else ''}", _DIM),
     )
 
 
@@ -160,7 +160,7 @@ def _outcome(call: PendingCall, at: Moment) -> str:
     if later is None or later.waiting:
         return "still pending at the end of the recording" if later and state.outcome.ended is None else ""
     if later.answer and later.answered_at is not None:
-        waited = terminal.span(later.answered_at - call.requested_at)
+        waited = terminal.format_span(later.answered_at - call.requested_at)
         return f"later {words.decision(later)}, {waited} after the request"
     return words.decision(later)
 
@@ -169,7 +169,7 @@ def _outcome(call: PendingCall, at: Moment) -> str:
 def _render_prompt(prompt: Prompt) -> RenderableType:
     which = f"model call {prompt.call}" if prompt.call else "no model call follows; its prompt would be"
     reply = f", which made event {prompt.gave}" if prompt.gave else ""
-    title = Text.assemble((f"prompt at event {prompt.at}", _BOLD), f"  {terminal.safe(prompt.agent)}, {which}{reply}")
+    title = Text.assemble((f"prompt at event {prompt.at}", _BOLD), f"  {terminal.escape(prompt.agent)}, {which}{reply}")
     match prompt.exact:
         case True:
             verdict = Text("exactly what the model saw: the agent has not changed", "green")
@@ -177,13 +177,13 @@ def _render_prompt(prompt: Prompt) -> RenderableType:
             verdict = Text("not what the model saw: the agent has changed since", "bold yellow")
         case _:
             verdict = Text("incomplete:" if prompt.remarks else "rebuilt from the log", "yellow")
-    parts: list[RenderableType] = [title, verdict, *(Text(terminal.safe(remark), _DIM) for remark in prompt.remarks)]
+    parts: list[RenderableType] = [title, verdict, *(Text(terminal.escape(remark), _DIM) for remark in prompt.remarks)]
     if prompt.whole:
-        settings = terminal.short_json({"model": prompt.model, **prompt.config}, terminal.MAX_TEXT)
-        lines = terminal.clipped(prompt.instruction or "none").splitlines()
+        settings = terminal.clip_json({"model": prompt.model, **prompt.config}, terminal.MAX_TEXT)
+        lines = terminal.clip(prompt.instruction or "none").splitlines()
         parts += [
             _section("settings", Text(settings)),
-            _section("instruction", Text("\n".join(map(terminal.safe, lines)))),
+            _section("instruction", Text("\n".join(map(terminal.escape, lines)))),
             _section(f"tools ({len(prompt.tools) + len(prompt.native_tools)})", *_tools(prompt)),
         ]
     return Group(*parts, _section(f"contents ({len(prompt.contents)})", *map(_content, prompt.contents)))
@@ -193,15 +193,15 @@ def _tools(prompt: Prompt) -> Iterator[Text]:
     for tool in prompt.tools:
         names = ", ".join((tool.get("parametersJsonSchema") or {}).get("properties") or ())
         description = str(tool.get("description") or "").strip().split("\n")[0]
-        name = terminal.safe(str(tool.get("name")))
-        yield Text.assemble((name, "yellow"), terminal.safe(f"({names})"), "  ", (terminal.safe(description), _DIM))
+        name = terminal.escape(str(tool.get("name")))
+        yield Text.assemble((name, "yellow"), terminal.escape(f"({names})"), "  ", (terminal.escape(description), _DIM))
     for tool in prompt.native_tools:
-        yield Text(terminal.short_json(tool), "yellow")
+        yield Text(terminal.clip_json(tool), "yellow")
 
 
 def _content(content: JsonObject) -> Text:
     """Return one content of a prompt, one part a line."""
-    role = Text.assemble((f"{terminal.safe(str(content.get('role') or '?')):5} ", _BOLD))
+    role = Text.assemble((f"{terminal.escape(str(content.get('role') or '?')):5} ", _BOLD))
     lines = [_part(part) for part in content.get("parts") or ()]
     return role + (Text("\n      ").join(lines) if lines else Text("empty", _DIM))
 
@@ -209,16 +209,16 @@ def _content(content: JsonObject) -> Text:
 def _part(part: JsonObject) -> Text:
     match part:
         case {"text": text} if text:
-            lines = map(terminal.safe, terminal.clipped(str(text)).splitlines())
+            lines = map(terminal.escape, terminal.clip(str(text)).splitlines())
             return Text("\n      ".join(lines), _DIM if part.get("thought") else "")
         case {"functionCall": call} if call:
-            args = terminal.short_json(call.get("args") or {})
-            return Text(f"calls {terminal.safe(str(call.get('name')))}({args})", "yellow")
+            args = terminal.clip_json(call.get("args") or {})
+            return Text(f"calls {terminal.escape(str(call.get('name')))}({args})", "yellow")
         case {"functionResponse": response} if response:
-            result = terminal.short_json(response.get("response"))
-            return Text(f"{terminal.safe(str(response.get('name')))} answers {result}", "cyan")
+            result = terminal.clip_json(response.get("response"))
+            return Text(f"{terminal.escape(str(response.get('name')))} answers {result}", "cyan")
         case _:
-            return Text(terminal.short_json(part), _DIM)
+            return Text(terminal.clip_json(part), _DIM)
 
 
 def _section(title: str, *body: RenderableType) -> RenderableType:
@@ -233,7 +233,7 @@ def _render_moment_difference(difference: MomentDifference) -> RenderableType:
     return Group(
         Text(f"event {difference.before.number} → {difference.after.number}", _BOLD),
         state,
-        *(Text(f"  {what}: {terminal.asked(call)} [{call.function_call_id}]") for what, call in waits),
+        *(Text(f"  {what}: {terminal.format_call(call)} [{call.function_call_id}]") for what, call in waits),
     )
 
 
@@ -242,11 +242,11 @@ def _render_prompt_difference(difference: PromptDifference) -> RenderableType:
     before, after = difference.before, difference.after
     parts: list[RenderableType] = [Text(f"prompt at event {before.at} → {after.at}", _BOLD)]
     if before.agent != after.agent:
-        parts.append(Text(f"of {terminal.safe(before.agent)} → {terminal.safe(after.agent)}"))
+        parts.append(Text(f"of {terminal.escape(before.agent)} → {terminal.escape(after.agent)}"))
     if difference.config:
         parts.append(_section("settings", _changes(difference.config)))
     if difference.instruction:
-        lines = [Text(terminal.safe(line), _STYLES.get(line[:1], "")) for line in difference.instruction]
+        lines = [Text(terminal.escape(line), _STYLES.get(line[:1], "")) for line in difference.instruction]
         parts.append(_section("instruction", *lines))
     if difference.tools:
         parts.append(_section("tools", _changes(difference.tools)))
@@ -258,17 +258,17 @@ def _render_prompt_difference(difference: PromptDifference) -> RenderableType:
 
 @render.register
 def _render_recording_difference(difference: RecordingDifference) -> RenderableType:
-    return recording_difference(difference, context=CONTEXT if len(difference.pairs) > MAX_EVENTS else None)
+    return format_difference(difference, context=CONTEXT if len(difference.pairs) > MAX_EVENTS else None)
 
 
-def recording_difference(difference: RecordingDifference, *, context: int | None = None) -> RenderableType:
+def format_difference(difference: RecordingDifference, *, context: int | None = None) -> RenderableType:
     """Return the events of two recordings side by side; `context` limits the equal events around each difference."""
     columns = [
         column
         for side in (difference.left, difference.right)
         for column in (
             Column("#", justify="right", style=_DIM, no_wrap=True),
-            Column(terminal.safe(side.source), ratio=1, overflow="fold"),
+            Column(terminal.escape(side.source), ratio=1, overflow="fold"),
         )
     ]
     table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), expand=True)
@@ -317,7 +317,7 @@ def stop(cursor: "Cursor") -> RenderableType:
     if facts := list(words.facts_of(moment, cursor.attempts)):
         table = _grid(Column(no_wrap=True, style=_DIM, min_width=8), Column(overflow="fold"))
         for fact in facts:
-            text = "\n".join(map(terminal.safe, fact.text.splitlines()))
+            text = "\n".join(map(terminal.escape, fact.text.splitlines()))
             table.add_row(fact.label, Text(text, _BAD if fact.is_failure else ""))
         parts += [table, Text("")]
     first = {key: moment.state[key] for key in (*changes.added, *changes.changed)}
@@ -326,7 +326,7 @@ def stop(cursor: "Cursor") -> RenderableType:
     if left_out := len(moment.state) - len(shown):
         parts.append(Text(f"  … and {left_out} more keys; `state` shows all", _DIM))
     for call in moment.pending:
-        parts += [Text(""), wait(call, moment)]
+        parts += [Text(""), format_pending_call(call, moment)]
     if called := cursor.calls():
         parts += [Text(""), Text(f"press i to enter the agent that {', '.join(called)} called", _DIM)]
     return Group(*parts)
@@ -338,9 +338,9 @@ def _title(cursor: "Cursor") -> RenderableType:
     if not moment.entries:
         name = f"before event {moment.number + 1} of {last}"
     before, ended = cursor.position.before, log.state.outcome.ended
-    passed = f"  +{terminal.span(moment.time - before.time)}" if before and before.entries else ""
+    passed = f"  +{terminal.format_span(moment.time - before.time)}" if before and before.entries else ""
     over = f"  {ended}" if ended and moment.entries == len(log.entries) else ""
-    id, when = (terminal.safe(cursor.recording.id), "cyan"), f"  {terminal.clock(moment.time)}{passed}"
+    id, when = (terminal.escape(cursor.recording.id), "cyan"), f"  {terminal.format_time(moment.time)}{passed}"
     return Group(Text.assemble(id, "  ", (name, _BOLD), when, (over, _BOLD)), Rule(style=_DIM))
 
 
@@ -380,18 +380,18 @@ def _render_rerun(result: Rerun) -> RenderableType:
             table.add_row(name, _value(recorded[name]), Text("unchanged", style="dim"))
         for difference in differences:
             table.add_row(
-                terminal.safe(difference.place), _value(difference.recorded, "red"), _value(difference.now, "green")
+                terminal.escape(difference.place), _value(difference.recorded, "red"), _value(difference.now, "green")
             )
     table.add_row("duration", *(f"{taken:.3f} s" if taken is not None else "" for taken in result.durations()))
     verdict = ("as recorded", "bold green") if result.same else ("differs", "bold yellow")
-    title = Text.assemble(verdict, f"  {terminal.safe(result.what)}, run again on this machine")
+    title = Text.assemble(verdict, f"  {terminal.escape(result.what)}, run again on this machine")
     parts: list[RenderableType] = [
         title,
         table,
-        *(Text(terminal.safe(remark), style="dim") for remark in result.remarks),
+        *(Text(terminal.escape(remark), style="dim") for remark in result.remarks),
     ]
     if isinstance(result, ModelRerun) and result.edited:
-        places = ", ".join(terminal.safe(edit.place) for edit in result.edited)
+        places = ", ".join(terminal.escape(edit.place) for edit in result.edited)
         parts.insert(0, Text.assemble(("edited  ", _BOLD), places))
     return Group(*parts)
 
@@ -404,5 +404,5 @@ def _value(value: Any, style: str = "") -> Text:
     if value is ABSENT:
         return Text("nothing", style="dim")
     if isinstance(value, str):
-        return Text("\n".join(map(terminal.safe, terminal.clipped(value).splitlines())) or '""', style=style)
-    return Text(terminal.short_json(value), style=style)
+        return Text("\n".join(map(terminal.escape, terminal.clip(value).splitlines())) or '""', style=style)
+    return Text(terminal.clip_json(value), style=style)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from waystation.audit.account import account
+from waystation.audit.account import create_account
 from waystation.core import (
     WORKFLOW,
     AgentRun,
@@ -32,7 +32,7 @@ from waystation.core import (
     user_content,
 )
 from waystation.core.conversation import prompt
-from waystation.history import Attempts, attempts_of, failed_workflow_tasks, outcome_of, seconds_of
+from waystation.history import ActivityAttempts, collect_attempts, find_failed_workflow_tasks, get_time_s, read_outcome
 from waystation.presentation import terminal, timeline
 from waystation.replay.recording import Recording
 
@@ -55,7 +55,7 @@ def report(recording: Recording, *, now: float | None = None) -> "Report":
             f"{recording.source!r} is a history of {recording.kind!r}. Reports need the history of an invocation; "
             "`waystation sessions` lists those of a session."
         )
-    latest = seconds_of(recording.histories[-1].events[-1])
+    latest = get_time_s(recording.histories[-1].events[-1])
     return Report(recording, max(latest, time.time() if now is None else now))
 
 
@@ -78,9 +78,9 @@ class Report:
         return {id: Report(called, self.now) for id, called in self.recording.called.items()}
 
     @cached_property
-    def attempts(self) -> list[Attempts]:
+    def attempts(self) -> list[ActivityAttempts]:
         """The attempts at each activity."""
-        return attempts_of(self.recording.histories)
+        return collect_attempts(self.recording.histories)
 
     @cached_property
     def spans(self) -> list[timeline.Span]:
@@ -102,7 +102,7 @@ class Report:
     @property
     def outcome(self) -> ChildOutcome | None:
         """The outcome; None while the invocation is open."""
-        return outcome_of(self.recording.histories[-1].events[-1])
+        return read_outcome(self.recording.histories[-1].events[-1])
 
     @property
     def result(self) -> JsonObject:
@@ -123,19 +123,19 @@ class Report:
     def reason(self) -> str:
         """Why the invocation stopped or failed; empty otherwise."""
         if self.outcome and self.outcome.failure:
-            return terminal.failure(self.outcome.failure)
+            return terminal.describe_failure(self.outcome.failure)
         return str(self.result.get("reason") or "")
 
     @property
     def began(self) -> float:
         """Start time, in seconds since 1970."""
-        return seconds_of(self.recording.histories[0].events[0])
+        return get_time_s(self.recording.histories[0].events[0])
 
     @property
     def ended(self) -> float | None:
         """End time, in seconds since 1970; None while the invocation is open."""
         ended = self.recording.log.state.outcome.ended
-        return seconds_of(self.recording.histories[-1].events[-1]) if ended else None
+        return get_time_s(self.recording.histories[-1].events[-1]) if ended else None
 
     @property
     def duration_s(self) -> float:
@@ -155,7 +155,7 @@ class Report:
     @property
     def failed_tasks(self) -> list[tuple[int, str]]:
         """History event id and message of each failed workflow task."""
-        return failed_workflow_tasks(self.recording.histories)
+        return find_failed_workflow_tasks(self.recording.histories)
 
     @property
     def message(self) -> str:
@@ -203,7 +203,7 @@ class Report:
     def _people(self) -> list[JsonObject]:
         """Return the audit lines of the calls that needed a person; empty if earlier runs are lost."""
         person_calls, log = {call.id for call in self.person_calls}, self.recording.log
-        lines = [] if log.entries_before else account(log)
+        lines = [] if log.entries_before else create_account(log)
         return [line for line in lines if line.get("call") in person_calls or line["kind"] == "ignored"]
 
     def html(self) -> str:
@@ -224,7 +224,7 @@ class Report:
         )
 
 
-def _format_attempts(attempts: Attempts) -> JsonObject:
+def _format_attempts(attempts: ActivityAttempts) -> JsonObject:
     return {
         "activity": attempts.activity,
         "type": attempts.type,

@@ -22,10 +22,10 @@ from waystation.core import (
     Failure,
     JsonObject,
     PendingCall,
+    default_hint,
     ids,
     summary,
     text_of,
-    usual_hint,
 )
 from waystation.presentation import text_safety
 
@@ -39,7 +39,7 @@ MAX_ARGUMENT = 2_000
 _JOINER = "\u200d"
 """Joins emoji. It cannot control a terminal."""
 
-DONE = {
+ANSWER_EFFECTS = {
     "approve": "approved",
     "reject": "rejected",
     "edit": "approved with other arguments",
@@ -64,7 +64,7 @@ _STYLES: dict[Kind, Style] = {
 }
 
 
-def safe(text: str) -> str:
+def escape(text: str) -> str:
     """Return `text` on one line, with control characters and direction marks escaped."""
     if text.isprintable():
         return text
@@ -76,14 +76,14 @@ def safe(text: str) -> str:
     )
 
 
-def visible(text: str | Text) -> Text:
+def escape_lines(text: str | Text) -> Text:
     """Return a text of several lines with each line escaped; styles remain if nothing had to be escaped."""
     plain = text if isinstance(text, str) else text.plain
-    escaped = "\n".join(map(safe, plain.split("\n")))
+    escaped = "\n".join(map(escape, plain.split("\n")))
     return text if isinstance(text, Text) and escaped == plain else Text(escaped)
 
 
-def safe_json(value: object, *, indent: int | None = None) -> str:
+def format_json(value: object, *, indent: int | None = None) -> str:
     """Return valid JSON that cannot control a terminal."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     if text.isprintable():
@@ -91,18 +91,18 @@ def safe_json(value: object, *, indent: int | None = None) -> str:
     return "".join(char if char == "\n" or char.isprintable() else json.dumps(char)[1:-1] for char in text)
 
 
-def clipped(text: str) -> str:
+def clip(text: str) -> str:
     """Return a text; of a long one the beginning, with its length."""
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}… ({len(text):,} characters)"
 
 
-def state(values: JsonObject) -> str:
+def format_state(values: JsonObject) -> str:
     """Return a state as indented JSON, with long texts clipped."""
 
     def short(value: Any) -> Any:
         match value:
             case str():
-                return clipped(value)
+                return clip(value)
             case dict():
                 return {key: short(item) for key, item in value.items()}
             case list():
@@ -110,19 +110,19 @@ def state(values: JsonObject) -> str:
             case _:
                 return value
 
-    return safe_json(short(values), indent=2)
+    return format_json(short(values), indent=2)
 
 
-def short_json(value: object, length: int = MAX_JSON) -> str:
+def clip_json(value: object, length: int = MAX_JSON) -> str:
     """Return compact JSON, clipped."""
-    text = safe_json(value)
+    text = format_json(value)
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
-def both_ends(value: object) -> str:
+def clip_middle(value: object) -> str:
     """Return compact JSON for an approver. Clips the middle of a long value: the end is where things hide."""
     tail = MAX_ARGUMENT // 4
-    return "".join(piece.text for piece in text_safety.split_pieces(safe_json(value), MAX_ARGUMENT - tail, tail))
+    return "".join(piece.text for piece in text_safety.split_pieces(format_json(value), MAX_ARGUMENT - tail, tail))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,41 +142,41 @@ class Line:
         return result
 
 
-def lines_of(event: Event) -> Iterator[Line]:
+def format_event(event: Event) -> Iterator[Line]:
     """Yield an event as lines, one per fact. A text of several lines yields each of them."""
-    who = safe(event.author)
+    who = escape(event.author)
     for part in (event.content or {}).get("parts") or ():
-        yield from lines_of_part(part, who, event.long_running_tool_ids or ())
+        yield from format_part(part, who, event.long_running_tool_ids or ())
     for key, value in event.actions.state_delta.items():
-        yield Line("state", "", f"state: {safe(key)} = {short_json(value)}")
+        yield Line("state", "", f"state: {escape(key)} = {clip_json(value)}")
     for key in event.actions.removed_keys:
-        yield Line("state", "", f"state: {safe(key)} removed")
+        yield Line("state", "", f"state: {escape(key)} removed")
     if event.actions.compaction:
         text = summary.clip(text_of(event.actions.compaction.compacted_content), MAX_JSON)
-        yield Line("note", "", f"summary of {event.covered.count if event.covered else 0} events: {safe(text)}")
+        yield Line("note", "", f"summary of {event.covered.count if event.covered else 0} events: {escape(text)}")
     if event.actions.transfer_to_agent:
-        yield Line("note", who, f" transfers to {safe(event.actions.transfer_to_agent)}")
+        yield Line("note", who, f" transfers to {escape(event.actions.transfer_to_agent)}")
     if event.error_code:
-        yield Line("error", who, f" {safe(event.error_code)}: {safe(event.error_message or 'no message')}")
+        yield Line("error", who, f" {escape(event.error_code)}: {escape(event.error_message or 'no message')}")
     for name, note in (event.custom_metadata or {}).items():
         if isinstance(note, dict):
             yield from _note_lines(name, note)
 
 
-def lines_of_part(part: JsonObject, who: str = "", long_running: Container[str] = ()) -> Iterator[Line]:
+def format_part(part: JsonObject, who: str = "", long_running: Container[str] = ()) -> Iterator[Line]:
     """Yield one part of a content as lines; `long_running` has the ids of long-running calls."""
     if text := part.get("text"):
         kind: Kind = "note" if part.get("thought") else "text"
-        first, *others = clipped(str(text).rstrip()).splitlines() or [""]
-        yield Line(kind, who, f"{' thinks' if part.get('thought') else ''}: {safe(first)}")
+        first, *others = clip(str(text).rstrip()).splitlines() or [""]
+        yield Line(kind, who, f"{' thinks' if part.get('thought') else ''}: {escape(first)}")
         for other in others:
-            yield Line(kind, "", safe(other.expandtabs(4)))
+            yield Line(kind, "", escape(other.expandtabs(4)))
     elif call := part.get("functionCall"):
         yield _call_line(who, call, str(call.get("id")) in long_running)
     elif response := part.get("functionResponse"):
         yield _response_line(response)
     else:
-        names = ", ".join(safe(name) for name in part if name not in ("thoughtSignature", "text"))
+        names = ", ".join(escape(name) for name in part if name not in ("thoughtSignature", "text"))
         if names:
             yield Line("note", who, f": [{names}]")
 
@@ -187,14 +187,14 @@ def _call_line(who: str, call: JsonObject, is_long_running: bool) -> Line:
         original = request.get("originalFunctionCall") or {}
         hint, tool = (request.get("toolConfirmation") or {}).get("hint") or "", str(original.get("name"))
         if ids.is_budget(str(original.get("id"))):
-            return Line("call", who, f" needs more budget: {safe(hint)}")
-        why = f": {safe(hint)}" if hint not in ("", usual_hint(tool)) else ""
-        return Line("call", who, f" needs a confirmation for {safe(tool)}{why}")
+            return Line("call", who, f" needs more budget: {escape(hint)}")
+        why = f": {escape(hint)}" if hint not in ("", default_hint(tool)) else ""
+        return Line("call", who, f" needs a confirmation for {escape(tool)}{why}")
     if call.get("name") == REQUEST_CREDENTIAL:
         request = call.get("args") or {}
-        return Line("call", who, f" needs a credential for the call [{safe(str(request.get('functionCallId')))}]")
-    line = safe(summary.call(str(call.get("name")), call.get("args") or {}))
-    number = f" [{safe(str(call['id']))}]" if call.get("id") else ""
+        return Line("call", who, f" needs a credential for the call [{escape(str(request.get('functionCallId')))}]")
+    line = escape(summary.call(str(call.get("name")), call.get("args") or {}))
+    number = f" [{escape(str(call['id']))}]" if call.get("id") else ""
     return Line("call", who, f" calls {line}{number}{', long-running' if is_long_running else ''}")
 
 
@@ -203,44 +203,44 @@ def _response_line(response: JsonObject) -> Line:
     if ids.is_budget(str(response.get("id"))):
         return Line("response", "user", " granted more budget" if result.get("confirmed") else " refused more budget")
     if response.get("name") == REQUEST_CONFIRMATION:
-        id = f" [{safe(ids.requesting_call(str(response['id'])))}]" if response.get("id") else ""
+        id = f" [{escape(ids.requesting_call(str(response['id'])))}]" if response.get("id") else ""
         done = "confirmed" if result.get("confirmed") else "rejected"
         return Line("response", "user", f" {done} the call{id}")
     if response.get("name") == REQUEST_CREDENTIAL:
         return Line("response", "user", f" provided {'the' if result.get('authorized') else 'no'} credential")
-    return Line("response", safe(str(response.get("name"))), f" answers {short_json(result)}")
+    return Line("response", escape(str(response.get("name"))), f" answers {clip_json(result)}")
 
 
 def _note_lines(name: str, note: JsonObject) -> Iterator[Line]:
-    call = safe(str(note.get("function_call_id")))
+    call = escape(str(note.get("function_call_id")))
     match name:
         case "approval" if origin := note.get("origin"):
-            yield Line("note", "", f"[{call}] runs without asking, as remembered from {safe(str(origin))}")
+            yield Line("note", "", f"[{call}] runs without asking, as remembered from {escape(str(origin))}")
         case "approval":
             verified = " (identity verified)" if note.get("verified") else ""
-            by = f" by {safe(str(note['by']))}{verified}" if note.get("by") else ""
+            by = f" by {escape(str(note['by']))}{verified}" if note.get("by") else ""
             so_far = f", {len(note['approved_by'])} of {note['needed']}" if "needed" in note else ""
-            comment = f": “{safe(clipped(str(note['comment'])))}”" if note.get("comment") else ""
-            done = DONE.get(str(note.get("action")), "answered")
+            comment = f": “{escape(clip(str(note['comment'])))}”" if note.get("comment") else ""
+            done = ANSWER_EFFECTS.get(str(note.get("action")), "answered")
             yield Line("note", "", f"[{call}] {done}{by}{so_far}{comment}")
         case "ignored_answer":
-            by = f" by {safe(str(note['by']))}" if note.get("by") else ""
-            why = f"{safe(str(note.get('reason')))}: {safe(str(note.get('message')))}"
+            by = f" by {escape(str(note['by']))}" if note.get("by") else ""
+            why = f"{escape(str(note.get('reason')))}: {escape(str(note.get('message')))}"
             yield Line("note", "", f"an answer{by} was ignored, {why}")
         case "not_notified":
             channels = (note.get("channels") or {}).items()
-            names = ", ".join(f"{safe(str(channel))} ({safe(str(why))})" for channel, why in channels)
+            names = ", ".join(f"{escape(str(channel))} ({escape(str(why))})" for channel, why in channels)
             yield Line("error", "", f"[{call}] notification failed: {names}")
         case "compaction_failed":
-            yield Line("error", "", f"older events were not summarized: {safe(str(note.get('reason')))}")
+            yield Line("error", "", f"older events were not summarized: {escape(str(note.get('reason')))}")
 
 
-def number(event: Event) -> str:
+def format_number(event: Event) -> str:
     """Return the number of an event as a prefix of its line, which other commands take; blanks for partial text."""
     return f"{'' if event.index is None else event.index + 1:>3}  "
 
 
-def clock(timestamp: float, *, now: float | None = None, zone: bool = False) -> str:
+def format_time(timestamp: float, *, now: float | None = None, zone: bool = False) -> str:
     """Format a time in the local time zone, with the date unless it is today; `zone` adds the name of the zone.
 
     `now` decides what is today. It defaults to the system time.
@@ -251,22 +251,22 @@ def clock(timestamp: float, *, now: float | None = None, zone: bool = False) -> 
     return moment.strftime(f"{shape} %Z" if zone else shape)
 
 
-span = partial(text_safety.format_duration, short=True)
+format_span = partial(text_safety.format_duration, short=True)
 """Format a length of time in a few characters, such as `36 h`."""
 
 
-def date(timestamp: float) -> str:
+def format_date(timestamp: float) -> str:
     """Format a time to the minute, with date and time zone."""
     return datetime.datetime.fromtimestamp(timestamp).astimezone().strftime("%Y-%m-%d %H:%M %Z")
 
 
-def until(deadline: float, now: float) -> str:
+def format_deadline(deadline: float, now: float) -> str:
     """Format a deadline and the time left."""
     left = deadline - now
-    return f"{date(deadline)}, {f'in {text_safety.format_duration(left)}' if left > 0 else 'which has passed'}"
+    return f"{format_date(deadline)}, {f'in {text_safety.format_duration(left)}' if left > 0 else 'which has passed'}"
 
 
-def failure(failure: Failure) -> str:
+def describe_failure(failure: Failure) -> str:
     """Describe why an activity has no result."""
     if failure.kind != "error":
         reasons = {"cancelled": "cancelled", "heartbeat": "worker lost (no heartbeat)"}
@@ -274,49 +274,49 @@ def failure(failure: Failure) -> str:
     return ": ".join(filter(None, (failure.error_type, failure.message)))
 
 
-def asked(call: PendingCall) -> str:
+def format_call(call: PendingCall) -> str:
     """Format a pending call on one line."""
     if set(call.args) == {"omitted_bytes"}:  # a memo has only small arguments
-        return f"{safe(call.tool)}(…), {call.args['omitted_bytes']:,} bytes of arguments"
-    return safe(summary.call(call.tool, call.args))
+        return f"{escape(call.tool)}(…), {call.args['omitted_bytes']:,} bytes of arguments"
+    return escape(summary.call(call.tool, call.args))
 
 
-def facts(call: PendingCall) -> Iterator[tuple[str, str]]:
+def list_facts(call: PendingCall) -> Iterator[tuple[str, str]]:
     """Yield labeled facts that an approver needs before answering a call."""
     if call.kind == "confirmation":
-        clipped = asked(call).endswith("…")
+        clipped = format_call(call).endswith("…")
         for name, value in call.args.items():
             if clipped or summary.shortened(value):  # the line of the call shows only a part
-                yield "with", f"{safe(name)} = {both_ends(unsecret(name, value))}"
-    if call.hint and call.hint != usual_hint(call.tool):
-        yield "hint", safe(call.hint)
-    if uri := login_uri(call):
-        yield "log in", safe(uri)
+                yield "with", f"{escape(name)} = {clip_middle(hide_secret(name, value))}"
+    if call.hint and call.hint != default_hint(call.tool):
+        yield "hint", escape(call.hint)
+    if uri := get_login_uri(call):
+        yield "log in", escape(uri)
     if call.interim is not None:
-        yield "progress", short_json(call.interim)
-    yield "until", until(call.deadline, time.time())
+        yield "progress", clip_json(call.interim)
+    yield "until", format_deadline(call.deadline, time.time())
 
 
-def unsecret(name: str, value: Any) -> Any:
+def hide_secret(name: str, value: Any) -> Any:
     """Return an argument with every value masked whose name suggests a secret."""
     if summary.SECRET_NAMES.search(name):
         return "…"
     match value:
         case dict():
-            return {key: unsecret(key, inner) for key, inner in value.items()}
+            return {key: hide_secret(key, inner) for key, inner in value.items()}
         case list():
-            return [unsecret(name, inner) for inner in value]
+            return [hide_secret(name, inner) for inner in value]
     return value
 
 
-def auth_scheme(call: PendingCall) -> JsonObject:
+def get_auth_scheme(call: PendingCall) -> JsonObject:
     """Return the auth scheme of the credential that a call needs; empty if it needs none."""
     config = call.payload if isinstance(call.payload, dict) else {}
     scheme = config.get("authScheme")
     return scheme if isinstance(scheme, dict) else {}
 
 
-def login_uri(call: PendingCall) -> str | None:
+def get_login_uri(call: PendingCall) -> str | None:
     """Return the URL of the login that a call needs; None if it needs none."""
     value: Any = call.payload
     for name in ("exchangedAuthCredential", "oauth2", "authUri"):
@@ -324,7 +324,7 @@ def login_uri(call: PendingCall) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def answers(call: PendingCall) -> tuple[str, ...]:
+def list_answers(call: PendingCall) -> tuple[str, ...]:
     """Return the commands that can answer a call, the usual one first."""
     if call.kind == "credential":
         return "authorize", "reject"

@@ -152,7 +152,7 @@ def _find_open(log: Log) -> dict[tuple[Kind, str], str]:
     names: dict[tuple[Kind, str], str] = {}
     if log.state.outcome.ended:
         return names
-    for number, work in log.state.models_at_work.items():
+    for number, work in log.state.models_in_flight.items():
         names["model", str(ModelReplyRef(number))] = f"{work.shape.name}: model call {number}"
     for call in log.state.performing():
         kind: Kind = "agent" if call.call.kind == "agent" else "tool"

@@ -10,8 +10,8 @@ from waystation.core import (
     Answer,
     AnswerCounted,
     AnswerIgnored,
-    AnswerReviewed,
     AnswerSubmitted,
+    AnswerVerified,
     Began,
     CallLost,
     CallRef,
@@ -30,21 +30,21 @@ from waystation.core import (
     ModelReplied,
     ModelReply,
     ModelReplyRef,
-    NoticeDue,
     Notified,
     PendingCall,
     Refused,
-    ScopesTold,
+    ReminderDue,
+    ScopesFlushed,
     Verified,
+    default_hint,
     ids,
     summary,
-    usual_hint,
     without_verdict,
 )
 from waystation.presentation import terminal, text_safety
 
 if TYPE_CHECKING:
-    from waystation.history import Attempts
+    from waystation.history import ActivityAttempts
     from waystation.replay.recording import Moment
 
 MAX_SHOWN_CHARS = 600
@@ -77,13 +77,13 @@ def by(answer: Answer | AnswerIgnored, who: Verified | None = None) -> str:
 def decision(call: CallState) -> str:
     """Return how a call that needed a person was decided; empty while it is pending."""
     if call.answer:
-        return f"{terminal.DONE[call.answer.action]}{by(call.answer, call.decided_by)}"
+        return f"{terminal.ANSWER_EFFECTS[call.answer.action]}{by(call.answer, call.decided_by)}"
     return "expired without an answer" if call.expired else ""
 
 
 def story(log: Log, state: CallState) -> list[tuple[float, str]]:
     """Return the history of a call, each line with its time. Entries before the recorded runs are missing."""
-    verified = {entry.body.ref for entry in log.entries if isinstance(entry.body, AnswerReviewed)}
+    verified = {entry.body.ref for entry in log.entries if isinstance(entry.body, AnswerVerified)}
     lines = [
         (entry.time, describe(entry, log).text)
         for entry in log.entries
@@ -97,24 +97,24 @@ def story(log: Log, state: CallState) -> list[tuple[float, str]]:
     return sorted(lines, key=lambda line: line[0])
 
 
-def facts_of(moment: "Moment", attempts: "Mapping[str, Attempts]") -> Iterator[Fact]:
+def facts_of(moment: "Moment", attempts: "Mapping[str, ActivityAttempts]") -> Iterator[Fact]:
     """Yield facts about the entry applied at a moment: results with durations and attempts, answers, deadlines."""
     entry, log = moment.entry, moment.recording.log
     if entry is None:
         return
     if call := log.state.calls.get(_call_of(entry, log)):
         yield Fact("tool", f"{call.name} [{call.id}], called by {call.agent}")
-        yield Fact("input", terminal.short_json(call.args, terminal.MAX_ARGUMENT))
+        yield Fact("input", terminal.clip_json(call.args, terminal.MAX_ARGUMENT))
     ran_s = entry.body.outcome.duration_s if isinstance(entry.body, CallReturned) else None
     match entry.body:
         case CallReturned(outcome):
             if outcome.response is not None:
-                yield Fact("outcome", terminal.short_json(outcome.response, terminal.MAX_ARGUMENT))
+                yield Fact("outcome", terminal.clip_json(outcome.response, terminal.MAX_ARGUMENT))
             if outcome.error_type:
                 yield Fact("error", outcome.error_type, True)
         case AnswerCounted(_, answer) | AnswerSubmitted(_, answer) if answer.response is not None:
             yield describe(entry, log)
-            yield Fact("response", terminal.short_json(answer.response, terminal.MAX_ARGUMENT))
+            yield Fact("response", terminal.clip_json(answer.response, terminal.MAX_ARGUMENT))
         case _:
             yield describe(entry, log)
     if isinstance(entry.ref, ModelReplyRef | CallRef):
@@ -135,23 +135,23 @@ def describe(entry: Entry, log: Log) -> Fact:
         case ModelReplied(number, reply):
             return Fact("model", _reply(number, reply))
         case ModelLost(number, failure):
-            return Fact("model", f"model call {number} failed: {terminal.failure(failure)}", True)
+            return Fact("model", f"model call {number} failed: {terminal.describe_failure(failure)}", True)
         case CallReturned(outcome):
             took = f" after {text_safety.format_duration(outcome.duration_s)}" if outcome.duration_s >= 0.05 else ""
             failed = f", {text_safety.format_line(outcome.error_type)}" if outcome.error_type else ""
             return Fact("outcome", f"the tool returned{took}{failed}", bool(failed))
         case ChildReturned(_, result):
-            return Fact("outcome", f"the called agent {result.status}: {terminal.clipped(result.text)}")
+            return Fact("outcome", f"the called agent {result.status}: {terminal.clip(result.text)}")
         case CallLost(_, failure):
-            reason = text_safety.format_line(terminal.failure(failure), MAX_SHOWN_CHARS)
+            reason = text_safety.format_line(terminal.describe_failure(failure), MAX_SHOWN_CHARS)
             return Fact("lost", f"the tool failed without a result: {reason}", True)
         case AnswerCounted(_, answer):
             return Fact("answer", _answered(answer, tool))
         case AnswerSubmitted(_, answer):
             return Fact("answer", f"“{answer.action}” was sent{by(answer)} and is being verified")
-        case AnswerReviewed(_, review, AnswerIgnored() as refused):
+        case AnswerVerified(_, review, AnswerIgnored() as refused):
             return Fact("ignored", _ignored(refused, review.who))
-        case AnswerReviewed(ref, review):
+        case AnswerVerified(ref, review):
             submitted = _submitted(log, ref)
             return Fact("answer", _answered(submitted, tool, review.who) if submitted else "the answer counts")
         case AnswerIgnored() as refused:
@@ -160,7 +160,7 @@ def describe(entry: Entry, log: Log) -> Fact:
             return Fact("message", "the user sent another message")
         case DeadlinePassed():
             return Fact("deadline", "the deadline passed without an answer", True)
-        case NoticeDue(_, number):
+        case ReminderDue(_, number):
             notices = call.policy.notices() if call and call.policy else ()
             escalates = number < len(notices) and notices[number].escalates
             due = "the call was escalated" if escalates else "a reminder was due"
@@ -170,7 +170,7 @@ def describe(entry: Entry, log: Log) -> Fact:
             channels = ", ".join(map(text_safety.format_line, report.delivered)) or "nobody"
             about = _OCCASIONS.get(occasion.rstrip("0123456789"), "the call changed")
             return Fact("notice", f"notified {channels}: {about}{failed}")
-        case ScopesTold(last):
+        case ScopesFlushed(last):
             return Fact("state", f"`user:` and `app:` state was saved for the events up to {last}")
         case ForkRefused(failure):
             return Fact("fork", f"the forked invocation could not be read: {failure.message}", True)
@@ -187,7 +187,7 @@ def _call_of(entry: Entry, log: Log) -> str:
     match entry.body:
         case CallReturned(outcome):
             return outcome.function_call_id
-        case AnswerReviewed(ref):
+        case AnswerVerified(ref):
             answer = _submitted(log, ref)
             return answer.function_call_id if answer else ""
         case body:
@@ -209,7 +209,7 @@ def _answered(answer: Answer, tool: str, who: Verified | None = None) -> str:
     edited = f", as {text_safety.format_line(summary.call(tool, answer.args))}" if answer.args is not None else ""
     unasked = ", and identical calls run without asking" if answer.remember else ""
     comment = f": “{text_safety.format_line(answer.comment, MAX_SHOWN_CHARS)}”" if answer.comment else ""
-    return f"{terminal.DONE[answer.action]}{by(answer, who)}{edited}{unasked}{comment}"
+    return f"{terminal.ANSWER_EFFECTS[answer.action]}{by(answer, who)}{edited}{unasked}{comment}"
 
 
 def _ignored(refused: AnswerIgnored, who: Verified | None = None) -> str:
@@ -224,53 +224,53 @@ def _reply(number: int, reply: ModelReply) -> str:
         reply.model_version,
         f"{used.prompt_tokens:,} + {used.output_tokens:,} tokens" if used and used.total else "",
         f"asked to wrap up: {reply.wrap_up}" if reply.wrap_up else "",
-        f"took {terminal.span(reply.duration_s)}",
+        f"took {terminal.format_span(reply.duration_s)}",
     ]
     return ", ".join(filter(None, words))
 
 
-def _timing(attempts: "Attempts | None", ran_s: float | None) -> Iterator[Fact]:
-    words = [f"ran {terminal.span(ran_s)}"] if ran_s is not None else []
+def _timing(attempts: "ActivityAttempts | None", ran_s: float | None) -> Iterator[Fact]:
+    words = [f"ran {terminal.format_span(ran_s)}"] if ran_s is not None else []
     if attempts and attempts.lasted_s is not None:
-        words.append(f"{terminal.span(attempts.lasted_s)} after scheduling")
+        words.append(f"{terminal.format_span(attempts.lasted_s)} after scheduling")
     if attempts:
         words.append(f"attempt {attempts.count or 1}")
     if words:
         yield Fact("timing", ", ".join(words))
     if attempts and attempts.failure_before:
-        yield Fact("retry", f"the previous attempt failed: {terminal.failure(attempts.failure_before)}", True)
+        yield Fact("retry", f"the previous attempt failed: {terminal.describe_failure(attempts.failure_before)}", True)
 
 
 def hint(call: PendingCall) -> str:
     """Return the hint of the tool's author; empty when it is ADK's usual sentence."""
-    return call.hint if call.hint != usual_hint(call.tool) else ""
+    return call.hint if call.hint != default_hint(call.tool) else ""
 
 
-def who(call: PendingCall) -> str:
+def format_approvers(call: PendingCall) -> str:
     """Return in a few words who may answer a call, or who claimed it."""
     if call.claimed_by:
-        return f"claimed by {terminal.safe(call.claimed_by)}"
+        return f"claimed by {terminal.escape(call.claimed_by)}"
     if call.kind == "credential":
         return "a login"
     if call.policy is None:
         return "anybody"
-    names = ", ".join(terminal.safe(name.removeprefix(ROLE)) for name in call.policy.asked(call.level)) or "anybody"
+    names = ", ".join(terminal.escape(name.removeprefix(ROLE)) for name in call.policy.asked(call.level)) or "anybody"
     return f"{names} ({len(call.approved_by)} of {call.policy.quorum})" if call.policy.quorum > 1 else names
 
 
-def terms(call: PendingCall, *, options: bool = True) -> Iterator[tuple[str, str]]:
+def list_terms(call: PendingCall, *, options: bool = True) -> Iterator[tuple[str, str]]:
     """Yield the terms of the approval policy of a call, each with a label; `options` adds the options of the CLI."""
     if call.claimed_by:
-        yield "claimed", f"by {terminal.safe(call.claimed_by)}"
+        yield "claimed", f"by {terminal.escape(call.claimed_by)}"
     policy = call.policy
     if policy is None:
         return
-    people = ", ".join(terminal.safe(name) for name in policy.asked(call.level)) or "anybody"
+    people = ", ".join(terminal.escape(name) for name in policy.asked(call.level)) or "anybody"
     yield "approver", f"{people}{', after an escalation' if call.level else ''}"
     if policy.not_requester:
-        yield "excluded", f"{terminal.safe(call.requester or call.user_id)}, the requester"
+        yield "excluded", f"{terminal.escape(call.requester or call.user_id)}, the requester"
     if policy.quorum > 1:
-        voted = f"; so far {', '.join(map(terminal.safe, call.approved_by))}" if call.approved_by else ""
+        voted = f"; so far {', '.join(map(terminal.escape, call.approved_by))}" if call.approved_by else ""
         yield "quorum", f"{policy.quorum} approvals{voted}"
     needs = (("a verified identity", "--token-file", policy.must_verify), ("a comment", "--comment", policy.comment))
     if needed := [f"{text} ({option})" if options else text for text, option, is_needed in needs if is_needed]:
@@ -284,12 +284,12 @@ def needs_comment(call: PendingCall) -> bool:
     return call.policy is not None and call.policy.comment
 
 
-def waited(call: PendingCall) -> str:
+def format_waiting_time(call: PendingCall) -> str:
     """Return how long a call has been pending."""
-    return terminal.span(time.time() - call.requested_at)
+    return terminal.format_span(time.time() - call.requested_at)
 
 
-def left(call: PendingCall) -> str:
+def format_time_left(call: PendingCall) -> str:
     """Return how much time is left to answer a call."""
     seconds = call.deadline - time.time()
-    return terminal.span(seconds) if seconds > 0 else "passed"
+    return terminal.format_span(seconds) if seconds > 0 else "passed"

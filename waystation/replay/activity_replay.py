@@ -18,15 +18,15 @@ from temporalio.testing import ActivityEnvironment
 from waystation.activities import (
     DEMO,
     Contexts,
-    Conversations,
+    ConversationReader,
     Hooks,
     ModelCaller,
     Models,
     ToolCaller,
+    build_request,
     close_plugins,
     definition_digest,
-    request_of,
-    speakers,
+    request_processors,
     tools_for,
 )
 from waystation.agents.llm_agent import LlmAgent
@@ -57,20 +57,20 @@ from waystation.core import (
     ToolCallInput,
     ToolOutcome,
     WaystationError,
-    a,
     encode,
     ids,
     summary,
+    with_article,
 )
-from waystation.history import attempts_of, read_content
+from waystation.history import collect_attempts, read_json_content
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
-from waystation.replay.comparison import ModelRerun, ToolRerun, json_differences
+from waystation.replay.comparison import ModelRerun, ToolRerun, compare_json
 from waystation.replay.model_prompt import Agents, Prompt, PromptContext
 from waystation.replay.recording import Recording
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.services import Services
 from waystation.tools.toolbox import close_toolsets
-from waystation.worker.service_setup import lasting_services
+from waystation.worker.service_setup import create_lasting_services
 
 OnText: TypeAlias = Callable[[str], None] | None
 Ask: TypeAlias = Callable[[Callable[[], BaseLlm], LlmRequest, OnText], Awaitable[LlmResponse]]
@@ -90,25 +90,25 @@ class _EditablePrompt(BaseModel):
     config: JsonObject = {}
 
 
-class NoSuchStep(WaystationError):
+class NoSuchActivity(WaystationError):
     """The event has no such activity, or the input of the activity is not recorded."""
 
 
 class NotApproved(WaystationError):
     """A tool call would run that nobody approved."""
 
-    def __init__(self, planned: "PlannedCall") -> None:
+    def __init__(self, planned: "PreparedCall") -> None:
         super().__init__(
             f"{planned.what} was never approved: {planned.unapproved}. "
             "To run it on this machine anyway, pass `unapproved=True` or --unapproved."
         )
 
 
-class NotAsked(WaystationError):
+class ModelNotCalled(WaystationError):
     """A callback answered in place of the model, so the model was not called."""
 
 
-class NotAPrompt(WaystationError):
+class InvalidPrompt(WaystationError):
     """The text of an edited prompt is not a valid prompt."""
 
 
@@ -135,8 +135,8 @@ class RecordedActivity(Generic[InputT, ResultT]):
     """Why the activity has no result. None for a tool call that never ran."""
 
 
-ModelStep: TypeAlias = RecordedActivity[ModelCallInput, ModelReply]
-ToolStep: TypeAlias = RecordedActivity[ToolCallInput, ToolOutcome]
+RecordedModelCall: TypeAlias = RecordedActivity[ModelCallInput, ModelReply]
+RecordedToolCall: TypeAlias = RecordedActivity[ToolCallInput, ToolOutcome]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,10 +149,10 @@ class ReplayedRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedCall:
+class PreparedCall:
     """A recorded tool call that is ready to run again."""
 
-    step: ToolStep
+    step: RecordedToolCall
     what: str
     """Tool name and arguments on one line."""
     effect: str
@@ -168,7 +168,7 @@ class PlannedCall:
         return self.step.log.state.calls[self.step.input.function_call_id]
 
 
-def model_step(recording: Recording, number: int) -> ModelStep:
+def find_model_call(recording: Recording, number: int) -> RecordedModelCall:
     """Return model call `number`.
 
     Raises:
@@ -177,10 +177,10 @@ def model_step(recording: Recording, number: int) -> ModelStep:
     unreadable = f"The input of model call {number} of {recording.source!r} cannot be read."
     if step := _find_activity(recording, ModelReplyRef(number), ModelCallInput, unreadable):
         return step
-    raise NoSuchStep(f"The histories of {recording.source!r} hold no model call {number}.")
+    raise NoSuchActivity(f"The histories of {recording.source!r} hold no model call {number}.")
 
 
-def tool_step(recording: Recording, function_call_id: str) -> ToolStep:
+def find_tool_call(recording: Recording, function_call_id: str) -> RecordedToolCall:
     """Return the last run of a tool call.
 
     Raises:
@@ -189,7 +189,7 @@ def tool_step(recording: Recording, function_call_id: str) -> ToolStep:
     call = recording.log.state.calls.get(function_call_id)
     if call is None:
         known = ", ".join(recording.log.state.calls) or "none"
-        raise NoSuchStep(f"{recording.source!r} has no call {function_call_id!r}; its calls: {known}.")
+        raise NoSuchActivity(f"{recording.source!r} has no call {function_call_id!r}; its calls: {known}.")
     unreadable = f"{function_call_id!r} of {recording.source!r} calls an agent, not a tool."
     for run in range(call.run, -1, -1):
         if step := _find_activity(recording, CallRef(function_call_id, run), ToolCallInput, unreadable):
@@ -208,10 +208,10 @@ def _find_activity(
     try:
         params = input_type.model_validate_json(data)
     except ValidationError:
-        raise NoSuchStep(unreadable) from None
+        raise NoSuchActivity(unreadable) from None
     entries = params.at + len(params.new) - recording.log.entries_before
     if entries < 0:
-        raise NoSuchStep(f"The log before {str(ref)!r} of {recording.source!r} is lost with an earlier run.")
+        raise NoSuchActivity(f"The log before {str(ref)!r} of {recording.source!r} is lost with an earlier run.")
     result, failure = _find_result(recording.log, ref)
     return RecordedActivity(log=recording.after(entries), scheduled=info, input=params, result=result, failure=failure)
 
@@ -231,13 +231,13 @@ def _find_result(log: Log, ref: ModelReplyRef | CallRef) -> tuple[Any, Failure |
     return None, None
 
 
-def _plan_unscheduled(recording: Recording, function_call_id: str) -> ToolStep:
+def _plan_unscheduled(recording: Recording, function_call_id: str) -> RecordedToolCall:
     """Return a call without a recorded run, as it would have run at the end of the recording."""
     log = recording.after(len(recording.log.entries))
     call = log.state.calls[function_call_id]
     if call.call.kind in ("agent", "answered"):
         what = "calls an agent" if call.call.kind == "agent" else "was answered when the model's reply was read"
-        raise NoSuchStep(f"{function_call_id!r} of {recording.source!r} {what}. There is no tool to run.")
+        raise NoSuchActivity(f"{function_call_id!r} of {recording.source!r} {what}. There is no tool to run.")
     plan = call.call
     params = ToolCallInput(
         at=log.length,
@@ -251,10 +251,10 @@ def _plan_unscheduled(recording: Recording, function_call_id: str) -> ToolStep:
         retries=plan.retries,
         digest=call.approved_digest,
     )
-    return ToolStep(log=log, scheduled=None, input=params, result=call.outcome, failure=None)
+    return RecordedToolCall(log=log, scheduled=None, input=params, result=call.outcome, failure=None)
 
 
-def model_number(recording: Recording, event: int) -> int | None:
+def find_model_call_number(recording: Recording, event: int) -> int | None:
     """Return the number of the model call that produced an event; None if no model call did.
 
     Raises:
@@ -267,7 +267,7 @@ def model_number(recording: Recording, event: int) -> int | None:
     return body.number if isinstance(body, ModelReplied) else None
 
 
-def calls_in(recording: Recording, event: int) -> list[str]:
+def find_calls(recording: Recording, event: int) -> list[str]:
     """Return the ids of the tool calls that an event makes, requests input for, or responds to, in order."""
     source = recording.moment(event).event
     content = source.content if source else None
@@ -283,11 +283,11 @@ def calls_in(recording: Recording, event: int) -> list[str]:
 def _find_scheduled(recording: Recording, activity_id: str) -> tuple[bytes, Mapping[str, Any]] | None:
     """Return input and info of the activity last scheduled under an id. A reset can schedule it twice."""
     for history in reversed(recording.histories):
-        for attempts in reversed(attempts_of([history])):
+        for attempts in reversed(collect_attempts([history])):
             scheduled = history.events[attempts.event_id - 1].activity_task_scheduled_event_attributes
             if scheduled.activity_id == activity_id:
                 started = history.events[0].workflow_execution_started_event_attributes
-                return read_content(scheduled.input.payloads), {
+                return read_json_content(scheduled.input.payloads), {
                     "workflow_run_id": started.original_execution_run_id,
                     "task_queue": scheduled.task_queue.name,
                     "heartbeat_timeout": scheduled.heartbeat_timeout.ToTimedelta() or None,
@@ -305,7 +305,7 @@ class Workshop:
         *,
         models: Models | None = None,
         services: Services | None = None,
-        conversations: Conversations | None = None,
+        conversations: ConversationReader | None = None,
         on_heartbeat: Callable[..., None] = lambda *_: None,
     ) -> None:
         """Load the agents.
@@ -320,8 +320,8 @@ class Workshop:
         Raises:
             AuthoringError: An agent is invalid; the first error is raised.
         """
-        self.registry = registry_of(agents)
-        self._models, self._services = models or Models(), services or lasting_services()
+        self.registry = load_registry(agents)
+        self._models, self._services = models or Models(), services or create_lasting_services()
         self._conversations, self._on_heartbeat = conversations, on_heartbeat
 
     async def __aenter__(self) -> "Workshop":
@@ -335,7 +335,7 @@ class Workshop:
 
     async def planned(
         self, recording: Recording, event: int, *, call: str | None = None, args: JsonObject | None = None
-    ) -> PlannedCall:
+    ) -> PreparedCall:
         """Prepare a tool call of an event to run again.
 
         Args:
@@ -349,12 +349,12 @@ class Workshop:
             NoSuchStep: The event has no such call, or has several.
             UnknownAgent: The agent does not exist.
         """
-        step = tool_step(recording, _choose_call(recording, event, call))
+        step = find_tool_call(recording, _choose_call(recording, event, call))
         recorded = step.log.state.calls[step.input.function_call_id]
         tool = await self._find_tool(step)
         confirmed = recorded.call.confirmation is not None
         args = recorded.args if args is None else args
-        return PlannedCall(
+        return PreparedCall(
             step=step,
             what=summary.call(recorded.name, args),
             effect=tool.effect_when(confirmed=confirmed) if tool else step.input.effect,
@@ -363,7 +363,7 @@ class Workshop:
             unapproved=_explain_missing_approval(recording, step),
         )
 
-    async def rerun_tool(self, recording: Recording, planned: PlannedCall, *, unapproved: bool = False) -> ToolRerun:
+    async def rerun_tool(self, recording: Recording, planned: PreparedCall, *, unapproved: bool = False) -> ToolRerun:
         """Run a prepared tool call.
 
         Raises:
@@ -459,7 +459,7 @@ class Workshop:
             agent=step.input.agent,
             number=step.input.number,
             request=sent,
-            edited=list(json_differences(unedited, sent)),
+            edited=list(compare_json(unedited, sent)),
             changed=changed,
             recorded=step.result,
             recorded_failure=step.failure,
@@ -468,7 +468,7 @@ class Workshop:
             remarks=[*remarks, *self._session_remarks(recording)],
         )
 
-    async def call_tool(self, step: ToolStep, *, args: JsonObject | None = None) -> ToolOutcome:
+    async def call_tool(self, step: RecordedToolCall, *, args: JsonObject | None = None) -> ToolOutcome:
         """Run a tool call once, including its callbacks.
 
         Args:
@@ -490,7 +490,9 @@ class Workshop:
         data = await self._run(log, step.scheduled, f"{call.agent}.{call.name}", caller.call, params)
         return ToolOutcome.model_validate_json(data)
 
-    async def call_model(self, step: ModelStep, *, ask: Ask | None = None) -> tuple[ModelReply, ReplayedRequest | None]:
+    async def call_model(
+        self, step: RecordedModelCall, *, ask: Ask | None = None
+    ) -> tuple[ModelReply, ReplayedRequest | None]:
         """Run a model call including its callbacks. Return the reply, and the request unless no model was called.
 
         A summary of the conversation and `user:` and `app:` state are taken from the recorded reply.
@@ -526,7 +528,7 @@ class Workshop:
             return reply, None
         return reply, ReplayedRequest(sent=models.requests[-1], definition=definitions[-1])
 
-    async def request(self, step: ModelStep) -> ReplayedRequest:
+    async def request(self, step: RecordedModelCall) -> ReplayedRequest:
         """Return the request of a model call. Callbacks before the model call run; the model is not called.
 
         Raises:
@@ -539,10 +541,10 @@ class Workshop:
 
         _, request = await self.call_model(step, ask=stop)
         if request is None:
-            raise NotAsked(f"A callback of {step.input.agent!r} answers in place of its model.")
+            raise ModelNotCalled(f"A callback of {step.input.agent!r} answers in place of its model.")
         return request
 
-    async def _find_tool(self, step: ToolStep) -> BaseTool | None:
+    async def _find_tool(self, step: RecordedToolCall) -> BaseTool | None:
         """Return the present tool of a call; None if the agent does not have it any more.
 
         Raises:
@@ -557,13 +559,13 @@ class Workshop:
         )
         return (await tools_for(agent, contexts, wanted=call.name)).get(call.name)
 
-    def _model_step(self, recording: Recording, event: int) -> ModelStep:
-        number = model_number(recording, event)
+    def _model_step(self, recording: Recording, event: int) -> RecordedModelCall:
+        number = find_model_call_number(recording, event)
         if number is None:
-            raise NoSuchStep(
+            raise NoSuchActivity(
                 f"No model produced event {event} of {recording.source!r}. `waystation events` lists the events."
             )
-        step = model_step(recording, number)
+        step = find_model_call(recording, number)
         self.registry.find(step.input.root, step.input.agent)
         return step
 
@@ -689,10 +691,10 @@ def parse_prompt(text: str | bytes) -> JsonObject:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = f" at `{'.'.join(map(str, first['loc']))}`" if first["loc"] else ""
         problem = f"The prompt is not valid{place}: {first['msg']}. See what --write-prompt writes."
-        raise NotAPrompt(problem) from None
+        raise InvalidPrompt(problem) from None
 
 
-def registry_of(agents: Agents) -> Registry:
+def load_registry(agents: Agents) -> Registry:
     """Return the registry, or load the agents of folders into one.
 
     Raises:
@@ -707,7 +709,7 @@ def registry_of(agents: Agents) -> Registry:
     return registry
 
 
-async def as_declared(
+async def add_declaration(
     prompt: Prompt,
     recording: Recording,
     context: PromptContext,
@@ -725,11 +727,11 @@ async def as_declared(
         InstructionFailed: The instruction cannot be built.
         ApplicationError: A callback raised.
     """
-    registry = registry_of(agents)
+    registry = load_registry(agents)
     root, agent = registry.find(context.log.state.root, context.work.agent)
     if not isinstance(agent, LlmAgent):
-        raise NoPrompt(f"Agent {agent.name!r} is {a(agent)} now; it has no model.")
-    services = services or lasting_services()
+        raise NoPrompt(f"Agent {agent.name!r} is {with_article(agent)} now; it has no model.")
+    services = services or create_lasting_services()
     contexts = Contexts.of(
         conversation,
         context.work,
@@ -776,7 +778,7 @@ async def _declared_request(
         contexts = contexts.after(reply.before.actions)
     tools = {} if context.wrap_up else await tools_for(agent, contexts)
     compaction, attempt = (reply.compaction, reply.attempt) if reply else (None, 1)
-    return await request_of(agent, contexts, tools, attempt or 1, compaction, context.wrap_up), tools
+    return await build_request(agent, contexts, tools, attempt or 1, compaction, context.wrap_up), tools
 
 
 def _remarks(context: PromptContext, functions: Sequence[str], *, same: bool | None) -> Iterator[str]:
@@ -792,7 +794,7 @@ def _remarks(context: PromptContext, functions: Sequence[str], *, same: bool | N
 def _request_changers(agent: LlmAgent, hooks: Hooks, tools: dict[str, BaseTool]) -> list[str]:
     """Return the names of tools and callbacks that may change a finished request."""
     names = (
-        [getattr(speaker, "name", None) or type(speaker).__name__ for speaker in speakers(agent, tools)]
+        [getattr(speaker, "name", None) or type(speaker).__name__ for speaker in request_processors(agent, tools)]
         if tools
         else []
     )
@@ -812,8 +814,8 @@ async def _sent_request(
     if context.call is None:
         return None, "Callbacks did not run, because this model call was never made."
     try:
-        sent = (await workshop.request(model_step(recording, context.call))).sent
-    except NotAsked as error:
+        sent = (await workshop.request(find_model_call(recording, context.call))).sent
+    except ModelNotCalled as error:
         return None, f"Callbacks ran again. {error}"
     return sent, "Callbacks ran again, on this machine. Their original changes are not recorded."
 
@@ -827,18 +829,18 @@ async def _result_or_failure(replayed: Awaitable[T]) -> tuple[T | None, Failure 
 
 def _choose_call(recording: Recording, event: int, call: str | None) -> str:
     """Return the id of the only tool call of an event, or `call` if the event has that call."""
-    calls = calls_in(recording, event)
+    calls = find_calls(recording, event)
     where = f"Event {event} of {recording.source!r}"
     if call is not None and call not in calls:
-        raise NoSuchStep(f"{where} has no call {call!r}; it has: {', '.join(calls) or 'none'}.")
+        raise NoSuchActivity(f"{where} has no call {call!r}; it has: {', '.join(calls) or 'none'}.")
     if not calls:
-        raise NoSuchStep(f"{where} has no tool call. `waystation events` lists the events.")
+        raise NoSuchActivity(f"{where} has no tool call. `waystation events` lists the events.")
     if call is None and len(calls) > 1:
-        raise NoSuchStep(f"{where} has several calls: {', '.join(calls)}. Choose one with `call=` or --call.")
+        raise NoSuchActivity(f"{where} has several calls: {', '.join(calls)}. Choose one with `call=` or --call.")
     return call or calls[0]
 
 
-def _explain_missing_approval(recording: Recording, step: ToolStep) -> str | None:
+def _explain_missing_approval(recording: Recording, step: RecordedToolCall) -> str | None:
     """Return why a call that never ran has no approval; None if it has one or needs none."""
     call = recording.log.state.calls[step.input.function_call_id]
     if step.scheduled is not None or call.gate in ("none", "passed"):
@@ -852,7 +854,7 @@ def _explain_missing_approval(recording: Recording, step: ToolStep) -> str | Non
     )
 
 
-def _compare_definitions(step: ModelStep, definition: str | None) -> tuple[bool | None, list[str]]:
+def _compare_definitions(step: RecordedModelCall, definition: str | None) -> tuple[bool | None, list[str]]:
     """Return whether the agent has changed since the recording, and a remark about that."""
     if definition is None or step.result is None or not step.result.definition:
         return None, []

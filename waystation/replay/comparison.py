@@ -48,7 +48,11 @@ class Changes:
     def between(cls, before: Mapping[str, Any], after: Mapping[str, Any]) -> "Changes":
         return cls(
             {key: value for key, value in after.items() if key not in before},
-            {key: (before[key], now) for key, now in after.items() if key in before and not alike(before[key], now)},
+            {
+                key: (before[key], now)
+                for key, now in after.items()
+                if key in before and not is_same_json(before[key], now)
+            },
             {key: value for key, value in before.items() if key not in after},
         )
 
@@ -195,7 +199,7 @@ def difference(before: Any, after: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Differing:
+class ValueDifference:
     """A value that differs."""
 
     place: str
@@ -209,23 +213,23 @@ class Differing:
         return {"place": self.place, **{name: value for name, value in sides.items() if value is not ABSENT}}
 
 
-def json_differences(one: Any, other: Any, place: str = "") -> Iterator[Differing]:
+def compare_json(one: Any, other: Any, place: str = "") -> Iterator[ValueDifference]:
     """Yield each place at which two JSON values differ."""
     match one, other:
         case dict(), dict():
             for key in dict.fromkeys([*one, *other]):
                 at = f"{place}.{key}" if place else str(key)
-                yield from json_differences(one.get(key, ABSENT), other.get(key, ABSENT), at)
+                yield from compare_json(one.get(key, ABSENT), other.get(key, ABSENT), at)
         case list(), list() if len(one) == len(other):
             for index, (left, right) in enumerate(zip(one, other, strict=True)):
-                yield from json_differences(left, right, f"{place}[{index}]")
+                yield from compare_json(left, right, f"{place}[{index}]")
         case _:
             # In Python, 1 equals True. For a model they differ.
             if type(one) is not type(other) or one != other:
-                yield Differing(place, one, other)
+                yield ValueDifference(place, one, other)
 
 
-def alike(one: Any, other: Any) -> bool:
+def is_same_json(one: Any, other: Any) -> bool:
     """Whether two values are the same JSON. `True` and `1` are not."""
     return one is other or _text(one) == _text(other)
 
@@ -320,9 +324,9 @@ class Rerun(Displayable):
         return self.recorded.duration_s if self.recorded else None, self.now.duration_s if self.now else None
 
     @property
-    def differences(self) -> list[Differing]:
+    def differences(self) -> list[ValueDifference]:
         """Values that differ, without durations and random ids."""
-        return list(json_differences(*self.sides()))
+        return list(compare_json(*self.sides()))
 
     @property
     def same(self) -> bool:
@@ -368,7 +372,7 @@ class ModelRerun(Rerun):
     """Number of the model call in the invocation."""
     request: JsonObject | None
     """The request of the replayed call; None if the model was not called."""
-    edited: Sequence[Differing] = ()
+    edited: Sequence[ValueDifference] = ()
     """The edits of the request."""
     changed: bool | None = None
     """Whether the agent's definition has changed since the recording; None if unknown."""

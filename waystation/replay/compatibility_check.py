@@ -28,23 +28,23 @@ from waystation.core import (
     SESSION_WORKFLOW,
     WORKFLOW,
     AgentRun,
-    AgentShape,
+    AgentSpec,
     CallState,
     ForeignHistory,
     JsonObject,
     Log,
     SessionInput,
     UnknownAgent,
-    a,
     decode,
     ids,
     is_busy,
+    with_article,
 )
-from waystation.history import log_of, read_content
-from waystation.replay.replayer import Replays, find_divergence, replaying
+from waystation.history import build_log, read_json_content
+from waystation.replay.replayer import Replays, find_divergence, open_replayer
 from waystation.tools.approval import parameters_digest
 from waystation.tools.base_tool import declare
-from waystation.tools.json_schema import mistakes
+from waystation.tools.json_schema import find_mistakes
 from waystation.tools.toolbox import tools_of, toolsets_of
 
 _ELSEWHERE = "ResultElsewhere"
@@ -68,14 +68,14 @@ class Misfit:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
-def misfits(history: WorkflowHistory, registry: Registry) -> list[Misfit]:
+def find_misfits(history: WorkflowHistory, registry: Registry) -> list[Misfit]:
     """Return why the agents of `registry` cannot continue an open workflow. The payloads must be decoded."""
     started = history.events[0].workflow_execution_started_event_attributes
     if started.workflow_type.name == WORKFLOW:
-        return list(_check_invocation(log_of([history]), registry))
+        return list(_check_invocation(build_log([history]), registry))
     if started.workflow_type.name == SESSION_WORKFLOW:
         with contextlib.suppress(ValueError):
-            agent = SessionInput.model_validate(decode(read_content(started.input.payloads))).agent
+            agent = SessionInput.model_validate(decode(read_json_content(started.input.payloads))).agent
             return [] if agent in registry.roots else [_missing_agent(agent, registry)]
     return []
 
@@ -100,7 +100,7 @@ def _check_invocation(log: Log, registry: Registry) -> Iterator[Misfit]:
     tree = registry.roots[log.state.root].tree
     for name in dict.fromkeys(work.agent for work in log.state.runs.at_work() if _will_call_model(log, work)):
         if name in tree and not isinstance(tree[name], LlmAgent):
-            problem = f"Agent {name!r} is {a(tree[name])} now; it has no model to continue with."
+            problem = f"Agent {name!r} is {with_article(tree[name])} now; it has no model to continue with."
             yield Misfit("other_kind", problem, name)
     for call in _calls_to_run(log):
         if call.agent in tree and (misfit := _check_call(call, log.state.root, registry)):
@@ -115,7 +115,7 @@ def _agents_to_start(work: AgentRun) -> Iterator[str]:
             yield from _names_in(shape)
 
 
-def _names_in(shape: AgentShape) -> Iterator[str]:
+def _names_in(shape: AgentSpec) -> Iterator[str]:
     yield shape.name
     if not shape.before:  # otherwise its present definition applies when it starts
         for child in shape.children:
@@ -161,7 +161,7 @@ def _check_call(call: CallState, root: str, registry: Registry) -> Misfit | None
         return misfit("other_kind", now)
     schema = (declare(tool) or {}).get("parametersJsonSchema")
     try:
-        wrong = mistakes(schema, call.args) if isinstance(schema, dict) else []
+        wrong = find_mistakes(schema, call.args) if isinstance(schema, dict) else []
     except ValueError:
         wrong = []
     if wrong:
@@ -175,7 +175,7 @@ async def serve(requests: BinaryIO, answers: BinaryIO, agents: Sequence[Path]) -
     """Answer requests until the input ends."""
     registry, problems = discover(agents) if agents else (None, [])
     _write_answer(answers, {"problems": [str(problem) for problem in problems]})
-    async with replaying(converter=DataConverter.default) as replays:
+    async with open_replayer(converter=DataConverter.default) as replays:
         while request := await asyncio.to_thread(_read_request, requests):
             _write_answer(answers, await judge(request, replays, registry))
 
@@ -188,7 +188,7 @@ async def judge(history: WorkflowHistory, replays: Replays, registry: Registry |
             return {"verdict": "lacking", "problem": "A large value is missing from the store."}
         if divergence:
             return {"verdict": "differs", "problem": str(divergence), "divergence": divergence.to_json()}
-        if registry is not None and (problems := misfits(history, registry)):
+        if registry is not None and (problems := find_misfits(history, registry)):
             text = " ".join(misfit.problem for misfit in problems)
             return {"verdict": "misfit", "problem": text, "misfits": [misfit.to_json() for misfit in problems]}
     except ForeignHistory as error:

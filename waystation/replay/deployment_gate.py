@@ -20,7 +20,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from waystation.client import AgentClient
 from waystation.core import SCOPE_WORKFLOW, SESSION_WORKFLOW, WORKFLOW, JsonObject, StoreFailed
 from waystation.history import decode_histories
-from waystation.storage import offloading, shortened
+from waystation.storage import list_shortened, offloading
 
 KINDS = " OR ".join(f"WorkflowType = '{name}'" for name in (WORKFLOW, SESSION_WORKFLOW, SCOPE_WORKFLOW))
 OPEN = f"ExecutionStatus = 'Running' AND ({KINDS})"
@@ -200,7 +200,7 @@ async def _judge(client: AgentClient, execution: WorkflowExecution, replica: "Re
         return {"verdict": "vanished", "problem": "The server has deleted it."}
     except StoreFailed as error:
         return {"verdict": "lacking", "problem": str(error)}
-    if lacking := shortened(converter):
+    if lacking := list_shortened(converter):
         first = next(iter(lacking.values()))
         return {"verdict": "lacking", "problem": f"{len(lacking)} large values are missing from the store: {first}"}
     async with replica.idle:

@@ -43,8 +43,8 @@ from waystation.core import (
     ids,
     summary,
 )
-from waystation.history import EventType, log_of, run_ids_of, type_of
-from waystation.replay.comparison import ABSENT, json_differences
+from waystation.history import EventType, build_log, find_run_ids, get_workflow_type
+from waystation.replay.comparison import ABSENT, compare_json
 from waystation.storage import is_reference
 
 UNKNOWN: Any = object()
@@ -206,7 +206,7 @@ class Activation:
     """The line at which the code waits or failed."""
 
 
-def recorded_tasks(events: Sequence[HistoryEvent]) -> dict[int, tuple[int, list[Command]]]:
+def read_recorded_tasks(events: Sequence[HistoryEvent]) -> dict[int, tuple[int, list[Command]]]:
     """Return the commands of each completed workflow task, by the id of its start event.
 
     Each list comes with the id of the event that completed the task.
@@ -222,7 +222,7 @@ def recorded_tasks(events: Sequence[HistoryEvent]) -> dict[int, tuple[int, list[
     return tasks
 
 
-def present_commands(
+def read_present_commands(
     activations: Sequence[Activation], started: WorkflowExecutionStartedEventAttributes, queue: str
 ) -> list[Command]:
     """Return the commands of one workflow task as the server would record them.
@@ -442,7 +442,7 @@ class Difference:
     failure_type: str | None = None
 
 
-def first_difference(history: WorkflowHistory, activations: Sequence[Activation], queue: str) -> Difference | None:
+def find_first_difference(history: WorkflowHistory, activations: Sequence[Activation], queue: str) -> Difference | None:
     """Return the first difference between a history and its replay.
 
     Commands after the last recorded workflow task are ignored, because nothing is recorded for them yet.
@@ -453,8 +453,8 @@ def first_difference(history: WorkflowHistory, activations: Sequence[Activation]
         queue: The replayer's own task queue.
     """
     started = history.events[0].workflow_execution_started_event_attributes
-    own = run_ids_of(history.events)
-    tasks = recorded_tasks(history.events)
+    own = find_run_ids(history.events)
+    tasks = read_recorded_tasks(history.events)
     updated = False
     pending = deque(activations)
     for start in sorted(tasks):
@@ -478,7 +478,7 @@ def first_difference(history: WorkflowHistory, activations: Sequence[Activation]
                 return Difference(completed=completed, recorded=_most_informative(recorded))
             continue
         updated = updated or any(command.kind == "accept" for command in recorded)
-        present = present_commands(done, started, queue)
+        present = read_present_commands(done, started, queue)
         for number, (one, other) in enumerate(zip_longest(recorded, present)):
             if one and other and _is_same_command(one, other):
                 if parts := _compare_fields(one, other, own, updated=updated):
@@ -511,7 +511,7 @@ def _is_same_command(one: Command, other: Command) -> bool:
 def _compare_fields(recorded: Command, now: Command, own: Sequence[str], *, updated: bool) -> list[Part]:
     """Return the fields in which two commands of the same kind differ. `own`: ids of the run; `updated`: it had
     updates."""
-    differences = json_differences(recorded.fields, now.fields)
+    differences = compare_json(recorded.fields, now.fields)
     parts = (Part(item.place, item.recorded, item.now) for item in differences)
     return [part for part in parts if not _is_harmless(part, recorded, own, updated=updated)][:DIFFERENCES]
 
@@ -533,7 +533,7 @@ def _is_harmless(part: Part, command: Command, own: Sequence[str], *, updated: b
     return command.kind == "answer" and name in ("result.open", "result.status") and now is not ABSENT
 
 
-def describe_divergence(histories: Sequence[WorkflowHistory], run: int, difference: Difference) -> Divergence:
+def to_divergence(histories: Sequence[WorkflowHistory], run: int, difference: Difference) -> Divergence:
     """Describe a difference in agent terms. `run` is the index of its history."""
     history = histories[run]
     log = _log_until(histories, run, difference.completed)
@@ -558,11 +558,11 @@ def describe_divergence(histories: Sequence[WorkflowHistory], run: int, differen
 
 def _log_until(histories: Sequence[WorkflowHistory], run: int, event_id: int) -> Log | None:
     """Return the log of an invocation right after a history event."""
-    if type_of(histories[run]) != WORKFLOW or not event_id:  # 0: it differs before the first workflow task
+    if get_workflow_type(histories[run]) != WORKFLOW or not event_id:  # 0: it differs before the first workflow task
         return None
     cut = WorkflowHistory(histories[run].workflow_id, histories[run].events[:event_id])
     try:
-        return log_of([*histories[:run], cut])
+        return build_log([*histories[:run], cut])
     except (ForeignHistory, StoreFailed):
         return None
 

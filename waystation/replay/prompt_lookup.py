@@ -75,9 +75,9 @@ async def prompt_at(
         hint = "Contents only. For instruction, tools and settings pass --agents DIR (`agents=`)."
         return replace(bare, remarks=[*remarks, hint])
     # Deferred: it loads all the code of a worker.
-    from waystation.replay.activity_replay import as_declared
+    from waystation.replay.activity_replay import add_declaration
 
-    return await as_declared(bare, recording, context, conversation, agents, callbacks=callbacks, services=services)
+    return await add_declaration(bare, recording, context, conversation, agents, callbacks=callbacks, services=services)
 
 
 def _find_model_call(recording: Recording, moment: Moment) -> PromptContext:

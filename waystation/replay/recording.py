@@ -27,16 +27,16 @@ from waystation.core import (
 )
 from waystation.history import (
     SavedHistory,
-    carried_log,
+    build_log,
     check_readable,
     decode_histories,
-    log_from_runs,
-    log_of,
+    fetch_log,
+    get_workflow_type,
     read_history_file,
-    type_of,
+    restore_carried_log,
 )
 from waystation.replay.displayable import Displayable
-from waystation.storage import Blobs, offloading, shortened
+from waystation.storage import Blobs, list_shortened, offloading
 
 if TYPE_CHECKING:
     from waystation.client import Invocation
@@ -175,7 +175,7 @@ class Recording(Displayable):
     @property
     def kind(self) -> str:
         """The workflow type: `AgentInvocation`, `AgentSession` or `AgentScope`."""
-        return type_of(self.histories[0])
+        return get_workflow_type(self.histories[0])
 
     def below(self) -> Iterator["Recording"]:
         """Yield all agents called by the invocation and by the agents it called."""
@@ -216,7 +216,7 @@ class Recording(Displayable):
 
     def after(self, entries: int) -> Log:
         """Return the log after a number of entries, counted from the first entry of the recording."""
-        return carried_log(self.log, self.histories).extend(self.log.entries[:entries])
+        return restore_carried_log(self.log, self.histories).extend(self.log.entries[:entries])
 
     @property
     def events_before(self) -> int:
@@ -226,7 +226,7 @@ class Recording(Displayable):
     @cached_property
     def course(self) -> Sequence[Point]:
         """The state of the log before the first entry, and after each entry."""
-        log = carried_log(self.log, self.histories)
+        log = restore_carried_log(self.log, self.histories)
         points = [_point(log)]
         for entry in self.log.entries:
             log.append(entry.ref, entry.time, entry.body)
@@ -238,16 +238,16 @@ async def _load(source: str, saved: SavedHistory, converter: DataConverter, blob
     histories = await _decode(source, saved.histories, converter)
     check_readable(histories, repr(source))
     log = Log(histories[0].workflow_id)
-    if type_of(histories[0]) not in (SESSION_WORKFLOW, SCOPE_WORKFLOW):
+    if get_workflow_type(histories[0]) not in (SESSION_WORKFLOW, SCOPE_WORKFLOW):
         try:
-            log = await log_from_runs(histories, blobs.get)
+            log = await fetch_log(histories, blobs.get)
         except StoreFailed:  # the first run carries a snapshot of the rest
-            log = log_of(histories)
+            log = build_log(histories)
     called: dict[str, Recording] = {}
     for agent in saved.called:
         id = agent.histories[0].workflow_id
         called[id.rpartition("/")[2]] = await _load(id, agent, converter, blobs)
-    return Recording(source, histories, log, called, dict(shortened(converter)))
+    return Recording(source, histories, log, called, dict(list_shortened(converter)))
 
 
 async def _decode(

@@ -44,21 +44,21 @@ from waystation.core import (
     WaystationError,
     decode,
     encode,
-    is_sealed,
+    is_encrypted,
     looks_secret,
     named_secret,
 )
 from waystation.history import (
     SavedHistory,
-    attributes_of,
-    carried_log,
+    build_log,
     check_readable,
     decode_histories,
-    log_of,
-    type_of,
+    get_attributes,
+    get_workflow_type,
+    restore_carried_log,
 )
 from waystation.replay.replayer import divergence_of
-from waystation.storage import UNREADABLE, shortened
+from waystation.storage import UNREADABLE, list_shortened
 
 SECRETS, TEXT, FIELD = "secrets", "text", "field:"
 MIN_SEARCHED_CHARS = 4
@@ -231,9 +231,9 @@ class Redactor:
         name = path[-1] if path else ""
         match value:
             case _ if name in AUTHORED:
-                return self.authored(value, (AUTHORED[name],), covered=self.rules.hides((AUTHORED[name],)))
+                return self.redact_authored_json(value, (AUTHORED[name],), covered=self.rules.hides((AUTHORED[name],)))
             case list() if name == "held":  # parts that are not in an event yet, by author
-                return [[author, self.authored(parts, ("parts",))] for author, parts in value]
+                return [[author, self.redact_authored_json(parts, ("parts",))] for author, parts in value]
             case dict():
                 is_budget_request = "budget" in (value.get("asked"), value.get("kind"))
                 of_key = (
@@ -256,7 +256,9 @@ class Redactor:
             case _:
                 return value
 
-    def authored(self, value: Any, path: tuple[str, ...] = (), *, covered: bool = False, texts: bool = False) -> Any:
+    def redact_authored_json(
+        self, value: Any, path: tuple[str, ...] = (), *, covered: bool = False, texts: bool = False
+    ) -> Any:
         """Redact JSON of authors, models or people. `covered` hides all of it, `texts` only the texts."""
         match value:
             case dict():
@@ -265,7 +267,7 @@ class Redactor:
                     for key, item in value.items()
                 }
             case list():
-                return [self.authored(item, path, covered=covered, texts=texts) for item in value]
+                return [self.redact_authored_json(item, path, covered=covered, texts=texts) for item in value]
             case str():
                 return self.hide(value) if covered or texts else self.text(value)
             case int() | float() if covered and not isinstance(value, bool):
@@ -291,7 +293,7 @@ class Redactor:
                     else self._redact_member(name, value)
                     for name, value in item.items()
                 }
-        return self.authored(item, at, covered=covered, texts=texts)
+        return self.redact_authored_json(item, at, covered=covered, texts=texts)
 
     def _redact_key(self, key: str) -> str:
         if _PLAIN_KEY.fullmatch(key):
@@ -334,7 +336,7 @@ class Redactor:
     def _make_token(self, text: str, attempt: int) -> str:
         stream = hashlib.shake_256(self.key + attempt.to_bytes(2, "big") + text.encode()).digest(len(text))
         letters = "".join(map(_letter, text, stream))
-        if is_sealed(text):  # the engine would refuse any other form
+        if is_encrypted(text):  # the engine would refuse any other form
             head, *parts = text.split(".")
             head = base64.urlsafe_b64encode(json.dumps({"enc": "x"}).encode()).decode().rstrip("=") if head else ""
             return ".".join([head, *(letters[: len(part)] for part in parts)])
@@ -373,11 +375,11 @@ def _redact_event(event: HistoryEvent, redactor: Redactor) -> HistoryEvent:
     redacted = HistoryEvent()
     redacted.CopyFrom(event)
     kind = redacted.WhichOneof("attributes") or ""
-    redact = redactor.recorded if kind.removesuffix("_event_attributes") in _RECORDS else redactor.authored
-    attributes = attributes_of(redacted)
+    redact = redactor.recorded if kind.removesuffix("_event_attributes") in _RECORDS else redactor.redact_authored_json
+    attributes = get_attributes(redacted)
     signal = getattr(attributes, "signal_name", None)
     if signal is not None and signal not in _SIGNALS:
-        attributes.signal_name, redact = redactor.text(signal), redactor.authored
+        attributes.signal_name, redact = redactor.text(signal), redactor.redact_authored_json
     _redact_message(redacted, redactor, redact)
     return redacted
 
@@ -393,13 +395,13 @@ def _redact_message(message: Any, redactor: Redactor, redact: Redact) -> None:
         elif name in _PAYLOAD_MAPS:
             for key, payload in getattr(value, _PAYLOAD_MAPS[name]).items():
                 if name != "search_attributes" or key == SEARCH_USER or not key.startswith("Waystation"):
-                    _redact_payload(payload, redactor.recorded if key in _MEMOS else redactor.authored)
+                    _redact_payload(payload, redactor.recorded if key in _MEMOS else redactor.redact_authored_json)
         elif descriptor.message_type and descriptor.message_type.GetOptions().map_entry:
             for key in value.keys() - _PATCHES:
                 if isinstance(value[key], str):
                     value[key] = redactor.token(value[key])
                 else:
-                    _redact_message(value[key], redactor, redactor.authored)
+                    _redact_message(value[key], redactor, redactor.redact_authored_json)
         elif descriptor.message_type:
             for item in value if descriptor.is_repeated else [value]:
                 if isinstance(item, Payload):
@@ -448,7 +450,7 @@ async def redact(
         ForeignHistory: A history is damaged, or not one of Waystation.
     """
     decoded = await _decode(saved, converter)
-    if short := shortened(converter):
+    if short := list_shortened(converter):
         raise NotRedacted(
             f"{len(short)} large values are missing, and the invocation would read differently without them. "
             f"Set --store to the store of the workers. {next(iter(short.values()))}"
@@ -497,8 +499,8 @@ def _redact_all(saved: SavedHistory, redactor: Redactor) -> SavedHistory:
 def _read_logs(before: SavedHistory, after: SavedHistory) -> Iterator[tuple[SavedHistory, Log, SavedHistory, Log]]:
     """Yield each invocation with its log, before and after redaction."""
     for one, other in zip(_iterate(before), _iterate(after), strict=True):
-        if type_of(one.histories[0]) == WORKFLOW:
-            yield one, log_of(one.histories), other, log_of(other.histories)
+        if get_workflow_type(one.histories[0]) == WORKFLOW:
+            yield one, build_log(one.histories), other, build_log(other.histories)
 
 
 def _recompute(before: SavedHistory, after: SavedHistory) -> dict[str, str]:
@@ -509,7 +511,7 @@ def _recompute(before: SavedHistory, after: SavedHistory) -> dict[str, str]:
         messages.append((one.state.result().reason, other.state.result().reason))
         if one.state.outcome.failure and other.state.outcome.failure:
             messages.append((one.state.outcome.failure.message, other.state.outcome.failure.message))
-        first, second = carried_log(one, saved.histories), carried_log(other, redacted.histories)
+        first, second = restore_carried_log(one, saved.histories), restore_carried_log(other, redacted.histories)
         for was, now in zip(one.entries, other.entries, strict=False):
             if isinstance(was.body, AnswerIgnored) and isinstance(now.body, AnswerIgnored):
                 messages.append((was.body.message, now.body.message))  # it names approvers

@@ -25,7 +25,7 @@ from temporalio.worker import (
 
 from waystation.core import ForeignHistory, NotReplayable, StoreFailed, WorkflowSettings
 from waystation.history import decode_histories
-from waystation.replay.divergence import Activation, Difference, Divergence, describe_divergence, first_difference
+from waystation.replay.divergence import Activation, Difference, Divergence, find_first_difference, to_divergence
 from waystation.replay.recording import Recording
 from waystation.storage import Blobs, offloading
 from waystation.workflows import engine_activity
@@ -91,7 +91,7 @@ async def divergence_of(
         ForeignHistory: A history does not begin with the start of a workflow.
         NotReplayable: Large values are missing from the store.
     """
-    async with replaying(runner=runner, converter=converter, settings=settings) as replays:
+    async with open_replayer(runner=runner, converter=converter, settings=settings) as replays:
         return await find_divergence(recorded, replays)
 
 
@@ -99,13 +99,13 @@ async def find_divergence(recorded: Recording | WorkflowHistory, replays: Replay
     """Like `divergence_of`, with a replayer that can be reused."""
     if isinstance(recorded, WorkflowHistory):
         difference = await replays(recorded)
-        return describe_divergence([recorded], 0, difference) if difference else None
+        return to_divergence([recorded], 0, difference) if difference else None
     if lacking := recorded.lacking:
         problem = f"{len(lacking)} large values of {recorded.id!r} are missing"
         raise NotReplayable(f"{problem}. Set --store to the store of the workers. {next(iter(lacking.values()))}")
     for run, history in enumerate(recorded.histories):
         if difference := await replays(history):
-            return describe_divergence(recorded.histories, run, difference)
+            return to_divergence(recorded.histories, run, difference)
     for called in recorded.called.values():
         if divergence := await find_divergence(called, replays):
             return divergence
@@ -113,7 +113,7 @@ async def find_divergence(recorded: Recording | WorkflowHistory, replays: Replay
 
 
 @asynccontextmanager
-async def replaying(
+async def open_replayer(
     *,
     runner: WorkflowRunner | None = None,
     converter: DataConverter | None = None,
@@ -152,7 +152,7 @@ async def replaying(
             queued.clear()
             with suppress(StoreFailed):  # then payloads in the store are not compared
                 [history] = await decode_histories([history], converter)
-            if difference := first_difference(history, observer.activations, observer.queue):
+            if difference := find_first_difference(history, observer.activations, observer.queue):
                 return difference
             return _from_temporal(observer.activations, result.replay_failure) if result.replay_failure else None
 

@@ -18,7 +18,7 @@ _CODE = str(Path(sys.modules[AgentInvocation.__module__].__file__ or "").parent)
 """The folder of the workflow code."""
 
 
-class NothingToBreakAt(WaystationError):
+class NoBreakpoint(WaystationError):
     """No log entry was applied at the moment, so there is no line to stop at."""
 
 
@@ -73,7 +73,7 @@ async def break_at(moment: Moment, debugger: Callable[[], pdb.Pdb] = WorkflowDeb
     """
     recording = moment.recording
     if not moment.entries:
-        raise NothingToBreakAt(f"{recording.source!r}: nothing was applied before event 1. Go to an event.")
+        raise NoBreakpoint(f"{recording.source!r}: nothing was applied before event 1. Go to an event.")
     problem = None
     with _break_before(recording.id, recording.log.entries_before + moment.entries - 1, debugger) as stops:
         for history in recording.histories:
@@ -85,7 +85,7 @@ async def break_at(moment: Moment, debugger: Callable[[], pdb.Pdb] = WorkflowDeb
             if stops or problem:
                 break
     if not stops and not problem:
-        raise NothingToBreakAt(f"{recording.source!r}: the run that made event {moment.number} is not recorded.")
+        raise NoBreakpoint(f"{recording.source!r}: the run that made event {moment.number} is not recorded.")
     return problem
 
 

@@ -3,12 +3,12 @@ from waystation.storage.driver import (
     INLINE_LIMIT,
     OFFLOAD_OVER,
     UNREADABLE,
-    inline,
+    add_storage,
     is_reference,
+    list_shortened,
     offloading,
-    retrieved,
-    shortened,
-    with_storage,
+    retrieve_payloads,
+    without_storage,
 )
 from waystation.storage.object_files import ObjectFiles, unusable
 
@@ -20,11 +20,11 @@ __all__ = [
     "BlobMissing",
     "Blobs",
     "ObjectFiles",
-    "inline",
+    "add_storage",
     "is_reference",
+    "list_shortened",
     "offloading",
-    "retrieved",
-    "shortened",
+    "retrieve_payloads",
     "unusable",
-    "with_storage",
+    "without_storage",
 ]

@@ -214,14 +214,14 @@ def offloading(
     )
 
 
-def shortened(converter: DataConverter) -> Mapping[str, str]:
+def list_shortened(converter: DataConverter) -> Mapping[str, str]:
     """Return the digests of payloads that were read as short forms, with the reasons."""
     storage = converter.external_storage
     driver = storage.drivers[0] if storage else None
     return driver.shortened if isinstance(driver, BlobDriver) else {}
 
 
-def with_storage(client: Client, blobs: Blobs, *, over: int = OFFLOAD_OVER) -> Client:
+def add_storage(client: Client, blobs: Blobs, *, over: int = OFFLOAD_OVER) -> Client:
     """Return a client over the same connection that offloads payloads; `client` itself if it does so already."""
     if client.data_converter.external_storage is not None:
         return client
@@ -229,13 +229,13 @@ def with_storage(client: Client, blobs: Blobs, *, over: int = OFFLOAD_OVER) -> C
     return Client(**(client.config() | {"data_converter": converter}))
 
 
-def inline(client: Client) -> Client:
+def without_storage(client: Client) -> Client:
     """Return a client over the same connection that keeps all payloads inline."""
     converter = dataclasses.replace(client.data_converter, external_storage=None)
     return Client(**(client.config() | {"data_converter": converter}))
 
 
-async def retrieved(payloads: Sequence[Payload], converter: DataConverter) -> list[Payload]:
+async def retrieve_payloads(payloads: Sequence[Payload], converter: DataConverter) -> list[Payload]:
     """Replace references by the stored payloads, without decoding them.
 
     Raises:

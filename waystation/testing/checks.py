@@ -30,7 +30,7 @@ from waystation.core import (
     decode,
     is_working,
 )
-from waystation.history import read_content
+from waystation.history import read_json_content
 from waystation.replay import Recording, divergence_of, replay
 
 
@@ -210,7 +210,7 @@ def find_misreadings(recording: Recording) -> Iterator[str]:
     log, last = recording.log, recording.histories[-1].events[-1]
     if last.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
         recorded = InvocationResult.model_validate(
-            decode(read_content(last.workflow_execution_completed_event_attributes.result.payloads))
+            decode(read_json_content(last.workflow_execution_completed_event_attributes.result.payloads))
         )
         result = log.state.result(recorded.reason)
         for name in ("status", "text", "state_delta", "usage", "output"):

@@ -23,7 +23,7 @@ from waystation.storage import OFFLOAD_OVER, Blobs
 from waystation.testing.checks import assert_invocation_holds
 from waystation.tools.services import Services
 from waystation.worker import create_worker
-from waystation.worker.service_setup import temporary_services
+from waystation.worker.service_setup import create_temporary_services
 
 _queues = itertools.count()
 
@@ -58,7 +58,7 @@ class AgentEnvironment:
             worker_options: Further arguments of `create_worker`.
         """
         self._agents, self._model, self._given_server = agents, model, server
-        self.services = services or temporary_services()
+        self.services = services or create_temporary_services()
         self._task_queue = task_queue
         self._options = {"max_cached_workflows": 0, "graceful_shutdown_timeout": timedelta(seconds=5), **worker_options}
         self._stack = AsyncExitStack()

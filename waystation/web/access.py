@@ -28,7 +28,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from waystation.configuration import login_name
-from waystation.core import ROLE, NotAllowed, Signs, Verified, WaystationError
+from waystation.core import ROLE, NotAllowed, TokenSigner, Verified, WaystationError
 from waystation.presentation import text_safety
 from waystation.web.forms import parse_form, read_form
 from waystation.web.http_responses import Refused, accepts_html, format_refusal, render_page
@@ -151,9 +151,11 @@ class Gatekeeper:
         configuration = Configuration.read(file)
         envelope = configuration.envelope
         if configuration.gateway is None and (configuration.links is None or (envelope and envelope.private_key)):
-            raise configuration.lacks("gateway", "`waystation web` finds no settings in this file; pass gateway.toml")
+            raise configuration.make_missing_section_error(
+                "gateway", "`waystation web` finds no settings in this file; pass gateway.toml"
+            )
         if configuration.oidc is not None and configuration.gateway is None:
-            raise configuration.lacks("gateway", "workers verify logins with its key")
+            raise configuration.make_missing_section_error("gateway", "workers verify logins with its key")
         return cls(
             gateway=Gateway.of(configuration) if configuration.gateway else None,
             sealer=Sealer.of(configuration) if configuration.gateway else None,
@@ -165,7 +167,7 @@ class Gatekeeper:
         """Return the identity that workers will verify; None if they will only see a claimed name."""
         return None if self.gateway is None else login.verified or Verified(subject=login.person)
 
-    def make_signer(self, login: Login) -> Signs | None:
+    def make_signer(self, login: Login) -> TokenSigner | None:
         """Return the function that makes an answer's token: signed for the person, then encrypted for the workers."""
         who = self.identify(login)
         if who is None or self.gateway is None or self.sealer is None:

@@ -30,7 +30,7 @@ from waystation.core import (
     NotAllowed,
     PendingCall,
     StoreFailed,
-    allowed,
+    allowed_actions,
     check_authority,
     check_claim,
     encode,
@@ -55,7 +55,7 @@ CONVERSATION_LINES = 8
 NO_COMMENT = ("claim", "release", "progress")
 """Actions that do not decide a call. No policy requires a comment for them."""
 NOTICES = {
-    **{action: f"The call was {terminal.DONE[action]}." for action in ("progress", "claim", "release")},
+    **{action: f"The call was {terminal.ANSWER_EFFECTS[action]}." for action in ("progress", "claim", "release")},
     **dict.fromkeys(("approve", "edit"), "Your approval counts. More people have to approve."),
 }
 """Shown after answers that may leave the call pending."""
@@ -103,7 +103,7 @@ class CallView:
             case "expired":
                 return "Nobody answered before the deadline. The call was not approved."
             case "decided" if self.state.answer:
-                at = f", {terminal.clock(self.state.answered_at, zone=True)}" if self.state.answered_at else ""
+                at = f", {terminal.format_time(self.state.answered_at, zone=True)}" if self.state.answered_at else ""
                 return f"This call was {words.decision(self.state)}{at}."
             case _:
                 ended = self.log.state.outcome.ended
@@ -113,20 +113,20 @@ class CallView:
     @property
     def until(self) -> str:
         """The deadline, and the time left."""
-        return terminal.until(self.pending.deadline, time.time())
+        return terminal.format_deadline(self.pending.deadline, time.time())
 
     @property
     def decisions(self) -> tuple[Action, ...]:
         """The decisions that the call accepts, in the order of the page."""
         # A call with a response schema needs the response, not just an approval.
         is_form = bool(self.state.call.response_schema) and self.state.gate != "waiting"
-        return tuple(a for a in DECISIONS if a in allowed(self.state) and not (a == "approve" and is_form))
+        return tuple(a for a in DECISIONS if a in allowed_actions(self.state) and not (a == "approve" and is_form))
 
     @property
     def further_actions(self) -> tuple[Action, ...]:
         """Actions other than decisions that the call accepts."""
         excluded = "claim" if self.state.claimed_by else "release"
-        return tuple(a for a in FURTHER_ACTIONS if a in allowed(self.state) and a != excluded)
+        return tuple(a for a in FURTHER_ACTIONS if a in allowed_actions(self.state) and a != excluded)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -165,7 +165,7 @@ async def view_call(client: AgentClient, approval_id: str) -> CallView:
         "link is incomplete.",
     )
     try:
-        invocation_id, call_id = ids.approved_call(approval_id)
+        invocation_id, call_id = ids.parse_approval(approval_id)
     except ValueError:
         raise unknown from None
     try:
@@ -406,7 +406,7 @@ class ApprovalPages:
             for action in view.further_actions
             if is_open and not login.only and not self._why_not(view, login, action)
         ]
-        uri = terminal.login_uri(call)
+        uri = terminal.get_login_uri(call)
         return render_page(
             "call.html",
             code=code,
@@ -418,7 +418,7 @@ class ApprovalPages:
             records_view=is_open and call.policy is not None and login.browser and not login.only,
             path=format_call_path(view.id),
             why_not=why_not if is_open else "",
-            terms=list(words.terms(call, options=False)),
+            terms=list(words.list_terms(call, options=False)),
             before=None if view.state.shown is None else _argument_rows(view.state.shown),
             whole=text_safety.format_value(call.args, head=text_safety.JSON_HEAD, tail=text_safety.JSON_TAIL),
             login_uri=uri if uri is not None and uri.startswith(("https://", "http://")) else None,
@@ -582,7 +582,7 @@ class ApprovalPages:
                 "id": id,
                 "label": text_safety.format_line(id),
                 "counts": id in counts,
-                "text": text_safety.format_line(problems.get(id, terminal.DONE[action]), 500),
+                "text": text_safety.format_line(problems.get(id, terminal.ANSWER_EFFECTS[action]), 500),
             }
             for id, _ in calls
         ]
@@ -667,7 +667,7 @@ def _compare_arguments(old: JsonObject, new: JsonObject) -> list[dict[str, Any]]
 def _last_lines(log: Log) -> list[terminal.Line]:
     lines: list[terminal.Line] = []
     for event in reversed(log.state.events):
-        texts = (line for line in terminal.lines_of(event) if line.kind in ("text", "error"))
+        texts = (line for line in terminal.format_event(event) if line.kind in ("text", "error"))
         lines = [
             replace(line, text=text_safety.format_line(line.text, words.MAX_SHOWN_CHARS)) for line in texts
         ] + lines

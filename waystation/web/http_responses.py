@@ -23,7 +23,7 @@ from waystation.core import (
 from waystation.presentation import html, terminal, words
 
 _TEMPLATES = html.make_environment(Path(__file__).parent / "templates", segment=lambda id: quote(id, safe=""))
-_TEMPLATES.globals |= {"until": terminal.until, "who": words.who}
+_TEMPLATES.globals |= {"until": terminal.format_deadline, "who": words.format_approvers}
 
 
 class Refused(Exception):

@@ -23,7 +23,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client import AgentClient, Invocation, stream_events
 from waystation.core import WORKFLOW, Event, ForeignHistory, JsonObject, StoreFailed
-from waystation.history import attempts_of
+from waystation.history import collect_attempts
 from waystation.presentation import terminal, timeline
 from waystation.web.http_responses import Refused, render_page
 from waystation.web.limits import Limits
@@ -98,7 +98,9 @@ class InvocationPages:
             log = None
         spans: list[timeline.Span] = []
         if log is not None and log.entries_before == 0:
-            attempts = {activity.activity: activity.count for activity in attempts_of(await invocation.histories())}
+            attempts = {
+                activity.activity: activity.count for activity in collect_attempts(await invocation.histories())
+            }
             for pending in described.raw_description.pending_activities:
                 attempts[pending.activity_id] = pending.attempt
             spans = timeline.build_spans(log, attempts, time.time())
@@ -211,7 +213,7 @@ async def _read_events(invocation: Invocation) -> list[Event]:
 
 
 def _rows(events: Sequence[Event]) -> list[dict[str, object]]:
-    return [{"index": event.index, "time": event.timestamp, "lines": terminal.lines_of(event)} for event in events]
+    return [{"index": event.index, "time": event.timestamp, "lines": terminal.format_event(event)} for event in events]
 
 
 async def _until(ending: anyio.Event, events: AsyncGenerator[Event]) -> AsyncGenerator[Event]:

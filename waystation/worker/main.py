@@ -30,7 +30,16 @@ from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, Tele
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import WorkerDeploymentConfig
 
-from waystation.activities import DEMO, Channels, Models, Verifies, channels_of, foreign_names, has_key, unanswered
+from waystation.activities import (
+    DEMO,
+    Channels,
+    Models,
+    TokenVerifier,
+    find_agents_without_model,
+    find_foreign_model_names,
+    has_api_key,
+    read_channels,
+)
 from waystation.agents import Problem, Registry, discover
 from waystation.client import connect, connection_problem
 from waystation.core import IDENTITY_ENV, TASK_QUEUE, Settings, Stores, WaystationError
@@ -38,8 +47,8 @@ from waystation.logs import configure_logs, open_standard_streams
 from waystation.worker.plugin import create_worker
 from waystation.worker.service_setup import (
     check_stores,
+    create_lasting_services,
     create_link_signer,
-    lasting_services,
     list_settings_warnings,
     load_identity,
 )
@@ -199,7 +208,7 @@ def parse_settings(options: argparse.Namespace) -> Settings:
 def check(folders: Sequence[Path], model: str | None = None) -> tuple[Registry, list[Problem]]:
     """Find the agents in `folders`, and all mistakes in them. With the model `demo`, any model name is valid."""
     registry, problems = discover(folders)
-    return registry, [*problems, *(() if model == DEMO else foreign_names(registry))]
+    return registry, [*problems, *(() if model == DEMO else find_foreign_model_names(registry))]
 
 
 class CannotServe(WaystationError):
@@ -210,7 +219,7 @@ async def serve(
     options: argparse.Namespace,
     registry: Registry,
     settings: Settings,
-    identity: Verifies | None,
+    identity: TokenVerifier | None,
     channels: Channels | None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then let running tools finish.
@@ -221,7 +230,7 @@ async def serve(
         StoreFailed: The artifact store cannot be used.
         CredentialStoreError: The credential store cannot be used.
     """
-    services = lasting_services(settings.stores)
+    services = create_lasting_services(settings.stores)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
@@ -253,7 +262,7 @@ async def serve(
             task_queue=options.task_queue,
             address=client.service_client.config.target_host,
             namespace=client.namespace,
-            model=options.model or ("gemini" if has_key() else DEMO),
+            model=options.model or ("gemini" if has_api_key() else DEMO),
         )
         await stop.wait()
         log.info("worker.draining", at_most_s=settings.drain.total_seconds())
@@ -326,7 +335,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "worker.py") 
     configure_logs(options.log_format)
     registry, problems = check(options.agents, options.model)
     if options.command != "check" and options.only != "workflows":  # a check needs no API key
-        problems += unanswered(registry, options.model)
+        problems += find_agents_without_model(registry, options.model)
     for problem in problems:
         log.error("agent.invalid", place=problem.place, problem=str(problem.error))
     if problems:
@@ -335,7 +344,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "worker.py") 
         settings = parse_settings(options)
         check_stores(settings.stores)
         identity = load_identity(options.identity) if options.identity else None
-        channels = channels_of(options.channels)
+        channels = read_channels(options.channels)
         for warning in list_settings_warnings(registry, channels, verifies=identity is not None):
             log.warning("policy.not_kept", problem=warning)
         if options.command == "check":

@@ -17,10 +17,11 @@ from temporalio.worker import (
 )
 
 from waystation.activities import (
+    CacheInterceptor,
     CarryOver,
     Channels,
     Compactor,
-    HandOver,
+    LinkSigner,
     LogCache,
     ModelCaller,
     Models,
@@ -28,9 +29,8 @@ from waystation.activities import (
     Reviewer,
     ScopeKeeper,
     Sessions,
-    SignsLinks,
+    TokenVerifier,
     ToolCaller,
-    Verifies,
     close_plugins,
 )
 from waystation.agents import BaseAgent, Registry
@@ -52,10 +52,10 @@ from waystation.core import (
     Settings,
     ToolCallInput,
 )
-from waystation.storage import Blobs, offloading, with_storage
+from waystation.storage import Blobs, add_storage, offloading
 from waystation.tools import Services
 from waystation.tools.toolbox import close_toolsets
-from waystation.worker.service_setup import lasting_services
+from waystation.worker.service_setup import create_lasting_services
 from waystation.workflows.engine_activity import SettingsInterceptor
 from waystation.workflows.invocation import AgentInvocation
 from waystation.workflows.ports import data_of, raw
@@ -129,9 +129,9 @@ class WaystationPlugin(SimplePlugin):
         models: Models | None = None,
         services: Services | None = None,
         blobs: Blobs | None = None,
-        identity: Verifies | None = None,
+        identity: TokenVerifier | None = None,
         channels: Channels | None = None,
-        sign_link: SignsLinks | None = None,
+        sign_link: LinkSigner | None = None,
         workflows: bool = True,
         activities: bool = True,
     ) -> None:
@@ -153,7 +153,7 @@ class WaystationPlugin(SimplePlugin):
         stores = self._settings.stores
         self._registry = agents if isinstance(agents, Registry) else Registry.of(*agents)
         self._models = models or Models()
-        self._services = services or lasting_services(stores)
+        self._services = services or create_lasting_services(stores)
         self._blobs = blobs or Blobs(stores.payloads)
         self._identity, self._channels, self._sign_link = identity, channels, sign_link
         self._activities = activities
@@ -183,7 +183,7 @@ class WaystationPlugin(SimplePlugin):
             logs = LogCache(client, self._blobs)
             config["activities"] = [*(config.get("activities") or ()), *self._create_activities(client, logs)]
             # Only activities read what this interceptor stores.
-            interceptors.append(HandOver(logs))
+            interceptors.append(CacheInterceptor(logs))
         config["interceptors"] = [*(config.get("interceptors") or ()), *interceptors]
         return config
 
@@ -255,9 +255,9 @@ def create_worker(
     models: Models | None = None,
     services: Services | None = None,
     blobs: Blobs | None = None,
-    identity: Verifies | None = None,
+    identity: TokenVerifier | None = None,
     channels: Channels | None = None,
-    sign_link: SignsLinks | None = None,
+    sign_link: LinkSigner | None = None,
     workflows: bool = True,
     activities: bool = True,
     **options: Any,
@@ -290,5 +290,5 @@ def create_worker(
         "graceful_shutdown_timeout": settings.drain,
         **options,
     }
-    client = with_storage(client, blobs, over=settings.stores.offload_over)
+    client = add_storage(client, blobs, over=settings.stores.offload_over)
     return Worker(client, task_queue=task_queue, plugins=[plugin], **worker_options)

@@ -4,11 +4,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from waystation.activities import Channels, SignsLinks, Verifies
+from waystation.activities import Channels, LinkSigner, TokenVerifier
 from waystation.agents import LlmAgent, Registry
 from waystation.artifacts import InMemoryArtifactService, ObjectStoreArtifactService
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
-from waystation.auth.credential_service.store_location import store_at
+from waystation.auth.credential_service.store_location import open_store
 from waystation.core import ApprovalPolicy, InvalidConfiguration, Stores, WaystationError
 from waystation.memory import InMemoryMemoryService, SqliteMemoryService
 from waystation.storage import STORE_VARIABLE, Blobs, ObjectFiles, unusable
@@ -47,7 +47,7 @@ def _file_problem(path: Path) -> str | None:
     return unusable(path.parent)
 
 
-def lasting_services(stores: Stores | None = None) -> Services:
+def create_lasting_services(stores: Stores | None = None) -> Services:
     """Return services that outlive the worker. They create nothing on disk before a tool uses them.
 
     Raises:
@@ -58,18 +58,18 @@ def lasting_services(stores: Stores | None = None) -> Services:
     return Services(
         artifacts=ObjectStoreArtifactService(stores.artifacts),
         memory=SqliteMemoryService(stores.memory),
-        credentials=store_at(stores.credentials),
+        credentials=open_store(stores.credentials),
     )
 
 
-def temporary_services() -> Services:
+def create_temporary_services() -> Services:
     """Return services in memory, for tests."""
     return Services(
         artifacts=InMemoryArtifactService(), memory=InMemoryMemoryService(), credentials=InMemoryCredentialService()
     )
 
 
-def create_link_signer(file: Path, *, namespace: str) -> SignsLinks | None:
+def create_link_signer(file: Path, *, namespace: str) -> LinkSigner | None:
     """Return the signer of links in notifications; None if the identity file has no key for it.
 
     Raises:
@@ -81,7 +81,7 @@ def create_link_signer(file: Path, *, namespace: str) -> SignsLinks | None:
     return Links.of(configuration, namespace=namespace).sign if configuration.links else None
 
 
-def load_identity(file: Path) -> Verifies:
+def load_identity(file: Path) -> TokenVerifier:
     """Return the verifier of approvers that an identity file configures.
 
     Raises:

@@ -18,13 +18,13 @@ from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core import (
     AlreadyAnswered,
     Answer,
-    AnswerReviewed,
+    AnswerVerified,
     ApprovalPolicy,
     IdentityUnavailable,
     InvalidAnswer,
     JsonObject,
     NotAllowed,
-    Review,
+    Verification,
     Verified,
 )
 from waystation.testing import AgentEnvironment
@@ -70,8 +70,8 @@ async def begun(env: AgentEnvironment, agent: str = "payer") -> Invocation:
     return invocation
 
 
-async def reviews(invocation: Invocation) -> list[Review]:
-    return [e.body.review for e in (await invocation.log()).entries if isinstance(e.body, AnswerReviewed)]
+async def reviews(invocation: Invocation) -> list[Verification]:
+    return [e.body.review for e in (await invocation.log()).entries if isinstance(e.body, AnswerVerified)]
 
 
 async def test_who_answered_is_verified_and_recorded(serve: Serve, there: Installation) -> None:

@@ -8,7 +8,7 @@ from tests.server.workflows.said import failure
 from tests.server.workflows.skipping import DAY, SkipTime
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core import ApprovalPolicy, DeadlinePassed, Escalation, NoticeDue
+from waystation.core import ApprovalPolicy, DeadlinePassed, Escalation, ReminderDue
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 
@@ -24,7 +24,7 @@ async def timeline(invocation: Invocation) -> list[tuple[str, float]]:
     """Return what time alone brought about, with the days since the call began to wait."""
     log = await invocation.log()
     began = log.state.calls["fc-1"].requested_at or 0.0
-    kinds = (NoticeDue, DeadlinePassed)
+    kinds = (ReminderDue, DeadlinePassed)
     found = [(type(entry.body).__name__, entry.time) for entry in log.entries if isinstance(entry.body, kinds)]
     return [(kind, round((time - began) / DAY.total_seconds(), 2)) for kind, time in found]
 
@@ -41,7 +41,7 @@ async def test_further_people_may_answer_once_they_are_asked(serve_and_skip: Ski
         await clock.forward(invocation, 2 * DAY + timedelta(minutes=1))
         await invocation.approve(by="boss")
         await invocation.result()
-        assert await timeline(invocation) == [("NoticeDue", 2.0)]
+        assert await timeline(invocation) == [("ReminderDue", 2.0)]
     assert till.paid == [5]
 
 
@@ -60,7 +60,13 @@ async def test_a_chain_of_reminders_and_escalations_ends_with_the_deadline(serve
             levels.append((await invocation.log()).state.calls["fc-1"].level)
         await clock.forward(invocation, 2 * DAY)
         result = await invocation.result()
-        days = [("NoticeDue", 1.0), ("NoticeDue", 3.0), ("NoticeDue", 4.0), ("NoticeDue", 5.0), ("DeadlinePassed", 7.0)]
+        days = [
+            ("ReminderDue", 1.0),
+            ("ReminderDue", 3.0),
+            ("ReminderDue", 4.0),
+            ("ReminderDue", 5.0),
+            ("DeadlinePassed", 7.0),
+        ]
         assert await timeline(invocation) == days
     assert levels == [0, 0, 1, 1, 2, 2]
     assert (result.text, till.paid) == ("Told.", [])

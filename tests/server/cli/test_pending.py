@@ -84,7 +84,7 @@ def test_texts_of_agents_cannot_steer_the_terminal() -> None:
 
 def test_the_terms_of_a_policy_are_shown() -> None:
     """The output lists every term that could refuse an answer."""
-    told = dict(words.terms(call(policy=POLICY, approved_by=["bob"], claimed_by="alice@example.com")))
+    told = dict(words.list_terms(call(policy=POLICY, approved_by=["bob"], claimed_by="alice@example.com")))
     assert told == {
         "claimed": "by alice@example.com",
         "approver": "alice@example.com, role:finance",

@@ -18,7 +18,7 @@ from waystation.core import (
     JsonObject,
     NotAllowed,
     ids,
-    is_sealed,
+    is_encrypted,
     parse_answer,
 )
 from waystation.testing import AgentEnvironment
@@ -55,7 +55,7 @@ async def verified(there: Installation, invocation: Invocation) -> str:
     """Return who sent the answer, as a worker finds it in the history, where nothing of the token may be read."""
     answer = await sent(invocation)
     assert answer.token is not None
-    assert is_sealed(answer.token)
+    assert is_encrypted(answer.token)
     history = json.dumps(json.loads((await invocation.history()).to_json()))
     assert not any(secret in history for secret in there.provider.secrets)
     approval_id = ids.approval(invocation.id, "fc-1")

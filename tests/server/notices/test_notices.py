@@ -21,7 +21,7 @@ from tests.server.workflows.outside import until
 from tests.server.workflows.said import failure
 from tests.unit.identity.conftest import KEY
 from tests.unit.notices.conftest import channels, webhook
-from waystation.activities.notifications import Channel, Channels, Notice
+from waystation.activities.notifications import Channel, Channels, Notification
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import ApprovalPolicy, Escalation, JsonObject, NoticeReport, Notified
@@ -270,7 +270,7 @@ async def test_who_is_being_told_when_an_invocation_ends_hears_it_to_the_end(ser
 
     taken = asyncio.Event()
 
-    async def deliver(notice: Notice, id: str) -> None:
+    async def deliver(notice: Notification, id: str) -> None:
         """Take a decision only after the invocation has ended."""
         if notice.record["type"] == "waystation.approval.decided":
             while not activity.is_cancelled():

@@ -19,7 +19,7 @@ from tests.server.workflows.outside import Gate, heard_joined, until, waiting
 from waystation.agents import Agent
 from waystation.client import Session
 from waystation.core import COLLECT, Busy, Retries, SessionInput, Settings, WorkflowSettings
-from waystation.history import json_data
+from waystation.history import read_json_payloads
 from waystation.models import LlmRequest
 from waystation.storage import Blobs
 from waystation.testing import FunctionModel, calls, responses, says
@@ -34,7 +34,7 @@ async def given(session: Session) -> SessionInput:
     """Return what the present run of a session was given."""
     first = (await session.handle.fetch_history()).events[0]
     return SessionInput.model_validate_json(
-        json_data(first.workflow_execution_started_event_attributes.input.payloads)[0]
+        read_json_payloads(first.workflow_execution_started_event_attributes.input.payloads)[0]
     )
 
 

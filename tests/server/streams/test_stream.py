@@ -19,7 +19,7 @@ from waystation.client import PartialTextReader, stream_file
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core import PARTIAL, Event, ForeignHistory, Log, is_working, text_of
 from waystation.embedded import EmbeddedServer
-from waystation.history import log_of
+from waystation.history import build_log
 from waystation.models import LlmResponse
 from waystation.models.google_llm import Gemini
 from waystation.testing import FakeGemini, FunctionModel, ScriptedModel, calls, responses, says
@@ -195,7 +195,7 @@ async def test_an_invocation_that_waits_for_a_person_is_not_looked_at(serve: Ser
         looked_at = [
             PartialTextReader(invocation).may_grow(log)
             async for log in until_it_waits(invocation)
-            if not log.state.models_at_work
+            if not log.state.models_in_flight
         ]
         assert looked_at
         assert not any(looked_at)
@@ -217,7 +217,7 @@ async def test_a_history_in_a_file_streams_like_the_invocation_did(name: str) ->
     path = HISTORIES / f"{name}.json"
     whole = [event async for event in stream_file(path)]
     history = WorkflowHistory.from_json(whole[0].invocation_id, path.read_text())
-    assert whole == log_of([history]).state.events != []
+    assert whole == build_log([history]).state.events != []
     assert [event.index for event in whole] == list(range(len(whole)))
     for start in range(len(whole) + 1):
         assert [event async for event in stream_file(path, start=start)] == whole[start:]

@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError
 
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core import AnswerRefused, Event, JsonObject, Log, MessageJoined, PendingCall
-from waystation.history import run_id_of
+from waystation.history import find_run_id
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import ScriptedModel, responses
 
@@ -27,7 +27,7 @@ LIMIT_S = 20.0
 async def reset(client: Client, history: WorkflowHistory, task: int, *, without: Sequence[int] = ()) -> None:
     """Have a run do its `task`th workflow task anew, and what follows; `without` says what is not sent again."""
     completed = [e.event_id for e in history.events if e.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED]
-    execution = WorkflowExecution(workflow_id=history.workflow_id, run_id=run_id_of(history.events))
+    execution = WorkflowExecution(workflow_id=history.workflow_id, run_id=find_run_id(history.events))
     given = ResetWorkflowExecutionRequest(
         namespace=client.namespace,
         workflow_execution=execution,

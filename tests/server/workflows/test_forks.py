@@ -11,7 +11,7 @@ from temporalio.client import WorkflowFailureError
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import failure, ignored, until, waiting
 from waystation.agents import Agent
-from waystation.audit import account
+from waystation.audit import create_account
 from waystation.core import Event, InvalidInput, Settings
 from waystation.history import format_saved_history
 from waystation.models import LlmRequest, LlmResponse
@@ -200,7 +200,7 @@ async def test_lineage_is_visible_in_both(serve: Serve) -> None:
         assert (started.fork.invocation_id, started.fork.event) == (source.id, 3)
         memo = await (await forks[0].handle.describe()).memo()
         assert memo["waystation_fork"] == {"invocation_id": source.id, "event": 3}
-        told = account(await forks[0].log())
+        told = create_account(await forks[0].log())
         assert told[0]["fork"] == {"invocation_id": source.id, "event": 3}
         assert [(each["kind"], each.get("call")) for each in told if "taken_over" in each] == [
             ("began", None),

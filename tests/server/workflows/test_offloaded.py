@@ -17,7 +17,7 @@ from waystation.core import WORKFLOW, InvalidInput, NotReplayable, StoreFailed
 from waystation.embedded import EmbeddedServer
 from waystation.replay import replay
 from waystation.storage import Blobs
-from waystation.storage.driver import INLINE_LIMIT, UNREADABLE, BlobDriver, is_reference, offloading, retrieved
+from waystation.storage.driver import INLINE_LIMIT, UNREADABLE, BlobDriver, is_reference, offloading, retrieve_payloads
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 
@@ -149,7 +149,7 @@ async def test_payloads_are_offloaded_from_the_size_on_that_was_asked_for(
     [stored] = await converter.encode([RawValue(payload_of(10_000 + over))])
     assert is_reference(stored) is offloaded
     assert len(files_in(tmp_path)) == offloaded
-    assert await retrieved([stored], converter) == [payload_of(10_000 + over)]
+    assert await retrieve_payloads([stored], converter) == [payload_of(10_000 + over)]
 
 
 @pytest.mark.parametrize(("over", "starts"), [(0, True), (1, False)])

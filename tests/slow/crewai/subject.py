@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from waystation.tools.base_tool import declare
 from waystation.tools.crewai_tool import CrewaiTool
-from waystation.tools.outcome import outcome_of
+from waystation.tools.outcome import create_outcome
 from waystation.tools.tool_context import ToolContext
 
 
@@ -51,7 +51,7 @@ async def read_slowly(url: str) -> str:
 
 async def answer(wrapped: CrewaiTool, args: dict[str, Any]) -> Any:
     value = await wrapped.run_async(args=args, tool_context=ToolContext())
-    return outcome_of(value, context=ToolContext(function_call_id="fc-1")).response
+    return create_outcome(value, context=ToolContext(function_call_id="fc-1")).response
 
 
 async def raised(wrapped: CrewaiTool) -> str:

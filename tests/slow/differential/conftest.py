@@ -16,7 +16,7 @@ from waystation.client import connect
 from waystation.client.agent_client import AgentClient
 from waystation.embedded import EmbeddedServer
 from waystation.worker import create_worker
-from waystation.worker.service_setup import temporary_services
+from waystation.worker.service_setup import create_temporary_services
 
 PYTHON = ROOT / ".venv-adk" / "bin" / "python"
 
@@ -64,7 +64,7 @@ async def subject(server: EmbeddedServer) -> AsyncIterator[Subject]:
     queue = f"differential-{os.getpid()}"
     temporal = await connect(address=server.address)
     registry = Registry()
-    services = temporary_services()
+    services = create_temporary_services()
     assert services.artifacts is not None
     pause = Pause()
     worker = create_worker(

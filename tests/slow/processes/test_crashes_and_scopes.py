@@ -8,7 +8,7 @@ from tests.server.conftest import verify_tree
 from tests.server.processes.workers import Place, plan
 from waystation.client.agent_client import AgentClient
 from waystation.core import user_scope
-from waystation.history import json_data
+from waystation.history import read_json_payloads
 
 INVOCATIONS = 30
 
@@ -23,7 +23,7 @@ async def test_what_was_written_is_stored_once_whenever_workers_are_killed(place
         deltas = []
         async for event in scope.fetch_history_events():
             if event.HasField("workflow_execution_signaled_event_attributes"):
-                for data in json_data(event.workflow_execution_signaled_event_attributes.input.payloads):
+                for data in read_json_payloads(event.workflow_execution_signaled_event_attributes.input.payloads):
                     deltas.append(data.decode())
         return deltas
 

@@ -11,7 +11,7 @@ from tests.server.web.desk import asker, begun, payer
 from tests.server.web.sites import path_of, site
 from tests.server.web.test_browser import DESK, PHONE, opened
 from tests.server.workflows.outside import Till, until
-from waystation.core import ApprovalPolicy, address
+from waystation.core import ApprovalPolicy, call_url
 from waystation.identity import write_examples
 from waystation.web.access import Gatekeeper
 
@@ -155,13 +155,13 @@ async def test_a_link_in_a_message_opens_its_call_from_behind_the_hash(
             page = await context.new_page()
             asked: list[str] = []
             page.on("request", lambda request: asked.append(request.url))
-            await page.goto(address(web.url, id, token))
+            await page.goto(call_url(web.url, id, token))
             await page.get_by_text("payer requests approval of pay").wait_for()
             assert await page.locator("form").count() == 0
             assert [url for url in asked if token in url.partition("#")[0]] == []
             assert token not in page.url
             await page.goto("about:blank")
-            await page.goto(address(web.url, id, token))  # who is let in already has no need of it
+            await page.goto(call_url(web.url, id, token))  # who is let in already has no need of it
             await page.wait_for_url(lambda url: url.endswith(path_of(id)))
             await page.get_by_text("payer requests approval of pay").wait_for()
         finally:

@@ -24,7 +24,7 @@ from waystation.auth.credential_service.encrypted_file_credential_service import
 )
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.auth.credential_service.keyring_credential_service import KeyringCredentialService
-from waystation.auth.credential_service.store_location import store_at
+from waystation.auth.credential_service.store_location import open_store
 from waystation.core import HIDDEN, CredentialStoreError, Secret
 from waystation.logs import configure_logs
 from waystation.tools.session_view import Session
@@ -304,11 +304,11 @@ def own_store() -> CredentialStore:
 
 def test_a_configuration_names_a_store(tmp_path: Path) -> None:
     """A configuration can name a file, a keyring, a store object or a factory."""
-    assert isinstance(store_at(tmp_path / "credentials"), EncryptedFileCredentialService)
-    assert isinstance(store_at("keyring:desk"), KeyringCredentialService)
-    assert isinstance(store_at(f"python:{__name__}:own_store"), InMemoryCredentialService)
+    assert isinstance(open_store(tmp_path / "credentials"), EncryptedFileCredentialService)
+    assert isinstance(open_store("keyring:desk"), KeyringCredentialService)
+    assert isinstance(open_store(f"python:{__name__}:own_store"), InMemoryCredentialService)
     assert isinstance(
-        store_at("python:waystation.auth.credential_service:InMemoryCredentialService"), InMemoryCredentialService
+        open_store("python:waystation.auth.credential_service:InMemoryCredentialService"), InMemoryCredentialService
     )
 
 
@@ -316,7 +316,7 @@ def test_a_configuration_names_a_store(tmp_path: Path) -> None:
 def test_a_store_that_is_none_is_refused(place: str) -> None:
     """The error names the configured value."""
     with pytest.raises(CredentialStoreError, match=place):
-        store_at(place)
+        open_store(place)
 
 
 def test_a_process_that_dies_keeps_nobody_waiting(tmp_path: Path) -> None:

@@ -9,14 +9,14 @@ from waystation.activities.contexts import Contexts
 from waystation.activities.model_call.request import InstructionFailed, build_instructions, fill_in
 from waystation.agents import Agent
 from waystation.agents.readonly_context import ReadonlyContext
-from waystation.core import AgentRun, AgentShape, Conversation, JsonObject, Log
+from waystation.core import AgentRun, AgentSpec, Conversation, JsonObject, Log
 
 STATE: JsonObject = {"name": "Ann", "n": 3, "none": None, "user:lang": "de", "app:v": 1, "temp:x": [1], "a b": "no"}
 
 
 def contexts() -> Contexts:
     """Return contexts of an agent named `guide` over some state."""
-    run = AgentRun(0, AgentShape(name="guide"), None, None, entered_at=0)
+    run = AgentRun(0, AgentSpec(name="guide"), None, None, entered_at=0)
     return Contexts(Conversation(Log("i-1")), run, STATE)
 
 

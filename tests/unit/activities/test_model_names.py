@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from waystation.activities.model_choice import DEMO, KEY_VARIABLES, can_be_gemini, foreign_names, unanswered
+from waystation.activities.model_choice import (
+    DEMO,
+    KEY_VARIABLES,
+    can_be_gemini,
+    find_agents_without_model,
+    find_foreign_model_names,
+)
 from waystation.agents import Agent
 from waystation.agents.callback_context import CallbackContext
 from waystation.agents.registry import Registry
@@ -95,7 +101,7 @@ def test_the_name_of_a_model_that_is_never_asked_does_not_matter(monkeypatch: py
     """A name is not checked if a model object, a callback, a plugin, a demo model or a gateway replaces Gemini."""
 
     def refused(given: Agent | App) -> int:
-        return len(list(foreign_names(Registry.of(given))))
+        return len(list(find_foreign_model_names(Registry.of(given))))
 
     plain = Agent(name="a", model="gpt-4o")
     assert refused(plain) == refused(App(name="app", root_agent=plain, plugins=[BasePlugin(name="idle")])) == 1
@@ -128,7 +134,7 @@ def test_an_agent_that_some_model_answers_is_served(monkeypatch: pytest.MonkeyPa
     """A model object, a callback, a key or a gateway makes an agent usable."""
 
     def refused(given: Agent) -> int:
-        return len(list(unanswered(Registry.of(given))))
+        return len(list(find_agents_without_model(Registry.of(given))))
 
     assert refused(Agent(name="a")) == 1
     assert refused(Agent(name="a", model=ScriptedModel(), sub_agents=[Agent(name="b")])) == 0
@@ -144,6 +150,6 @@ def test_the_model_of_a_summarizer_is_looked_at() -> None:
     """The model of a summarizer is checked like an agent's."""
     compaction = EventsCompactionConfig(summarizer=LlmEventSummarizer("gpt-4o"), compaction_interval=2, overlap_size=1)
     app = App(name="app", root_agent=Agent(name="a", model="gemini-2.5-flash"), events_compaction_config=compaction)
-    assert [str(problem.error).partition(",")[0] for problem in foreign_names(Registry.of(app))] == [
+    assert [str(problem.error).partition(",")[0] for problem in find_foreign_model_names(Registry.of(app))] == [
         "Agent 'a': the model 'gpt-4o' is not a Gemini model"
     ]

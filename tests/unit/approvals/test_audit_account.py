@@ -9,24 +9,24 @@ from temporalio.client import WorkflowHistory
 
 from tests.paths import HISTORIES
 from tests.unit.core.story import answered, asked_model, called, cancelled, expired, log_of, lost, returned, said
-from waystation.audit import account
+from waystation.audit import create_account
 from waystation.core import (
     Answer,
     AnswerIgnored,
-    AnswerReviewed,
     AnswerSubmitted,
+    AnswerVerified,
     ApprovalPolicy,
     Body,
     Escalation,
     ForeignHistory,
     JsonObject,
-    NoticeDue,
     NoticeReport,
     Notified,
-    Review,
+    ReminderDue,
+    Verification,
     Verified,
 )
-from waystation.history import decode_histories, log_from_runs, read_history_file
+from waystation.history import decode_histories, fetch_log, read_history_file
 from waystation.storage import Blobs
 from waystation.storage.driver import offloading
 
@@ -48,7 +48,7 @@ def test_a_confirmed_call_is_recorded_from_request_to_outcome() -> None:
     """The account has the requester, the exact arguments, the answer and the outcome."""
     asked = called("pay", args={"amount": 900}, gated=True)
     happened = (said("pay 900", user_id="dana"), asked, answered("fc-1", by="emil", comment="fine"))
-    told = account(log_of(*happened, returned("fc-1", {"paid": 900})))
+    told = create_account(log_of(*happened, returned("fc-1", {"paid": 900})))
     assert kinds(told) == ["began", "requested", "answered", "decided", "started", "finished"]
     request, started = one(told, "requested"), one(told, "started")
     assert (request["requester"], request["tool"], request["args"]) == ("dana", "pay", {"amount": 900})
@@ -60,7 +60,7 @@ def test_a_confirmed_call_is_recorded_from_request_to_outcome() -> None:
 
 def test_an_edited_call_is_recorded_with_both_versions_of_its_arguments() -> None:
     """The account has the requested arguments and the arguments that ran."""
-    told = account(
+    told = create_account(
         log_of(said("go"), called("pay", args={"amount": 9}, gated=True), answered("fc-1", "edit", args={"amount": 1}))
     )
     asked, ran = one(told, "requested"), one(told, "started")
@@ -70,7 +70,7 @@ def test_an_edited_call_is_recorded_with_both_versions_of_its_arguments() -> Non
 
 def test_a_call_without_an_approval_is_recorded_as_started() -> None:
     """An account without it would hide a call that ran without an approval."""
-    told = account(log_of(said("go"), called("look"), returned("fc-1")))
+    told = create_account(log_of(said("go"), called("look"), returned("fc-1")))
     assert kinds(told) == ["began", "started", "finished"]
     assert "approved" not in one(told, "started")
 
@@ -78,7 +78,7 @@ def test_a_call_without_an_approval_is_recorded_as_started() -> None:
 def test_an_ignored_answer_is_recorded_with_the_reason() -> None:
     """The line has the person, the call and the reason; the attempt decides nothing."""
     late = AnswerIgnored("AlreadyAnswered", "That answer stands.", "fc-1", "mallory")
-    told = account(log_of(said("go"), called("pay", gated=True), answered("fc-1", "reject"), late))
+    told = create_account(log_of(said("go"), called("pay", gated=True), answered("fc-1", "reject"), late))
     ignored = one(told, "ignored")
     assert (ignored["by"], ignored["call"], ignored["outcome"]) == ("mallory", "fc-1", "AlreadyAnswered")
     assert kinds(told).count("decided") == 1
@@ -87,7 +87,7 @@ def test_an_ignored_answer_is_recorded_with_the_reason() -> None:
 def test_a_call_approved_and_cancelled_in_one_workflow_task_never_starts() -> None:
     """Hazard: a decision for a cancelled invocation. The cancellation wins, and the tool does not run."""
     both = [answered("fc-1"), *cancelled()]
-    told = account(log_of(said("go"), called("pay", gated=True), both))
+    told = create_account(log_of(said("go"), called("pay", gated=True), both))
     assert kinds(told) == ["began", "requested", "answered", "decided", "cancel_requested", "ended"]
 
 
@@ -98,11 +98,11 @@ def test_several_approvals_are_recorded_with_identities_and_the_last_one_decides
     def vote(ref: str, by: str, refused: AnswerIgnored | None = None) -> list[Body]:
         answer = Answer(function_call_id="fc-1", action="approve", by=by, token="quince")
         who = Verified(subject=f"{by}@example.com", roles=("finance",), issuer="https://id.example.com")
-        return [AnswerSubmitted("fc-1", answer), AnswerReviewed(ref, Review(who=who), refused)]
+        return [AnswerSubmitted("fc-1", answer), AnswerVerified(ref, Verification(who=who), refused)]
 
     again = AnswerIgnored("AlreadyAnswered", "Has approved before.", "fc-1", "alice")
     asked = called("pay", gated=True, approval=policy, declared="d")
-    told = account(log_of(said("go"), asked, vote("2", "alice"), vote("3", "alice", again), vote("4", "bob")))
+    told = create_account(log_of(said("go"), asked, vote("2", "alice"), vote("3", "alice", again), vote("4", "bob")))
     assert one(told, "requested")["policy"] == {"approvers": ["role:finance"], "quorum": 2}
     answers = [entry for entry in told if entry["kind"] in ("submitted", "answered", "ignored", "decided", "started")]
     assert [(each["kind"], each.get("verified", {}).get("subject")) for each in answers] == [
@@ -125,10 +125,10 @@ def test_reminders_escalations_and_notifications_are_recorded() -> None:
     )
     gated = called("pay", gated=True, approval=policy, declared="d")
     report = NoticeReport(delivered=("mail",), failed={"chat": "Timeout"})
-    noticed: list[Body] = [NoticeDue("fc-1", 0), NoticeDue("fc-1", 1), Notified("fc-1", "escalation", report)]
+    noticed: list[Body] = [ReminderDue("fc-1", 0), ReminderDue("fc-1", 1), Notified("fc-1", "escalation", report)]
     unasked = called("pay", id="fc-2", approval=policy, declared="d")
     waited = (said("go"), gated, noticed, answered("fc-1", by="alice", remember=True), returned("fc-1", {}))
-    told = account(log_of(*waited, asked_model(), unasked))
+    told = create_account(log_of(*waited, asked_model(), unasked))
     assert [kind for kind in kinds(told) if kind in ("reminded", "escalated", "notified")] == [
         *("reminded", "escalated", "notified")
     ]
@@ -138,9 +138,9 @@ def test_reminders_escalations_and_notifications_are_recorded() -> None:
 
 def test_expired_calls_and_lost_workers_are_recorded() -> None:
     """An expired call is not rejected, and an unknown outcome is not a failure."""
-    silent = account(log_of(said("go"), called("pay", gated=True), expired("fc-1")))
+    silent = create_account(log_of(said("go"), called("pay", gated=True), expired("fc-1")))
     assert kinds(silent) == ["began", "requested", "expired"]
-    unknown = account(log_of(said("go"), called("pay"), lost("fc-1")))
+    unknown = create_account(log_of(said("go"), called("pay"), lost("fc-1")))
     assert kinds(unknown) == ["began", "started", "outcome_unknown"]
 
 
@@ -148,7 +148,7 @@ def test_arguments_can_be_omitted_and_tokens_are_never_recorded() -> None:
     """Digests remain, so that approved arguments can still be compared."""
     secret = answered("fc-1", "edit", args={"to": "plum"}, token="quince")
     log = log_of(said("go"), called("pay", args={"to": "medlar"}, gated=True), secret, returned("fc-1", {"x": "pear"}))
-    whole, bare = account(log), account(log, arguments=False)
+    whole, bare = create_account(log), create_account(log, arguments=False)
     assert all(word in str(whole) for word in ("plum", "medlar", "pear"))
     assert not any(word in str(bare) for word in ("plum", "medlar", "pear"))
     assert "quince" not in str(whole)
@@ -160,7 +160,7 @@ def test_a_log_that_lacks_its_beginning_has_no_account() -> None:
     log = log_of(said("go"))
     log.entries_before = 7
     with pytest.raises(ForeignHistory, match="earlier runs are missing"):
-        account(log)
+        create_account(log)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -171,7 +171,7 @@ async def test_the_account_of_a_running_invocation_only_grows(name: str) -> None
 
     async def told(events: Any) -> list[JsonObject]:
         cut = WorkflowHistory(histories[0].workflow_id, events)
-        return account(await log_from_runs([cut], store.get))
+        return create_account(await fetch_log([cut], store.get))
 
     (history,) = histories
     whole = await told(history.events)

@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.core.test_policies_drawn import Asking
-from waystation.audit import account, create_sheet, format_sheet, read_sheet
-from waystation.core import AnswerCounted, AnswerIgnored, AnswerReviewed, AnswerSubmitted, CallRef
+from waystation.audit import create_account, create_sheet, format_sheet, read_sheet
+from waystation.core import AnswerCounted, AnswerIgnored, AnswerSubmitted, AnswerVerified, CallRef
 from waystation.core.log import facts
 
 STORIES = settings(max_examples=40, deadline=None)
@@ -16,7 +16,7 @@ STORIES = settings(max_examples=40, deadline=None)
 def test_started_calls_were_decided_and_scheduled_before(data: st.DataObject) -> None:
     """A call that needs an approval is never recorded as started without a decision that allows it."""
     simulation = Asking(data).play()
-    told = account(simulation.whole)
+    told = create_account(simulation.whole)
     scheduled = {fact.ref for fact in simulation.facts if isinstance(fact, facts.Scheduled)}
     let_through: set[str] = set()
     for entry in told:
@@ -36,8 +36,8 @@ def test_started_calls_were_decided_and_scheduled_before(data: st.DataObject) ->
 def test_every_answer_is_recorded_once_and_each_wait_is_decided_at_most_once(data: st.DataObject) -> None:
     """An answer is counted, ignored or submitted; a reviewed answer gets another line with the outcome."""
     log = Asking(data).play().whole
-    told = account(log)
-    attempts = (AnswerCounted, AnswerIgnored, AnswerSubmitted, AnswerReviewed)
+    told = create_account(log)
+    attempts = (AnswerCounted, AnswerIgnored, AnswerSubmitted, AnswerVerified)
     recorded = sum(isinstance(entry.body, attempts) for entry in log.entries)
     kinds = ("answered", "ignored", "submitted", "claimed", "released", "viewed", "progress_told")
     assert sum(entry["kind"] in kinds for entry in told) == recorded
@@ -51,6 +51,6 @@ def test_every_answer_is_recorded_once_and_each_wait_is_decided_at_most_once(dat
 def test_every_account_is_written_and_read_back(data: st.DataObject) -> None:
     """This includes accounts without arguments, which have the same lines."""
     log = Asking(data).play().whole
-    whole, bare = account(log), account(log, arguments=False)
+    whole, bare = create_account(log), create_account(log, arguments=False)
     assert list(read_sheet(format_sheet(create_sheet({"inv": whole}, closed=False)).encode()).entries) == whole
     assert [entry["kind"] for entry in whole] == [entry["kind"] for entry in bare]

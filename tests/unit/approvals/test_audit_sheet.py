@@ -13,8 +13,8 @@ from tests.unit.core.story import answered, called, log_of, returned, said
 from waystation.audit import (
     Accounts,
     Fault,
-    account,
     compare,
+    create_account,
     create_sheet,
     format_sheet,
     load_signer,
@@ -27,7 +27,7 @@ from waystation.core import InvalidConfiguration, JsonObject
 def told() -> list[JsonObject]:
     """Return an account with several lines."""
     asked = called("pay", args={"amount": 9, "to": "Zoë"}, gated=True)
-    return account(log_of(said("pay"), asked, answered("fc-1", by="dana"), returned("fc-1", {"paid": 9.5})))
+    return create_account(log_of(said("pay"), asked, answered("fc-1", by="dana"), returned("fc-1", {"paid": 9.5})))
 
 
 SHEET = create_sheet({"inv": told()}, closed=True)

@@ -15,7 +15,7 @@ from rich.text import Text
 from tests.conftest import SetZone
 from waystation.cli.command_context import Target, quote, write_waits
 from waystation.cli.output import Output
-from waystation.core import Covered, Event, EventActions, EventCompaction, JsonObject, PendingCall, usual_hint
+from waystation.core import Covered, Event, EventActions, EventCompaction, JsonObject, PendingCall, default_hint
 from waystation.presentation import terminal as render
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\r\x08\x9b31m\u202egnp.exe\u2028[bold]x[/bold] :smile:\x7f"
@@ -43,7 +43,7 @@ def shown(*events: Event, width: int = 80, terminal: bool = True) -> str:
 @given(st.text())
 def test_nothing_that_steers_a_terminal_gets_through(text: str) -> None:
     """The result is one line of printable characters, and unchanged if all characters were printable."""
-    made = render.safe(text)
+    made = render.escape(text)
     assert all(char.isprintable() or char in "\u200d" or char.isspace() for char in made)
     assert len(made.splitlines()) <= 1
     if text.isprintable():
@@ -57,7 +57,7 @@ def test_nothing_that_steers_a_terminal_gets_through(text: str) -> None:
 )
 def test_json_stays_the_same_json(value: object) -> None:
     """Escapes are inside strings, so that the JSON reads back unchanged."""
-    made = render.safe_json(value)
+    made = render.format_json(value)
     assert json.loads(made) == value
     assert made.isprintable()
 
@@ -118,7 +118,7 @@ def test_all_arguments_of_a_pending_call_are_shown(capsys: pytest.CaptureFixture
         args=args,
         kind="confirmation",
         digest="d",
-        hint=usual_hint("pay"),
+        hint=default_hint("pay"),
         requested_at=0,
         deadline=0,
         user_id="ann",
@@ -208,22 +208,22 @@ def test_times_of_other_days_have_their_date(set_zone: SetZone, zone: str) -> No
     """A day begins at local midnight."""
     set_zone(zone)
     midnight = datetime(2026, 11, 1).timestamp()  # noqa: DTZ001 (of the local zone)
-    assert render.clock(midnight - 1, now=midnight) == "2026-10-31 23:59:59"
-    assert render.clock(midnight, now=midnight) == "00:00:00"
-    assert render.clock(midnight, now=midnight - 1) == "2026-11-01 00:00:00"
+    assert render.format_time(midnight - 1, now=midnight) == "2026-10-31 23:59:59"
+    assert render.format_time(midnight, now=midnight) == "00:00:00"
+    assert render.format_time(midnight, now=midnight - 1) == "2026-11-01 00:00:00"
 
 
 def test_times_of_an_hour_that_comes_twice_differ_by_their_zone(set_zone: SetZone) -> None:
     """This happens at the end of daylight saving time."""
     set_zone("Europe/Berlin")
     second = datetime(2026, 10, 25, 1, 30, tzinfo=UTC).timestamp()
-    assert render.clock(second - 3_600, now=second, zone=True) == "02:30:00 CEST"
-    assert render.clock(second, now=second, zone=True) == "02:30:00 CET"
+    assert render.format_time(second - 3_600, now=second, zone=True) == "02:30:00 CEST"
+    assert render.format_time(second, now=second, zone=True) == "02:30:00 CET"
 
 
 def test_deadlines_show_the_remaining_time() -> None:
     """The remaining time has a unit that fits its length."""
-    assert [render.until(1e9, 1e9 - left).rsplit(", ")[-1] for left in (30 * 86_400, 7_200, 600, 30, -1)] == [
+    assert [render.format_deadline(1e9, 1e9 - left).rsplit(", ")[-1] for left in (30 * 86_400, 7_200, 600, 30, -1)] == [
         "in 30 days",
         "in 2 hours",
         "in 10 minutes",
@@ -268,4 +268,4 @@ def test_of_a_long_text_people_see_the_beginning() -> None:
     """The length is shown too; a state is shortened in the same way."""
     assert shown(event([{"text": "x" * 10_000}]), terminal=False).endswith("x… (10,000 characters)\n")
     assert len(shown(event([{"text": "x" * 10_000}]), terminal=False)) < 4_100
-    assert render.state({"a": {"b": ["y" * 5_000, 1]}}).count("y") == 4_000
+    assert render.format_state({"a": {"b": ["y" * 5_000, 1]}}).count("y") == 4_000

@@ -8,14 +8,15 @@ from hypothesis import strategies as st
 from tests.unit.core.simulation import Simulation
 from waystation.core import (
     AgentRun,
-    AgentShape,
+    AgentSpec,
     ApprovalPolicy,
     Budget,
     Call,
+    CallbackResult,
     CallModel,
     Compaction,
     Confirmation,
-    Conversed,
+    ConversationView,
     Escalation,
     EventActions,
     Failure,
@@ -24,12 +25,11 @@ from waystation.core import (
     JsonObject,
     ModelReply,
     NoticeReport,
-    Review,
-    Said,
     Spent,
     ToolConfirmation,
     ToolOutcome,
     Usage,
+    Verification,
     VerificationRef,
     Verified,
     call_id_of,
@@ -48,9 +48,9 @@ REQUESTS: list[Callable[[str], dict[str, Any]]] = [
 ]
 
 
-def _composite(children: st.SearchStrategy[AgentShape]) -> st.SearchStrategy[AgentShape]:
+def _composite(children: st.SearchStrategy[AgentSpec]) -> st.SearchStrategy[AgentSpec]:
     return st.builds(
-        AgentShape,
+        AgentSpec,
         name=st.sampled_from(["seq", "par", "loop"]),
         kind=st.sampled_from(["sequential", "parallel", "loop"]),
         children=st.lists(children, max_size=3).map(tuple),
@@ -60,7 +60,7 @@ def _composite(children: st.SearchStrategy[AgentShape]) -> st.SearchStrategy[Age
     )
 
 
-SHAPES = st.recursive(st.builds(AgentShape, name=st.sampled_from("pqr"), after=st.booleans()), _composite, max_leaves=4)
+SHAPES = st.recursive(st.builds(AgentSpec, name=st.sampled_from("pqr"), after=st.booleans()), _composite, max_leaves=4)
 SUMMARY: JsonObject = {"role": "model", "parts": [{"text": "what happened"}]}
 BUDGETS = st.builds(
     Budget,
@@ -102,7 +102,7 @@ class Story:
     def __init__(self, data: st.DataObject) -> None:
         self.draw = data.draw
         budget = self.draw(BUDGETS)
-        self.shape = self.draw(st.one_of(st.just(AgentShape(name="ag")), SHAPES))
+        self.shape = self.draw(st.one_of(st.just(AgentSpec(name="ag")), SHAPES))
         self.simulation = Simulation(InvocationInput(agent="ag", message="go", state={"s": 0}, budget=budget))
         self.compacted: list[list[JsonObject]] = []
         """The prompts that the summaries were made for."""
@@ -172,14 +172,14 @@ class Story:
         if self.draw(st.booleans()) and (call := self.simulation.log.state.calls.get(answer["function_call_id"])):
             answer["digest"] = call.digest
 
-    def _review(self, ref: VerificationRef) -> Review:
+    def _review(self, ref: VerificationRef) -> Verification:
         """Find somebody behind the answer, or something wrong with it."""
         answer = self.simulation.log.state.approvals.submitted[str(ref.message)]
         if self.draw(st.integers(0, 5)) == 0:
-            return Review(refused="NotAllowed", message="no such person")
+            return Verification(refused="NotAllowed", message="no such person")
         who = Verified(subject=answer.by or "alice", roles=self.draw(st.sampled_from([(), ("boss",)])))
         nonce = self.draw(st.sampled_from([None, "once", "twice"]))
-        return Review(who=who if answer.token else None, nonce=nonce if answer.token else None)
+        return Verification(who=who if answer.token else None, nonce=nonce if answer.token else None)
 
     def _result(self, ref: str) -> None:
         simulation = self.simulation
@@ -215,7 +215,7 @@ class Story:
 
     def _reply(self, asked: CallModel) -> ModelReply:
         work = self.simulation.log.state.runs[asked.turn]
-        said = Said(content=BY_THE_WAY)
+        said = CallbackResult(content=BY_THE_WAY)
         said = said.model_copy(update={"actions": self.draw(st.sampled_from([None, EventActions(escalate=True)]))})
         if asked.phase == "leave":
             return ModelReply(after=self.draw(st.sampled_from([None, said])))
@@ -226,7 +226,7 @@ class Story:
             if shape.kind != "llm":
                 return ModelReply(shape=shape, before=self.draw(st.sampled_from([None, said])))
             reply = self._said(work)
-            return reply.model_copy(update={"shape": self.draw(st.sampled_from([None, AgentShape(name=shape.name)]))})
+            return reply.model_copy(update={"shape": self.draw(st.sampled_from([None, AgentSpec(name=shape.name)]))})
         return self._said(work)
 
     def _said(self, work: AgentRun) -> ModelReply:
@@ -256,7 +256,9 @@ class Story:
                     calls.append(Call(id=call_id, kind="agent", agent="helper", after=self.draw(st.booleans())))
                 case _:
                     calls.append(Call(id=call_id))
-        closing = Said(content={"role": "model", "parts": [{"text": "{}"}]}) if kinds == ["answered"] else None
+        closing = (
+            CallbackResult(content={"role": "model", "parts": [{"text": "{}"}]}) if kinds == ["answered"] else None
+        )
         content: JsonObject = {"role": "model", "parts": parts or [{"text": "hm"}]}
         usage = Usage(total_tokens=self.draw(st.integers(0, MAX_TOKENS)))
         said: dict[str, Any] = {"content": content, "calls": tuple(calls), "closing": closing}
@@ -273,7 +275,7 @@ class Story:
         """Summarise as the activity does, before the model is asked; the log may have grown meanwhile."""
         log = self.simulation.whole
         retention = self.draw(st.sampled_from([None, 0, 1, 3]))
-        chosen = None if retention is None else Conversed.of(log, work).over_threshold(retention)
+        chosen = None if retention is None else ConversationView.of(log, work).over_threshold(retention)
         if chosen is None:
             return None
         made = chosen.compaction(content=SUMMARY)

@@ -14,8 +14,8 @@ from waystation.core import (
     CANCEL,
     START,
     AnswerRefused,
-    AnswerReviewed,
     AnswerSubmitted,
+    AnswerVerified,
     Began,
     Body,
     CallModel,
@@ -42,24 +42,24 @@ from waystation.core import (
     NoticeReport,
     Perform,
     Position,
-    Review,
     SegmentRef,
     Snapshot,
     Sources,
     Step,
     ToolOutcome,
+    Verification,
     VerificationRef,
     Wait,
     catch_up,
     entries_from_json,
     entries_to_json,
     extend_log,
+    latest_notifications,
     model_calls,
     next_step,
     pack_entries,
     parse_answer,
     with_attempt,
-    worth_sending,
 )
 from waystation.core.approval import decision
 from waystation.core.conversation import prompt
@@ -111,7 +111,7 @@ class Simulation:
         marked = outcome.model_copy(update={"mark": self._mark()})
         self._arrive(facts.Returned(ref, marked.encode()))
 
-    def review_returns(self, ref: str, review: Review) -> None:
+    def review_returns(self, ref: str, review: Verification) -> None:
         """Have an answer looked into."""
         self._arrive(facts.Returned(ref, review.model_copy(update={"mark": self._mark()}).encode()))
 
@@ -262,9 +262,9 @@ class Simulation:
             case _:
                 assert isinstance(fact, facts.Returned | facts.Lost)
                 activity, result = projection.result_entry(fact)
-                if isinstance(result, AnswerReviewed):
+                if isinstance(result, AnswerVerified):
                     self.log.advance(self.now)
-                    result = decision.judge(self.log, result.ref, result.review, self.now)
+                    result = decision.decide_verified(self.log, result.ref, result.review, self.now)
                 self.log.record(with_attempt(activity, result), self.now, result)
 
     def _apply_update(self, data: bytes) -> None:
@@ -278,13 +278,13 @@ class Simulation:
         self._take(MessageRef("u", self._update_count), body)
 
     def _take(self, ref: MessageRef, body: Body) -> None:
-        self.log.record(decision.judged_ref(ref, body), self.now, body)
+        self.log.record(decision.ref_with_verdict(ref, body), self.now, body)
         if isinstance(body, AnswerSubmitted):
             self._schedule(str(VerificationRef(ref)), self._position(), "review")
 
     def _loop(self) -> None:
         while True:
-            for due in worth_sending(self.log.state.approvals.due):
+            for due in latest_notifications(self.log.state.approvals.due):
                 self._schedule(str(due.ref), self._position(), "notice")
             self.log.state.approvals.due.clear()
             step = next_step(self.log)

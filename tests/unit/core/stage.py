@@ -5,10 +5,11 @@ from typing import Any
 
 from waystation.core import (
     AgentKind,
-    AgentShape,
+    AgentSpec,
     Began,
     Budget,
     Call,
+    CallbackResult,
     CallModel,
     CallReturned,
     EventActions,
@@ -18,7 +19,6 @@ from waystation.core import (
     ModelReplied,
     ModelReply,
     Perform,
-    Said,
     Step,
     ToolOutcome,
     next_step,
@@ -26,14 +26,14 @@ from waystation.core import (
 )
 
 
-def llm(name: str, **fields: Any) -> AgentShape:
+def llm(name: str, **fields: Any) -> AgentSpec:
     """An agent with a model."""
-    return AgentShape(name=name, **fields)
+    return AgentSpec(name=name, **fields)
 
 
-def composite(kind: AgentKind, *children: AgentShape, **fields: Any) -> AgentShape:
+def composite(kind: AgentKind, *children: AgentSpec, **fields: Any) -> AgentSpec:
     """An agent that runs others; its name is its kind unless another is given."""
-    return AgentShape(**{"name": kind, "kind": kind, "children": children, **fields})
+    return AgentSpec(**{"name": kind, "kind": kind, "children": children, **fields})
 
 
 def text(said: str, **fields: Any) -> ModelReply:
@@ -47,7 +47,7 @@ def call(id: str, name: str = "tool", **fields: Any) -> ModelReply:
     return ModelReply(content={"role": "model", "parts": [part]}, calls=(Call(id=id, **fields),))
 
 
-def transfer(id: str, to: AgentShape) -> ModelReply:
+def transfer(id: str, to: AgentSpec) -> ModelReply:
     """A model hands the conversation over."""
     actions = EventActions(transfer_to_agent=to.name)
     return call(id, "transfer_to_agent", kind="answered", response={"result": None}, actions=actions, transfer=to)
@@ -56,7 +56,7 @@ def transfer(id: str, to: AgentShape) -> ModelReply:
 class Stage:
     """One invocation of `shape`."""
 
-    def __init__(self, shape: AgentShape, *, budget: int = 500, **says: list[ModelReply | str]) -> None:
+    def __init__(self, shape: AgentSpec, *, budget: int = 500, **says: list[ModelReply | str]) -> None:
         """`says` is what each agent's model says, in order; an agent that has nothing left says `done`."""
         self.log = Log("inv")
         self.shape = shape
@@ -94,7 +94,9 @@ class Stage:
         self.flying.remove(number)
         work = self.log.state.runs[self.log.state.runs.asked[number]]
         if work.phase_in_flight == "leave":
-            reply = ModelReply(after=Said(content={"role": "model", "parts": [{"text": f"{work.agent} was here"}]}))
+            reply = ModelReply(
+                after=CallbackResult(content={"role": "model", "parts": [{"text": f"{work.agent} was here"}]})
+            )
         elif work.parent is None and self.shape.kind != "llm":
             reply = ModelReply(shape=self.shape)
         elif work.shape.kind != "llm":

@@ -20,7 +20,7 @@ from waystation.core import (
     Log,
     UnknownCall,
     Verified,
-    check,
+    check_answer,
     decide_answer,
     parse_ref,
 )
@@ -47,54 +47,54 @@ def answer(**fields: Any) -> Answer:
 def test_the_first_check_that_fails_is_the_one_that_is_told(given: dict[str, Any], refusal: type) -> None:
     """Known call before digest before deadline before the rest, whatever else is wrong."""
     with pytest.raises(refusal):
-        check(waiting(), answer(**given), now=1_001 + DEFAULT_DEADLINE_S)
+        check_answer(waiting(), answer(**given), now=1_001 + DEFAULT_DEADLINE_S)
 
 
 def test_a_duplicate_with_a_wrong_digest_learns_nothing() -> None:
     """The digest is checked before the duplicate is noticed."""
     log = log_of(said("pay"), called("pay", gated=True), answered("fc-1"))
     with pytest.raises(DigestMismatch):
-        check(log, answer(digest="wrong"), now=1_002)
+        check_answer(log, answer(digest="wrong"), now=1_002)
 
 
 def test_the_first_answer_stands() -> None:
     """An opposite answer after it is refused and told what was recorded."""
     log = log_of(said("pay"), called("pay", gated=True), answered("fc-1", by="dana"))
     with pytest.raises(AlreadyAnswered, match="already answered by 'dana': approve"):
-        check(log, answer(action="reject"), now=1_002)
+        check_answer(log, answer(action="reject"), now=1_002)
 
 
 def test_an_answer_at_the_deadline_is_too_late_and_one_before_it_counts() -> None:
     """The clock decides, not which of timer and answer was delivered first."""
     log = waiting(deadline_s=100)
-    assert check(log, answer(), now=1_100.9).id == "fc-1"
+    assert check_answer(log, answer(), now=1_100.9).id == "fc-1"
     with pytest.raises(Expired):
-        check(log, answer(), now=1_101)
+        check_answer(log, answer(), now=1_101)
 
 
 def test_an_answer_after_expiry_is_told_so() -> None:
     """Expired, not already answered."""
     with pytest.raises(Expired):
-        check(log_of(said("pay"), called("pay", gated=True), expired("fc-1")), answer(), now=2_000)
+        check_answer(log_of(said("pay"), called("pay", gated=True), expired("fc-1")), answer(), now=2_000)
 
 
 def test_the_digest_of_what_was_shown_is_accepted() -> None:
     """It covers agent, tool and arguments."""
     log = waiting(args={"amount": 5})
-    assert check(log, answer(digest=log.state.pending()[0].digest), now=1_002).id == "fc-1"
+    assert check_answer(log, answer(digest=log.state.pending()[0].digest), now=1_002).id == "fc-1"
 
 
 def test_a_digest_of_other_arguments_is_refused() -> None:
     """What was shown is what runs."""
     shown = waiting(args={"amount": 5}).state.pending()[0].digest
     with pytest.raises(DigestMismatch):
-        check(waiting(args={"amount": 500}), answer(digest=shown), now=1_002)
+        check_answer(waiting(args={"amount": 500}), answer(digest=shown), now=1_002)
 
 
 def test_a_confirmation_is_not_answered_with_a_response() -> None:
     """`respond` is for long-running calls."""
     with pytest.raises(InvalidAnswer, match="takes approve, edit, reject; not 'respond'"):
-        check(waiting(), answer(action="respond", response={}), now=1_002)
+        check_answer(waiting(), answer(action="respond", response={}), now=1_002)
 
 
 def test_one_person_does_not_answer_a_long_running_call_that_several_have_to_approve() -> None:
@@ -103,7 +103,7 @@ def test_one_person_does_not_answer_a_long_running_call_that_several_have_to_app
     asked = called("ask", kind="long_running", approval=policy, declared="schema")
     log = log_of(said("ask"), asked, returned("fc-1", final=False))
     with pytest.raises(InvalidAnswer, match="not 'respond'"):
-        check(log, answer(action="respond", response={}), now=1_003, who=Verified(subject="ann"))
+        check_answer(log, answer(action="respond", response={}), now=1_003, who=Verified(subject="ann"))
 
 
 def test_a_repeated_progress_of_the_same_answer_id_is_not_applied_twice() -> None:
@@ -115,13 +115,13 @@ def test_a_repeated_progress_of_the_same_answer_id_is_not_applied_twice() -> Non
         answered("fc-1", "progress", response={"p": 1}, answer_id="a1"),
     )
     with pytest.raises(AlreadyAnswered):
-        check(log, answer(action="progress", response={"p": 1}, answer_id="a1"), now=1_005)
+        check_answer(log, answer(action="progress", response={"p": 1}, answer_id="a1"), now=1_005)
 
 
 def test_a_call_that_never_waits_is_unknown_to_approvers() -> None:
     """An ordinary call cannot be answered from outside."""
     with pytest.raises(UnknownCall):
-        check(log_of(said("go"), called("read")), answer(), now=1_002)
+        check_answer(log_of(said("go"), called("read")), answer(), now=1_002)
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_edited_arguments_are_what_the_next_question_is_about() -> None:
     assert pending.args == {"amount": 5}
     assert pending.digest == digest({"agent": "ag", "tool": "tool", "args": {"amount": 5}})
     with pytest.raises(DigestMismatch):
-        decision.check(log, Answer(function_call_id="fc-1", action="approve", digest=first), 0)
+        decision.check_answer(log, Answer(function_call_id="fc-1", action="approve", digest=first), 0)
 
 
 def test_what_the_further_run_returns_replaces_what_was_said_meanwhile() -> None:
@@ -137,7 +137,7 @@ def test_a_comment_with_a_credential_in_it_is_refused(comment: str) -> None:
     """People paste the address at which a login ended."""
     log = log_of(said("go"), called("tool"), *needs_login("fc-1"))
     with pytest.raises(InvalidAnswer, match="looks like a secret: comment"):
-        decision.check(log, Answer(function_call_id="fc-1", action="reject", comment=comment), 0)
+        decision.check_answer(log, Answer(function_call_id="fc-1", action="reject", comment=comment), 0)
 
 
 def test_an_answer_to_a_long_running_call_that_had_its_login_is_a_tools_result() -> None:
@@ -145,7 +145,7 @@ def test_an_answer_to_a_long_running_call_that_had_its_login_is_a_tools_result()
     log = log_of(said("go"), called("tool", kind="long_running"), *needs_login("fc-1"), answered("fc-1"))
     log.append(parse_ref("fc-1~1"), 0, returned("fc-1", {"status": "pending"}, run=1, final=False))
     answer = Answer(function_call_id="fc-1", action="respond", response={"code": "A-17"})
-    assert decision.check(log, answer, 0).id == "fc-1"
+    assert decision.check_answer(log, answer, 0).id == "fc-1"
 
 
 def test_a_call_that_nobody_confirms_in_time_is_told_as_expired() -> None:
@@ -185,7 +185,7 @@ def test_a_login_takes_neither_arguments_nor_a_response() -> None:
     for action in ("edit", "respond"):
         answer = Answer(function_call_id="fc-1", action=action, args={}, response={})
         with pytest.raises(InvalidAnswer, match="takes approve, reject"):
-            decision.check(log, answer, 0)
+            decision.check_answer(log, answer, 0)
 
 
 def test_an_answer_with_a_credential_in_it_is_refused() -> None:
@@ -193,7 +193,7 @@ def test_an_answer_with_a_credential_in_it_is_refused() -> None:
     log = log_of(said("go"), called("tool"), *needs_login("fc-1"))
     answer = Answer(function_call_id="fc-1", action="approve", response={"oauth2": {"accessToken": "abc"}})
     with pytest.raises(InvalidAnswer, match=r"response\.oauth2\.accessToken.*revoke it") as refused:
-        decision.check(log, answer, 0)
+        decision.check_answer(log, answer, 0)
     assert "abc" not in str(refused.value)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waystation.core import Budget, Grant, InvalidInput, Price, Usage, granted, parse_input
+from waystation.core import Budget, Grant, InvalidInput, Price, Usage, parse_grant, parse_input
 
 PRICES = {"*": {"prompt": 1, "output": 1}}
 
@@ -72,4 +72,4 @@ def test_a_grant_raises_only_limits_that_there_are(limit: int, more: int) -> Non
 def test_an_approval_without_amounts_grants_the_original_once_more() -> None:
     """Only of what is used up."""
     budget = Budget(max_total_tokens=100, max_tool_calls=7)
-    assert granted(None, budget, ["max_total_tokens"]) == Grant(max_total_tokens=100)
+    assert parse_grant(None, budget, ["max_total_tokens"]) == Grant(max_total_tokens=100)

@@ -6,7 +6,7 @@ from waystation.core import (
     Body,
     Compaction,
     Conversation,
-    Conversed,
+    ConversationView,
     Covered,
     Event,
     EventActions,
@@ -15,14 +15,14 @@ from waystation.core import (
     Log,
     ModelReplied,
     ModelReply,
-    Range,
+    SummaryRange,
     Transcript,
     Usage,
     hidden,
     parse_ref,
 )
 from waystation.core.conversation import prompt
-from waystation.core.conversation.compaction import standing
+from waystation.core.conversation.compaction import effective_summaries
 
 SUMMARY: JsonObject = {"role": "model", "parts": [{"text": "SUMMARY"}]}
 
@@ -35,9 +35,9 @@ def looked(*numbers: int) -> list[Body]:
     return [body for step in steps for body in step]
 
 
-def chosen(log: Log, retention: int = 2) -> Range | None:
+def chosen(log: Log, retention: int = 2) -> SummaryRange | None:
     """Return what is to be summarised before the model call that is in flight."""
-    return Conversed.of(log, log.state.runs[0]).over_threshold(retention)
+    return ConversationView.of(log, log.state.runs[0]).over_threshold(retention)
 
 
 def shown(log: Log, made: Compaction | None = None) -> list[str]:
@@ -191,14 +191,14 @@ def test_agents_that_are_shown_one_turn_only_are_shown_no_summary() -> None:
 def test_the_size_of_a_prompt_is_what_was_counted_last_and_an_estimate_of_what_came_since() -> None:
     """Without a count all of it is estimated."""
     log = log_of(said("go"), looked(1))
-    conversed = Conversed.of(log, log.state.runs[0])
+    conversed = ConversationView.of(log, log.state.runs[0])
     assert conversed.tokens(lambda: [{"role": "user", "parts": [{"text": "x" * 40}]}]) == 10
     counted = called("look", id="fc-2")
     assert isinstance(counted, ModelReplied)
     reply = counted.reply.model_copy(update={"usage": Usage(prompt_tokens=100)})
     log.append(parse_ref("m2"), 2_000.0, ModelReplied(2, reply))
     log.append(parse_ref("fc-2"), 2_000.0, returned("fc-2", {"text": "x" * 400}))
-    assert 200 <= Conversed.of(log, log.state.runs[0]).tokens(list) < 210
+    assert 200 <= ConversationView.of(log, log.state.runs[0]).tokens(list) < 210
 
 
 # Sessions: the events of several invocations.
@@ -215,10 +215,10 @@ def turn(number: int, *, answer: str = "fine " * 40) -> list[Event]:
     ]
 
 
-def session(*events: list[Event]) -> Conversed:
+def session(*events: list[Event]) -> ConversationView:
     """Return the conversation when the first model call of its newest invocation is due."""
     flat = [event for some in events for event in some]
-    return Conversed(flat, "ag", None, flat[-1].invocation_id, lambda _event, _id: False)
+    return ConversationView(flat, "ag", None, flat[-1].invocation_id, lambda _event, _id: False)
 
 
 def summary_event(id: str, covered: Covered, content: JsonObject) -> Event:
@@ -234,7 +234,7 @@ def test_what_another_invocation_said_meanwhile_is_not_covered() -> None:
     late = turn(1)[1].model_copy(update={"id": "i1/e3"})
     made = summary_event("i3/e3", Covered(first="i1/e1", last="i3/e2", count=6), SUMMARY)
     events = [*turn(1), *turn(2), question, late, answer, made]
-    gone = hidden(events, standing(events, None))
+    gone = hidden(events, effective_summaries(events, None))
     assert [event.id for index, event in enumerate(events) if index not in gone] == ["i1/e3", "i3/e3"]
 
 
@@ -293,7 +293,7 @@ def test_summaries_of_earlier_invocations_are_shown_in_later_ones() -> None:
         answered_now = ModelReplied(log.state.steps, body.reply) if isinstance(body, ModelReplied) else body
         log.append(parse_ref("m9"), 3_000.0, answered_now)
     conversation = Conversation(log, earlier, len(earlier.events))
-    found = Conversed.of(conversation, log.state.runs[0]).over_threshold(2)
+    found = ConversationView.of(conversation, log.state.runs[0]).over_threshold(2)
     assert found
     assert (found.covered.first, found.covered.last) == ("inv/e1", "next/e3")
     told = prompt.contents(conversation)

@@ -15,9 +15,9 @@ from waystation.core import (
     Expired,
     InvocationResult,
     Log,
-    NoticeDue,
+    ReminderDue,
     Snapshot,
-    check,
+    check_answer,
     parse_ref,
 )
 
@@ -42,14 +42,14 @@ def test_a_second_answer_learns_of_the_first_one_that_an_earlier_run_recorded() 
         said("pay"), called("pay", gated=True), answered("fc-1", by="ann"), returned("fc-1", {}), LATER_QUESTION
     )
     with pytest.raises(AlreadyAnswered, match="already answered by 'ann': approve"):
-        check(restored(log), approval("ben"), now=1_010)
+        check_answer(restored(log), approval("ben"), now=1_010)
 
 
 def test_an_answer_to_a_call_that_expired_in_an_earlier_run_is_too_late() -> None:
     """It is refused as expired, not as a second answer: nobody had answered before."""
     log = log_of(said("pay"), called("pay", gated=True), expired("fc-1"), LATER_QUESTION)
     with pytest.raises(Expired):
-        check(restored(log), approval("ann"), now=1_010)
+        check_answer(restored(log), approval("ann"), now=1_010)
 
 
 def test_an_approver_who_was_asked_by_an_escalation_in_an_earlier_run_may_still_answer() -> None:
@@ -59,13 +59,13 @@ def test_an_approver_who_was_asked_by_an_escalation_in_an_earlier_run_may_still_
     log = log_of(
         said("pay"),
         called("pay", gated=True, approval=policy),
-        NoticeDue("fc-1", 0),
+        ReminderDue("fc-1", 0),
         answered("fc-1", by="boss"),
         returned("fc-1", {}),
         LATER_QUESTION,
     )
     with pytest.raises(AlreadyAnswered):
-        check(restored(log), approval("boss"), now=1_010)
+        check_answer(restored(log), approval("boss"), now=1_010)
 
 
 def test_an_answer_that_the_model_has_not_read_yet_reaches_it_in_the_next_run() -> None:

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from tests.unit.core.story import called, log_of, returned, said
-from waystation.core import ApprovalPolicy, DeadlinePassed, NoticeDue
+from waystation.core import ApprovalPolicy, DeadlinePassed, ReminderDue
 
 
 def test_a_deadline_has_passed_at_its_very_moment() -> None:
@@ -28,7 +28,7 @@ def test_what_came_while_no_worker_ran_is_recorded_in_the_order_of_its_times() -
     before = log.length
     log.advance(2_000)
     assert [entry.body for entry in log.since(before)] == [
-        NoticeDue("fc-2", 0),
+        ReminderDue("fc-2", 0),
         DeadlinePassed("fc-1"),
         DeadlinePassed("fc-2"),
     ]

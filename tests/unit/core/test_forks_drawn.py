@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from tests.unit.core.drawn import Story
 from waystation.core import (
     AnswerCounted,
-    AnswerReviewed,
     AnswerSubmitted,
+    AnswerVerified,
     Fork,
     InvocationInput,
     JsonObject,
@@ -27,8 +27,8 @@ def drawn(data: st.DataObject) -> tuple[Log, Log]:
     event = data.draw(st.integers(1, source.state.event_count))
     asked = InvocationInput(agent="ag", message="go", fork=Fork(invocation_id="inv", event=event))
     assert asked.fork is not None
-    entries = fork.taken(source, asked.fork, asked, NOW)
-    return fork.until(source, event), Log("inv~1").extend(entries)
+    entries = fork.forked_entries(source, asked.fork, asked, NOW)
+    return fork.log_until(source, event), Log("inv~1").extend(entries)
 
 
 def said(log: Log) -> list[JsonObject | None]:
@@ -54,7 +54,7 @@ def test_what_was_said_up_to_the_event_is_taken_over(data: st.DataObject) -> Non
     told = iter(said(ours))
     assert all(content in told for content in said(source))
     assert len(said(ours)) > len(said(source)) or ours.state.session.values == source.state.session.values
-    assert not ours.state.models_at_work
+    assert not ours.state.models_in_flight
     assert not ours.state.outcome.ended
 
 
@@ -76,7 +76,7 @@ def test_no_call_runs_on_a_word_that_was_given_to_the_source(data: st.DataObject
         if isinstance(entry.body, AnswerSubmitted):
             assert entry.body.function_call_id not in undecided
     answered = {str(entry.ref).rstrip("?") for entry in ours.entries if isinstance(entry.body, AnswerSubmitted)}
-    assert {entry.body.ref for entry in ours.entries if isinstance(entry.body, AnswerReviewed)} <= answered
+    assert {entry.body.ref for entry in ours.entries if isinstance(entry.body, AnswerVerified)} <= answered
 
 
 @given(st.data())

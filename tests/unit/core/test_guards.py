@@ -8,8 +8,9 @@ from tests.unit.core.stage import Stage, call, composite, llm, text
 from tests.unit.core.story import answered, asked_model, called, log_of, replied, responses, returned, said
 from tests.unit.core.test_asking import CONFIG, asks, kinds, needs_login
 from waystation.core import (
-    AgentShape,
+    AgentSpec,
     Began,
+    CallbackResult,
     CallModel,
     CallReturned,
     CancelRequested,
@@ -25,7 +26,6 @@ from waystation.core import (
     ModelReplied,
     ModelReply,
     Perform,
-    Said,
     ToolConfirmation,
     ToolOutcome,
     Wait,
@@ -121,7 +121,7 @@ def test_what_a_called_agent_answers_passes_the_callbacks_once() -> None:
 
 def test_an_agent_that_was_spoken_for_has_not_called_its_model() -> None:
     """Neither the budget nor the events say that it had."""
-    spoken = Said(content={"role": "model", "parts": [{"text": "closed"}]})
+    spoken = CallbackResult(content={"role": "model", "parts": [{"text": "closed"}]})
     log = log_of(said("go"), ModelReplied(0, ModelReply(before=spoken, skipped=True)))
     assert (model_calls(log.state), len(log.state.events)) == (0, 2)
 
@@ -246,7 +246,7 @@ def closing_beside_a_question() -> Log:
     assert first.content
     assert second.content
     parts = [*first.content["parts"], *second.content["parts"]]
-    closing = Said(content={"role": "model", "parts": [{"text": "the end"}]})
+    closing = CallbackResult(content={"role": "model", "parts": [{"text": "the end"}]})
     reply = ModelReply(content={"role": "model", "parts": parts}, calls=(*first.calls, *second.calls), closing=closing)
     return log_of(said("go"), ModelReplied(0, reply))
 
@@ -298,7 +298,7 @@ def test_nobody_is_busy_in_an_invocation_that_has_ended() -> None:
 
 def test_an_endless_loop_ends_though_callbacks_always_speak_for_its_agents() -> None:
     """Their models are never called, so the budget of model calls alone would not end it."""
-    spoken = ModelReply(before=Said(content={"role": "model", "parts": [{"text": "closed"}]}), skipped=True)
+    spoken = ModelReply(before=CallbackResult(content={"role": "model", "parts": [{"text": "closed"}]}), skipped=True)
     stage = Stage(composite("loop", llm("a"), llm("b")), budget=5, a=[spoken] * 100, b=[spoken] * 100)
     step = stage.play()
     assert isinstance(step, Finish)
@@ -363,7 +363,7 @@ def test_an_agent_deeper_in_a_branch_does_not_stop_the_others() -> None:
 
 def test_the_agents_of_a_stopped_subtree_begin_nothing_more() -> None:
     """Nor those that a stopped sequence would have run next."""
-    late: AgentShape = composite("sequential", llm("b"), llm("c"), name="late")
+    late: AgentSpec = composite("sequential", llm("b"), llm("c"), name="late")
     stage = Stage(composite("parallel", llm("a"), late, name="pa"), a=[text("mine", actions=ESCALATE)])
     stage.ask()
     stage.answer()

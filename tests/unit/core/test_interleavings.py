@@ -9,7 +9,7 @@ from tests.tiers import drawn_examples
 from tests.unit.core.drawn import BY_THE_WAY, MAX_TOKENS, Story
 from waystation.core import AnswerCounted, JsonObject, Log, Projection, Started, hidden, ids
 from waystation.core.conversation import prompt
-from waystation.core.conversation.compaction import standing
+from waystation.core.conversation.compaction import effective_summaries
 
 
 def shown(log: Log) -> tuple[list[JsonObject], JsonObject, list[JsonObject], tuple[str, ...]]:
@@ -143,7 +143,7 @@ def test_a_summary_hides_neither_the_users_message_nor_a_call_that_waits(data: s
         assert {"role": "user", "parts": [{"text": "go"}]} in contents
     waiting = {call.id for call in log.state.waiting()}
     for branch in {work.branch for work in log.state.runs.by_index.values()}:
-        indices = hidden(log.state.events, standing(log.state.events, branch))
+        indices = hidden(log.state.events, effective_summaries(log.state.events, branch))
         gone = {call["id"] for index in indices for call in log.state.events[index].function_calls()}
         assert waiting.isdisjoint(gone)
         stay = [event for index, event in enumerate(log.state.events) if index not in indices]

@@ -10,7 +10,7 @@ from waystation.agents import Agent, LoopAgent
 from waystation.agents.run_config import RunConfig
 from waystation.apps import App, EventsCompactionConfig
 from waystation.auth import APIKey, AuthConfig, AuthCredential
-from waystation.core import Budget, a, mistakes
+from waystation.core import Budget, describe_errors, with_article
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from waystation.core import Budget, a, mistakes
 )
 def test_a_kind_of_value_has_its_article(value: object, named: str) -> None:
     """As it is said."""
-    assert a(value) == named
+    assert with_article(value) == named
 
 
 @pytest.mark.parametrize(
@@ -62,6 +62,6 @@ def test_a_mistake_is_told_with_value_and_remedy(kind: Any, given: dict[str, Any
     """Of a type that may hold a credential the value is not told."""
     with pytest.raises(ValidationError) as refused:
         kind(**given)
-    told = mistakes(refused.value, Agent.model_fields)
+    told = describe_errors(refused.value, Agent.model_fields)
     assert told.startswith(text)
     assert "pydantic" not in told

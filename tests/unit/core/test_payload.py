@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from waystation.core import MAX_DEPTH, NotJson, copy_json, decode, digest, encode, plain
+from waystation.core import MAX_DEPTH, NotJson, copy_json, decode, digest, encode, to_plain_json
 
 json_values = st.recursive(
     st.none()
@@ -56,7 +56,7 @@ class Pair:
 @given(json_values)
 def test_whatever_is_plain_survives_a_round_trip(value: Any) -> None:
     """Encoding and decoding a JSON value gives the value."""
-    assert decode(encode(plain(value))) == value
+    assert decode(encode(to_plain_json(value))) == value
     assert copy_json(value) == value
 
 
@@ -83,7 +83,7 @@ def test_the_digest_does_not_depend_on_the_order_of_keys(value: dict[str, int]) 
 )
 def test_common_values_have_a_plain_form(value: object, recorded: object) -> None:
     """Authors return what is natural."""
-    assert plain(value) == recorded
+    assert to_plain_json(value) == recorded
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_common_values_have_a_plain_form(value: object, recorded: object) -> Non
 def test_what_has_no_faithful_form_is_refused_with_its_place(value: object, complaint: str) -> None:
     """The error names where, what, and what to do instead."""
     with pytest.raises(NotJson, match=complaint):
-        plain(value)
+        to_plain_json(value)
 
 
 def test_nesting_is_bounded() -> None:
@@ -119,9 +119,9 @@ def test_nesting_is_bounded() -> None:
     deep: Any = 1
     for _ in range(MAX_DEPTH):
         deep = [deep]
-    assert decode(encode(plain(deep))) == deep
+    assert decode(encode(to_plain_json(deep))) == deep
     with pytest.raises(NotJson, match="nesting deeper"):
-        plain([deep])
+        to_plain_json([deep])
 
 
 def test_a_value_that_contains_itself_is_refused() -> None:
@@ -129,13 +129,13 @@ def test_a_value_that_contains_itself_is_refused() -> None:
     loop: list[Any] = []
     loop.append(loop)
     with pytest.raises(NotJson, match="nesting deeper"):
-        plain(loop)
+        to_plain_json(loop)
 
 
 def test_plain_shares_nothing_with_its_source() -> None:
     """A tool may go on changing what it returned."""
     source = {"a": [1]}
-    result = plain(source)
+    result = to_plain_json(source)
     source["a"].append(2)
     assert result == {"a": [1]}
 

@@ -12,11 +12,11 @@ from tests.unit.core.simulation import Simulation
 from tests.unit.core.test_interleavings import shown
 from waystation.core import (
     AgentRun,
-    AgentShape,
+    AgentSpec,
     Answer,
     AnswerCounted,
-    AnswerReviewed,
     AnswerSubmitted,
+    AnswerVerified,
     ApprovalPolicy,
     Call,
     CallState,
@@ -40,7 +40,7 @@ class Asking(Story):
     def __init__(self, data: st.DataObject) -> None:
         super().__init__(data)
         self.simulation = Simulation(InvocationInput(agent="ag", message="go"))
-        self.shape = AgentShape(name="ag")
+        self.shape = AgentSpec(name="ag")
 
     def play(self) -> Simulation:
         """Play some sixty moves."""
@@ -97,7 +97,7 @@ def counted(log: Log, call: CallState) -> Iterator[tuple[float, Answer, Verified
                 submitted[str(without_verdict(entry.ref))] = answer
             case AnswerCounted(_, answer) if ids.requesting_call(answer.function_call_id) == call.id:
                 yield entry.time, answer, None
-            case AnswerReviewed(ref, review, None):
+            case AnswerVerified(ref, review, None):
                 if ids.requesting_call(submitted[ref].function_call_id) == call.id:
                     yield entry.time, submitted[ref], review.who
 
@@ -182,7 +182,7 @@ def test_a_token_counts_once(data: st.DataObject) -> None:
         match entry.body:
             case AnswerSubmitted(call_id, _):
                 of_call[str(without_verdict(entry.ref))] = call_id
-            case AnswerReviewed(ref, review, None) if review.nonce:
+            case AnswerVerified(ref, review, None) if review.nonce:
                 used.append((of_call[ref], review.nonce))
     assert len(used) == len(set(used))
 

@@ -49,4 +49,4 @@ def test_a_model_call_that_is_cancelled_with_its_invocation_is_read_as_lost() ->
     reader.feed([CancelAsked(), TaskCompleted(2.0), Abandoned("m1"), Scheduled("d:0", flush, model=False)])
     reader.flush()
     assert [str(entry.ref) for entry in reader.log.entries] == ["start", ">1", "cancel", "m1"]
-    assert reader.log.state.models_at_work == {}
+    assert reader.log.state.models_in_flight == {}

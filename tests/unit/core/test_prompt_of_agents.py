@@ -4,7 +4,7 @@ import pytest
 
 from tests.unit.core.stage import Stage, call, composite, llm, text, transfer
 from tests.unit.core.test_prompt import brief
-from waystation.core import BEGIN, ELIDED, PREAMBLE, AgentShape, CallReturned, ToolOutcome, parse_ref
+from waystation.core import BEGIN, ELIDED, PREAMBLE, AgentSpec, CallReturned, ToolOutcome, parse_ref
 from waystation.core.conversation import prompt
 from waystation.core.conversation.prompt import END
 
@@ -104,7 +104,7 @@ def test_a_branch_is_not_seen_by_one_whose_name_begins_alike() -> None:
     ("shape", "agent", "start"),
     [(composite("sequential", llm("a"), llm("b")), "b", "user: [a] said"), (llm("a"), "a", "user: go")],
 )
-def test_an_agent_may_be_shown_the_current_turn_only(shape: AgentShape, agent: str, start: str) -> None:
+def test_an_agent_may_be_shown_the_current_turn_only(shape: AgentSpec, agent: str, start: str) -> None:
     """From the latest word of the user or of another agent on."""
     stage = Stage(shape, a=["well"])
     stage.play()

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from tests.unit.core.story import called, log_of, said
-from waystation.core import ApprovalPolicy, Perform, StandingApproval, covering, digest, next_step
+from waystation.core import ApprovalPolicy, Perform, StandingApproval, digest, find_covering_approval, next_step
 
 
 def test_a_call_under_a_remembered_approval_carries_the_digest_of_what_was_approved() -> None:
@@ -27,5 +27,7 @@ def test_a_number_is_not_covered_by_another_that_python_calls_equal(
     known = StandingApproval(
         agent="a", tool="pay", args={"n": approved}, bound_to=bound_to, by="ann", until=2_000, origin="i/fc-1"
     )
-    found = covering([known], agent="a", tool="pay", args={"n": called_with}, declared="schema", policy=policy)
+    found = find_covering_approval(
+        [known], agent="a", tool="pay", args={"n": called_with}, declared="schema", policy=policy
+    )
     assert (found is not None) is covers

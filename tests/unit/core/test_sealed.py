@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from waystation.core import MAX_TOKEN_CHARS, is_sealed
+from waystation.core import MAX_TOKEN_CHARS, is_encrypted
 
 
 def part(text: str) -> str:
@@ -17,7 +17,7 @@ ENCRYPTED = ".".join([part('{"alg":"ECDH-ES","enc":"A256GCM"}'), "", "aXY", "Y2l
 
 def test_an_encrypted_token_is_sealed() -> None:
     """With an empty second part, as for the direct agreement on a key."""
-    assert is_sealed(ENCRYPTED)
+    assert is_encrypted(ENCRYPTED)
 
 
 @pytest.mark.parametrize(
@@ -37,4 +37,4 @@ def test_an_encrypted_token_is_sealed() -> None:
 )
 def test_no_other_token_is_sealed(token: str) -> None:
     """A signed one least of all: whoever reads it can use it."""
-    assert not is_sealed(token)
+    assert not is_encrypted(token)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from waystation.core import HIDDEN, JsonObject, NotJson, Secret, masked, plain, secret_keys
+from waystation.core import HIDDEN, JsonObject, NotJson, Secret, mask, secret_keys, to_plain_json
 
 
 @pytest.mark.parametrize(
@@ -57,14 +57,14 @@ def test_a_secret_does_not_show_but_works() -> None:
 def test_a_secret_cannot_be_recorded(value: object) -> None:
     """However deep it lies; the error does not quote it."""
     with pytest.raises(NotJson, match="part of a credential") as caught:
-        plain(value)
+        to_plain_json(value)
     assert "abc" not in str(caught.value)
 
 
 def test_masking_finds_secrets_inside_texts_and_keys() -> None:
     """Longer ones first, so that no rest of one is left; too short ones are not looked for."""
     value = {"url": "https://x/?k=secret-1-long", "secret-1": ["secret-1!", 5, None], "n": "no"}
-    assert masked(value, ["secret-1", "secret-1-long", "no"]) == {
+    assert mask(value, ["secret-1", "secret-1-long", "no"]) == {
         "url": f"https://x/?k={HIDDEN}",
         HIDDEN: [f"{HIDDEN}!", 5, None],
         "n": "no",
@@ -74,4 +74,4 @@ def test_masking_finds_secrets_inside_texts_and_keys() -> None:
 def test_masking_nothing_gives_the_very_value() -> None:
     """Most calls are given no secret, and cost nothing."""
     value = {"a": [1]}
-    assert masked(value, []) is value
+    assert mask(value, []) is value

@@ -10,11 +10,11 @@ from waystation.core import (
     AnswerSubmitted,
     ApprovalPolicy,
     MessageRef,
-    Review,
+    Verification,
     VerificationRef,
     Verified,
-    check,
-    judge,
+    check_answer,
+    decide_verified,
     parse_ref,
 )
 
@@ -29,7 +29,9 @@ def test_a_vote_counts_for_the_verified_person_and_not_for_the_name_that_the_ans
         vote = Answer(function_call_id="fc-1", action="approve", by=claimed)
         log.append(MessageRef("s", number, "?"), 1_002, AnswerSubmitted("fc-1", vote))
         log.append(
-            VerificationRef(message), 1_003, judge(log, str(message), Review(who=Verified(subject="ann")), 1_003)
+            VerificationRef(message),
+            1_003,
+            decide_verified(log, str(message), Verification(who=Verified(subject="ann")), 1_003),
         )
     assert [call.approved_by for call in log.state.pending()] == [("ann",)]
 
@@ -40,7 +42,7 @@ def test_another_spelling_of_a_name_is_not_another_approver() -> None:
     log.append(parse_ref("s1"), 1_002, answered("fc-1", by="Jos\u00e9@example.com"))
     for alias in ("jose\u0301@example.com", " JOS\u00c9@EXAMPLE.COM", "mailto:jos\u00e9@example.com"):
         with pytest.raises(AlreadyAnswered, match="has approved call 'fc-1' before"):
-            check(log, Answer(function_call_id="fc-1", action="approve", by=alias), 1_003)
+            check_answer(log, Answer(function_call_id="fc-1", action="approve", by=alias), 1_003)
 
 
 def test_votes_for_one_question_do_not_count_for_the_next() -> None:

@@ -5,7 +5,8 @@ import pytest
 from tests.unit.core.stage import Stage, call, composite, llm, text, transfer
 from tests.unit.core.story import answered
 from waystation.core import (
-    AgentShape,
+    AgentSpec,
+    CallbackResult,
     CallReturned,
     CancelRequested,
     Confirmation,
@@ -16,7 +17,6 @@ from waystation.core import (
     ModelLost,
     ModelReply,
     Perform,
-    Said,
     ToolOutcome,
     Wait,
     next_step,
@@ -100,7 +100,7 @@ def test_a_sequence_does_not_mind_escalation() -> None:
 
 
 @pytest.mark.parametrize("children", [(), (composite("sequential"),), (composite("loop", max_iterations=0),)])
-def test_a_loop_in_which_nobody_can_speak_ends(children: tuple[AgentShape, ...]) -> None:
+def test_a_loop_in_which_nobody_can_speak_ends(children: tuple[AgentSpec, ...]) -> None:
     """It has no limit, and nothing in it could ever escalate."""
     stage = Stage(composite("loop", *children))
     assert stage.play() == Finish()
@@ -292,7 +292,7 @@ def test_a_composite_with_callbacks_on_entering_is_entered_by_an_activity() -> N
 
 def test_callbacks_may_speak_for_an_agent() -> None:
     """Its model is then not asked, nor are those behind it in its subtree."""
-    spoken = Said(content={"role": "model", "parts": [{"text": "closed today"}]})
+    spoken = CallbackResult(content={"role": "model", "parts": [{"text": "closed today"}]})
     stage = Stage(composite("sequential", llm("a"), llm("b")), a=[ModelReply(before=spoken, skipped=True)])
     assert stage.play() == Finish()
     assert stage.said() == ["user: go", "a: closed today", "b: done"]
@@ -300,7 +300,7 @@ def test_callbacks_may_speak_for_an_agent() -> None:
 
 def test_a_closing_word_follows_the_responses_and_ends_the_agent() -> None:
     """The model is not called again."""
-    closing = Said(
+    closing = CallbackResult(
         content={"role": "model", "parts": [{"text": '{"a": 1}'}]}, actions=EventActions(state_delta={"k": 1})
     )
     answer = call("fc-1", "set_model_response", kind="answered", response={"result": "ok"})
@@ -312,7 +312,7 @@ def test_a_closing_word_follows_the_responses_and_ends_the_agent() -> None:
 
 def test_a_plugin_may_speak_for_the_whole_invocation() -> None:
     """Nothing else runs."""
-    spoken = Said(content={"role": "model", "parts": [{"text": "not now"}]})
+    spoken = CallbackResult(content={"role": "model", "parts": [{"text": "not now"}]})
     stage = Stage(llm("a"), a=[ModelReply(before=spoken, ends_invocation=True, skipped=True)])
     assert stage.play() == Finish()
     assert stage.log.state.result().text == "not now"

@@ -7,11 +7,11 @@ import pytest
 
 from tests.fakes.webhook_receiver import WebhookReceiver
 from tests.unit.notices.conftest import channels, webhook
-from waystation.activities.notifications import Channels, NotDelivered, Notice, channels_of
+from waystation.activities.notifications import Channels, NotDelivered, Notification, read_channels
 from waystation.core import InvalidConfiguration
 
 HOOK = 'webhook = { url = "https://hooks.example/SECRET", secret_file = "KEY" }\n'
-NOTICE = Notice(title="t", text="x", record={"type": "waystation.approval.asked", "data": {}})
+NOTICE = Notification(title="t", text="x", record={"type": "waystation.approval.asked", "data": {}})
 
 
 @pytest.mark.parametrize(
@@ -67,13 +67,13 @@ def test_the_environment_may_name_the_file(tmp_path: Path, monkeypatch: pytest.M
     """An option overrides the variable; without both there are no channels."""
     (tmp_path / "a.toml").write_text('default = ["x"]\n[channels.x]\nurls = "json://127.0.0.1"\n')
     monkeypatch.delenv("WAYSTATION_CHANNELS", raising=False)
-    assert channels_of(None) is None
+    assert read_channels(None) is None
     monkeypatch.setenv("WAYSTATION_CHANNELS", str(tmp_path / "a.toml"))
-    found = channels_of(None)
+    found = read_channels(None)
     assert found is not None
     assert found.default == ("x",)
     with pytest.raises(InvalidConfiguration, match=r"b\.toml: cannot be read"):
-        channels_of(tmp_path / "b.toml")
+        read_channels(tmp_path / "b.toml")
 
 
 @pytest.mark.parametrize(

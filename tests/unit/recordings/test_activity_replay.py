@@ -12,13 +12,13 @@ from waystation.agents.registry import Registry
 from waystation.core import JsonObject
 from waystation.replay import Recording
 from waystation.replay.activity_replay import (
-    NoSuchStep,
-    NotAsked,
+    ModelNotCalled,
+    NoSuchActivity,
     Workshop,
-    calls_in,
-    model_number,
-    model_step,
-    tool_step,
+    find_calls,
+    find_model_call,
+    find_model_call_number,
+    find_tool_call,
 )
 from waystation.testing import ScriptedModel, says
 from waystation.tools.tool_context import ToolContext
@@ -45,7 +45,7 @@ async def test_a_tool_call_runs_again_as_it_was_recorded() -> None:
         tool_context.state["sum"] = a + b
         return {"sum": a + b}
 
-    step = tool_step(await recorded("one-tool"), "fc-1")
+    step = find_tool_call(await recorded("one-tool"), "fc-1")
     now = await Workshop(Registry.of(Agent(name="clerk", tools=[add]))).call_tool(step)
     assert step.result is not None
     assert (now.response, now.actions and now.actions.state_delta) == ({"sum": 3}, {"sum": 3})
@@ -54,14 +54,14 @@ async def test_a_tool_call_runs_again_as_it_was_recorded() -> None:
 
 async def test_an_edited_call_runs_again_with_what_the_person_made_of_it() -> None:
     """The recorded approval covers the edited arguments, because their digest matches."""
-    step = tool_step(await recorded("confirmation-edited"), "fc-1")
+    step = find_tool_call(await recorded("confirmation-edited"), "fc-1")
     assert (await workshop("confirmation-edited").call_tool(step)).response == {"paid": 5}
     assert (await workshop("confirmation-edited").call_tool(step, args={"amount": 7})).response == {"paid": 7}
 
 
 async def test_a_tool_that_raises_is_not_repeated() -> None:
     """A failure that Temporal would retry is reported at once."""
-    step = tool_step(await recorded("tool-raises"), "fc-1")
+    step = find_tool_call(await recorded("tool-raises"), "fc-1")
     now = await workshop("tool-raises").call_tool(step)
     assert (now.response, now.error_type) == (step.result and step.result.response, "ValueError")
 
@@ -69,7 +69,7 @@ async def test_a_tool_that_raises_is_not_repeated() -> None:
 async def test_a_model_call_runs_again_with_the_prompt_that_was_recorded() -> None:
     """The present model gets the recorded conversation."""
     model = ScriptedModel(says("three, I think"))
-    step = model_step(await recorded("one-tool"), 2)
+    step = find_model_call(await recorded("one-tool"), 2)
     now, asked = await Workshop(Registry.of(Agent(name="clerk", model=model))).call_model(step)
     assert now.content == {"role": "model", "parts": [{"text": "three, I think"}]}
     assert asked is not None
@@ -79,7 +79,7 @@ async def test_a_model_call_runs_again_with_the_prompt_that_was_recorded() -> No
 
 async def test_a_prompt_is_put_together_without_asking_the_model() -> None:
     """The definition digest changes only with the agent's declaration."""
-    step = model_step(await recorded("one-tool"), 2)
+    step = find_model_call(await recorded("one-tool"), 2)
     assert step.result is not None
     same = await workshop("one-tool").request(step)
     other = await Workshop(Registry.of(Agent(name="clerk", instruction="Be brief."))).request(step)
@@ -95,9 +95,9 @@ async def test_no_prompt_is_seen_where_a_callback_speaks_for_the_model() -> None
     def speaks(callback_context: Any, llm_request: Any) -> Any:
         return says("I speak.")
 
-    step = model_step(await recorded("one-tool"), 2)
+    step = find_model_call(await recorded("one-tool"), 2)
     agent = Agent(name="clerk", before_model_callback=speaks)
-    with pytest.raises(NotAsked, match="'clerk'"):
+    with pytest.raises(ModelNotCalled, match="'clerk'"):
         await Workshop(Registry.of(agent)).request(step)
 
 
@@ -107,7 +107,7 @@ async def test_callbacks_see_the_request_before_it_is_looked_at() -> None:
     def changes(callback_context: Any, llm_request: Any) -> None:
         llm_request.append_instructions(["Be kind."])
 
-    step = model_step(await recorded("one-tool"), 1)
+    step = find_model_call(await recorded("one-tool"), 1)
     asked = await Workshop(Registry.of(Agent(name="clerk", before_model_callback=changes))).request(step)
     unchanged = await Workshop(Registry.of(Agent(name="clerk"))).request(step)
     assert "Be kind." in (asked.sent.system_instruction or "")
@@ -120,20 +120,22 @@ async def test_callbacks_see_the_request_before_it_is_looked_at() -> None:
 async def test_an_event_names_its_step(event: int, number: int | None, calls: list[str]) -> None:
     """The event with a call and the event with its response both name the call."""
     recording = await recorded("one-tool")
-    assert (model_number(recording, event), calls_in(recording, event)) == (number, calls)
+    assert (find_model_call_number(recording, event), find_calls(recording, event)) == (number, calls)
 
 
 @pytest.mark.parametrize("event", [2, 3, 4, 5])
 async def test_an_approval_belongs_to_its_call(event: int) -> None:
     """The event that requests an approval and the event with the answer name the call, too."""
-    assert calls_in(await recorded("confirmation-edited"), event) == ["fc-1"]
+    assert find_calls(await recorded("confirmation-edited"), event) == ["fc-1"]
 
 
 @pytest.mark.parametrize(
-    "wrong", [lambda found: tool_step(found, "fc-9"), lambda found: model_step(found, 9)], ids=["call", "model"]
+    "wrong",
+    [lambda found: find_tool_call(found, "fc-9"), lambda found: find_model_call(found, 9)],
+    ids=["call", "model"],
 )
 async def test_a_step_that_is_not_there_is_named(wrong: Callable[[Recording], object]) -> None:
     """The error names the call that does not exist."""
     recording = await recorded("one-tool")
-    with pytest.raises(NoSuchStep, match="9"):
+    with pytest.raises(NoSuchActivity, match="9"):
         wrong(recording)

@@ -30,7 +30,7 @@ from waystation.core import (
     responses,
 )
 from waystation.core.approval import decision
-from waystation.history import SavedHistory, format_saved_history, log_of
+from waystation.history import SavedHistory, build_log, format_saved_history
 from waystation.replay import Divergence, Recording, divergence_of, replay
 from waystation.workflows import invocation, ports, scheduler, visibility
 from waystation.workflows.scheduler import Scheduler
@@ -337,7 +337,7 @@ async def test_a_long_history_replays() -> None:
     history = long_history(600, size=20)
     assert len(history.events) == 603
     assert await divergence_of(history) is None
-    log = log_of([history])
+    log = build_log([history])
     assert (len(log.state.events), log.state.steps) == (100, 50)
 
 

@@ -15,7 +15,7 @@ from waystation.agents.registry import Registry
 from waystation.core import JsonObject, UnknownAgent
 from waystation.models import LlmRequest
 from waystation.replay import Recording, Workshop, rerun_model, rerun_tool
-from waystation.replay.activity_replay import NoSuchStep, NotApproved, NotAPrompt
+from waystation.replay.activity_replay import InvalidPrompt, NoSuchActivity, NotApproved
 from waystation.testing import FunctionModel, ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext
@@ -61,7 +61,7 @@ async def test_a_tool_that_changed_shows_what_differs() -> None:
 async def test_a_call_of_several_has_to_be_chosen() -> None:
     """The error lists the calls of the event."""
     recording = await recorded("parallel-tools")
-    with pytest.raises(NoSuchStep, match="fc-1, fc-2, fc-3"):
+    with pytest.raises(NoSuchActivity, match="fc-1, fc-2, fc-3"):
         await rerun_tool(recording, 2, agents=scenario("parallel-tools"))
     chosen = await rerun_tool(recording, 2, agents=scenario("parallel-tools"), call="fc-3")
     assert (chosen.tool, chosen.args, chosen.same) == ("note", {"text": "y"}, True)
@@ -201,7 +201,7 @@ async def test_the_model_named_demo_is_the_offline_stand_in() -> None:
 )
 async def test_a_prompt_that_is_none_is_refused(prompt: JsonObject, problem: str) -> None:
     """An invalid prompt is refused before the model is called, and the message names the field."""
-    with pytest.raises(NotAPrompt, match=problem):
+    with pytest.raises(InvalidPrompt, match=problem):
         await rerun_model(await recorded("one-tool"), 4, agents=clerk(model=FunctionModel(echo)), prompt=prompt)
 
 
@@ -229,7 +229,7 @@ async def test_a_failed_model_call_may_succeed_now() -> None:
 @pytest.mark.parametrize("event", [1, 3])
 async def test_an_event_that_no_model_gave_is_refused(event: int) -> None:
     """Neither the user's message nor a tool response has a model call."""
-    with pytest.raises(NoSuchStep, match="No model produced event"):
+    with pytest.raises(NoSuchActivity, match="No model produced event"):
         await rerun_model(await recorded("one-tool"), event, agents=scenario("one-tool"))
 
 

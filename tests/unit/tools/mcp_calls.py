@@ -17,7 +17,7 @@ from waystation.tools.mcp_tool import (
     StreamableHTTPConnectionParams,
 )
 from waystation.tools.tool_context import ToolContext
-from waystation.tools.toolbox import toolbox
+from waystation.tools.toolbox import list_tools
 
 SERVER = str(Path(__file__).parent / "mcp_server.py")
 LIMIT_S = 30.0
@@ -56,7 +56,7 @@ async def call(toolset: McpToolset, name: str, /, *, context: ToolContext | None
     """Call a tool as the activity does: found again by its name, in a task of its own."""
 
     async def run() -> Any:
-        found = await toolbox(LlmAgent(name="a", tools=[toolset]), at)
+        found = await list_tools(LlmAgent(name="a", tools=[toolset]), at)
         return await found[name].run_async(args=args, tool_context=context or ToolContext())
 
     return await asyncio.create_task(run())

@@ -11,9 +11,9 @@ from pydantic import BaseModel, ValidationError
 from tests.unit.tools.rest_service import spec
 from tests.unit.tools.rest_service import tool as rest_tool
 from waystation.agents import Agent, ApprovalRule
-from waystation.core import ApprovalPolicy, Confirmation, Effect, Escalation, InvalidTool, JsonObject, usual_hint
+from waystation.core import ApprovalPolicy, Confirmation, Effect, Escalation, InvalidTool, JsonObject, default_hint
 from waystation.tools.agent_tool import AgentTool
-from waystation.tools.approval import Judgement, judged
+from waystation.tools.approval import RequiredApproval, judge_call
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.exit_loop_tool import exit_loop
 from waystation.tools.function_tool import FunctionTool
@@ -35,8 +35,8 @@ def pay(amount: float, currency: str = "EUR", tool_context: ToolContext | None =
     return f"{amount} {currency}"
 
 
-async def found(tool: BaseTool, args: JsonObject, *rules: ApprovalRule) -> Judgement:
-    return await judged(tool, args, ToolContext(), rules)
+async def found(tool: BaseTool, args: JsonObject, *rules: ApprovalRule) -> RequiredApproval:
+    return await judge_call(tool, args, ToolContext(), rules)
 
 
 async def policy_of(tool: BaseTool, args: JsonObject, *rules: ApprovalRule) -> ApprovalPolicy | None:
@@ -59,12 +59,12 @@ async def test_a_predicate_decides_beside_a_policy() -> None:
     """The policy is that of the call all the same, should the tool ask from inside."""
     tool = FunctionTool(pay, approval=OWN, require_confirmation=lambda amount: amount > 100)
     assert await policy_of(tool, {"amount": 101}) == OWN
-    assert await found(tool, {"amount": 100}) == Judgement(None, OWN)
+    assert await found(tool, {"amount": 100}) == RequiredApproval(None, OWN)
 
 
 async def test_a_long_running_tool_runs_and_its_answer_has_the_policy() -> None:
     """Nothing is confirmed before."""
-    assert await found(LongRunningFunctionTool(pay, approval=OWN), {"amount": 1}) == Judgement(None, OWN)
+    assert await found(LongRunningFunctionTool(pay, approval=OWN), {"amount": 1}) == RequiredApproval(None, OWN)
 
 
 async def test_a_tool_of_ones_own_has_a_policy_as_an_attribute() -> None:
@@ -108,7 +108,7 @@ async def test_a_confirmation_that_cannot_be_recorded_asks_the_usual(asked: Any)
             return asked  # type: ignore[no-any-return]  # the mistake
 
     judgement = await found(Shred(name="shred", description=""), {})
-    assert judgement.confirmation == Confirmation(hint=usual_hint("shred"))
+    assert judgement.confirmation == Confirmation(hint=default_hint("shred"))
 
 
 async def test_the_tools_own_policy_comes_first_then_the_first_rule_that_matches() -> None:
@@ -117,7 +117,7 @@ async def test_the_tools_own_policy_comes_first_then_the_first_rule_that_matches
     assert await policy_of(FunctionTool(pay, approval=OWN), {"amount": 5000}, *rules) == OWN
     assert await policy_of(FunctionTool(pay), {"amount": 5000}, *rules) == FIRST
     assert await policy_of(FunctionTool(pay), {"amount": 5}, *rules) == SECOND
-    assert await found(FunctionTool(pay), {"amount": 5}) == Judgement()
+    assert await found(FunctionTool(pay), {"amount": 5}) == RequiredApproval()
 
 
 async def test_a_tools_predicate_does_not_exempt_a_call_from_rules() -> None:
@@ -137,7 +137,7 @@ async def test_a_rule_says_who_confirms_what_a_tool_has_confirmed_anyway() -> No
 async def test_a_rule_governs_the_answer_to_a_long_running_call() -> None:
     """The function runs; who may answer is the rule's affair."""
     judgement = await found(LongRunningFunctionTool(pay), {"amount": 5}, ApprovalRule(FIRST))
-    assert judgement == Judgement(None, FIRST)
+    assert judgement == RequiredApproval(None, FIRST)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ async def test_a_predicate_cannot_change_the_arguments() -> None:
 
 async def test_leaving_a_loop_needs_nobody() -> None:
     """It is no more than a transfer."""
-    assert await found(FunctionTool(exit_loop), {}, ApprovalRule(FIRST)) == Judgement()
+    assert await found(FunctionTool(exit_loop), {}, ApprovalRule(FIRST)) == RequiredApproval()
 
 
 @pytest.mark.parametrize(
@@ -362,7 +362,7 @@ async def test_asking_the_user_and_remembering_only_read() -> None:
     """A rule for everything but reading does not take the user's own questions away from the user."""
     rule = ApprovalRule(FIRST, unless_effect="read")
     for tool in (request_input, get_user_choice, load_memory, load_artifacts):
-        assert await found(tool, {"message": "x", "options": [], "query": "x"}, rule) == Judgement(), tool
+        assert await found(tool, {"message": "x", "options": [], "query": "x"}, rule) == RequiredApproval(), tool
 
 
 @pytest.mark.parametrize(("method", "matches"), [("get", False), ("put", True), ("post", True)])

@@ -10,7 +10,7 @@ from google.genai import types
 from waystation.artifacts import InMemoryArtifactService
 from waystation.models.llm_request import LlmRequest
 from waystation.tools.base_tool import declare
-from waystation.tools.load_artifacts_tool import LoadArtifactsTool, load_artifacts_tool, shown
+from waystation.tools.load_artifacts_tool import LoadArtifactsTool, format_artifact, load_artifacts_tool
 from waystation.tools.services import Services
 from waystation.tools.session_view import Session
 from waystation.tools.tool_context import ToolContext
@@ -212,7 +212,7 @@ DOCUMENT = b"<w:document " + NAMESPACE % b"w" + b">" + PARAGRAPHS.replace(b"%s",
 )
 def test_what_a_model_cannot_take_is_shown_as_text(data: bytes, mime_type: str, name: str, text: str | None) -> None:
     """As text where it has any, else as a note of what it is."""
-    part = shown(types.Part(inline_data=types.Blob(data=data, mime_type=mime_type)), name)
+    part = format_artifact(types.Part(inline_data=types.Blob(data=data, mime_type=mime_type)), name)
     assert part.text is not None
     assert part.text == text or (text is None and part.text.startswith(f"[Binary artifact: {name}, "))
 
@@ -221,20 +221,20 @@ def test_an_endless_document_is_cut() -> None:
     """A small file may hold terabytes."""
     data = word(b"<w:p><w:t>" + b"x" * 20_000_000 + b"</w:t></w:p><w:p><w:t>end</w:t></w:p>")
     assert len(data) < 100_000
-    assert shown(types.Part.from_bytes(data=data, mime_type=DOCX), "f").text == ""
+    assert format_artifact(types.Part.from_bytes(data=data, mime_type=DOCX), "f").text == ""
 
 
 @pytest.mark.parametrize("mime_type", ["image/png", "audio/wav", "video/mp4", "application/pdf"])
 def test_media_is_shown_as_it_is(mime_type: str) -> None:
     """With its type spelt as Gemini wants it."""
     part = types.Part.from_bytes(data=b"x", mime_type=mime_type)
-    assert shown(part, "f") is part
-    assert shown(types.Part.from_bytes(data=b"x", mime_type=mime_type.upper()), "f") == part
+    assert format_artifact(part, "f") is part
+    assert format_artifact(types.Part.from_bytes(data=b"x", mime_type=mime_type.upper()), "f") == part
     file = types.Part.from_uri(file_uri="gs://bucket/film", mime_type=mime_type)
-    assert shown(file, "f") is file
+    assert format_artifact(file, "f") is file
 
 
 def test_media_without_data_is_a_note() -> None:
     """There is nothing to show."""
-    part = shown(types.Part(inline_data=types.Blob(mime_type="a/b")), "f")
+    part = format_artifact(types.Part(inline_data=types.Blob(mime_type="a/b")), "f")
     assert part.text == "[Artifact: f, type: a/b. No inline data was provided.]"

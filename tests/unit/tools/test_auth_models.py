@@ -27,7 +27,7 @@ from waystation.auth import (
     ServiceAccount,
     ServiceAccountCredential,
 )
-from waystation.core import NotJson, Secret, plain
+from waystation.core import NotJson, Secret, to_plain_json
 
 CANARY = "canary-7f3a91"
 
@@ -88,7 +88,7 @@ def test_a_credential_does_not_show_its_secrets(credential: AuthCredential) -> N
     for holder in (credential, config, [credential], {"c": config}):
         assert CANARY not in repr(holder)
         assert CANARY not in str(holder)
-        assert CANARY not in json.dumps(plain(holder))
+        assert CANARY not in json.dumps(to_plain_json(holder))
     for model in (credential, config):
         for by_alias in (True, False):
             assert CANARY not in str(model.model_dump(by_alias=by_alias))
@@ -125,7 +125,7 @@ def test_a_secret_of_a_credential_cannot_be_recorded() -> None:
     """A tool that returns it, or writes it to state, is told so."""
     credential = AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key=CANARY)
     with pytest.raises(NotJson, match=r"'key' is part of a credential"):
-        plain({"key": credential.api_key})
+        to_plain_json({"key": credential.api_key})
 
 
 def test_what_is_wrong_with_a_credential_is_said_without_its_value() -> None:

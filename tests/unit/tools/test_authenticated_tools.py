@@ -31,7 +31,7 @@ from waystation.testing.fake_oauth import FakeOAuth
 from waystation.tools.authenticated_function_tool import AuthenticatedFunctionTool
 from waystation.tools.base_authenticated_tool import BaseAuthenticatedTool
 from waystation.tools.base_tool import BaseTool
-from waystation.tools.outcome import failure_of, outcome_of
+from waystation.tools.outcome import create_failure_outcome, create_outcome
 from waystation.tools.services import Services
 from waystation.tools.tool_context import ToolContext
 
@@ -313,7 +313,7 @@ async def test_what_a_tool_returns_is_cleared_of_its_credentials(
     context = await given_a_token(store)
     token = token_of(context.get_auth_response(BEARER))
     assert token is not None
-    assert outcome_of(make(token), context=context).response == response
+    assert create_outcome(make(token), context=context).response == response
 
 
 async def given_a_token(store: InMemoryCredentialService) -> ToolContext:
@@ -327,14 +327,14 @@ async def test_an_error_is_cleared_of_credentials(store: InMemoryCredentialServi
     """HTTP libraries quote addresses and headers."""
     context = await given_a_token(store)
     token = token_of(context.get_auth_response(BEARER))
-    outcome = failure_of(RuntimeError(f"401 for https://x/?key={token}"), context=context)
+    outcome = create_failure_outcome(RuntimeError(f"401 for https://x/?key={token}"), context=context)
     assert outcome.response == {"error": f"401 for https://x/?key={HIDDEN}", "error_type": "RuntimeError"}
 
 
 async def test_returning_a_credential_returns_what_is_not_secret(store: InMemoryCredentialService) -> None:
     """Of which kind it is."""
     context = await given_a_token(store)
-    outcome = outcome_of(context.get_auth_response(BEARER), context=context)
+    outcome = create_outcome(context.get_auth_response(BEARER), context=context)
     assert outcome.response is not None
     assert outcome.response["result"]["auth_type"] == "http"
     assert CANARY not in json.dumps(outcome.response)
@@ -345,7 +345,7 @@ async def test_a_secret_in_state_is_refused(store: InMemoryCredentialService) ->
     context = await given_a_token(store)
     token = token_of(context.get_auth_response(BEARER))
     context.state["cache"] = {"header": f"Bearer {token}"}
-    outcome = outcome_of("done", context=context)
+    outcome = create_outcome("done", context=context)
     assert outcome.actions is None
     assert outcome.response is not None
     assert outcome.response["error"].startswith(
@@ -364,7 +364,7 @@ async def test_a_request_is_recorded_as_json_without_secrets(
     """The outcome of the first run is what enters history."""
     context = calling(store)
     context.request_credential(login(provider))
-    data = outcome_of({"pending": True}, context=context).encode().decode()
+    data = create_outcome({"pending": True}, context=context).encode().decode()
     assert "authUri" in data
     provider.log_in(auth_uri(context))
     assert not any(secret in data for secret in provider.secrets)

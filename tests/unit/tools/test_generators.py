@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from waystation.core import Event, JsonObject
 from waystation.tools.function_tool import FunctionTool
-from waystation.tools.outcome import outcome_of
+from waystation.tools.outcome import create_outcome
 from waystation.tools.tool_context import ToolContext
 
 
@@ -74,7 +74,7 @@ async def test_media_may_be_yielded() -> None:
     def draw() -> Iterator[types.Part]:
         yield types.Part.from_bytes(data=b"abc", mime_type="image/png")
 
-    outcome = outcome_of(await call(draw), context=ToolContext(function_call_id="fc-1"))
+    outcome = create_outcome(await call(draw), context=ToolContext(function_call_id="fc-1"))
     assert (outcome.response, len(outcome.parts)) == ({}, 1)
 
 

@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 
-from waystation.tools.outcome import failure_of, outcome_of
+from waystation.tools.outcome import create_failure_outcome, create_outcome
 from waystation.tools.session_view import Session
 from waystation.tools.state import StateRefused
 from waystation.tools.tool_context import ToolContext
-from waystation.worker.service_setup import temporary_services
+from waystation.worker.service_setup import create_temporary_services
 
 
 def context() -> ToolContext:
     """Return the context of a call of a worker that keeps everything."""
     session = Session(id="s", app_name="shop", user_id="ann")
-    return ToolContext(function_call_id="fc-1", session=session, services=temporary_services(), tool_name="pay")
+    return ToolContext(function_call_id="fc-1", session=session, services=create_temporary_services(), tool_name="pay")
 
 
 async def told(method: str, *given: Any, **named: Any) -> str:
@@ -23,7 +23,7 @@ async def told(method: str, *given: Any, **named: Any) -> str:
     try:
         await getattr(used, method)(*given, **named)
     except Exception as error:  # noqa: BLE001  # whatever it is, the model is told of it
-        return str((failure_of(error, context=used).response or {})["error"])
+        return str((create_failure_outcome(error, context=used).response or {})["error"])
     raise AssertionError(method)
 
 
@@ -91,14 +91,14 @@ async def test_a_wrong_action_is_told_in_one_line(name: str, value: Any, text: s
     used = context()
     with pytest.raises(ValueError, match=name) as raised:
         setattr(used.actions, name, value)
-    assert (failure_of(raised.value, context=used).response or {})["error"] == text
+    assert (create_failure_outcome(raised.value, context=used).response or {})["error"] == text
 
 
 async def test_an_action_that_became_wrong_in_place_is_told_in_one_line() -> None:
     """When the actions are taken."""
     used = context()
     used.actions.artifact_delta["report"] = "latest"  # type: ignore[assignment]
-    assert (outcome_of("saved", context=used).response or {})["error"] == (
+    assert (create_outcome("saved", context=used).response or {})["error"] == (
         "The tool ran, but nothing that it wrote to state or set as an action was kept: EventActions: "
         "`artifact_delta.report` is 'latest'; use a whole number. Do not call it again for this reason alone."
     )

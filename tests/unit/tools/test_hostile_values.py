@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, computed_field
 
 from waystation.core import ToolOutcome, decode
-from waystation.tools.outcome import failure_of, outcome_of
+from waystation.tools.outcome import create_failure_outcome, create_outcome
 from waystation.tools.tool_context import ToolContext
 
 
@@ -125,7 +125,7 @@ RECORDABLE: dict[str, tuple[object, object]] = {
 def test_a_value_that_cannot_be_recorded_becomes_an_error_response(name: str, long_running: bool) -> None:
     """The model is told what is wrong, that the tool ran, and the call is closed."""
     make, found = UNRECORDABLE[name]
-    outcome = outcome_of(make(), context=ToolContext(function_call_id="fc-1"), long_running=long_running)
+    outcome = create_outcome(make(), context=ToolContext(function_call_id="fc-1"), long_running=long_running)
     assert outcome.response is not None
     assert outcome.response["error"].startswith("The tool ran, but its result cannot be ")
     assert found in outcome.response["error"]
@@ -138,14 +138,14 @@ def test_a_value_that_cannot_be_recorded_becomes_an_error_response(name: str, lo
 def test_a_value_that_can_be_recorded_is(name: str) -> None:
     """In its JSON form, and it reads back the same."""
     value, form = RECORDABLE[name]
-    outcome = outcome_of({"it": value}, context=ToolContext(function_call_id="fc-1"))
+    outcome = create_outcome({"it": value}, context=ToolContext(function_call_id="fc-1"))
     assert outcome.response == {"it": form}
     assert read_back(outcome) == outcome
 
 
 def test_a_value_without_truth_is_no_silence() -> None:
     """Long-running tools are asked whether they returned something; this cannot be answered."""
-    outcome = outcome_of(Truthless(), context=ToolContext(), long_running=True)
+    outcome = create_outcome(Truthless(), context=ToolContext(), long_running=True)
     assert outcome.response == {
         "error": "The tool ran, but its result cannot be read: neither true nor false Do not call it again for this "
         "reason alone.",
@@ -156,7 +156,7 @@ def test_a_value_without_truth_is_no_silence() -> None:
 def test_an_exception_class_may_have_any_name() -> None:
     """Its name is cleaned and cut like its text."""
     strange = type("é" * 1_000_000, (Exception,), {})
-    outcome = failure_of(strange("no"), context=ToolContext(function_call_id="fc-1"))
+    outcome = create_failure_outcome(strange("no"), context=ToolContext(function_call_id="fc-1"))
     assert outcome.error_type is not None
     assert outcome.error_type.startswith("ééé")
     assert len(outcome.error_type.encode()) <= 200
@@ -202,7 +202,7 @@ def test_every_outcome_decodes_again(
             continue
     if isinstance(context.state["kept"], dict):
         context.state["kept"]["inside"] = inside
-    outcome = outcome_of(value, context=context, long_running=long_running)
+    outcome = create_outcome(value, context=context, long_running=long_running)
     assert read_back(outcome) == outcome
 
 
@@ -211,7 +211,7 @@ def test_every_outcome_decodes_again(
 def test_every_failure_decodes_again(message: str, name: str) -> None:
     """Whatever the exception says and is called."""
     error = type(name, (Exception,), {})(message)
-    outcome = failure_of(error, context=ToolContext(function_call_id="fc-1"))
+    outcome = create_failure_outcome(error, context=ToolContext(function_call_id="fc-1"))
     assert outcome.response is not None
     assert outcome.response["error"]
     assert read_back(outcome) == outcome

@@ -5,9 +5,9 @@ import functools
 import pytest
 
 from waystation.activities.contexts import Contexts, tools_for
-from waystation.activities.model_call.request import request_of
+from waystation.activities.model_call.request import build_request
 from waystation.agents import Agent
-from waystation.core import AgentRun, AgentShape, Conversation, JsonObject, Log
+from waystation.core import AgentRun, AgentSpec, Conversation, JsonObject, Log
 from waystation.testing import ScriptedModel
 from waystation.tools.approval import parameters_digest
 from waystation.tools.base_tool import BaseTool, declare
@@ -84,7 +84,7 @@ def test_what_an_author_puts_around_a_declaration_is_asked_each_time() -> None:
 
 
 async def tools_of(agent: Agent) -> dict[str, BaseTool]:
-    log, work = Log("i-1"), AgentRun(0, AgentShape(name=agent.name), None, None, entered_at=0)
+    log, work = Log("i-1"), AgentRun(0, AgentSpec(name=agent.name), None, None, entered_at=0)
     return await tools_for(agent, Contexts.of(Conversation(log), work))
 
 
@@ -103,9 +103,9 @@ async def test_an_output_schema_is_told_as_it_is_now() -> None:
     """One that is a dictionary can be changed in place."""
     schema: JsonObject = {"type": "object", "properties": {"answer": {"type": "string"}}}
     agent = Agent(name="top", model=ScriptedModel(), output_schema=schema)
-    log, work = Log("i-1"), AgentRun(0, AgentShape(name="top"), None, None, entered_at=0)
-    first = await request_of(agent, Contexts.of(Conversation(log), work), {}, 1)
+    log, work = Log("i-1"), AgentRun(0, AgentSpec(name="top"), None, None, entered_at=0)
+    first = await build_request(agent, Contexts.of(Conversation(log), work), {}, 1)
     agent.output_schema["properties"]["reason"] = {"type": "string"}
-    second = await request_of(agent, Contexts.of(Conversation(log), work), {}, 1)
+    second = await build_request(agent, Contexts.of(Conversation(log), work), {}, 1)
     told = [list(request.config["responseJsonSchema"]["properties"]) for request in (first, second)]
     assert told == [["answer"], ["answer", "reason"]]

@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 from waystation.core import JsonObject
 from waystation.tools.base_tool import declare
 from waystation.tools.langchain_tool import LangchainTool
-from waystation.tools.outcome import outcome_of
+from waystation.tools.outcome import create_outcome
 from waystation.tools.tool_context import ToolContext
 
 
@@ -170,7 +170,7 @@ async def test_a_tool_is_run_with_the_arguments_it_knows(
 )
 async def test_arguments_that_do_not_fit_are_answered(args: JsonObject, error: str) -> None:
     """As for any function."""
-    outcome = outcome_of(await call(LangchainTool(add), args), context=ToolContext(function_call_id="fc-1"))
+    outcome = create_outcome(await call(LangchainTool(add), args), context=ToolContext(function_call_id="fc-1"))
     assert outcome.response is not None
     assert error in outcome.response["error"]
     assert outcome.error_type == "InvalidArguments"

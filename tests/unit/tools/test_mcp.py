@@ -10,9 +10,9 @@ from tests.unit.tools.mcp_calls import at, call, http_server, over_http, stdio, 
 from waystation.agents import LlmAgent
 from waystation.tools.base_tool import declare
 from waystation.tools.mcp_tool import McpCallFailed, McpToolset
-from waystation.tools.outcome import outcome_of
+from waystation.tools.outcome import create_outcome
 from waystation.tools.tool_context import ToolContext
-from waystation.tools.toolbox import toolbox
+from waystation.tools.toolbox import list_tools
 
 Make = Callable[..., McpToolset]
 
@@ -77,7 +77,7 @@ async def test_a_tool_is_declared_with_its_servers_schemas(make: Make) -> None:
 async def test_filter_and_prefix(make: Make) -> None:
     """The filter knows the server's names, the model the longer ones."""
     toolset = make(tool_filter=lambda tool, readonly_context: tool.name in ("add", "fail"), tool_name_prefix="math")
-    tools = await toolbox(LlmAgent(name="a", tools=[toolset]), at)
+    tools = await list_tools(LlmAgent(name="a", tools=[toolset]), at)
     assert list(tools) == ["math_add", "math_fail"]
     answer = await tools["math_add"].run_async(args={"a": 1, "b": 2}, tool_context=ToolContext())
     assert answer["structuredContent"] == {"total": 3}
@@ -117,7 +117,7 @@ async def test_a_result_is_given_as_it_came(make: Make) -> None:
     assert result["content"][0]["type"] == "text"
     assert result["isError"] is False
     assert "resultType" not in result
-    assert outcome_of(result, context=ToolContext()).response == result
+    assert create_outcome(result, context=ToolContext()).response == result
 
 
 async def test_an_error_of_the_tool_is_told(make: Make) -> None:

@@ -23,7 +23,7 @@ from waystation.tools.mcp_tool import (
     StreamableHTTPConnectionParams,
 )
 from waystation.tools.tool_context import ToolContext
-from waystation.tools.toolbox import toolbox
+from waystation.tools.toolbox import list_tools
 
 
 @pytest.fixture(scope="module")
@@ -96,13 +96,13 @@ async def test_a_server_that_is_gone_is_said_to_be_gone(logs: list[MutableMappin
     """A call that could not be sent is not of unknown outcome; the log says which toolset it was, and why."""
     with http_server() as (port, _):
         toolset = over_http(port, tool_name_prefix="desk")
-        tools = await toolbox(LlmAgent(name="a", tools=[toolset]), at)
+        tools = await list_tools(LlmAgent(name="a", tools=[toolset]), at)
         await call(toolset, "desk_process")
     with pytest.raises(McpConnectionError) as raised:
         await tools["desk_process"].run_async(args={}, tool_context=ToolContext())
     assert not isinstance(raised.value, OutcomeUnknown)
     toolset._listings.clear()
-    assert await toolbox(LlmAgent(name="a", tools=[toolset]), at) == {}
+    assert await list_tools(LlmAgent(name="a", tools=[toolset]), at) == {}
     assert logs[-1]["event"] == "toolset.failed"
     assert logs[-1]["prefix"] == "desk"
     assert logs[-1]["reason"].startswith(f"The MCP server at 127.0.0.1:{port} cannot be used: ")

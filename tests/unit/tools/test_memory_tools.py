@@ -9,7 +9,7 @@ from waystation.memory import BaseMemoryService, InMemoryMemoryService, MemoryEn
 from waystation.models.llm_request import LlmRequest
 from waystation.tools.base_tool import declare
 from waystation.tools.load_memory_tool import load_memory_tool
-from waystation.tools.outcome import outcome_of
+from waystation.tools.outcome import create_outcome
 from waystation.tools.preload_memory_tool import preload_memory_tool
 from waystation.tools.services import Services
 from waystation.tools.session_view import Session
@@ -63,7 +63,7 @@ async def test_load_memory_returns_what_a_search_finds() -> None:
     """As ADK's tool does: the memories, without what is not set in them."""
     context = context_of(await remembering(entry("I like tea", id="m1", author="user")))
     value = await load_memory_tool.run_async(args={"query": "tea"}, tool_context=context)
-    assert outcome_of(value, context=context).response == {
+    assert create_outcome(value, context=context).response == {
         "result": {
             "memories": [
                 {

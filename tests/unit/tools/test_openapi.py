@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.tools.rest_service import ERROR, Service, body, call, parameter, serving, spec, tool
 from waystation.agents.readonly_context import ReadonlyContext
-from waystation.tools.outcome import outcome_of
+from waystation.tools.outcome import create_outcome
 from waystation.tools.tool_context import ToolContext
 
 
@@ -156,7 +156,7 @@ async def test_a_client_of_the_author(service: Service) -> None:
 async def test_json_is_given_as_it_is(service: Service) -> None:
     """Whatever is no object is wrapped like any tool's result."""
     answer = await call(tool(spec(service.url)))
-    assert outcome_of(answer, context=ToolContext()).response == answer
+    assert create_outcome(answer, context=ToolContext()).response == answer
 
 
 async def test_text_and_nothing_are_given_as_text(service: Service) -> None:

@@ -11,7 +11,7 @@ from waystation.agents.registry import authoring_problems
 from waystation.core import InvalidTool
 from waystation.tools.base_tool import declare
 from waystation.tools.openapi_tool import OpenAPIToolset
-from waystation.tools.toolbox import toolbox
+from waystation.tools.toolbox import list_tools
 
 BILLION_LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9)
@@ -101,7 +101,7 @@ async def test_filter_and_prefix() -> None:
     """As for every toolset."""
     document = spec(a={"get": operation(operationId="a")}, b={"get": operation(operationId="b")})
     toolset = OpenAPIToolset(spec_dict=document, tool_filter=["b"], tool_name_prefix="pets")
-    assert list(await toolbox(LlmAgent(name="x", tools=[toolset]), ReadonlyContext)) == ["pets_b"]
+    assert list(await list_tools(LlmAgent(name="x", tools=[toolset]), ReadonlyContext)) == ["pets_b"]
 
 
 # Arguments

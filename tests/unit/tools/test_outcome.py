@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from waystation.core import EventActions, ToolOutcome
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
-from waystation.tools.outcome import describe, failure_of, outcome_of
+from waystation.tools.outcome import create_failure_outcome, create_outcome, describe_error
 from waystation.tools.tool_context import ToolContext
 
 
@@ -19,7 +19,7 @@ def context(**state: Any) -> ToolContext:
 
 
 def returned(value: object, *, long_running: bool = False) -> ToolOutcome:
-    return outcome_of(value, context=context(), long_running=long_running)
+    return create_outcome(value, context=context(), long_running=long_running)
 
 
 class Receipt(BaseModel):
@@ -58,7 +58,7 @@ def test_actions_and_duration_are_part_of_the_outcome() -> None:
     acting = context()
     acting.state["paid"] = True
     acting.actions.escalate = True
-    outcome = outcome_of("ok", context=acting, duration_s=0.5)
+    outcome = create_outcome("ok", context=acting, duration_s=0.5)
     assert outcome.actions == EventActions(state_delta={"paid": True}, escalate=True)
     assert outcome.duration_s == 0.5
     assert returned("ok").actions is None
@@ -85,7 +85,7 @@ def test_what_a_silent_long_running_tool_wrote_to_state_is_kept() -> None:
     """ADK loses it."""
     writing = context()
     writing.state["asked"] = "dana"
-    outcome = outcome_of(None, context=writing, long_running=True)
+    outcome = create_outcome(None, context=writing, long_running=True)
     assert (outcome.response, outcome.final) == (None, False)
     assert outcome.actions == EventActions(state_delta={"asked": "dana"})
 
@@ -96,7 +96,7 @@ async def test_refused_arguments_close_a_long_running_call() -> None:
     def ask(question: str) -> None: ...
 
     refused = await LongRunningFunctionTool(ask).run_async(args={}, tool_context=context())
-    outcome = outcome_of(refused, context=context(), long_running=True)
+    outcome = create_outcome(refused, context=context(), long_running=True)
     assert (outcome.final, outcome.error_type) == (True, "InvalidArguments")
     assert outcome.response is not None
     assert list(outcome.response) == ["error"]
@@ -104,7 +104,7 @@ async def test_refused_arguments_close_a_long_running_call() -> None:
 
 def test_a_long_running_tool_that_raises_is_closed() -> None:
     """The model is told, as with any tool."""
-    assert failure_of(ValueError("no"), context=context()).final
+    assert create_failure_outcome(ValueError("no"), context=context()).final
 
 
 # Whole responses
@@ -219,7 +219,7 @@ class LyingError(Exception):
 )
 def test_an_exception_is_told_to_the_model(error: BaseException, text: str, name: str) -> None:
     """With its text and the name of its class, whatever they are."""
-    assert failure_of(error, context=context()) == ToolOutcome(
+    assert create_failure_outcome(error, context=context()) == ToolOutcome(
         function_call_id="fc-1", response={"error": text, "error_type": name}, error_type=name
     )
 
@@ -227,7 +227,7 @@ def test_an_exception_is_told_to_the_model(error: BaseException, text: str, name
 @pytest.mark.parametrize("text", ["x" * 3_000_000, "é" * 3_000_000, "\ud800" * 3_000_000])
 def test_a_long_text_is_cut(text: str) -> None:
     """To 4 KiB of UTF-8, and it says so."""
-    told = describe(ValueError(text))
+    told = describe_error(ValueError(text))
     assert len(told.encode()) <= 4096
     assert len(told.encode()) > 4090
     assert told.endswith(" … (cut)")
@@ -237,7 +237,7 @@ def test_what_a_tool_wrote_before_it_raised_is_kept() -> None:
     """As in ADK, when somebody recovers from the exception."""
     writing = context()
     writing.state["step"] = 1
-    assert failure_of(ValueError("no"), context=writing).actions == EventActions(state_delta={"step": 1})
+    assert create_failure_outcome(ValueError("no"), context=writing).actions == EventActions(state_delta={"step": 1})
 
 
 # What cannot be recorded
@@ -247,7 +247,7 @@ def test_a_result_that_is_no_json_is_told_and_the_tool_did_run() -> None:
     """The model must not repeat the effect because of it; state is kept."""
     writing = context()
     writing.state["paid"] = True
-    outcome = outcome_of({"file": b"x"}, context=writing)
+    outcome = create_outcome({"file": b"x"}, context=writing)
     assert outcome.response == {
         "error": "The tool ran, but its result cannot be given to you: 'file' is bytes, which cannot be recorded; "
         "save them as an artifact, or return them base64-encoded. Do not call it again for this reason alone.",
@@ -279,7 +279,7 @@ def test_state_that_is_no_json_is_told_and_none_of_it_is_kept() -> None:
     writing = context(prefs={})
     writing.state["paid"] = True
     writing.state["prefs"]["client"] = object()
-    outcome = outcome_of("ok", context=writing)
+    outcome = create_outcome("ok", context=writing)
     assert outcome.response is not None
     assert outcome.response["error_type"] == "StateRefused"
     assert outcome.response["error"].startswith(
@@ -293,7 +293,7 @@ def test_an_exception_is_told_even_if_the_state_written_before_is_refused() -> N
     """It is what the model has to know first."""
     writing = context(prefs={})
     writing.state["prefs"]["client"] = object()
-    outcome = failure_of(ValueError("no"), context=writing)
+    outcome = create_failure_outcome(ValueError("no"), context=writing)
     assert outcome.response == {"error": "no", "error_type": "ValueError"}
     assert outcome.actions is None
 
@@ -302,18 +302,18 @@ def test_state_over_the_limit_is_told_and_none_of_it_is_kept() -> None:
     """Counted apart from the result."""
     writing = context()
     writing.state["big"] = "x" * 1_000_001
-    outcome = outcome_of("ok", context=writing)
+    outcome = create_outcome("ok", context=writing)
     assert (outcome.error_type, outcome.actions) == ("TooLarge", None)
     fitting = context()
     fitting.state["big"] = "x" * 900_000
-    assert outcome_of("y" * 900_000, context=fitting).error_type is None
+    assert create_outcome("y" * 900_000, context=fitting).error_type is None
 
 
 def test_actions_that_cannot_be_recorded_are_told() -> None:
     """A name with a lone surrogate can be written and never be read."""
     acting = context()
     acting.actions.artifact_delta["\ud800"] = 1
-    outcome = outcome_of("ok", context=acting)
+    outcome = create_outcome("ok", context=acting)
     assert outcome.response is not None
     assert outcome.response["error"].startswith("The tool ran, but nothing that it wrote to state or set")
     assert outcome.actions is None

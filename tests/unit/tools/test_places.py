@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from waystation.tools.function_tool import FunctionTool
-from waystation.tools.places import place_of
+from waystation.tools.places import find_author_line
 from waystation.tools.tool_context import ToolContext
 
 
@@ -38,9 +38,9 @@ async def test_it_is_the_authors_last_line(function: Callable[..., Any]) -> None
     with pytest.raises(Exception, match=r"\w") as raised:
         await FunctionTool(function).run_async(args={}, tool_context=ToolContext())
     line = inspect.getsourcelines(function)[1] + 2
-    assert place_of(raised.value) == f"{__file__}:{line}"
+    assert find_author_line(raised.value) == f"{__file__}:{line}"
 
 
 def test_what_was_never_raised_has_no_place() -> None:
     """Such as an exception that a tool returns."""
-    assert place_of(ValueError("x")) is None
+    assert find_author_line(ValueError("x")) is None

@@ -7,7 +7,7 @@ from waystation.tools.exit_loop_tool import exit_loop
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.get_user_choice_tool import get_user_choice_tool
 from waystation.tools.long_running_tool import NOTE
-from waystation.tools.outcome import outcome_of
+from waystation.tools.outcome import create_outcome
 from waystation.tools.request_input_tool import request_input
 from waystation.tools.tool_context import ToolContext
 
@@ -39,7 +39,7 @@ async def test_request_input_waits_in_silence() -> None:
     """The person's answer is the response."""
     given = context()
     answered = await request_input.run_async(args={"message": "Which city?"}, tool_context=given)
-    outcome = outcome_of(answered, context=given, long_running=request_input.is_long_running)
+    outcome = create_outcome(answered, context=given, long_running=request_input.is_long_running)
     assert (outcome.response, outcome.final, outcome.actions) == (None, False, None)
 
 
@@ -62,7 +62,7 @@ async def test_get_user_choice_waits_without_calling_the_model() -> None:
     }
     given = context()
     answered = await get_user_choice_tool.run_async(args={"options": ["red", "green"]}, tool_context=given)
-    outcome = outcome_of(answered, context=given, long_running=True)
+    outcome = create_outcome(answered, context=given, long_running=True)
     assert (outcome.response, outcome.final) == (None, False)
     assert outcome.actions is not None
     assert outcome.actions.skip_summarization is True

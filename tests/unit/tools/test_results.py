@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from waystation.core import JsonObject, ToolOutcome
 from waystation.tools.function_tool import FunctionTool
-from waystation.tools.outcome import failure_of, outcome_of
+from waystation.tools.outcome import create_failure_outcome, create_outcome
 from waystation.tools.tool_context import ToolContext
 
 
@@ -168,7 +168,7 @@ RAISED: dict[str, tuple[Callable[[], BaseException], JsonObject]] = {
 def outcome_of_call(function: Callable[[], Any]) -> ToolOutcome:
     """Return the outcome of a tool that returns what this function does."""
     context = ToolContext(function_call_id="fc-1", tool_name="work")
-    return outcome_of(function(), context=context, long_running=False)
+    return create_outcome(function(), context=context, long_running=False)
 
 
 @pytest.mark.parametrize("form", REFUSED)
@@ -202,4 +202,4 @@ async def test_what_a_tool_raises_is_told(form: str) -> None:
     context = ToolContext(function_call_id="fc-1", tool_name="fail")
     with pytest.raises(BaseException) as raised:  # noqa: PT011  # compared below
         await FunctionTool(fail).run_async(args={}, tool_context=context)
-    assert failure_of(raised.value, context=context).response == response
+    assert create_failure_outcome(raised.value, context=context).response == response

@@ -11,7 +11,7 @@ from waystation.artifacts import BaseArtifactService, InMemoryArtifactService
 from waystation.core import Event, EventActions, ToolOutcome
 from waystation.memory import InMemoryMemoryService, MemoryEntry
 from waystation.tools.function_tool import FunctionTool
-from waystation.tools.outcome import failure_of, outcome_of
+from waystation.tools.outcome import create_failure_outcome, create_outcome
 from waystation.tools.services import Services
 from waystation.tools.session_view import Session
 from waystation.tools.tool_context import ToolContext
@@ -35,7 +35,7 @@ def context_of(services: Services | None = None, *, attempt: int = 1, session: s
 
 async def run(function: Any, context: ToolContext) -> ToolOutcome:
     """Call a function as a tool and return what is recorded."""
-    return outcome_of(await FunctionTool(function).run_async(args={}, tool_context=context), context=context)
+    return create_outcome(await FunctionTool(function).run_async(args={}, tool_context=context), context=context)
 
 
 async def test_an_artifact_is_kept_for_the_session_and_recorded() -> None:
@@ -172,7 +172,7 @@ async def test_a_result_that_was_not_awaited_is_told() -> None:
     context = context_of()
     with pytest.raises(AttributeError) as caught:
         await FunctionTool(search).run_async(args={}, tool_context=context)
-    outcome = failure_of(caught.value, context=context)
+    outcome = create_failure_outcome(caught.value, context=context)
     assert outcome.error_type == "NotAwaited"
     assert "Write `await tool_context.search_memory(...)`" in str(outcome.response)
 
@@ -188,7 +188,7 @@ async def test_an_error_of_another_kind_is_told_as_it_is() -> None:
     context = context_of()
     with pytest.raises(ValueError, match="too much") as caught:
         await FunctionTool(pay).run_async(args={}, tool_context=context)
-    assert failure_of(caught.value, context=context).error_type == "ValueError"
+    assert create_failure_outcome(caught.value, context=context).error_type == "ValueError"
     assert context.not_awaited() is not None
 
 
@@ -212,7 +212,7 @@ async def test_using_what_was_not_awaited_is_told(use: Any) -> None:
     context = context_of()
     with pytest.raises((TypeError, AttributeError)) as caught:
         await FunctionTool(tool).run_async(args={}, tool_context=context)
-    outcome = failure_of(caught.value, context=context)
+    outcome = create_failure_outcome(caught.value, context=context)
     assert "`list_artifacts` of the context did nothing, because it was not awaited" in str(outcome.response)
 
 

@@ -17,7 +17,7 @@ from waystation.tools.base_tool import BaseTool, declare
 from waystation.tools.base_toolset import BaseToolset, ToolPredicate
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext
-from waystation.tools.toolbox import close_toolsets, toolbox, tools_of
+from waystation.tools.toolbox import close_toolsets, list_tools, tools_of
 
 Logs = list[MutableMapping[str, Any]]
 
@@ -56,7 +56,7 @@ def at(invocation_id: str = "i-1", **state: Any) -> ReadonlyContext:
 
 
 async def names(*tools: Any, context: ReadonlyContext | None = None) -> list[str]:
-    return list(await toolbox(agent(*tools), lambda: context or at()))
+    return list(await list_tools(agent(*tools), lambda: context or at()))
 
 
 # Names
@@ -75,7 +75,7 @@ async def test_a_toolset_is_expanded_in_place() -> None:
 async def test_a_prefix_names_copies() -> None:
     """Advertised and called under the longer name; the tools themselves keep theirs."""
     calculator = Calculator(tool_name_prefix="calc")
-    tools = await toolbox(agent(calculator), at)
+    tools = await list_tools(agent(calculator), at)
     assert list(tools) == ["calc_add", "calc_sub"]
     assert [tool.name for tool in tools.values()] == ["calc_add", "calc_sub"]
     declared = declare(tools["calc_add"])
@@ -88,7 +88,7 @@ async def test_a_prefix_names_copies() -> None:
 
 async def test_a_renamed_tool_answers_under_its_new_name() -> None:
     """Also when arguments are missing: the model knows no other name."""
-    tools = await toolbox(agent(Calculator(tool_name_prefix="calc")), at)
+    tools = await list_tools(agent(Calculator(tool_name_prefix="calc")), at)
     refused = await tools["calc_add"].run_async(args={}, tool_context=ToolContext())
     assert refused["error"].startswith("Invoking `calc_add()` failed")
 
@@ -106,7 +106,7 @@ async def test_a_declaration_of_genai_is_renamed_without_being_changed() -> None
     calculator = Calculator(tool_name_prefix="my")
     lookup = Lookup(name="lookup", description="")
     calculator.tools = [lookup]
-    tools = await toolbox(agent(calculator), at)
+    tools = await list_tools(agent(calculator), at)
     assert declare(tools["my_lookup"]) == {"name": "my_lookup", "description": "Look it up."}
     assert declare(lookup) == {"name": "lookup", "description": "Look it up."}
 
@@ -115,13 +115,13 @@ async def test_a_tool_without_declaration_stays_without() -> None:
     """It may still change the request."""
     calculator = Calculator(tool_name_prefix="my")
     calculator.tools = [BaseTool(name="search", description="")]
-    assert declare((await toolbox(agent(calculator), at))["my_search"]) is None
+    assert declare((await list_tools(agent(calculator), at))["my_search"]) is None
 
 
 async def test_of_two_tools_with_one_name_the_last_counts(logs: Logs) -> None:
     """As in ADK; here it is logged, and advertised once."""
     first, second = Calculator(), Calculator()
-    tools = await toolbox(agent(first, second), at)
+    tools = await list_tools(agent(first, second), at)
     assert list(tools) == ["add", "sub"]
     assert tools["add"] is second.tools[0]
     assert [(entry["event"], entry["tool"]) for entry in logs] == [
@@ -133,7 +133,7 @@ async def test_of_two_tools_with_one_name_the_last_counts(logs: Logs) -> None:
 async def test_two_declared_tools_with_one_name_stay_a_mistake() -> None:
     """Nothing dynamic is involved, so it can be mended."""
     with pytest.raises(ToolNameTaken):
-        await toolbox(agent(add, FunctionTool(add), Calculator()), at)
+        await list_tools(agent(add, FunctionTool(add), Calculator()), at)
 
 
 # Filters
@@ -202,16 +202,16 @@ async def test_toolsets_that_cannot_give_a_tool_are_not_asked_for_it() -> None:
     """Asking may need a network: neither those of another prefix, nor those before a tool of that name."""
     before, other, after = Calculator(), Calculator(tool_name_prefix="other"), Calculator(tool_name_prefix="calc")
     declared = agent(before, add, other, after)
-    assert (await toolbox(declared, at, wanted="add"))["add"].name == "add"
+    assert (await list_tools(declared, at, wanted="add"))["add"].name == "add"
     assert (before.asked, other.asked, after.asked) == (0, 0, 0)
-    assert (await toolbox(declared, at, wanted="calc_sub"))["calc_sub"].name == "calc_sub"
+    assert (await list_tools(declared, at, wanted="calc_sub"))["calc_sub"].name == "calc_sub"
     assert (before.asked, other.asked, after.asked) == (1, 0, 1)
 
 
 async def test_a_toolset_after_a_tool_of_that_name_is_asked() -> None:
     """Its tool counts."""
     calculator = Calculator()
-    assert (await toolbox(agent(add, calculator), at, wanted="add"))["add"] is calculator.tools[0]
+    assert (await list_tools(agent(add, calculator), at, wanted="add"))["add"] is calculator.tools[0]
 
 
 # What goes wrong
@@ -288,7 +288,7 @@ async def test_a_toolset_that_never_answers_is_left_out(logs: Logs, monkeypatch:
             await asyncio.Event().wait()
             return []
 
-    offered = await toolbox(agent(Hanging(), Calculator()), at, limit=timedelta(seconds=0.01))
+    offered = await list_tools(agent(Hanging(), Calculator()), at, limit=timedelta(seconds=0.01))
     assert list(offered) == ["add", "sub"]
     assert [(line["event"], line["error_type"]) for line in logs] == [("toolset.failed", "TimeoutError")]
 

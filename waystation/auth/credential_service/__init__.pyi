@@ -2,12 +2,12 @@ from waystation.auth.credential_service.base_credential_service import BaseCrede
 from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.auth.credential_service.keyring_credential_service import KeyringCredentialService
-from waystation.auth.credential_service.store_location import store_at
+from waystation.auth.credential_service.store_location import open_store
 
 __all__ = [
     "BaseCredentialService",
     "EncryptedFileCredentialService",
     "InMemoryCredentialService",
     "KeyringCredentialService",
-    "store_at",
+    "open_store",
 ]

@@ -6,10 +6,10 @@ import pkgutil
 from pathlib import Path
 
 from waystation.auth import CredentialStore, EncryptedFileCredentialService, KeyringCredentialService
-from waystation.core import CredentialStoreError, a
+from waystation.core import CredentialStoreError, with_article
 
 
-def store_at(place: str | Path) -> CredentialStore:
+def open_store(place: str | Path) -> CredentialStore:
     """Return a store by its location: the path of a file, `keyring:NAME`, or `python:MODULE:NAME` for your own.
 
     Raises:
@@ -26,5 +26,5 @@ def store_at(place: str | Path) -> CredentialStore:
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise CredentialStoreError(f"{str(place)!r} is not a credential store: {error}.") from None
     if not isinstance(store, CredentialStore):
-        raise CredentialStoreError(f"{str(place)!r} is {a(store)}. It must be a CredentialStore.")
+        raise CredentialStoreError(f"{str(place)!r} is {with_article(store)}. It must be a CredentialStore.")
     return store

@@ -38,7 +38,7 @@ class Answer(Recorded):
     """For `approve`: whether the approval also covers later identical calls, as long as the policy allows."""
 
 
-def usual_hint(tool: str) -> str:
+def default_hint(tool: str) -> str:
     """Return the default question to an approver."""
     # ADK's wire literal, see adk-semantics 2.1.
     return (
@@ -119,7 +119,7 @@ def parse_answer(data: bytes) -> Answer:
     return answer
 
 
-class ReviewInput(Position):
+class VerificationInput(Position):
     """Input of the activity that verifies an answer. It reads the answer from the log."""
 
     ref: str
@@ -130,7 +130,7 @@ class ReviewInput(Position):
     root: str = ""
 
 
-class Review(Recorded):
+class Verification(Recorded):
     """Result of a verification."""
 
     who: Verified | None = None
@@ -161,14 +161,14 @@ PLAIN_TOKEN = (
 )
 
 
-class Signs(Protocol):
+class TokenSigner(Protocol):
     """Signs the token for one answer, as `waystation.identity.Gateway.signer` does."""
 
     def __call__(self, *, namespace: str, approval_id: str, answer: Mapping[str, Any]) -> str:
         """Return a signed token."""
 
 
-def is_sealed(token: str) -> bool:
+def is_encrypted(token: str) -> bool:
     """Whether a token has the form of a compact JWE within the size limit."""
     parts = token.split(".")
     if len(token) > MAX_TOKEN_CHARS or len(parts) != 5:

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pydantic import TypeAdapter, ValidationError
 
 from waystation.core import errors, ids
-from waystation.core.approval.answer import PLAIN_TOKEN, Action, Answer, Review, is_sealed, parse_answer
+from waystation.core.approval.answer import PLAIN_TOKEN, Action, Answer, Verification, is_encrypted, parse_answer
 from waystation.core.approval.policy import Verified, is_among_people
-from waystation.core.budget import granted
+from waystation.core.budget import parse_grant
 from waystation.core.call import CallState
 from waystation.core.conversation.event import message_problem
 from waystation.core.errors import (
@@ -29,8 +29,8 @@ from waystation.core.errors import (
 from waystation.core.log.entry import (
     AnswerCounted,
     AnswerIgnored,
-    AnswerReviewed,
     AnswerSubmitted,
+    AnswerVerified,
     Began,
     Body,
     MessageJoined,
@@ -94,12 +94,12 @@ def decide_signal(log: Log, name: str, payloads: Sequence[bytes], now: float) ->
     if outcome.ended or log.state.over or outcome.concluded or outcome.cancelled or outcome.failure:
         return AnswerIgnored("InvalidAnswer", "The message came when the invocation was over.")
     try:
-        return joined(payloads)
+        return parse_joined_message(payloads)
     except InvalidAnswer as error:
         return AnswerIgnored("InvalidAnswer", str(error))
 
 
-def joined(payloads: Sequence[bytes]) -> MessageJoined:
+def parse_joined_message(payloads: Sequence[bytes]) -> MessageJoined:
     """Parse a message that a session forwards.
 
     Raises:
@@ -114,7 +114,7 @@ def joined(payloads: Sequence[bytes]) -> MessageJoined:
     return body
 
 
-def judged_ref(ref: MessageRef, body: Body) -> MessageRef:
+def ref_with_verdict(ref: MessageRef, body: Body) -> MessageRef:
     """Return the reference of a message's entry with the verdict."""
     match body:
         case AnswerIgnored():
@@ -149,21 +149,21 @@ def accept(log: Log, answer: Answer, now: float) -> AnswerCounted | AnswerSubmit
         AnswerRefused: As for `check`.
     """
     call = _find_call(log, answer)
-    if not needs_review(call, answer):
-        return AnswerCounted(check(log, answer, now).id, answer)
+    if not needs_verification(call, answer):
+        return AnswerCounted(check_answer(log, answer, now).id, answer)
     if answer.token is None:
-        check(log, answer, now)
+        check_answer(log, answer, now)
     else:
         # Only approvers may learn that an answer is late or a duplicate.
         _check_digest(call, answer)
-        if not is_sealed(answer.token):
+        if not is_encrypted(answer.token):
             raise NotAllowed(PLAIN_TOKEN)
     if (count := len(log.state.approvals.submitted)) >= MAX_REVIEWS:
         raise NotAllowed(f"{count} answers are being looked into already; send this one again later.")
     return AnswerSubmitted(call.id, answer)
 
 
-def needs_review(call: CallState, answer: Answer) -> bool:
+def needs_verification(call: CallState, answer: Answer) -> bool:
     """Whether an answer must be verified: it has a token, edited arguments, or a response with a schema."""
     if call.declared is None:
         return False
@@ -171,23 +171,23 @@ def needs_review(call: CallState, answer: Answer) -> bool:
     return answer.token is not None or answer.action == "edit" or responds
 
 
-def judge(log: Log, ref: str, review: Review, now: float) -> AnswerReviewed:
+def decide_verified(log: Log, ref: str, review: Verification, now: float) -> AnswerVerified:
     """Return the entry for a verified answer. Never raises."""
     answer = log.state.approvals.submitted.get(ref)
     if answer is None:
-        return AnswerReviewed(ref, review, NOT_SUBMITTED)
+        return AnswerVerified(ref, review, NOT_SUBMITTED)
     try:
         if review.refused:
-            raise refusal(review.refused, review.message)
-        call = check(log, review.applied_to(answer), now, review.who)
+            raise refusal_from_name(review.refused, review.message)
+        call = check_answer(log, review.applied_to(answer), now, review.who)
         if review.nonce and review.nonce in call.answer_ids:
             raise AlreadyAnswered("The token was used before, and counts once.")
     except AnswerRefused as refused:
-        return AnswerReviewed(ref, review, _ignored(refused, answer))
-    return AnswerReviewed(ref, review)
+        return AnswerVerified(ref, review, _ignored(refused, answer))
+    return AnswerVerified(ref, review)
 
 
-def check(log: Log, answer: Answer, now: float, who: Verified | None = None) -> CallState:
+def check_answer(log: Log, answer: Answer, now: float, who: Verified | None = None) -> CallState:
     """Return the call to which an answer applies at the time `now`; `who` is the verified approver.
 
     Raises:
@@ -200,7 +200,7 @@ def check(log: Log, answer: Answer, now: float, who: Verified | None = None) -> 
     if call.expired or (call.deadline is not None and call.deadline <= now):
         raise Expired(f"The deadline of call {call.id!r} has passed; it was not approved.")
     if not call.answerable:
-        raise standing(call)
+        raise already_answered_error(call)
     if answer.answer_id is not None and answer.answer_id in call.answer_ids:
         raise AlreadyAnswered(f"The answer {answer.answer_id!r} was recorded before; it was not applied again.")
     name = who.subject if who else answer.by
@@ -213,13 +213,13 @@ def check(log: Log, answer: Answer, now: float, who: Verified | None = None) -> 
         _refuse_secrets(answer)
     if call.gate == "waiting" and call.asked == "budget" and answer.action == "approve":
         try:
-            granted(answer.response, log.state.budget, call.args["limits"])
+            parse_grant(answer.response, log.state.budget, call.args["limits"])
         except ValueError as error:
             raise InvalidAnswer(f"The `response` to {call.id!r} is no grant: {error}.") from None
     return call
 
 
-def allowed(call: CallState) -> frozenset[Action]:
+def allowed_actions(call: CallState) -> frozenset[Action]:
     """Return the actions that a pending call allows."""
     actions = REQUEST_ACTIONS[call.asked or "confirmation"] if call.gate == "waiting" else LONG_RUNNING_ACTIONS
     policy = call.policy
@@ -250,7 +250,7 @@ def _check_digest(call: CallState, answer: Answer) -> None:
 
 
 def _check_action(call: CallState, answer: Answer) -> None:
-    policy, possible = call.policy, allowed(call)
+    policy, possible = call.policy, allowed_actions(call)
     if answer.action not in possible:
         raise InvalidAnswer(
             f"Call {call.id!r} of {call.name!r} takes {', '.join(sorted(possible))}; not {answer.action!r}."
@@ -261,7 +261,7 @@ def _check_action(call: CallState, answer: Answer) -> None:
         raise InvalidAnswer(f"Call {call.id!r} cannot be approved for further calls, too; leave `remember` out.")
 
 
-def refusal(kind: str, message: str) -> AnswerRefused:
+def refusal_from_name(kind: str, message: str) -> AnswerRefused:
     """Return the refusal for a recorded class name."""
     refusal_class = getattr(errors, kind, None)
     if isinstance(refusal_class, type) and issubclass(refusal_class, AnswerRefused):
@@ -297,7 +297,7 @@ def receipt(call: CallState, answer: Answer) -> JsonObject:
     return result
 
 
-def standing(call: CallState) -> AlreadyAnswered:
+def already_answered_error(call: CallState) -> AlreadyAnswered:
     """Return the error for an answer to a closed call."""
     if call.answer is None:
         return AlreadyAnswered(f"Call {call.id!r} is closed.")

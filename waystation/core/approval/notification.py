@@ -45,7 +45,7 @@ class NoticeReport(Recorded):
     """Distinguishes the attempts at one notification."""
 
 
-def address(inbox: str, approval_id: str, token: str | None) -> str:
+def call_url(inbox: str, approval_id: str, token: str | None) -> str:
     """Return the URL of a call in the inbox. A link token opens the page without a login.
 
     The token follows the `#`, which browsers do not send to servers, so no proxy logs it.
@@ -55,7 +55,7 @@ def address(inbox: str, approval_id: str, token: str | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class DueNotification:
     """A due notification."""
 
     function_call_id: str
@@ -72,7 +72,9 @@ class Due:
         return NotificationRef(self.function_call_id, self.wait, f"{self.occasion}{self.number or ''}")
 
 
-def due(call: CallState, occasion: Occasion, usual: tuple[str, ...], notice: Notice | None = None) -> Due | None:
+def due_notification(
+    call: CallState, occasion: Occasion, usual: tuple[str, ...], notice: Notice | None = None
+) -> DueNotification | None:
     """Return the notification of a call; None without channels.
 
     Args:
@@ -82,10 +84,10 @@ def due(call: CallState, occasion: Occasion, usual: tuple[str, ...], notice: Not
         notice: The reminder or escalation, if it is one.
     """
     channels = (notice.notify if notice else ()) or (call.policy.notify if call.policy else ()) or usual
-    return Due(call.id, call.waits, occasion, channels, call.noticed if notice else 0) if channels else None
+    return DueNotification(call.id, call.waits, occasion, channels, call.noticed if notice else 0) if channels else None
 
 
-def worth_sending(due_now: Sequence[Due]) -> list[Due]:
+def latest_notifications(due_now: Sequence[DueNotification]) -> list[DueNotification]:
     """Return the notifications to send out of several that are due at once: only the latest of each call.
 
     After a time without workers, reminders can be due for calls whose deadline has passed.

@@ -30,8 +30,8 @@ def _no_flag(value: Any) -> Any:
     return value
 
 
-Duration = Annotated[timedelta, BeforeValidator(_no_flag), Field(gt=timedelta())]
-Who = Annotated[str, Field(min_length=1, max_length=300)]
+PositiveDuration = Annotated[timedelta, BeforeValidator(_no_flag), Field(gt=timedelta())]
+ApproverName = Annotated[str, Field(min_length=1, max_length=300)]
 """An approver: a subject of the identity provider, such as `alice@example.com`, or a role, such as `role:finance`."""
 Decision = Literal["approve", "reject", "edit", "respond", "progress"]
 
@@ -71,7 +71,7 @@ class Notice:
     notify: tuple[str, ...] = ()
 
 
-class Declared(Recorded):
+class Authored(Recorded):
     """A recorded type that authors write. Unknown fields are errors in code, but are ignored in a history."""
 
     if not TYPE_CHECKING:  # for type checkers it would hide the fields
@@ -93,20 +93,20 @@ class Declared(Recorded):
         __init__.__pydantic_base_init__ = True
 
 
-class Escalation(Declared):
+class Escalation(Authored):
     """Further approvers after a time without an answer. Earlier approvers may still answer."""
 
-    after: Duration
+    after: PositiveDuration
     """Counted from the moment the call began to wait."""
-    to: tuple[Who, ...] = Field(min_length=1)
+    to: tuple[ApproverName, ...] = Field(min_length=1)
     notify: tuple[str, ...] = ()
     """Channels to notify; empty: those of the policy."""
 
 
-class ApprovalPolicy(Declared):
+class ApprovalPolicy(Authored):
     """Who must approve a call, how many approvals it needs, and by when."""
 
-    approvers: tuple[Who, ...] = ()
+    approvers: tuple[ApproverName, ...] = ()
     """Subjects and roles; empty: anybody may answer."""
     not_requester: bool = False
     """Whether the requester is excluded from answering."""
@@ -115,9 +115,9 @@ class ApprovalPolicy(Declared):
     verified: bool | None = None
     """Whether only answers with a verified identity count. None: only if the policy names approvers, excludes the
     requester, or has a quorum."""
-    deadline: Duration | None = None
+    deadline: PositiveDuration | None = None
     """How long the answer may take. None: the deadline of the tool, or 30 days."""
-    reminders: tuple[Duration, ...] = ()
+    reminders: tuple[PositiveDuration, ...] = ()
     """Times of the reminders, counted from the moment the call began to wait."""
     escalation: tuple[Escalation, ...] = ()
     on_expiry: Literal["reject", "fail"] = "reject"
@@ -128,11 +128,11 @@ class ApprovalPolicy(Declared):
     """Whether an answer needs a comment."""
     digest: bool = False
     """Whether an answer must repeat the digest of the pending call."""
-    remember: Duration | None = None
+    remember: PositiveDuration | None = None
     """How long an approval may cover later identical calls of the session. None: not at all."""
     remember_args: tuple[str, ...] | None = None
     """Arguments that must be equal for a call to count as identical. None: all of them."""
-    operators: tuple[Who, ...] = (OPERATOR,)
+    operators: tuple[ApproverName, ...] = (OPERATOR,)
     """Who may waive the policy or cancel the call, if `must_verify`; otherwise anybody may."""
     notify: tuple[str, ...] = ()
     """Channels to notify when a call waits, by their names in the workers' configuration."""
@@ -256,7 +256,7 @@ def merge_remembered(
     return tuple({approval.origin: approval for approval in (*known, *more)}.values())[-MAX_STANDING:]
 
 
-def covering(
+def find_covering_approval(
     standing: Iterable[StandingApproval],
     *,
     agent: str,

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from waystation.core import ids
 from waystation.core.conversation.conversation import CallKey, Conversation
-from waystation.core.conversation.event import Compaction, Covered, Event, Trigger, sees
+from waystation.core.conversation.event import Compaction, Covered, Event, Trigger, is_visible_on
 from waystation.core.log.invocation_state import AgentRun
 from waystation.core.log.log import Log
 from waystation.core.payload import JsonObject, encode
@@ -47,16 +47,16 @@ class Summary:
         """Whether the summary replaces an event."""
         known = index < self.begun or event.invocation_id == self.event.invocation_id
         within = self.first <= index <= self.last and event.id not in self.kept
-        return within and known and sees(self.event.branch, event.branch)
+        return within and known and is_visible_on(self.event.branch, event.branch)
 
 
-def standing(events: Sequence[Event], branch: str | None) -> list[Summary]:
+def effective_summaries(events: Sequence[Event], branch: str | None) -> list[Summary]:
     """Return the summaries for a branch, ordered by range.
 
     A summary whose range lies within another's is left out; of two with the same range, the newer one is kept. Ranges
     that only overlap, as in ADK's sliding windows, all stay.
     """
-    with_summary = [event for event in events if event.covered and sees(branch, event.branch)]
+    with_summary = [event for event in events if event.covered and is_visible_on(branch, event.branch)]
     if not with_summary:
         return []
     index = {event.id: number for number, event in enumerate(events) if event.id}
@@ -76,7 +76,7 @@ def standing(events: Sequence[Event], branch: str | None) -> list[Summary]:
 
 
 def _stands_for(other: Summary, summary: Summary, newer: bool) -> bool:
-    if not sees(other.event.branch, summary.event.branch):
+    if not is_visible_on(other.event.branch, summary.event.branch):
         return False
     same = (other.first, other.last) == (summary.first, summary.last)
     return newer if same else other.first <= summary.first and summary.last <= other.last
@@ -93,7 +93,7 @@ def hidden(events: Sequence[Event], summaries: Sequence[Summary]) -> set[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class SummaryRange:
     """The input of a summarizer, and the events that its summary will replace."""
 
     trigger: Trigger
@@ -118,7 +118,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversed:
+class ConversationView:
     """The conversation as one agent run sees it."""
 
     events: Sequence[Event]
@@ -129,7 +129,7 @@ class Conversed:
     is_open: IsOpen
 
     @classmethod
-    def of(cls, conversation: Conversation | Log, work: AgentRun) -> "Conversed":
+    def of(cls, conversation: Conversation | Log, work: AgentRun) -> "ConversationView":
         """Return the conversation for the agent run `work`."""
         conversation = Conversation(conversation) if isinstance(conversation, Log) else conversation
         events = conversation.events
@@ -150,7 +150,7 @@ class Conversed:
     def visible(self, index: int) -> bool:
         """Whether the agent sees an event, summarized or not. Summaries themselves do not count."""
         event = self.events[index]
-        return event.covered is None and sees(self.branch, event.branch)
+        return event.covered is None and is_visible_on(self.branch, event.branch)
 
     def tokens(self, contents: Callable[[], Sequence[JsonObject]]) -> int:
         """Return the size of the next prompt: the provider's latest count, plus an estimate of the newer events.
@@ -159,7 +159,7 @@ class Conversed:
         """
         for index in range(len(self.events) - 1, -1, -1):
             event = self.events[index]
-            if event.covered and sees(self.branch, event.branch):
+            if event.covered and is_visible_on(self.branch, event.branch):
                 break
             counted = (event.usage_metadata or {}).get("prompt_tokens")
             if counted and event.author == self.agent and event.branch == self.branch:
@@ -172,9 +172,9 @@ class Conversed:
         newest = islice(filter(self._is_own, reversed(self.events)), replies)
         return any("compaction_failed" in (event.custom_metadata or {}) for event in newest)
 
-    def over_threshold(self, retention: int) -> Range | None:
+    def over_threshold(self, retention: int) -> SummaryRange | None:
         """Return the range to summarize so that the newest `retention` events remain; None if it is empty."""
-        summaries = standing(self.events, self.branch)
+        summaries = effective_summaries(self.events, self.branch)
         hidden_events = hidden(self.events, summaries)
         candidates = [i for i in range(len(self.events)) if i not in hidden_events and self.visible(i)]
         if len(candidates) <= retention:
@@ -187,10 +187,10 @@ class Conversed:
         latest = max(summaries, key=lambda summary: summary.last, default=None)
         first = min(candidates[0], latest.first) if latest else candidates[0]
         last = max(*covered, *(s.last for s in summaries if s.first >= first), first)
-        replaced = [s for s in summaries if first <= s.first and sees(self.branch, s.event.branch)]
+        replaced = [s for s in summaries if first <= s.first and is_visible_on(self.branch, s.event.branch)]
         return self._range("token_threshold", replaced, covered, first, last)
 
-    def due_window(self, interval: int, overlap: int) -> Range | None:
+    def due_window(self, interval: int, overlap: int) -> SummaryRange | None:
         """Return the range to summarize after `interval` invocations since the last summary; None if none is due.
 
         Each range begins `overlap` invocations before the new ones.
@@ -199,7 +199,7 @@ class Conversed:
         for i, event in enumerate(self.events):
             if self.visible(i) and event.invocation_id != self.invocation_id:
                 done.setdefault(event.invocation_id, []).append(i)
-        summaries = standing(self.events, self.branch)
+        summaries = effective_summaries(self.events, self.branch)
         last_covered = max((summary.last for summary in summaries), default=-1)
         names = list(done)
         new = [name for name in names if done[name][-1] > last_covered]
@@ -215,7 +215,9 @@ class Conversed:
             return None
         return self._range("sliding_window", (), covered, first, max(covered))
 
-    def _range(self, trigger: Trigger, replaced: Sequence[Summary], covered: set[int], first: int, last: int) -> Range:
+    def _range(
+        self, trigger: Trigger, replaced: Sequence[Summary], covered: set[int], first: int, last: int
+    ) -> SummaryRange:
         seeds = [
             self.events[summary.first].model_copy(
                 update={"author": "model", "content": summary.content, "long_running_tool_ids": None}
@@ -223,9 +225,9 @@ class Conversed:
             for summary in replaced
         ]
         before = sum(summary.event.covered.count for summary in replaced if summary.event.covered)
-        hidden_events = hidden(self.events, standing(self.events, self.branch))
+        hidden_events = hidden(self.events, effective_summaries(self.events, self.branch))
         visible = [i for i in range(first, last + 1) if i not in covered and i not in hidden_events and self.visible(i)]
-        return Range(
+        return SummaryRange(
             trigger=trigger,
             events=(*seeds, *(self.events[i] for i in sorted(covered.union(visible)))),
             covered=Covered(

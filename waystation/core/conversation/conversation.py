@@ -64,7 +64,7 @@ class Transcript:
         self._begin(number, time, recorded)
         self.items.append({"n": number, "time": time, "input": recorded.model_dump(mode="json", exclude_defaults=True)})
 
-    def tell(self, number: int, report: Report) -> str | None:
+    def add_report(self, number: int, report: Report) -> str | None:
         """Remember a report until it is applied; return its reference, or None if it has no entries."""
         if report.entries is None:
             return None
@@ -76,14 +76,14 @@ class Transcript:
         report = self._reports.pop(ref, None)
         if report is None or report.entries is None:
             return
-        number, since = ids.reported(ref)
+        number, since = ids.parse_report(ref)
         self._extend(number, since, report.entries)
         self.items.append({"n": number, "since": since, "entries": list(report.entries)})
 
     def flush(self) -> None:
         """Apply the reports received since the last invocation began, for readers of an unfinished session."""
         for ref in list(self._reports):
-            number, since = ids.reported(ref)
+            number, since = ids.parse_report(ref)
             log = self.logs.get(ids.session_invocation(self.session, number))
             if log is not None and len(log.entries) == since:
                 self.apply(ref)

@@ -256,7 +256,7 @@ def _deep_merge(target: JsonObject, delta: JsonObject) -> None:
             target[key] = value
 
 
-def sees(branch: str | None, event_branch: str | None) -> bool:
+def is_visible_on(branch: str | None, event_branch: str | None) -> bool:
     """Whether a branch sees an event: the event's branch is the same or a parent. Without a branch, all are seen."""
     return not branch or not event_branch or f"{branch}.".startswith(f"{event_branch}.")
 

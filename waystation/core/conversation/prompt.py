@@ -11,7 +11,7 @@ from waystation.core import ids
 from waystation.core.call import CallState
 from waystation.core.conversation import compaction
 from waystation.core.conversation.conversation import CallKey, Conversation, Transcript
-from waystation.core.conversation.event import Event, sees
+from waystation.core.conversation.event import Event, is_visible_on
 from waystation.core.log.log import Log
 from waystation.core.payload import JsonObject
 
@@ -99,12 +99,14 @@ def contents(
         conversation = Conversation(conversation)
     agent = agent or conversation.log.state.agent
     known, events = _known(conversation, agent), conversation.events
-    summaries = [] if current_turn_only else compaction.standing([*events, *([summary] if summary else ())], branch)
+    summaries = (
+        [] if current_turn_only else compaction.effective_summaries([*events, *([summary] if summary else ())], branch)
+    )
     hidden = compaction.hidden(events, summaries)
     items: list[_Shown] = []
     for index, (item, event) in enumerate(zip(known, events, strict=True)):
         items += [_Shown(active.content, summary=True) for active in summaries if active.first == index]
-        if item and index not in hidden and sees(branch, event.branch):
+        if item and index not in hidden and is_visible_on(branch, event.branch):
             items.append(item)
     if current_turn_only:
         items = items[_start_of_turn(items) :]

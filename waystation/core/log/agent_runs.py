@@ -4,11 +4,11 @@ Composite agents run as in ADK (adk-semantics 9.2), with one exception: an agent
 so the next agent of a sequence begins only after the answer.
 """
 
-from waystation.core.activity_io import AgentShape, Phase
+from waystation.core.activity_io import AgentSpec, Phase
 from waystation.core.log.invocation_state import AgentRun, InvocationState
 
 
-def begin_run(state: InvocationState, shape: AgentShape, parent: AgentRun | None, branch: str | None) -> AgentRun:
+def begin_run(state: InvocationState, shape: AgentSpec, parent: AgentRun | None, branch: str | None) -> AgentRun:
     """Begin an agent run."""
     runs = state.runs
     run = AgentRun(runs.begun, shape, parent.index if parent else None, branch, entered_at=state.event_count)
@@ -50,7 +50,7 @@ def drop_over(state: InvocationState) -> None:
     state.runs.active = [index for index in state.runs.active if not state.runs.is_over(index)]
 
 
-def grow(state: InvocationState) -> None:
+def advance_runs(state: InvocationState) -> None:
     """Begin due agents and end finished ones until nothing changes."""
     changed = True
     while changed:

@@ -6,9 +6,9 @@ Whether an answer counts was decided before; see `approval.decision`.
 from waystation.core import ids, responses
 from waystation.core.activity_io import Call, Confirmation
 from waystation.core.approval.answer import Answer
-from waystation.core.approval.notification import Occasion, due
+from waystation.core.approval.notification import Occasion, due_notification
 from waystation.core.approval.policy import Notice, StandingApproval, Verified, merge_remembered
-from waystation.core.budget import NOTHING, granted
+from waystation.core.budget import NOTHING, parse_grant
 from waystation.core.call import CallState
 from waystation.core.log.agent_runs import next_phase
 from waystation.core.log.budget_use import admit, exhausted, held_calls, policy_of, reason_of, turn_away
@@ -86,7 +86,7 @@ def apply_deadline(state: InvocationState, now: float, call: CallState) -> None:
 
 def notify(state: InvocationState, call: CallState, occasion: Occasion, notice: Notice | None = None) -> None:
     """Add a notification, if approvers were notified of the current wait."""
-    if call.told == call.waits and (notification := due(call, occasion, state.approvals.channels, notice)):
+    if call.told == call.waits and (notification := due_notification(call, occasion, state.approvals.channels, notice)):
         state.approvals.due.append(notification)
 
 
@@ -209,7 +209,7 @@ def _answer_ask(state: InvocationState, now: float, call: CallState, answer: Ans
         return
     call.gate, call.closed = "passed", True
     try:
-        grant = granted(answer.response, state.budget, call.args["limits"])
+        grant = parse_grant(answer.response, state.budget, call.args["limits"])
     except (ValueError, KeyError):  # checked before, but any log must stay readable
         grant = NOTHING
     state.budget_use.granted += grant

@@ -129,7 +129,7 @@ def tick(state: InvocationState, now: float) -> None:
     use.working_since = now
 
 
-def rest(state: InvocationState, now: float) -> None:
+def update_clock(state: InvocationState, now: float) -> None:
     """Start or stop the clock of working time; called agents count their own time."""
     state.budget_use.working_since = now if any(_takes_time(state, run) for run in state.runs.at_work()) else None
 

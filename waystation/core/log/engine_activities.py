@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from waystation.core.activity_io import ModelCallInput, ModelReply, Position, ToolOutcome
-from waystation.core.approval.answer import Review, ReviewInput
+from waystation.core.approval.answer import Verification, VerificationInput
 from waystation.core.approval.notification import NoticeReport, NotifyInput
 from waystation.core.conversation.event import parts_of
 from waystation.core.log.entry import (
-    AnswerReviewed,
+    AnswerVerified,
     Body,
     CallLost,
     CallReturned,
@@ -23,7 +23,7 @@ from waystation.core.log.entry import (
     ModelLost,
     ModelReplied,
     Notified,
-    ScopesTold,
+    ScopesFlushed,
 )
 from waystation.core.log.entry_ref import (
     CANCEL,
@@ -41,7 +41,7 @@ from waystation.core.log.fork import TakenOver
 from waystation.core.log.snapshot import Archived, ArchiveInput, ChildInput, ChildOutcome
 from waystation.core.payload import Recorded, decode
 from waystation.core.scope_state import ScopeDelivery, ScopeReport
-from waystation.core.session_log import Collected, CollectInput, KeptTranscript, SessionArchiveInput
+from waystation.core.session_log import Collected, CollectInput, SessionArchiveInput, StoredTranscript
 from waystation.core.wire import InvocationResult
 
 R = TypeVar("R", bound=Recorded)
@@ -118,10 +118,10 @@ def _lost_call(ref: CallRef, failure: Failure) -> CallLost:
     return CallLost(ref.function_call_id, failure, ref.run)
 
 
-def _lost_verification(ref: VerificationRef, failure: Failure) -> AnswerReviewed:
+def _lost_verification(ref: VerificationRef, failure: Failure) -> AnswerVerified:
     why = f": {failure.message}" if failure.message else f" ({failure.error_type or failure.kind})."
     message = f"The answer could not be looked into{why} It may be sent again."
-    return AnswerReviewed(str(ref.message), Review(refused="NotAllowed", message=message))
+    return AnswerVerified(str(ref.message), Verification(refused="NotAllowed", message=message))
 
 
 def _notified(ref: NotificationRef, report: NoticeReport) -> Notified:
@@ -147,13 +147,13 @@ _KINDS: dict[type[Any], ResultKind] = {
     ScopeFlushRef: ResultKind(
         result=ScopeReport,
         what="report on state",
-        entry=lambda ref, report: ScopesTold(ref.last, report.refused),
-        lost=lambda ref, failure: ScopesTold(ref.last, failure=failure),
+        entry=lambda ref, report: ScopesFlushed(ref.last, report.refused),
+        lost=lambda ref, failure: ScopesFlushed(ref.last, failure=failure),
     ),
     VerificationRef: ResultKind(
-        result=Review,
+        result=Verification,
         what="review of the answer",
-        entry=lambda ref, review: AnswerReviewed(str(ref.message), review),
+        entry=lambda ref, review: AnswerVerified(str(ref.message), review),
         lost=_lost_verification,
     ),
     NotificationRef: ResultKind(
@@ -196,8 +196,8 @@ CHILD = EngineActivity(
 VERIFY = EngineActivity(
     name="review_answer",
     description="look into an answer to {call}",
-    input=ReviewInput,
-    result=Review,
+    input=VerificationInput,
+    result=Verification,
     settings="review",
 )
 # Approvers are notified of the end of an invocation, too.
@@ -236,7 +236,7 @@ ARCHIVE_SESSION = EngineActivity(
     name="archive_session",
     description="archive the log",
     input=SessionArchiveInput,
-    result=KeptTranscript,
+    result=StoredTranscript,
     settings="archive_session",
 )
 ENGINE_ACTIVITIES: dict[str, EngineActivity[Any]] = {
@@ -268,7 +268,7 @@ def with_attempt(ref: EntryRef, body: Body) -> EntryRef:
             return replace(ref, attempt=body.reply.mark)
         case CallRef(), CallReturned():
             return replace(ref, attempt=body.outcome.mark)
-        case VerificationRef(), AnswerReviewed():
+        case VerificationRef(), AnswerVerified():
             return replace(ref, attempt=body.review.mark, refused=body.refused is not None)
         case NotificationRef(), Notified():
             return replace(ref, attempt=body.report.mark)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from waystation.core.activity_io import ModelReply, ToolOutcome
-from waystation.core.approval.answer import Answer, Review
+from waystation.core.approval.answer import Answer, Verification
 from waystation.core.approval.notification import NoticeReport
 from waystation.core.budget import Used
 from waystation.core.log.entry_ref import EntryRef
@@ -123,12 +123,12 @@ class AnswerSubmitted:
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerReviewed:
+class AnswerVerified:
     """The verification of a submitted answer finished."""
 
     ref: str
     """Reference of the signal or update with the answer, without verdict."""
-    review: Review
+    review: Verification
     refused: AnswerIgnored | None = None
     """Why the answer does not count; None if it counts."""
 
@@ -150,7 +150,7 @@ class DeadlinePassed:
 
 
 @dataclass(frozen=True, slots=True)
-class NoticeDue:
+class ReminderDue:
     """A reminder or an escalation of an unanswered call is due."""
 
     function_call_id: str
@@ -168,7 +168,7 @@ class Notified:
 
 
 @dataclass(frozen=True, slots=True)
-class ScopesTold:
+class ScopesFlushed:
     """Writes to `user:` and `app:` state were delivered, or their delivery failed."""
 
     last: int
@@ -209,12 +209,12 @@ Body: TypeAlias = (
     | AnswerCounted
     | AnswerIgnored
     | AnswerSubmitted
-    | AnswerReviewed
+    | AnswerVerified
     | MessageJoined
     | DeadlinePassed
-    | NoticeDue
+    | ReminderDue
     | Notified
-    | ScopesTold
+    | ScopesFlushed
     | ForkRefused
     | CancelRequested
     | Ended

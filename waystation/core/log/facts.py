@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from waystation.core.log.entry import EndStatus, Failure
-from waystation.core.log.snapshot import Carried, carried_in
+from waystation.core.log.snapshot import Carried, parse_carried
 from waystation.core.wire import InvocationInput
 
 
@@ -21,7 +21,7 @@ class Started:
 
     def carried(self) -> tuple[InvocationInput, Carried] | None:
         """Return the input and the carried state; None for the first run of an invocation."""
-        return carried_in(self.payloads) if self.continues else None
+        return parse_carried(self.payloads) if self.continues else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from waystation.core.budget import Budget
 from waystation.core.errors import InvalidInput
 from waystation.core.log.entry import (
     AnswerCounted,
-    AnswerReviewed,
     AnswerSubmitted,
+    AnswerVerified,
     Began,
     CallReturned,
     CancelRequested,
@@ -26,7 +26,7 @@ from waystation.core.log.entry import (
     ModelCalled,
     ModelLost,
     ModelReplied,
-    ScopesTold,
+    ScopesFlushed,
 )
 from waystation.core.log.entry_ref import CallRef, MessageRef, ScopeFlushRef, without_verdict
 from waystation.core.log.log import Log
@@ -55,7 +55,7 @@ class TakenOver(Recorded):
     search_attributes: bool = False
 
 
-def until(log: Log, event: int) -> Log:
+def log_until(log: Log, event: int) -> Log:
     """Return a log as it was right after event number `event`.
 
     Raises:
@@ -71,7 +71,7 @@ def until(log: Log, event: int) -> Log:
     return earlier
 
 
-def taken(source: Log, fork: Fork, given: InvocationInput, now: float) -> list[Entry]:
+def forked_entries(source: Log, fork: Fork, given: InvocationInput, now: float) -> list[Entry]:
     """Return the first entries of a fork that was started with the input `given`.
 
     Their times are shifted so that the last entry is now: pending calls keep the time that they had left.
@@ -87,7 +87,7 @@ def taken(source: Log, fork: Fork, given: InvocationInput, now: float) -> list[E
             raise InvalidInput(f"The `{name}` of a fork is that of its source; {wanted!r} is not.")
     if given.state:
         raise InvalidInput("A fork has the state of its source; leave `state` out.")
-    source_entries = list(_select_entries(until(source, fork.event)))
+    source_entries = list(_select_entries(log_until(source, fork.event)))
     shift = now - source_entries[-1].time
     entries = [replace(entry, time=entry.time + shift) for entry in source_entries]
     started = _input(source.state.input, given)
@@ -96,7 +96,7 @@ def taken(source: Log, fork: Fork, given: InvocationInput, now: float) -> list[E
     entries += [_result(log, now, call_id, response) for call_id, response in fork.results.items()]
     if (last := log.state.unflushed()) is not None:
         # The source delivers these writes.
-        entries.append(Entry(ScopeFlushRef(last), now, ScopesTold(last)))
+        entries.append(Entry(ScopeFlushRef(last), now, ScopesFlushed(last)))
     # The given results are entries now.
     lineage = fork.model_copy(
         update={
@@ -109,14 +109,14 @@ def taken(source: Log, fork: Fork, given: InvocationInput, now: float) -> list[E
     return entries
 
 
-def begun(source: Log, given: InvocationInput, now: float) -> Log:
+def make_fork_log(source: Log, given: InvocationInput, now: float) -> Log:
     """Return the log at the beginning of a fork that is started with the input `given`.
 
     Raises:
         InvalidInput: As for `taken`.
     """
     assert given.fork is not None
-    return Log("").extend(taken(source, given.fork, given, now))
+    return Log("").extend(forked_entries(source, given.fork, given, now))
 
 
 def _input(source: InvocationInput, given: InvocationInput) -> InvocationInput:
@@ -141,7 +141,7 @@ def _select_entries(log: Log) -> Iterator[Entry]:
     entries = list(_without_end(log))
     # Decided without the end, which closes all open calls.
     undecided = set(without_result(Log(log.invocation_id).extend(entries)))
-    reviewed = {entry.body.ref for entry in entries if isinstance(entry.body, AnswerReviewed)}
+    reviewed = {entry.body.ref for entry in entries if isinstance(entry.body, AnswerVerified)}
     submitted: set[str] = set()
     for entry in entries:
         match entry.body:
@@ -154,7 +154,7 @@ def _select_entries(log: Log) -> Iterator[Entry]:
                 if call_id not in undecided and str(without_verdict(entry.ref)) in reviewed:
                     submitted.add(str(without_verdict(entry.ref)))
                     yield replace(entry, body=AnswerSubmitted(call_id, answer.model_copy(update={"remember": False})))
-            case AnswerReviewed(ref) if ref not in submitted:
+            case AnswerVerified(ref) if ref not in submitted:
                 continue
             case ChildReturned(call_id, result):
                 yield replace(entry, body=ChildReturned(call_id, result.model_copy(update={"standing": ()})))
@@ -200,7 +200,7 @@ def _without_remembered(reply: ModelReply, undecided: set[str]) -> ModelReply:
     return reply.model_copy(update={"calls": tuple(calls)})
 
 
-def counted(entries: Iterable[Entry]) -> tuple[int, int]:
+def message_counts(entries: Iterable[Entry]) -> tuple[int, int]:
     """Return the numbers of the last signal and the last update in the entries."""
     numbers = {"s": 0, "u": 0}
     for entry in entries:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from waystation.core import responses
-from waystation.core.activity_io import AgentShape, Confirmation, Said, ToolOutcome
+from waystation.core.activity_io import AgentSpec, CallbackResult, Confirmation, ToolOutcome
 from waystation.core.call import Asked, CallState
 from waystation.core.conversation.event import NO_ACTIONS, EventActions, merge_actions
 from waystation.core.log.agent_runs import begin_run, drop_over, is_busy, subtree
@@ -75,11 +75,11 @@ def settle(state: InvocationState, now: float, run: AgentRun) -> None:
     run.open = [id for id in run.open if (call := state.calls[id]).answerable or call.waiting]
     if run.closing and all(call.responded for call in state.batch(run)):
         closing, run.closing = run.closing, None
-        say(state, now, run, closing)
+        emit_callback_result(state, now, run, closing)
         run.unread = False
 
 
-def say(state: InvocationState, now: float, run: AgentRun, result: Said | None) -> None:
+def emit_callback_result(state: InvocationState, now: float, run: AgentRun, result: CallbackResult | None) -> None:
     """Emit the result of callbacks around an agent."""
     if result and (result.content or result.actions):
         state.session.apply(result.actions)
@@ -100,7 +100,7 @@ def emit_for(
         _escalate(state, now, run)
 
 
-def request(state: InvocationState, now: float, run: AgentRun, calls: list[CallState]) -> None:
+def emit_requests(state: InvocationState, now: float, run: AgentRun, calls: list[CallState]) -> None:
     """Emit one event with the credential requests, each credential once, and one with the confirmation requests."""
     for kind in ("credential", "confirmation"):
         distinct = {credential_key(call) or call.id: call for call in reversed(calls) if call.asked == kind}
@@ -113,12 +113,12 @@ def request(state: InvocationState, now: float, run: AgentRun, calls: list[CallS
             emit(state, now, run, {"role": role, "parts": parts}, long_running_tool_ids=request_ids)
 
 
-def seal(state: InvocationState, now: float, run: AgentRun) -> None:
+def close_all(state: InvocationState, now: float, run: AgentRun) -> None:
     """Close all open calls of an agent run that ends."""
     for call_id in dict.fromkeys((*run.batch, *run.open)):
         call = state.calls[call_id]
         if not call.closed:
-            refuse(state, call, responses.sealed(call))
+            refuse(state, call, responses.ended(call))
         call.outcome = call.outcome or ToolOutcome(function_call_id=call.id)
     run.in_flight = run.phase_in_flight = run.closing = None
     settle(state, now, run)
@@ -155,7 +155,7 @@ def _stop(state: InvocationState, now: float, run: AgentRun) -> None:
         performing = (call for call in state.batch(ended) if call.performing)
         state.runs.unwanted.update(str(CallRef(call.id, call.run)) for call in performing)
         ended.over = True  # before its calls are closed, so that closing them starts nothing new
-        seal(state, now, ended)
+        close_all(state, now, ended)
     drop_over(state)
 
 
@@ -174,10 +174,10 @@ def _flush(state: InvocationState, now: float, run: AgentRun) -> None:
     requests = [call for call, _ in fresh if call.gate == "waiting"]
     first = [call for call in requests if call.asked == "credential" or len(requests) == len(fresh)]
     state.session.apply(actions)
-    request(state, now, run, first)
+    emit_requests(state, now, run, first)
     if parts or actions != NO_ACTIONS:
         emit_for(state, now, run, {"role": "user", "parts": parts} if parts else None, actions)
-    request(state, now, run, [call for call in requests if call not in first])
+    emit_requests(state, now, run, [call for call in requests if call not in first])
     if actions.transfer_to_agent and not run.over:
         # The target agent sees the batch; held answers belong to the agent that made the calls.
         run.unread = bool(run.held)
@@ -196,7 +196,7 @@ def _asked(call_id: str, outcome: ToolOutcome) -> tuple[Asked, Confirmation] | N
     return None
 
 
-def _target(name: str, outcomes: Sequence[ToolOutcome]) -> AgentShape:
+def _target(name: str, outcomes: Sequence[ToolOutcome]) -> AgentSpec:
     """Return the shape of the transfer target."""
     shapes = (outcome.transfer for outcome in reversed(outcomes))
-    return next((shape for shape in shapes if shape and shape.name == name), AgentShape(name=name))
+    return next((shape for shape in shapes if shape and shape.name == name), AgentSpec(name=name))

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from waystation.core import ids
-from waystation.core.activity_io import AgentShape, ModelReply, Phase, Said
+from waystation.core.activity_io import AgentSpec, CallbackResult, ModelReply, Phase
 from waystation.core.approval.answer import Answer, PendingCall
-from waystation.core.approval.notification import Due
+from waystation.core.approval.notification import DueNotification
 from waystation.core.approval.policy import StandingApproval
 from waystation.core.budget import NO_USAGE, NOTHING, NOTHING_SPENT, Budget, Grant, Spent, Usage, Used
 from waystation.core.call import CallState
@@ -37,7 +37,7 @@ class AgentRun:
 
     index: int
     """Runs are numbered as they begin."""
-    shape: AgentShape
+    shape: AgentSpec
     parent: int | None = None
     branch: str | None = None
     entered_at: int = 0
@@ -66,7 +66,7 @@ class AgentRun:
     """Function call ids of calls that wait for an answer or can still get one."""
     held: list[tuple[str, list[JsonObject]]] = field(default_factory=list)
     """Author and parts of responses that arrived during a model or tool call; emitted in order after it."""
-    closing: Said | None = None
+    closing: CallbackResult | None = None
     """Final content, emitted once all calls have responses."""
     in_flight: int | None = None
     """Number of the model activity in flight."""
@@ -168,7 +168,7 @@ class ApprovalState:
     """Remembered approvals, including those of called agents."""
     channels: tuple[str, ...] = ()
     """Channels that are notified when a policy names none."""
-    due: list[Due] = field(default_factory=list)
+    due: list[DueNotification] = field(default_factory=list)
     """Notifications that are not scheduled yet."""
 
 
@@ -276,7 +276,7 @@ class InvocationState:
         return Used(spent=spent, granted=self.budget_use.granted)
 
     @property
-    def models_at_work(self) -> dict[int, AgentRun]:
+    def models_in_flight(self) -> dict[int, AgentRun]:
         """Agent runs with a model activity in flight, by its number; stopped agents excluded."""
         runs = {number: self.runs[index] for number, index in self.runs.asked.items()}
         return {number: run for number, run in runs.items() if not (run.over or self.outcome.ended)}
@@ -314,7 +314,7 @@ class InvocationState:
         """Return the time of the next reminder, escalation or deadline, in seconds since 1970."""
         return min((call.due for call in self.open_calls() if call.due is not None), default=None)
 
-    def standing_of(self, origins: Iterable[str]) -> list[StandingApproval]:
+    def remembered_by_origin(self, origins: Iterable[str]) -> list[StandingApproval]:
         """Return the remembered approvals with these origins."""
         named = set(origins)
         return [approval for approval in self.approvals.standing if approval.origin in named]

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from typing import Self, assert_never
 
 from waystation.core import ids, responses
-from waystation.core.activity_io import AgentShape
+from waystation.core.activity_io import AgentSpec
 from waystation.core.approval.policy import merge_remembered
 from waystation.core.budget import NOTHING, Spent
 from waystation.core.conversation.event import user_content
-from waystation.core.log.agent_runs import begin_run, grow
+from waystation.core.log.agent_runs import advance_runs, begin_run
 from waystation.core.log.answers import (
     apply_answer,
     apply_deadline,
@@ -22,12 +22,12 @@ from waystation.core.log.answers import (
     notify,
     notify_of_waits,
 )
-from waystation.core.log.budget_use import count_child, count_lost, rest, tick
+from waystation.core.log.budget_use import count_child, count_lost, tick, update_clock
 from waystation.core.log.entry import (
     AnswerCounted,
     AnswerIgnored,
-    AnswerReviewed,
     AnswerSubmitted,
+    AnswerVerified,
     Began,
     Body,
     CallLost,
@@ -43,13 +43,13 @@ from waystation.core.log.entry import (
     ModelCalled,
     ModelLost,
     ModelReplied,
-    NoticeDue,
     Notified,
     Refused,
-    ScopesTold,
+    ReminderDue,
+    ScopesFlushed,
 )
 from waystation.core.log.entry_ref import DeadlineRef, EntryRef, ReminderRef, without_verdict
-from waystation.core.log.function_calls import apply_outcome, seal, settle
+from waystation.core.log.function_calls import apply_outcome, close_all, settle
 from waystation.core.log.invocation_state import InvocationState, emit
 from waystation.core.log.model_replies import apply_model_call, apply_model_loss, apply_reply
 from waystation.core.payload import JsonObject
@@ -104,7 +104,7 @@ class Log:
             if call.due == call.deadline:
                 self.append(DeadlineRef(call.id), now, DeadlinePassed(call.id))
             else:
-                self.append(ReminderRef(call.id, call.waits, call.noticed), now, NoticeDue(call.id, call.noticed))
+                self.append(ReminderRef(call.id, call.waits, call.noticed), now, ReminderDue(call.id, call.noticed))
 
     def record(self, ref: EntryRef, now: float, body: Body) -> None:
         """Append an entry, after the deadlines that passed before it."""
@@ -130,8 +130,8 @@ def apply(state: InvocationState, ref: EntryRef, now: float, body: Body) -> None
     outcome = state.outcome
     if not outcome.ended:
         notify_of_waits(state)
-        grow(state)
-        rest(state, now)
+        advance_runs(state)
+        update_clock(state, now)
         if not (outcome.cancelled or outcome.failure or outcome.concluded):
             ask_for_budget(state, now)
 
@@ -162,9 +162,9 @@ def _reduce(state: InvocationState, ref: EntryRef, now: float, body: Body) -> No
             _ignore(state, now, body)
         case AnswerSubmitted():
             state.approvals.submitted[str(without_verdict(ref))] = body.answer
-        case AnswerReviewed():
+        case AnswerVerified():
             _apply_verification(state, now, body)
-        case NoticeDue():
+        case ReminderDue():
             _remind(state, body)
         case Notified():
             _note_failures(state, now, body)
@@ -172,7 +172,7 @@ def _reduce(state: InvocationState, ref: EntryRef, now: float, body: Body) -> No
             _join(state, now, body)
         case DeadlinePassed():
             apply_deadline(state, now, asked_call(state, now, body.function_call_id))
-        case ScopesTold():
+        case ScopesFlushed():
             _note_flush(state, now, body)
         case ForkRefused():
             state.outcome.failure = body.failure
@@ -191,7 +191,7 @@ def _begin(state: InvocationState, now: float, started: InvocationInput) -> None
     if any(map(is_scoped, started.state)):
         state.session.scope_writes.append(0)
     emit(state, now, None, user_content(started.message))
-    begin_run(state, AgentShape(name=started.agent), None, None)
+    begin_run(state, AgentSpec(name=started.agent), None, None)
 
 
 def _return_child(state: InvocationState, now: float, body: ChildReturned) -> None:
@@ -212,7 +212,7 @@ def _ignore(state: InvocationState, now: float, body: AnswerIgnored) -> None:
         emit(state, now, None, None, custom_metadata={"ignored_answer": facts})
 
 
-def _apply_verification(state: InvocationState, now: float, body: AnswerReviewed) -> None:
+def _apply_verification(state: InvocationState, now: float, body: AnswerVerified) -> None:
     answer, review = state.approvals.submitted.pop(body.ref, None), body.review
     if body.refused or answer is None:
         _ignore(state, now, body.refused or NOT_SUBMITTED)
@@ -223,7 +223,7 @@ def _apply_verification(state: InvocationState, now: float, body: AnswerReviewed
     apply_answer(state, now, call, review.applied_to(answer), review.who)
 
 
-def _remind(state: InvocationState, body: NoticeDue) -> None:
+def _remind(state: InvocationState, body: ReminderDue) -> None:
     call = state.calls[body.function_call_id]
     call.noticed = body.number + 1
     if call.policy:
@@ -237,7 +237,7 @@ def _note_failures(state: InvocationState, now: float, body: Notified) -> None:
         emit(state, now, None, None, custom_metadata={"not_notified": facts})
 
 
-def _note_flush(state: InvocationState, now: float, flushed: ScopesTold) -> None:
+def _note_flush(state: InvocationState, now: float, flushed: ScopesFlushed) -> None:
     state.session.scopes_flushed = max(state.session.scopes_flushed, flushed.last)
     problems: list[JsonObject] = [refused.model_dump(include={"id", "reason"}) for refused in flushed.refused]
     if flushed.failure:
@@ -266,7 +266,7 @@ def _end(state: InvocationState, now: float, ended: Ended) -> None:
     outcome.ended = status
     close_ask(state)
     for run in state.runs.at_work():
-        seal(state, now, run)
+        close_all(state, now, run)
     if status == "failed" and outcome.failure:
         error = outcome.failure.error_type, outcome.failure.message
     elif status not in ("completed", "failed"):

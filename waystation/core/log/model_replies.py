@@ -6,7 +6,7 @@ from waystation.core.conversation.event import parts_of
 from waystation.core.log.agent_runs import next_phase
 from waystation.core.log.budget_use import admit, count_reply
 from waystation.core.log.entry import ModelCalled, ModelLost
-from waystation.core.log.function_calls import emit_for, request, say, settle
+from waystation.core.log.function_calls import emit_callback_result, emit_for, emit_requests, settle
 from waystation.core.log.invocation_state import AgentRun, InvocationState, emit
 from waystation.core.payload import JsonObject
 
@@ -41,13 +41,13 @@ def apply_reply(state: InvocationState, now: float, number: int, reply: ModelRep
         return
     if phase == "leave":
         run.left = True
-        say(state, now, run, reply.after)
+        emit_callback_result(state, now, run, reply.after)
         return
     if reply.scopes:
         state.session.underlay(reply.scopes)
     run.shape = reply.shape or run.shape
     run.entered = True
-    say(state, now, run, reply.before)
+    emit_callback_result(state, now, run, reply.before)
     run.spoken_for = reply.skipped
     outcome.concluded = outcome.concluded or reply.ends_invocation
     if reply.skipped or run.shape.kind != "llm":
@@ -73,7 +73,7 @@ def _take_up(state: InvocationState, now: float, run: AgentRun, number: int, rep
     admit(state, run, called)
     run.open.extend(call.id for call in called if call.answerable)
     _emit_reply(state, now, run, reply, called)
-    request(state, now, run, [call for call in called if call.gate == "waiting"])
+    emit_requests(state, now, run, [call for call in called if call.gate == "waiting"])
     for call in called:
         if call.call.standing:
             note: JsonObject = {"function_call_id": call.id, "action": "standing", "origin": call.call.standing}

@@ -23,15 +23,15 @@ from waystation.core.log.engine_activities import CHILD_OUTCOME, CHILD_RESULT, k
 from waystation.core.log.entry import (
     AnswerCounted,
     AnswerIgnored,
-    AnswerReviewed,
     AnswerSubmitted,
+    AnswerVerified,
     Body,
     CancelRequested,
     DeadlinePassed,
     Ended,
     Failure,
     ModelCalled,
-    NoticeDue,
+    ReminderDue,
 )
 from waystation.core.log.entry_ref import (
     CANCEL,
@@ -134,13 +134,13 @@ class Sources:
             case VerificationRef():
                 reviewed = self._bodies.pop(without_verdict(ref), None)
                 refused = AnswerIgnored("ignored", "An answer was refused when it was looked into.")
-                return replace(reviewed, refused=refused) if isinstance(reviewed, AnswerReviewed) else None
+                return replace(reviewed, refused=refused) if isinstance(reviewed, AnswerVerified) else None
             case ModelCallRef():
                 return ModelCalled(ref.number, ref.turn, ref.wrap_up)
             case DeadlineRef():
                 return DeadlinePassed(ref.function_call_id)
             case ReminderRef():
-                return NoticeDue(ref.function_call_id, ref.number)
+                return ReminderDue(ref.function_call_id, ref.number)
             case MessageRef() if fact := self._messages.pop(without_verdict(ref), None):
                 if ref.verdict == "!":
                     return AnswerIgnored("ignored", f"An answer was ignored; {type(fact).__name__}.")
@@ -156,14 +156,14 @@ class Sources:
             case UpdateAccepted():
                 body = _accept_message(fact)
                 call = log.state.calls.get(body.function_call_id) if isinstance(body, AnswerCounted) else None
-                if isinstance(body, AnswerCounted) and call and decision.needs_review(call, body.answer):
+                if isinstance(body, AnswerCounted) and call and decision.needs_verification(call, body.answer):
                     body = AnswerSubmitted(call.id, body.answer)
             case NotFound():
                 body = decision.NOT_FOUND
             case Signalled():
                 _check_content(fact)
                 body = decision.decide_signal(log, fact.name, fact.payloads, now)
-        return decision.judged_ref(ref, body), body
+        return decision.ref_with_verdict(ref, body), body
 
 
 def catch_up(log: Log, position: Position, sources: Sources, now: float) -> bool:
@@ -299,8 +299,8 @@ class Projection:
 
         def source(log: Log, now: float) -> tuple[EntryRef, Body] | None:
             body = None if ref in self._applied else self.sources.take(ref)
-            if isinstance(body, AnswerReviewed):
-                body = decision.judge(log, body.ref, body.review, now)
+            if isinstance(body, AnswerVerified):
+                body = decision.decide_verified(log, body.ref, body.review, now)
                 return with_attempt(ref, body), body
             return (ref, body) if body else None
 
@@ -309,8 +309,8 @@ class Projection:
 
 def _with_reason(body: Body, log: Log, now: float) -> Body:
     """Return a refused answer's entry with the reason, which the command does not name."""
-    if isinstance(body, AnswerReviewed) and body.refused:
-        judged = decision.judge(log, body.ref, body.review, now)
+    if isinstance(body, AnswerVerified) and body.refused:
+        judged = decision.decide_verified(log, body.ref, body.review, now)
         return judged if judged.refused else body
     return body
 
@@ -378,7 +378,7 @@ def _accept_message(fact: Message, *, submitted: bool = False) -> Body:
         _check_content(fact)
     try:
         if isinstance(fact, Signalled) and fact.name == MESSAGE_SIGNAL:
-            return decision.joined(fact.payloads)
+            return decision.parse_joined_message(fact.payloads)
         answer = parse_answer(fact.payloads[0] if fact.payloads else b"")
     except InvalidAnswer as error:
         raise ForeignHistory(f"An answer that counted cannot be read: {error}") from None

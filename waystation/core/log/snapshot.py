@@ -35,12 +35,12 @@ _KINDS: dict[str, type[Any]] = {
     "answer_counted": bodies.AnswerCounted,
     "answer_ignored": bodies.AnswerIgnored,
     "answer_submitted": bodies.AnswerSubmitted,
-    "answer_reviewed": bodies.AnswerReviewed,
+    "answer_reviewed": bodies.AnswerVerified,
     "message_joined": bodies.MessageJoined,
     "deadline_passed": bodies.DeadlinePassed,
-    "notice_due": bodies.NoticeDue,
+    "notice_due": bodies.ReminderDue,
     "notified": bodies.Notified,
-    "scopes_told": bodies.ScopesTold,
+    "scopes_told": bodies.ScopesFlushed,
     "fork_refused": bodies.ForkRefused,
     "cancel_requested": bodies.CancelRequested,
     "ended": bodies.Ended,
@@ -272,7 +272,7 @@ class ChildOutcome(Recorded):
     failure: Failure | None = None
 
 
-def carried_in(payloads: Sequence[bytes]) -> tuple[InvocationInput, Carried] | None:
+def parse_carried(payloads: Sequence[bytes]) -> tuple[InvocationInput, Carried] | None:
     """Return the input of a run and the carried state in it; None if the run begins the invocation.
 
     Call this only if the server reports that the run continues another, because anybody can send the field.
