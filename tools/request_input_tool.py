@@ -17,7 +17,7 @@ class RequestInputTool(LongRunningFunctionTool):
 def _request_input(message: str, response_schema: dict[str, Any] | None = None) -> None:
     """Ask the user something, and wait for the answer.
 
-    Use it when you cannot go on without a clarification or a further piece of information.
+    Use it when you cannot continue without a clarification or a further piece of information.
 
     Args:
         message: The question, as the user shall read it.

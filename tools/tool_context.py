@@ -144,7 +144,7 @@ class _ActionContext(ReadonlyContext):
 
     @property
     def actions(self) -> Actions:
-        """What the call does besides returning a result."""
+        """Effects of the call besides its result."""
         # Created on first use, in any thread: most calls only return a result.
         with self._first:
             if self._acts is None:

@@ -124,7 +124,7 @@ class ContinueAsNew:
                         ARCHIVE,
                         params,
                         activity_id=ids.archive(self._archives),
-                        summary="archives the log before this run is continued as new",
+                        summary="archive the log before continue-as-new",
                     )
                 )
             except ActivityError as error:
@@ -182,7 +182,7 @@ async def take_over(writer: LogWriter) -> ForkRefused:
     try:
         taken = TAKE_OVER.parse(
             await execute_engine_activity(
-                TAKE_OVER, writer.position(), activity_id=str(FORK), summary="reads what this fork takes over"
+                TAKE_OVER, writer.position(), activity_id=str(FORK), summary="read the source of the fork"
             )
         )
         started = InvocationInput.model_validate(taken.input)

@@ -100,7 +100,7 @@ async def next_workflow_task() -> None:
     A worker that has the workflow in memory learns of an invocation's end before the next message. A worker without it
     may receive both in one task, the message first, and a replay may receive them separately again.
     """
-    await workflow.sleep(NEXT_TASK_S, summary="settles")
+    await workflow.sleep(NEXT_TASK_S, summary="yield")
 
 
 def sent_data(params: RawValue, refusal: type[Refusal]) -> bytes:

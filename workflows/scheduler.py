@@ -174,7 +174,7 @@ class Scheduler:
                 requested_at=call.requested_at,
                 deadline=call.deadline,
             )
-            about = f"tells {', '.join(due.channels)}: {due.occasion} {due.function_call_id}"
+            about = f"notify {', '.join(due.channels)}: {due.occasion} {due.function_call_id}"
             self._begin(due.ref, entry_of(NOTIFY, due.ref, params, summary=about), self.background)
             self._notified_at = workflow.info().get_current_history_length()
         approvals.due.clear()
@@ -369,7 +369,7 @@ async def _follow_agent(log: Log, call: CallState, run_id: str, position: Positi
             options=settings().stopped_child_outcome if stopping else None,
             # A different id, because the cancelled first activity may still exist on the server.
             activity_id=ids.child_watch(call.id, stopping),
-            summary=f"waits for {call.name}",
+            summary=f"wait for {call.name}",
         )
 
     ref = CallRef(call.id)
@@ -392,7 +392,7 @@ async def _verify(log: Log, ref: VerificationRef, position: Position) -> Body:
     answer = log.state.approvals.submitted[message]
     call_id = ids.requesting_call(answer.function_call_id)
     params = VerificationInput(ref=message, call=call_id, root=log.state.root, at=position.at, new=position.new)
-    result = await entry_of(VERIFY, ref, params, summary=f"looks into: {answer.action} {call_id}")
+    result = await entry_of(VERIFY, ref, params, summary=f"verify answer: {answer.action} {call_id}")
     assert isinstance(result, AnswerVerified)
     log.advance(now())
     return decision.decide_verified(log, message, result.review, now())

@@ -1,4 +1,4 @@
-"""What all commands share: exit codes, the server they talk to, common options, and the context they run in."""
+"""Parts that all commands share: exit codes, the server they talk to, common options, and the context they run in."""
 
 import asyncio
 import contextlib

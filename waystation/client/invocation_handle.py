@@ -261,7 +261,7 @@ class Invocation:
                 secret.
             AnswerRefused: The credential is stored, but the call is no longer pending.
         """
-        call = (self.id, function_call_id or await self._find_only_pending())
+        call = (self.id, function_call_id or await _find_only_pending(self))
         stored = await store.authorize(auth_response_uri=auth_response_uri, credential=credential, call=call)
         receipt = await self.approve(call[1], **answer)
         await approve_calls(self.client, (other for other in stored.calls if tuple(other) != call))
@@ -293,7 +293,7 @@ class Invocation:
             InvalidConfiguration: No key is configured to encrypt the token.
         """
         await self.started()
-        call_id = function_call_id or await self._find_only_pending()
+        call_id = function_call_id or await _find_only_pending(self)
         content = {"function_call_id": call_id, "action": action, **fields}
         answer = {key: value for key, value in content.items() if value is not None}
         if token is not None:
@@ -327,16 +327,17 @@ class Invocation:
         await self.started()
         await self.handle.cancel()
 
-    async def _find_only_pending(self) -> str:
-        waiting = [call.function_call_id for call in await self.pending()]
-        if not waiting:
-            # So that a second answer is refused as such, and not because no call is pending.
-            calls = reversed((await self.log()).state.calls.values())
-            waiting = [call.id for call in calls if call.requested_at is not None or call.answer][:1]
-        if len(waiting) == 1:
-            return waiting[0]
-        problem = f"has several pending calls. Name one: {', '.join(waiting)}" if waiting else "has no pending call"
-        raise errors.UnknownCall(f"{self.id!r} {problem}.")
+
+async def _find_only_pending(invocation: Invocation) -> str:
+    waiting = [call.function_call_id for call in await invocation.pending()]
+    if not waiting:
+        # So that a second answer is refused as such, and not because no call is pending.
+        calls = reversed((await invocation.log()).state.calls.values())
+        waiting = [call.id for call in calls if call.requested_at is not None or call.answer][:1]
+    if len(waiting) == 1:
+        return waiting[0]
+    problem = f"has several pending calls. Name one: {', '.join(waiting)}" if waiting else "has no pending call"
+    raise errors.UnknownCall(f"{invocation.id!r} {problem}.")
 
 
 async def approve_calls(client: ClientContext, calls: Iterable[tuple[str, str]]) -> list[JsonObject]:

@@ -62,7 +62,7 @@ class CallState:
     noticed: int = 0
     """Reminders and escalations sent in the current wait."""
     told: int = 0
-    """Number of waits of which approvers were notified."""
+    """Number of waits that approvers were notified about."""
     approved_by: dict[str, None] = field(default_factory=dict)
     """Approvers so far, while the policy requires more."""
     claimed_by: str | None = None

@@ -29,7 +29,7 @@ _REMEDIES = {
     "less_than": "less than {lt}",
     "less_than_equal": "at most {le}",
 }
-"""What to give instead, by pydantic's error type. For other types, pydantic's own message is best."""
+"""The remedy, by pydantic's error type. For other types, pydantic's own message is best."""
 
 
 def with_article(value: object) -> str:

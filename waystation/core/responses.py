@@ -109,7 +109,7 @@ def lost(call: CallState, failure: Failure) -> ToolOutcome:
                 "unknown; it was not repeated."
             )
         case "schedule_to_start":
-            error_type, text = "NotStarted", f"No worker took up the call of `{call.name}`; it did not run."
+            error_type, text = "NotStarted", f"No worker started the call of `{call.name}`; it did not run."
         case "cancelled":
             error_type = "Cancelled"
             text = f"The call of `{call.name}` was cancelled. Whether it took effect is unknown."

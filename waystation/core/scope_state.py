@@ -91,7 +91,7 @@ class RefusedDelta(Recorded):
 
 
 class ScopeSnapshot(Recorded):
-    """What a scope carries over when it continues as new."""
+    """State that a scope carries over when it continues as new."""
 
     state: JsonObject = Field(default_factory=dict)
     heard: tuple[tuple[str, int], ...] = ()
@@ -154,7 +154,7 @@ class ScopeFold:
         try:
             delta = ScopeDelta.model_validate(decode_foreign(data))
         except ValidationError as error:
-            return self._refuse("", "", f"It is no delta: {describe_faults(error)}.")
+            return self._refuse("", "", f"It is not a valid delta: {describe_faults(error)}.")
         except NotJson as error:
             return self._refuse("", "", f"It cannot be recorded: it has {error.found}.")
         except ValueError:

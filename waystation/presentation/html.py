@@ -108,7 +108,7 @@ def _allowed(text: str) -> str:
 
 
 class View:
-    """What the templates show of a report, with clipped texts."""
+    """The view of a report for its template, with clipped texts."""
 
     def __init__(self, report: "Report") -> None:
         self._shown = dict(itertools.islice(_below(report), CALLED + 1))

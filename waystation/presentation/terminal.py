@@ -51,7 +51,7 @@ ANSWER_EFFECTS = {
     "waive": "allowed without the required approval",
     "cancel": "closed",
 }
-"""What an answer did to a call."""
+"""The effect of each answer on a call."""
 
 Kind = Literal["text", "call", "response", "state", "error", "note"]
 _STYLES: dict[Kind, Style] = {

@@ -148,7 +148,7 @@ async def test_who_takes_a_call_on_is_shown_and_others_do_not_answer_it_meanwhil
         assert not await listed("erin", "/approvals?show=claimed")
         assert not await listed("dana", "/approvals?show=free")
         other = (await they.page(path_of(id))).text
-        assert "has taken on call" in html.unescape(other)
+        assert "has claimed call" in html.unescape(other)
         assert 'value="approve"' not in other
         page = await they.send(path_of(id), {**await they.fields(path_of(id)), "action": "release"})
         assert "The call was released." in page.text

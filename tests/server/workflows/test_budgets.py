@@ -64,7 +64,7 @@ async def test_what_an_agent_calls_instead_of_wrapping_up_is_not_run(serve: Serv
         [answer] = (await invocation.log()).state.events[-1].function_responses()
     assert (till.paid, len(model.requests), result.status) == ([1], 2, "stopped")
     assert answer["response"] == {
-        "error": "`pay` was not run: the agent was told to wrap up.",
+        "error": "`pay` was not run: the agent was asked to wrap up.",
         "error_type": "BudgetExhausted",
     }
 

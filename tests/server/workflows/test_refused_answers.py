@@ -147,7 +147,7 @@ async def test_a_refusal_names_the_answer_that_stands(serve: Serve) -> None:
         assert event.custom_metadata == {
             "ignored_answer": {
                 "reason": "AlreadyAnswered",
-                "message": "Call 'fc-1' was already answered by 'dana': reject. That answer stands.",
+                "message": "Call 'fc-1' was already answered by 'dana': reject. That answer counts.",
                 "function_call_id": "fc-1",
                 "by": "eve",
             }

@@ -77,7 +77,7 @@ def test_a_call_without_an_approval_is_recorded_as_started() -> None:
 
 def test_an_ignored_answer_is_recorded_with_the_reason() -> None:
     """The line has the person, the call and the reason; the attempt decides nothing."""
-    late = AnswerIgnored("AlreadyAnswered", "That answer stands.", "fc-1", "mallory")
+    late = AnswerIgnored("AlreadyAnswered", "That answer counts.", "fc-1", "mallory")
     told = create_account(log_of(said("go"), called("pay", gated=True), answered("fc-1", "reject"), late))
     ignored = one(told, "ignored")
     assert (ignored["by"], ignored["call"], ignored["outcome"]) == ("mallory", "fc-1", "AlreadyAnswered")

@@ -37,7 +37,7 @@ def test_a_policy_that_asks_no_less_satisfies_another(given: JsonObject, wanted:
 @pytest.mark.parametrize("field", ["deadline", "remember"])
 def test_true_is_no_duration(field: str) -> None:
     """`remember=True` would be for one second."""
-    with pytest.raises(ValidationError, match=r"is no duration; use a timedelta, such as timedelta\(hours=1\)"):
+    with pytest.raises(ValidationError, match=r"is not a duration; use a timedelta, such as timedelta\(hours=1\)"):
         ApprovalPolicy.model_validate({field: True})
 
 

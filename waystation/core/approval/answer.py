@@ -19,7 +19,7 @@ runs, or cancels it."""
 
 
 class Answer(Recorded):
-    """What an approver sends, by signal or by update."""
+    """The answer of an approver, sent by signal or by update."""
 
     function_call_id: str = Field(min_length=1, max_length=200)
     action: Action
@@ -156,7 +156,7 @@ IDENTITY_ENV = "WAYSTATION_IDENTITY"
 MAX_TOKEN_CHARS = 32_000
 """Limit for an encrypted token."""
 PLAIN_TOKEN = (
-    "The token is not encrypted; whoever may read the namespace could use it, so revoke it. Clients encrypt tokens "
+    "The token is not encrypted: anybody with access to the namespace could use it. Revoke it. Clients encrypt tokens "
     "when WAYSTATION_IDENTITY names a file with the workers' public key."
 )
 

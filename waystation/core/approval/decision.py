@@ -61,8 +61,8 @@ _JOINED: TypeAdapter[MessageJoined] = TypeAdapter(MessageJoined)
 
 NOT_FOUND = AnswerIgnored(
     "NotInStore",
-    "What was sent is too large for a history, and the worker that took it does not find it in its store; send it "
-    "again once senders and workers have the same store (--store).",
+    "The message was offloaded, and the payload is not in the worker's store. Send it again once senders and workers "
+    "share one store (`--store`).",
 )
 """Entry for a signal whose offloaded content is not in the store of the worker that received it."""
 
@@ -92,7 +92,7 @@ def decide_signal(log: Log, name: str, payloads: Sequence[bytes], now: float) ->
     if name != MESSAGE_SIGNAL or started is None or started.session is None:
         return decide_answer(log, name, payloads, now)
     if outcome.ended or log.state.over or outcome.concluded or outcome.cancelled or outcome.failure:
-        return AnswerIgnored("InvalidAnswer", "The message came when the invocation was over.")
+        return AnswerIgnored("InvalidAnswer", "The message arrived after the invocation had ended.")
     try:
         return parse_joined_message(payloads)
     except InvalidAnswer as error:
@@ -159,7 +159,7 @@ def accept(log: Log, answer: Answer, now: float) -> AnswerCounted | AnswerSubmit
         if not is_encrypted(answer.token):
             raise NotAllowed(PLAIN_TOKEN)
     if (count := len(log.state.approvals.submitted)) >= MAX_REVIEWS:
-        raise NotAllowed(f"{count} answers are being looked into already; send this one again later.")
+        raise NotAllowed(f"{count} answers are in verification. Send this one again later.")
     return AnswerSubmitted(call.id, answer)
 
 
@@ -215,7 +215,7 @@ def check_answer(log: Log, answer: Answer, now: float, who: Verified | None = No
         try:
             parse_grant(answer.response, log.state.budget, call.args["limits"])
         except ValueError as error:
-            raise InvalidAnswer(f"The `response` to {call.id!r} is no grant: {error}.") from None
+            raise InvalidAnswer(f"The `response` to {call.id!r} is not a valid grant: {error}.") from None
     return call
 
 
@@ -244,7 +244,7 @@ def _find_call(log: Log, answer: Answer) -> CallState:
 
 def _check_digest(call: CallState, answer: Answer) -> None:
     if answer.digest is not None and answer.digest != call.digest:
-        raise DigestMismatch(f"The answer is for other arguments than call {call.id!r} has; look at it again.")
+        raise DigestMismatch(f"The answer is for other arguments than call {call.id!r} has. Fetch the call again.")
     if answer.digest is None and call.policy and call.policy.digest and answer.action not in NOTED:
         raise DigestMismatch(f"An answer to call {call.id!r} has to carry the `digest` of what was shown.")
 
@@ -302,7 +302,7 @@ def already_answered_error(call: CallState) -> AlreadyAnswered:
     if call.answer is None:
         return AlreadyAnswered(f"Call {call.id!r} is closed.")
     by = f" by {call.answered_by!r}" if call.answered_by else ""
-    return AlreadyAnswered(f"Call {call.id!r} was already answered{by}: {call.answer.action}. That answer stands.")
+    return AlreadyAnswered(f"Call {call.id!r} was already answered{by}: {call.answer.action}. That answer counts.")
 
 
 def check_authority(call: CallState, answer: Answer, who: Verified | None, requesters: Sequence[str]) -> None:
@@ -342,8 +342,7 @@ def check_claim(call: CallState, answer: Answer, who: Verified | None) -> None:
     name = who.subject if who else answer.by
     if not (call.claimed_by in (None, name) or answer.action in ("view", "release", "waive", "cancel")):
         raise NotAllowed(
-            f"{call.claimed_by!r} has taken on call {call.id!r}. Whoever may answer it may `release` it, and then "
-            "answer."
+            f"{call.claimed_by!r} has claimed call {call.id!r}. Any approver may `release` it and then answer."
         )
 
 

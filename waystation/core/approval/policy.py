@@ -26,7 +26,7 @@ MAX_STANDING = 100
 def _no_flag(value: Any) -> Any:
     """Refuse `remember=True`, which would mean one second."""
     if isinstance(value, bool):
-        raise ValueError("is no duration; use a timedelta, such as timedelta(hours=1)")
+        raise ValueError("is not a duration; use a timedelta, such as timedelta(hours=1)")
     return value
 
 

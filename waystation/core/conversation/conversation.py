@@ -30,7 +30,7 @@ class Transcript:
     def __init__(self, session: str) -> None:
         self.session = session
         self.events: list[Event] = []
-        """Of all invocations, in the order in which the session heard of them. The list only grows."""
+        """Of all invocations, in the order in which the session learned about them. The list only grows."""
         self.logs: dict[str, Log] = {}
         """By invocation."""
         self.marks: dict[int, int] = {}

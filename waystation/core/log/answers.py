@@ -190,7 +190,10 @@ def _open_ask(state: InvocationState, now: float, reasons: dict[str, str]) -> Ca
     use.asks += 1
     args: JsonObject = {"reason": reason, "limits": {limit: budget.get(limit, 0) for limit in reasons}}
     call = CallState(call=Call(id=ids.budget(use.asks)), name="budget", args=args, agent=state.agent)
-    hint = f"{reason}. Approve to allow as much again, or what `response` says; if rejected, the agent wraps up."
+    hint = (
+        f"{reason}. Approve to grant the same amount again, or the amounts in `response`. If rejected, the agent wraps "
+        "up."
+    )
     call.ask(now, "budget", Confirmation(hint=hint))
     state.calls[call.id] = call
     use.ask = call.id

@@ -202,7 +202,7 @@ def admit(state: InvocationState, run: AgentRun, called: Sequence[CallState]) ->
     use = state.budget_use
     if run.wrapping:
         for call in called:
-            turn_away(call, "the agent was told to wrap up")
+            turn_away(call, "the agent was asked to wrap up")
         return
     # Agents last: they share the rest of the budget.
     agents = [call for call in called if call.call.kind == "agent"]

@@ -120,7 +120,7 @@ def _lost_call(ref: CallRef, failure: Failure) -> CallLost:
 
 def _lost_verification(ref: VerificationRef, failure: Failure) -> AnswerVerified:
     why = f": {failure.message}" if failure.message else f" ({failure.error_type or failure.kind})."
-    message = f"The answer could not be looked into{why} It may be sent again."
+    message = f"The answer could not be verified{why} Send it again."
     return AnswerVerified(str(ref.message), Verification(refused="NotAllowed", message=message))
 
 
@@ -195,7 +195,7 @@ CHILD = EngineActivity(
 )
 VERIFY = EngineActivity(
     name="review_answer",
-    description="look into an answer to {call}",
+    description="verify an answer to {call}",
     input=VerificationInput,
     result=Verification,
     settings="review",

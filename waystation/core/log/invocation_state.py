@@ -173,7 +173,7 @@ class ApprovalState:
 
 
 class Share(NamedTuple):
-    """What a called agent may use of the remaining budget."""
+    """The part of the remaining budget that a called agent may use."""
 
     budget: Budget
     working_s: float

@@ -56,7 +56,7 @@ from waystation.core.payload import JsonObject
 from waystation.core.scope_state import is_scoped
 from waystation.core.wire import InvocationInput
 
-NOT_SUBMITTED = AnswerIgnored("InvalidAnswer", "What was reviewed is no answer to a call of this invocation.")
+NOT_SUBMITTED = AnswerIgnored("InvalidAnswer", "The verified answer is not for a call of this invocation.")
 MAX_IGNORED_EVENTS = 100
 """Further ignored answers are counted but emit no event, so that a flood stays cheap."""
 
@@ -241,7 +241,7 @@ def _note_flush(state: InvocationState, now: float, flushed: ScopesFlushed) -> N
     state.session.scopes_flushed = max(state.session.scopes_flushed, flushed.last)
     problems: list[JsonObject] = [refused.model_dump(include={"id", "reason"}) for refused in flushed.refused]
     if flushed.failure:
-        problems.append({"reason": f"Nobody knows whether it was stored: {flushed.failure.error_type}."})
+        problems.append({"reason": f"It is unknown whether the state was stored: {flushed.failure.error_type}."})
     if problems:
         emit(state, now, None, None, custom_metadata={"state_not_stored": problems})
 

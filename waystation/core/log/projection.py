@@ -133,7 +133,7 @@ class Sources:
         match ref:
             case VerificationRef():
                 reviewed = self._bodies.pop(without_verdict(ref), None)
-                refused = AnswerIgnored("ignored", "An answer was refused when it was looked into.")
+                refused = AnswerIgnored("ignored", "Verification refused the answer.")
                 return replace(reviewed, refused=refused) if isinstance(reviewed, AnswerVerified) else None
             case ModelCallRef():
                 return ModelCalled(ref.number, ref.turn, ref.wrap_up)
@@ -232,8 +232,8 @@ class Projection:
             self.log = carried.snapshot.restored(self.log.invocation_id, started)
         elif self.log.length != carried.snapshot.entries:
             raise ForeignHistory(
-                f"A run of {self.log.invocation_id!r} goes on from entry {carried.snapshot.entries}; the one before it "
-                f"ended at {self.log.length}."
+                f"A run of {self.log.invocation_id!r} continues from entry {carried.snapshot.entries}; the run before "
+                f"it ended at {self.log.length}."
             )
 
     def flush(self) -> None:

@@ -1,0 +1,142 @@
+"""Rules of CONTRIBUTING.md that a machine can check: names, sizes and words."""
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.paths import ROOT
+
+FOLDERS = ("waystation", "workflows", "activities", "tools")
+LINKS = {ROOT / "waystation" / name for name in ("workflows", "activities", "tools")}
+MODULES = [
+    path
+    for folder in FOLDERS
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    if not LINKS & set(path.parents) and not path.name.startswith("__")
+]
+ADK_MODULES = {
+    "waystation/apps/app.py": "google.adk.apps.app",
+    "waystation/events/event.py": "google.adk.events.event",
+}
+"""Modules whose basename occurs again: ADK programs import them by this name."""
+MAX_METHODS = 20
+MAX_ATTRIBUTES = 16
+MAX_FUNCTION_LINES = 60
+BANNED = {
+    r"\bwho(m)?ever\b": "anyone who, or the person's role",
+    r"\bwhom\b": "who, or the person's role",
+    r"\bmeanwhile\b": "in the meantime, while",
+    r"\bat hand\b": "current, available",
+    r"\b(is|are|was|were|be|been|being) told\b": "is notified, receives, is asked to",
+    r"\bstand-ins?\b": "fake, scripted",
+    r"\bnoticeboard\b": "visibility",
+    r"\blook(s|ed|ing)? into\b": "verify, check",
+    r"\btak(es?|en|ing) (it|a call|calls|them) on\b": "claim",
+    r"\bgiven back\b": "released, returned",
+    r"\botherwise than\b": "differently from",
+    r"\b(go|goes|went|going) on\b": "continue",
+    r"\bunder way\b": "in flight, in progress",
+    r"\bof which\b": "whose, with",
+    r"\bfor want of\b": "without",
+    r"\bas it stands\b": "unchanged",
+    r"\bbe it\b": "whether",
+    r"\bnobody need\b": "no one needs to",
+    r"\b(hears?|heard) of\b": "learn of, receive",
+    r"(?<!there )\b(is|are) no (?!longer|more|less|one)[a-z]+": "is not a",
+    r'"""(What|Whose|Whom|Of what|Of which) ': "a noun or a verb first",
+    r"\b(colour|behaviour|favour|licence|centre)\w*": "American spelling",
+    r"\b\w+(authoris|recognis|summaris|normalis|initialis|serialis|organis|categoris)\w+": "American spelling",
+}
+"""Phrases of an earlier dialect, each with what to write instead. At most 25; see also EXCEPTIONS."""
+EXCEPTIONS: dict[str, str] = {}
+"""Lines, by their text, in which a banned phrase is right. At most 10."""
+
+
+def test_a_module_name_occurs_once() -> None:
+    """A name leads to one file, wherever it is read; ADK's names are the exception."""
+    places = defaultdict[str, list[str]](list)
+    for path in MODULES:
+        if (place := path.relative_to(ROOT).as_posix()) not in ADK_MODULES:
+            places[path.stem].append(place)
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def stem(name: str) -> str:
+    """Return what names such as `answer`, `answers`, `answered` and `answering` share."""
+    endings = ("ations", "ation", "ings", "ing", "ies", "ers", "er", "ed", "es", "s", "e", "y")
+    return next((name[: -len(end)] for end in endings if name.endswith(end) and len(name) - len(end) > 2), name)
+
+
+def test_siblings_differ_in_more_than_an_ending() -> None:
+    """`call` beside `calls` tells a reader nothing about which holds what."""
+    siblings = defaultdict[tuple[Path, str], set[str]](set)
+    for path in MODULES:
+        siblings[path.parent, "_".join(map(stem, path.stem.split("_")))].add(path.stem)
+    assert {key: names for key, names in siblings.items() if len(names) > 1} == {}
+
+
+def classes_and_functions() -> Iterator[tuple[str, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]]:
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                yield f"{path.relative_to(ROOT)}: {node.name}", node
+
+
+def test_a_class_can_be_held_in_the_head() -> None:
+    """At most 20 methods, and 16 attributes that they set."""
+    large = {}
+    for name, node in classes_and_functions():
+        if isinstance(node, ast.ClassDef):
+            methods = sum(
+                isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) and not item.name.startswith("__")
+                for item in node.body
+            )
+            attributes = {
+                item.attr
+                for item in ast.walk(node)
+                if isinstance(item, ast.Attribute) and isinstance(item.ctx, ast.Store)
+                if isinstance(item.value, ast.Name) and item.value.id == "self"
+            }
+            if methods > MAX_METHODS or len(attributes) > MAX_ATTRIBUTES:
+                large[name] = (methods, len(attributes))
+    assert large == {}
+
+
+def test_a_function_fits_on_a_screen() -> None:
+    """At most 60 lines, parameters and docstring not counted."""
+    long = {}
+    for name, node in classes_and_functions():
+        if not isinstance(node, ast.ClassDef):
+            body = node.body[1:] if ast.get_docstring(node) else node.body
+            lines = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
+            if lines > MAX_FUNCTION_LINES:
+                long[name] = lines
+    assert long == {}
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Yield each line that people read, with its place: code, pages, documents."""
+    places = [*MODULES, *(ROOT / "waystation").rglob("*.html"), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+    for path in (path for path in places if not LINKS & set(path.parents)):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            yield f"{path.relative_to(ROOT)}:{number}", line
+
+
+@pytest.mark.parametrize("phrase", BANNED)
+def test_a_phrase_of_the_old_dialect_is_not_used(phrase: str) -> None:
+    """The table says what to write instead."""
+    found = [
+        (place, line.strip())
+        for place, line in texts()
+        if re.search(phrase, line, re.IGNORECASE) and line.strip() not in EXCEPTIONS
+    ]
+    assert found == [], f"Instead: {BANNED[phrase]}."
+
+
+def test_the_list_of_words_stays_short() -> None:
+    """A longer one would be a style checker; reviewers read for the rest."""
+    assert (len(BANNED) <= 25, len(EXCEPTIONS) <= 10) == (True, True)
