@@ -4,10 +4,11 @@ import asyncio
 import contextlib
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
@@ -36,13 +37,19 @@ class Person:
     def ask(self, prompt: str, default: str = "") -> str:
         """Return the line that the person types; `default` if it is empty.
 
+        Input from before the question is discarded, because the person has not read the question yet.
+
         Raises:
-            Problem: The input has ended.
+            Problem: The input has ended, or Ctrl-C was typed.
         """
         try:
-            return input(f"{prompt}{f' [{default}]' if default else ''}: ").strip() or default
+            with _interruptible():
+                _discard_input()
+                return input(f"{prompt}{f' [{default}]' if default else ''}: ").strip() or default
         except EOFError:
             raise Problem(Exit.USAGE, NOTHING_SENT) from None
+        except KeyboardInterrupt:
+            raise Problem(Exit.INTERRUPTED, f"Interrupted. {NOTHING_SENT}") from None
 
     def agrees(self, prompt: str) -> bool:
         """Whether the person answers yes; anything else means no."""
@@ -81,6 +88,28 @@ class Person:
                 raise Problem(Exit.FAILED, on_stop)
             text = edited
         return None
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Have Ctrl-C raise KeyboardInterrupt at once.
+
+    asyncio's handler cancels the task, which notices at its next `await`; after a blocking question that is the request
+    that sends the answer.
+    """
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def _discard_input() -> None:
+    """Discard what was typed before now."""
+    with contextlib.suppress(ImportError, OSError, ValueError):  # Windows; or the input is not a terminal
+        import termios
+
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
 def find_person() -> Person | None:

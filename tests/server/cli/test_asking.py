@@ -4,6 +4,7 @@ import asyncio
 import io
 import os
 import pty
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -172,15 +173,19 @@ def test_a_long_list_offers_its_first_calls() -> None:
         pending_calls.choose(Types("51"), out, Target(), many)
 
 
-async def typed(folder: Path, address: str, *arguments: str, lines: dict[str, str]) -> tuple[int, str]:
+async def typed(
+    folder: Path, address: str, *arguments: str, lines: dict[str, str], ahead: str = "", interrupted_at: str = ""
+) -> tuple[int, str]:
     """Run a command in a terminal, and type each line when its prompt appears. Return the exit code and the output.
 
-    The editor is a program that writes other arguments.
+    `ahead` is typed before the command starts; at the prompt `interrupted_at` it receives the signal of Ctrl-C. The
+    editor is a program that writes other arguments.
     """
     editor = folder / "editor"
     editor.write_text(f'#!{sys.executable}\nimport sys\nopen(sys.argv[1], "w").write(\'{{"amount": 1}}\')\n')
     editor.chmod(0o755)
     parent, child = pty.openpty()
+    os.write(parent, ahead.encode())
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "waystation.cli", "--address", address, *arguments),
         stdin=child,
@@ -197,6 +202,9 @@ async def typed(folder: Path, address: str, *arguments: str, lines: dict[str, st
             shown += await asyncio.to_thread(os.read, parent, 65_536)
         except OSError:  # the program has ended
             break
+        if interrupted_at and interrupted_at.encode() in shown:
+            interrupted_at = ""
+            process.send_signal(signal.SIGINT)
         for prompt in [prompt for prompt in left if prompt.encode() in shown]:
             os.write(parent, f"{left.pop(prompt)}\n".encode())
     os.close(parent)
@@ -228,6 +236,35 @@ async def test_in_a_terminal_a_call_is_chosen_shown_and_approved(serve: Serve, t
         answer = (await paid.log()).state.calls["fc-1"].answer
         assert answer is not None
         assert (answer.comment, bool(answer.digest), till.paid) == ("fine", True, [5])
+
+
+@pytest.mark.parametrize("question", ["Comment (optional)", "Send 'edit'?"])
+async def test_a_command_that_is_interrupted_at_a_question_sends_nothing(
+    serve: Serve, tmp_path: Path, question: str
+) -> None:
+    """Also when somebody types on: the command stops at once."""
+    async with serve(payer(Till().pay), verify=False) as env:
+        invocation = await env.client.start("payer", "go")
+        await waiting(invocation, "fc-1")
+        lines = {"Comment (optional)": "fine", "Send 'edit'?": "y"}
+        call = f"{invocation.id}/fc-1"
+        code, shown = await typed(tmp_path, env.server.address, "edit", call, lines=lines, interrupted_at=question)
+        assert (code, "Interrupted. Nothing was sent." in shown) == (130, True), shown
+        assert (await invocation.log()).state.calls["fc-1"].answer is None
+        await invocation.handle.terminate()
+
+
+async def test_what_was_typed_before_a_question_does_not_answer_it(serve: Serve, tmp_path: Path) -> None:
+    """The person has not read the question."""
+    async with serve(payer(Till().pay), verify=False) as env:
+        invocation = await env.client.start("payer", "go")
+        await waiting(invocation, "fc-1")
+        lines = {"Comment (optional)": "", "Send 'edit'?": "n"}
+        call = f"{invocation.id}/fc-1"
+        code, shown = await typed(tmp_path, env.server.address, "edit", call, lines=lines, ahead="fine\ny\ny\n")
+        assert code != 0, shown
+        assert (await invocation.log()).state.calls["fc-1"].answer is None
+        await invocation.handle.terminate()
 
 
 async def test_in_a_terminal_arguments_are_edited_in_the_persons_editor(serve: Serve, tmp_path: Path) -> None:
