@@ -41,7 +41,7 @@ from waystation.tools.functions import invoke
 from waystation.tools.outcome import create_failure_outcome, create_outcome, describe_error
 from waystation.tools.output_schema import parse_answer_text
 from waystation.tools.places import find_author_line
-from waystation.tools.tool_context import MissingAwait
+from waystation.tools.tool_context import NotAwaited
 
 events = structlog.get_logger("waystation.activities")
 
@@ -73,7 +73,7 @@ class CallbackRaised(WaystationError):
         self.retryable = isinstance(error, StoreFailed)
         if isinstance(error, WrongReturnType):
             text = f"{quoted} {error}"
-        elif isinstance(error, MissingAwait | NotJson | StoreFailed):  # their texts are ours and name the remedy
+        elif isinstance(error, NotAwaited | NotJson | StoreFailed):  # their texts are ours and name the remedy
             text = f"{prefix} {error}" if plugin else f"{quoted}: {error}"
         else:
             text = f"{prefix} {type(error).__name__}{f' at {place}' if (place := find_author_line(error)) else ''}."

@@ -113,7 +113,7 @@ class _StateDelta(MutableMapping[str, Any]):
         return repr(self._state.delta()[0])
 
 
-class MissingAwait(WaystationError):
+class NotAwaited(WaystationError):
     """A coroutine method of the context was called without `await`."""
 
     def __init__(self, *methods: str) -> None:
@@ -161,13 +161,13 @@ class _ActionContext(ReadonlyContext):
         untouched = self._acts is None and not self._state.has_delta()
         return NO_ACTIONS if untouched else self.actions.recorded()
 
-    def not_awaited(self) -> MissingAwait | None:
+    def not_awaited(self) -> NotAwaited | None:
         """Return an error that names the coroutine methods called without `await`, and close their coroutines."""
         forgotten: dict[str, None] = {}
         for name, coroutine in self._coroutines:
             if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
                 forgotten[name] = coroutine.close()  # otherwise Python prints a warning later
-        return MissingAwait(*forgotten) if forgotten else None
+        return NotAwaited(*forgotten) if forgotten else None
 
 
 C = TypeVar("C", bound=_ActionContext)

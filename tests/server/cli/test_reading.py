@@ -61,5 +61,5 @@ async def test_another_workflow_is_not_mistaken_for_an_invocation(serve: Serve, 
     async with serve(Agent(name="speaker", model=ScriptedModel())) as env:
         handle = await env.temporal.start_workflow("Other", id=f"other-{env.client.task_queue}", task_queue="deserted")
         ran = await waystation(env, "events", handle.id)
-        assert (ran.code, "a history of 'Other'" in ran.err) == (6, True)
+        assert (ran.code, "of type 'Other'" in ran.err) == (6, True)
         await handle.terminate()

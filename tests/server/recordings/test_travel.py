@@ -80,10 +80,10 @@ async def test_the_state_at_an_event_has_nothing_of_a_later_one() -> None:
 
 async def test_a_number_that_is_none_is_refused_with_those_there_are() -> None:
     """The error of an invalid event number has the valid range."""
-    with pytest.raises(NoSuchEvent, match="from 0 to 6"):
+    with pytest.raises(NoSuchEvent, match="has events 0 to 6"):
         (await recorded("confirmation-approved")).moment(7)
     ran = await command("state", kept("confirmation-approved"), "--at", "7")
-    assert (ran.code, "from 0 to 6" in ran.err) == (6, True)
+    assert (ran.code, "has events 0 to 6" in ran.err) == (6, True)
 
 
 async def test_what_changed_between_two_moments() -> None:

@@ -172,7 +172,7 @@ async def test_a_client_that_keeps_nothing_is_told_how_much_it_can_send(server: 
     """The error names the limits of the server and of gRPC messages."""
     client = AgentClient(await Client.connect(server.address), task_queue="deserted")
     for size in (2_200_000, 5_000_000):
-        with pytest.raises(InvalidInput, match=r"The input is \d,\d{3},\d{3} bytes; .*store="):
+        with pytest.raises(InvalidInput, match=r"The input has \d,\d{3},\d{3} bytes. .*store="):
             await client.start("reader", "x" * size)
 
 

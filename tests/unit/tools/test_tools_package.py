@@ -18,8 +18,8 @@ def test_importing_tools_imports_neither_genai_nor_temporal() -> None:
     code = (
         "import sys\n"
         "from waystation.tools import FunctionTool, ToolContext\n"
-        "from waystation.tools.outcome import outcome_of\n"
-        "outcome_of([{'a': 1}], context=ToolContext())\n"
+        "from waystation.tools.outcome import create_outcome\n"
+        "create_outcome([{'a': 1}], context=ToolContext())\n"
         "found = [name for name in ('google.genai', 'temporalio', 'waystation.activities', 'waystation.workflows')"
         " if name in sys.modules]\n"
         "raise SystemExit(' '.join(found) or 0)\n"
