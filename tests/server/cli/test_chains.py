@@ -80,7 +80,7 @@ async def test_a_file_whose_runs_do_not_fit_is_refused(serve: Serve, waystation:
     earlier = kept["earlierRuns"]
     path.write_text(json.dumps({**kept, "earlierRuns": earlier[:-1]}))
     lacking = await command("replay", str(path))
-    assert (lacking.code, "goes on from entry" in lacking.err, "kept.json" in lacking.err) == (2, True, True)
+    assert (lacking.code, "continues from entry" in lacking.err, "kept.json" in lacking.err) == (2, True, True)
     path.write_text(json.dumps({**kept, "earlierRuns": [{"events": earlier[0]["events"][:-3]}, *earlier[1:]]}))
     assert (await command("replay", str(path))).code == 2
     path.write_text(json.dumps({**kept, "earlierRuns": [*earlier[:-1], {"events": earlier[-1]["events"][2:]}]}))

@@ -185,7 +185,7 @@ async def test_a_token_that_is_not_encrypted_is_refused_and_said_to_be_revoked(
 
         seen = await until(ignored, "that the signal was ignored")
         assert seen is not None
-        assert "revoke it" in seen.message
+        assert "Revoke it." in seen.message
         assert (await invocation.pending())[0].approved_by == ()
         await client_of(env, there).invocation(invocation.id).reject(token=there.provider.token())
         await invocation.result()
