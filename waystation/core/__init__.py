@@ -1,7 +1,7 @@
-"""The state of an invocation and the decision about its next step: pure data and pure functions.
+"""The state of an invocation and the decision about its next step, as pure data and pure functions.
 
-Nothing in this package reads a clock, draws a random number, opens a file or imports Temporal. Workflow code calls it,
-so the same log must produce the same result on every machine and in every year.
+Nothing in this package reads a clock, draws a random number, opens a file or imports Temporal. Workflow code calls this
+package, so the same log must produce the same result on every machine at any time.
 """
 
 from waystation.lazy_exports import lazy_exports

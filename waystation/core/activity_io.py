@@ -11,23 +11,23 @@ AgentKind = Literal["llm", "sequential", "parallel", "loop"]
 
 
 class AgentSpec(Recorded):
-    """The recorded structure of one agent and of the agents that it runs.
+    """The recorded structure of an agent and of the agents that it runs.
 
-    An LLM agent has no children here: its transfer targets are decided, and recorded, with each transfer.
+    The children of an LLM agent are not listed here. Its transfer targets are decided and recorded with each transfer.
     """
 
     name: str
     kind: AgentKind = "llm"
     children: tuple["AgentSpec", ...] = ()
     max_iterations: int | None = None
-    """For a loop. None: it ends only when an agent escalates."""
+    """The iteration limit of a loop agent. If None, the loop ends only when an agent escalates."""
     before: bool = False
-    """Whether entering it needs an activity for its `before_agent` callbacks. The callbacks of an LLM agent run with
-    its first model call."""
+    """Whether starting this agent takes a separate activity for its `before_agent` callbacks. The callbacks of an LLM
+    agent run as part of its first model call instead."""
     after: bool = False
-    """Whether leaving it needs an activity for its `after_agent` callbacks."""
+    """Whether finishing this agent takes a separate activity for its `after_agent` callbacks."""
     keeps_turn: bool = True
-    """Whether the user's next message may go to it; see adk-semantics 9.1."""
+    """Whether the user's next message may go directly to this agent, as in ADK 2.13."""
 
 
 Effect = Literal["read", "repeatable", "once"]
@@ -36,66 +36,70 @@ Phase = Literal["enter", "turn", "leave"]
 
 
 class Confirmation(Recorded):
-    """The question to an approver before a tool may run."""
+    """The question that an approver answers before a tool may run."""
 
     hint: str = ""
     payload: Any = None
-    """Any JSON."""
+    """Any JSON value."""
 
 
 class Call(Recorded):
-    """How the workflow runs one function call of a reply. Name and arguments are in the content of the reply."""
+    """How the workflow runs one function call of a model reply. The call's name and arguments are in the reply's
+    content."""
 
     id: str
-    """The function call id. The engine generates it; it is the same in every layer."""
+    """The function call ID. The engine generates it, and every layer uses the same ID."""
     model_id: str | None = None
-    """The model's own id, sent back to its provider only."""
+    """The call ID that the model assigned. It is only ever sent back to the model provider."""
     kind: CallKind = "function"
     response: JsonObject | None = None
-    """For `answered`: a response known when the reply was read, for example because the tool does not exist."""
+    """For an `answered` call: the response that was already known when the reply was processed, for example because the
+    tool does not exist."""
     actions: EventActions | None = None
-    """For `answered`: actions of the call, for example a transfer."""
+    """For an `answered` call: the actions of the call, for example a transfer."""
     transfer: AgentSpec | None = None
-    """For `answered` with a transfer in its `actions`: the agent that continues."""
+    """For an `answered` call whose `actions` contain a transfer: the agent that takes over."""
     confirmation: Confirmation | None = None
-    """Present when an approver must agree before the tool runs."""
+    """The question to the approver, or None if the tool may run without approval."""
     agent: str | None = None
-    """For `agent`: name of the called agent."""
+    """For an `agent` call: the name of the called agent."""
     args: JsonObject | None = None
-    """Arguments after `before_tool` callbacks, for a call that needs an approval. The approver sees these, and the
-    tool runs with them."""
+    """For a call that needs approval: the arguments after the `before_tool` callbacks. The approver sees these
+    arguments, and the tool runs with them."""
     message: str | None = None
-    """For `agent`: its message, unless that is the argument `request`."""
+    """For an `agent` call: the message to the called agent, or None if the message is the `request` argument."""
     skip_summarization: bool = False
     after: bool = False
-    """For `agent`: whether `after_tool` callbacks process the agent's answer, in a separate activity."""
+    """For an `agent` call: whether `after_tool` callbacks process the agent's answer in a separate activity."""
     detached: bool = False
-    """For `agent`: whether it keeps running when its caller continues as new."""
+    """For an `agent` call: whether the called agent keeps running when its caller continues as new."""
     effect: Effect = "repeatable"
     timeout_s: float | None = None
     retries: int = 0
     heartbeat_timeout_s: float | None = None
     task_queue: str | None = None
     deadline_s: float | None = None
-    """How long an approver may take to answer, from the moment the call begins to wait."""
+    """How many seconds an approver has to answer, counted from the moment the call starts to wait."""
     approval: ApprovalPolicy | None = None
-    """The policy in force when the call was made."""
+    """The approval policy in force when the call was made."""
     declared: str | None = None
-    """Digest of the tool's parameters without descriptions, present when the call may need an approval. Its answers
-    are verified where needed, and the activity compares what was approved with what is about to run."""
+    """Digest of the tool's parameters without their descriptions, set if the call may need approval. If it is set,
+    answers are verified where necessary, and the activity compares what was approved with what it is about to run."""
     standing: str | None = None
-    """Origin of the remembered approval that covers the call, although it has a `confirmation`."""
+    """The origin of the remembered approval that covers this call, so that no approver is asked despite the
+    `confirmation`."""
     response_schema: JsonObject | None = None
-    """For a long-running call: JSON schema of the `response` in its answer."""
+    """For a long-running call: the JSON schema that the `response` in an answer must match."""
 
 
 class Position(Recorded):
-    """The log at the moment a command was issued: references of new entries, never their content."""
+    """The position in the log at which a command was issued. It refers to the new log entries but does not contain
+    them."""
 
     at: int
-    """Length of the log when the previous command was issued."""
+    """The length of the log when the previous command was issued."""
     new: tuple[str, ...]
-    """References of the entries applied since then, in the order in which the workflow applied them."""
+    """References to the entries applied since then, in the order the workflow applied them."""
 
 
 class ModelCallInput(Position):
@@ -107,100 +111,106 @@ class ModelCallInput(Position):
     turn: int = 0
     """Index of the agent run."""
     phase: Phase = "turn"
-    """`enter`: the agent begins, so its `before_agent` callbacks run first. `leave`: only `after_agent` callbacks
-    run."""
+    """In the phase `enter`, the agent starts, and its `before_agent` callbacks run before the model call. In the phase
+    `leave`, only its `after_agent` callbacks run."""
     wrap_up: str | None = None
-    """Why the agent must answer now without calling tools: the exhausted limit of the budget."""
+    """The exhausted budget limit because of which the agent must answer now without calling tools, or None."""
     standing: tuple[str, ...] = ()
     """Origins of the remembered approvals that have not expired."""
 
 
 class CallbackResult(Recorded):
-    """Content and actions from the callbacks around an agent; a separate event."""
+    """The content and actions returned by the callbacks around an agent. They become a separate event."""
 
     content: JsonObject | None = None
     actions: EventActions | None = None
 
 
 class ModelReply(Recorded):
-    """A model's reply, annotated with everything needed to run its calls."""
+    """A model's reply, together with everything the workflow needs to run its function calls."""
 
     content: JsonObject | None = None
-    """Genai Content as JSON. Function calls have the engine's ids."""
+    """A genai Content as JSON. Its function calls have the engine's IDs."""
     calls: tuple[Call, ...] = ()
-    """One for each function call in the content, in order."""
+    """One item for each function call in the content, in the same order."""
     finish_reason: str | None = None
     error_code: str | None = None
     error_message: str | None = None
     usage: Usage | None = None
     model_version: str | None = None
     model: str | None = None
-    """The model's name in the agent's declaration; recorded when the budget has prices."""
+    """The model name in the agent's declaration. Recorded only if the budget has prices."""
     attempt: int = 0
-    """The attempt at the model call that produced the reply; 0 if no model was called."""
+    """Number of the attempt that produced the reply, or 0 if no model was called."""
     wrap_up: str | None = None
-    """Why the model was asked to wrap up."""
+    """The reason why the model was asked to wrap up, or None."""
     grounding_metadata: JsonObject | None = None
     citation_metadata: JsonObject | None = None
     definition: str = ""
     """Digest of the agent's definition at the time of the reply."""
     search_attributes: bool = False
-    """Whether Waystation's search attributes are registered. Upserting unregistered ones blocks the workflow."""
+    """Whether Waystation's search attributes are registered. Upserting unregistered attributes would block the
+    workflow."""
     duration_s: float = 0.0
     actions: EventActions | None = None
-    """State written around the model call."""
+    """State changes made by code that ran around the model call, such as callbacks."""
     shape: AgentSpec | None = None
-    """Present when the agent is entered and is more than a model loop: it runs other agents, or has callbacks."""
+    """The structure of the agent. Set when the agent starts and is more than a plain LLM agent: it runs other agents or
+    has agent callbacks."""
     before: CallbackResult | None = None
-    """Result of the `before_agent` callbacks; its event precedes the model's."""
+    """Result of the `before_agent` callbacks. Its event comes before the event of the model's reply."""
     skipped: bool = False
-    """Whether a `before_agent` callback answered for the agent; its model and its children do not run."""
+    """Whether a `before_agent` callback answered in place of the agent. If so, neither its model nor its children
+    run."""
     closing: CallbackResult | None = None
-    """The agent's final content, emitted once the calls of this reply have responses. The model is not called
-    again."""
+    """The agent's final content. It is emitted once all function calls of this reply have responses, and the model is
+    not called again."""
     output: JsonObject | None = None
-    """The final text as parsed JSON, if the agent has an `output_schema`."""
+    """The final text parsed as JSON, if the agent has an `output_schema`."""
     after: CallbackResult | None = None
-    """Result of the `after_agent` callbacks, in the phase `leave`."""
+    """Result of the `after_agent` callbacks in the phase `leave`."""
     ends_invocation: bool = False
-    """Whether a plugin's `before_run` answered for the whole invocation."""
+    """Whether a plugin's `before_run` callback answered in place of the whole invocation."""
     compaction: Compaction | None = None
-    """The attempt to summarize older events before the model call; its event precedes the model's."""
+    """The attempt to summarize older events before the model call. Its event comes before the event of the model's
+    reply."""
     scopes: JsonObject | None = None
-    """`user:` and `app:` state at the start of the invocation, read by its first model activity."""
+    """The `user:` and `app:` state at the start of the invocation, as read by its first model activity."""
     mark: str = ""
-    """Distinguishes the attempts at one model call."""
+    """A value that distinguishes the attempts at the same model call."""
     notify: tuple[str, ...] = ()
-    """Channels to notify of pending calls, unless a policy names others."""
+    """The channels to notify of pending calls whose policy does not name any channels."""
 
 
 class ToolCallInput(Position):
-    """Input of a tool activity. The tool reads the state at this position."""
+    """Input of a tool activity. The tool reads the state as of this position."""
 
     function_call_id: str
     args: JsonObject | None = None
-    """The arguments, if small, because people look for them in the Web UI."""
+    """The arguments, repeated here so that they are visible in the Temporal Web UI. None if they are too large; the
+    activity then reads them from the log."""
     confirmation: JsonObject | None = None
-    """`{confirmed, hint, payload}` after an approval, if small."""
+    """The approver's confirmation, `{confirmed, hint, payload}`. None before approval, or if it is too large to repeat
+    here."""
     root: str
     run: int = 0
-    """How often the call has returned before. A tool that requested a confirmation or a credential runs again once it
-    is there, and callbacks may process the answer of a called agent."""
+    """How many times the call has already returned. A tool that requests a confirmation or a credential runs again once
+    it has been provided, and the answer of a called agent may still be processed by callbacks."""
     effect: Effect = "repeatable"
     timeout_s: float | None = None
     retries: int = 0
     digest: str | None = None
-    """Digest of what the approver approved; the activity runs nothing else. See `policy.call_digest`."""
+    """Digest of what the approver approved. The activity refuses to run anything else. See `policy.call_digest`."""
 
 
 class ToolOutcome(Recorded):
-    """The result of one run of a tool and the changes it made."""
+    """The result of one run of a tool and the changes that the run made."""
 
     function_call_id: str
     response: JsonObject | None = None
-    """Passed to the model unchanged. None: a long-running tool has no response yet."""
+    """The function response, passed to the model unchanged. None if a long-running tool has not responded yet."""
     final: bool = True
-    """False while the answer of a long-running tool is still to come from outside."""
+    """False if a long-running tool is still waiting for an answer from outside."""
     error_type: str | None = None
     fatal: bool = False
     """Whether the tool's exception ends the invocation (`on_error="raise"`)."""
@@ -208,16 +218,16 @@ class ToolOutcome(Recorded):
     parts: tuple[JsonObject, ...] = ()
     """Media parts that belong to the response."""
     beside: tuple[JsonObject, ...] = ()
-    """Parts next to the response, for readers of the event."""
+    """Additional parts for readers of the event, placed next to the response."""
     transfer: AgentSpec | None = None
-    """The agent that `actions.transfer_to_agent` names."""
+    """The agent named in `actions.transfer_to_agent`."""
     approval: ApprovalPolicy | None = None
-    """If the tool itself requests a confirmation: the policy that applies, as in `Call.approval`."""
+    """The policy that applies if the tool itself requests a confirmation, as in `Call.approval`."""
     declared: str | None = None
-    """If the tool itself requests a confirmation: see `Call.declared`."""
+    """Digest of the tool's parameters if the tool itself requests a confirmation, as in `Call.declared`."""
     args: JsonObject | None = None
-    """If the tool itself requests a confirmation and callbacks changed the arguments: the changed arguments."""
+    """The changed arguments, if callbacks changed them and the tool itself requests a confirmation."""
     duration_s: float = 0.0
-    """Wall time in the activity, queueing excluded."""
+    """Wall-clock time spent in the activity, not counting time in the queue."""
     mark: str = ""
-    """Distinguishes the attempts at one call."""
+    """A value that distinguishes the attempts at the same tool call."""

@@ -1,4 +1,4 @@
-"""Budgets: the limits of an invocation, its usage, and grants beyond the limits."""
+"""Budgets: the limits of an invocation, its usage, and grants that raise the limits."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
@@ -8,27 +8,27 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from waystation.core.payload import JsonObject, Recorded, describe_faults
 
 MAX_MODEL_CALLS = 500
-"""ADK's default of `max_llm_calls`."""
+"""The default of ADK's `max_llm_calls`."""
 
 Policy: TypeAlias = Literal["stop", "wrap_up", "ask"]
 Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0)]
 OTHERS = "*"
-"""Row of a price table for every model without a row of its own."""
+"""Key in a price table for every model that has no price of its own."""
 
 
 class Price(Recorded):
-    """Price of a model per million tokens, in the currency of `max_cost`."""
+    """The price of a model per million tokens, in the currency of `max_cost`."""
 
     prompt: Rate
     output: Rate
-    """Includes thoughts."""
+    """Price of output tokens, including thinking tokens."""
     cached: Rate | None = None
-    """For cached prompt tokens; by default the price of other prompt tokens."""
+    """Price of cached prompt tokens. Defaults to `prompt`."""
 
     def of(self, usage: "Usage") -> float:
-        """Return the cost of this usage."""
+        """Return the cost of the given usage."""
         cached = min(usage.cached_tokens, usage.prompt_tokens)
         reread = self.prompt if self.cached is None else self.cached
         written = usage.output_tokens + usage.thoughts_tokens
@@ -36,20 +36,22 @@ class Price(Recorded):
 
 
 class Budget(Recorded):
-    """Limits of an invocation, including the agents that it calls and all attempts."""
+    """The limits of an invocation. They include the agents it calls and all retries."""
 
     max_llm_calls: int = MAX_MODEL_CALLS
-    """Attempts at model calls. With 0 or less no model is called."""
+    """Maximum number of attempts to call a model. If 0 or negative, no model is called."""
     max_total_tokens: Annotated[int, Field(gt=0)] | None = None
     max_tool_calls: Count | None = None
     max_wall_s: Amount | None = None
-    """Seconds during which a model or tool was at work; waits for approvers do not count."""
+    """Maximum number of seconds during which a model or tool is running. Time spent waiting for approvers does not
+    count."""
     max_cost: Amount | None = None
-    """In the currency of `prices`."""
+    """Maximum cost, in the currency of `prices`."""
     prices: dict[str, Price] = Field(default_factory=dict)
-    """By model name, prefix of a model name, or `*`; the longest match applies."""
+    """Prices by model name, by prefix of a model name, or under `*` for all other models. The longest match applies."""
     on_exhausted: Policy | None = None
-    """None: `max_llm_calls` stops the invocation, as in ADK; at the other limits it wraps up."""
+    """What happens at a limit. By default, `max_llm_calls` stops the invocation, as in ADK, and at any other limit the
+    agent wraps up."""
 
     @field_validator("prices")
     @classmethod
@@ -65,27 +67,27 @@ class Budget(Recorded):
         return self
 
     def policy(self, limit: str) -> Policy:
-        """Return the policy at a limit."""
+        """Return what happens when the given limit is exhausted."""
         return self.on_exhausted or ("stop" if limit == "max_llm_calls" else "wrap_up")
 
     def price(self, names: Collection[str]) -> Price | None:
-        """Return the price of a model with any of these names; the longest matching row applies."""
+        """Return the price of a model that goes by any of these names. The longest matching key applies."""
         fitting = [row for row in self.prices if any(name.startswith(row) for name in names)]
         return self.prices.get(max(fitting, key=len) if fitting else OTHERS)
 
     def raised(self, by: "Grant") -> "Budget":
-        """Return the budget with a grant added."""
+        """Return a copy of the budget with the grant added to its limits."""
         if by is NOTHING or by == NOTHING:
             return self
         return self.model_copy(update={limit: value + getattr(by, limit) for limit, value in self.limits().items()})
 
     def limits(self) -> dict[str, int | float]:
-        """Return the limits that are set, by name."""
+        """Return the limits that are set, keyed by name."""
         return {limit: value for limit in MEASURES if (value := getattr(self, limit)) is not None}
 
 
 class Usage(Recorded):
-    """Token counts of the provider."""
+    """Token counts as reported by the model provider."""
 
     prompt_tokens: int = 0
     output_tokens: int = 0
@@ -100,7 +102,7 @@ class Usage(Recorded):
 
     @property
     def total(self) -> int:
-        """All tokens, even if the provider reports no total."""
+        """Total number of tokens, computed from the other counts if the provider does not report a total."""
         return self.total_tokens or self.prompt_tokens + self.output_tokens + self.thoughts_tokens
 
 
@@ -108,18 +110,19 @@ NO_USAGE = Usage()
 
 
 class Spent(Recorded):
-    """Usage of an invocation, including the agents that it called and all attempts."""
+    """The usage of an invocation so far, including the agents it called and all retries."""
 
     model_calls: int = 0
-    """Attempts included."""
+    """Number of attempts to call a model."""
     total_tokens: int = 0
     tool_calls: int = 0
-    """Each call counts once, whatever the attempts. A call of an agent counts, and so do the calls of that agent."""
+    """Number of tool calls, each counted once no matter how many times it was retried. A call to an agent counts as
+    one, and the calls that this agent makes count as well."""
     working_s: float = 0.0
-    """Seconds during which a model or tool was at work."""
+    """Seconds during which a model or tool was running."""
     cost: float = 0.0
     unpriced: tuple[str, ...] = ()
-    """Called models without a price."""
+    """Models that were called but have no price."""
 
     def __add__(self, other: "Spent") -> "Spent":
         if other is NOTHING_SPENT:
@@ -143,11 +146,11 @@ MEASURES = {
     "max_wall_s": ("working_s", "seconds of work"),
     "max_cost": ("cost", "of cost"),
 }
-"""By limit: the field of `Spent` that it bounds, and the unit."""
+"""Maps each limit to the field of `Spent` that it bounds and to its unit."""
 
 
 class Grant(Recorded):
-    """Amounts that an approver adds to the limits of a budget."""
+    """The amounts that an approver adds to the limits of a budget."""
 
     max_llm_calls: Count = 0
     max_total_tokens: Count = 0
@@ -163,14 +166,14 @@ NOTHING = Grant()
 
 
 class Used(Recorded):
-    """Usage of a failed invocation, recorded as the detail of its error."""
+    """The usage of a failed invocation, recorded in the details of its error."""
 
     spent: Spent = NOTHING_SPENT
     granted: Grant = NOTHING
 
 
 def parse_usage(details: Sequence[Any]) -> Used | None:
-    """Return the usage in the error details of a failed called agent; None if it is unknown."""
+    """Return the usage from the error details of a failed called agent, or None if it is unknown."""
     try:
         return Used.model_validate(details[0])
     except (IndexError, ValidationError):
@@ -178,7 +181,8 @@ def parse_usage(details: Sequence[Any]) -> Used | None:
 
 
 def parse_grant(response: Mapping[str, object] | None, budget: Budget, exhausted: Iterable[str]) -> Grant:
-    """Return the grant in an approval's response, or by default the original amounts of the exhausted limits again.
+    """Return the grant in an approval's response. Without a response, grant each exhausted limit its original amount
+    again.
 
     Raises:
         ValueError: The response is not a valid grant.

@@ -9,7 +9,7 @@ from waystation.core.approval.policy import ApprovalPolicy, Verified, call_diges
 from waystation.core.payload import JsonObject
 
 DEFAULT_DEADLINE_S = 30 * 24 * 3600.0
-"""Deadline of a wait when neither the tool nor its policy sets one: 30 days. Every wait ends; see design D3."""
+"""The deadline if neither the tool nor its policy sets one: 30 days. No call may wait forever."""
 
 Gate = Literal["none", "waiting", "passed", "refused"]
 Asked = Literal["confirmation", "credential", "budget"]
@@ -17,7 +17,7 @@ Asked = Literal["confirmation", "credential", "budget"]
 
 @dataclass(slots=True)
 class CallState:
-    """One function call and its progress. Only the reducers in `core.log` change it."""
+    """One function call and its progress. Only the reducers in `core.log` modify it."""
 
     call: Call
     name: str = ""
@@ -26,78 +26,80 @@ class CallState:
     reply: int = 0
     """Number of the model reply that made the call."""
     turn: int = 0
-    """Index of the agent run whose model made it."""
+    """Index of the agent run whose model made the call."""
     gate: Gate = "none"
     asked: Asked | None = None
-    """The latest request to an approver. The policy may require it, or the running tool may make it."""
+    """The kind of the latest request to an approver. The request comes from the policy, the budget or the running
+    tool."""
     asks: Confirmation | None = None
-    """Hint and payload of that request."""
+    """The hint and payload of the latest request."""
     run: int = 0
-    """How often the call returned before the current run."""
+    """How many times the call had returned before the current run."""
     provisional: ToolOutcome | None = None
-    """Outcome of the run before, when the call runs again."""
+    """The outcome of the previous run, if the call is running again."""
     shown: JsonObject | None = None
-    """The arguments as the approver saw them, when the approver then edited them."""
+    """The arguments as the approver saw them, if the approver then edited them."""
     requested_at: float | None = None
-    """When the call began to wait for an approver, in seconds since 1970."""
+    """The time at which the call started to wait for an approver, in seconds since 1970."""
     outcome: ToolOutcome | None = None
     """The result of the current run."""
     flushed: bool = False
-    """Whether the outcome is part of an event."""
+    """Whether an event contains the outcome."""
     response: JsonObject | None = None
-    """The response that the model reads in its next prompt."""
+    """The response that the model receives in its next prompt."""
     responded: bool = False
-    """Whether the call has a response for which the model is called."""
+    """Whether the call has a response that is ready for the next model call."""
     closed: bool = False
     """Whether the response is final."""
     answer: Answer | None = None
-    """The answer that closed the call or let it run."""
+    """The answer that closed the call or allowed it to run."""
     answered_at: float | None = None
     expired: bool = False
     held: str | None = None
-    """Why the budget has no room for the call, while a person is asked for more."""
+    """Why the call does not fit into the budget. Set while an approver is being asked for more budget."""
     answer_ids: dict[str, None] = field(default_factory=dict)
     waits: int = 0
-    """How often the call began to wait for an approver."""
+    """How many times the call has started to wait for an approver."""
     noticed: int = 0
-    """Reminders and escalations sent in the current wait."""
+    """Number of reminders and escalations sent during the current wait."""
     told: int = 0
-    """Number of waits that approvers were notified about."""
+    """How many of the waits approvers have been notified about."""
     approved_by: dict[str, None] = field(default_factory=dict)
-    """Approvers so far, while the policy requires more."""
+    """The people who have approved the call so far, while the policy requires more approvals."""
     claimed_by: str | None = None
-    """The approver who claimed the call. Others cannot answer it until it is released."""
+    """The approver who claimed the call. No one else can answer it until it is released."""
     viewed_by: dict[str, None] = field(default_factory=dict)
     decided_by: Verified | None = None
-    """The verified identity of the approver who decided."""
+    """The verified identity of the approver who decided the call."""
     known_digest: str | None = None
-    """Digest of a closed call whose arguments are no longer kept."""
+    """Digest of a closed call whose arguments have been discarded."""
 
     @property
     def id(self) -> str:
-        """The function call id."""
+        """The function call ID."""
         return self.call.id
 
     @property
     def performing(self) -> bool:
-        """Whether the call runs or is due to run."""
+        """Whether the call is running or due to run."""
         return self.outcome is None and self.call.kind != "answered" and self.gate in ("none", "passed")
 
     @property
     def waiting(self) -> bool:
-        """Whether the call waits for an answer."""
+        """Whether the call is waiting for an answer."""
         return self.gate == "waiting" or (
             self.call.kind == "long_running" and self.outcome is not None and not self.closed
         )
 
     @property
     def answerable(self) -> bool:
-        """Whether an answer would count. A long-running call can be answered before its function has returned."""
+        """Whether an answer would be accepted now. A long-running call can be answered before its function has
+        returned."""
         return self.gate == "waiting" or (self.call.kind == "long_running" and not self.closed)
 
     @property
     def deadline(self) -> float | None:
-        """When the wait ends, in seconds since 1970; None while the call does not wait."""
+        """The time at which the wait ends, in seconds since 1970, or None if the call is not waiting."""
         if self.requested_at is None or not self.waiting:
             return None
         policy = self.policy
@@ -106,7 +108,8 @@ class CallState:
 
     @property
     def due(self) -> float | None:
-        """When the next reminder, escalation or deadline is due, in seconds since 1970."""
+        """The time of the next reminder, escalation or deadline, in seconds since 1970, or None if the call is not
+        waiting."""
         if self.requested_at is None or not self.waiting or not self.policy:
             return self.deadline
         pending = self.policy.notices()[self.noticed :]
@@ -114,7 +117,7 @@ class CallState:
 
     @property
     def level(self) -> int:
-        """Number of escalations in the current wait."""
+        """Number of escalations during the current wait."""
         return sum(notice.escalates for notice in self.policy.notices()[: self.noticed]) if self.policy else 0
 
     @property
@@ -124,7 +127,7 @@ class CallState:
 
     @property
     def digest(self) -> str:
-        """Digest of what an approver approves: arguments, tool parameters and policy."""
+        """Digest of what an approver approves: the call's arguments, the tool's parameters and the policy."""
         if self.known_digest is not None:
             return self.known_digest
         args = self.args if self.shown is None else self.shown
@@ -132,26 +135,28 @@ class CallState:
 
     @property
     def policy(self) -> ApprovalPolicy | None:
-        """The approval policy; None if anybody may answer."""
+        """The approval policy, or None if anyone may answer."""
         asking = (self.outcome if self.asked else None) or self.provisional
         return self.call.approval or (asking.approval if asking else None)
 
     @property
     def declared(self) -> str | None:
-        """Digest of the tool's parameters; None if none was recorded."""
+        """Digest of the tool's parameters, or None if it was not recorded."""
         asking = (self.outcome if self.asked else None) or self.provisional
         return self.call.declared or (asking.declared if asking else None)
 
     @property
     def answered_by(self) -> str | None:
-        """Who decided: the verified subject, or else the `by` of the answer."""
+        """The person who decided: the verified subject if there is one, otherwise the answer's unverified `by`
+        field."""
         if self.decided_by:
             return self.decided_by.subject
         return self.answer.by if self.answer else None
 
     @property
     def approved_digest(self) -> str | None:
-        """Digest of what was approved; None if the call needed no approval or has no recorded parameters."""
+        """Digest of what was approved. None if the call did not need approval or the tool's parameters were not
+        recorded."""
         approved = self.asked == "confirmation" or self.call.standing
         if self.declared is None or self.gate != "passed" or not approved:
             return None
@@ -167,7 +172,7 @@ class CallState:
 
     @property
     def ever_waits(self) -> bool:
-        """Whether an approver was ever asked, or may answer."""
+        """Whether an approver has been asked about this call or can answer it."""
         return self.asked is not None or self.call.kind == "long_running"
 
     def ask(self, now: float, asked: Asked, asks: Confirmation) -> None:
@@ -178,14 +183,14 @@ class CallState:
         self.wait(now)
 
     def wait(self, now: float) -> None:
-        """Begin to wait for an approver."""
+        """Start waiting for an approver."""
         self.requested_at = now
         self.waits += 1
         self.noticed, self.claimed_by = 0, None
         self.approved_by = {}
 
     def run_again(self) -> None:
-        """Run the call again; it keeps its response until then."""
+        """Schedule another run of the call. The current response stays in place until that run returns."""
         self.provisional, self.outcome = self.outcome, None
         self.run += 1
         self.flushed = self.responded = False
@@ -197,7 +202,7 @@ class CallState:
     def pending(
         self, invocation_id: str, user_id: str, session_id: str | None, requester: str | None = None
     ) -> PendingCall:
-        """Return the call as approvers see it."""
+        """Return the call in the form that approvers see."""
         asks = self.asks or Confirmation()
         return PendingCall(
             function_call_id=self.id,

@@ -1,54 +1,54 @@
 """All errors that Waystation raises.
 
     WaystationError
-    ├── AuthoringError            an agent or a tool is declared wrongly; found before anything runs
+    ├── AuthoringError            an agent or a tool is declared incorrectly; raised before anything runs
     │   ├── InvalidAgent
     │   ├── NoAgents
     │   ├── InvalidTool
     │   ├── ToolNameTaken
     │   └── AgentNameTaken
-    ├── InvocationError           an invocation failed; the class name is the ApplicationError's type
+    ├── InvocationError           an invocation failed; the class name becomes the ApplicationError's type
     │   ├── UnknownAgent
     │   ├── InvalidInput
     │   ├── ModelFailed
     │   ├── ModelUnavailable
     │   └── EngineFault
-    ├── AnswerRefused             an answer did not count; the class name is the update failure's type
+    ├── AnswerRefused             an answer did not count; the class name becomes the update failure's type
     │   ├── UnknownCall
     │   ├── AlreadyAnswered
     │   ├── Expired
     │   ├── NotAllowed
     │   ├── DigestMismatch
     │   └── InvalidAnswer
-    ├── SessionRefused            a session refused a message; the class name is the update failure's type
+    ├── SessionRefused            a session refused a message; the class name becomes the update failure's type
     │   ├── SessionBusy
     │   ├── QueueFull
     │   ├── SessionClosed
     │   ├── SessionExists         raised by the client
     │   └── UnknownSession        raised by the client
-    ├── AnswerUnconfirmed         no worker has confirmed an answer yet
-    │   └── MessageUnconfirmed    … or a message to a session
+    ├── AnswerUnconfirmed         no worker confirmed an answer in time
+    │   └── MessageUnconfirmed    no worker confirmed a message to a session in time
     ├── AuthorizationFailed       a login failed, or its token cannot be renewed
     ├── CredentialStoreError      the credential store cannot be read or written
     ├── InvalidConfiguration      a configuration file cannot be used
     ├── IdentityUnavailable       the identity provider is not available; try again
     ├── ModelError                raised by model adapters, handled by the model activity
-    │   ├── ModelRefused          final
-    │   └── ModelOverloaded       retried
+    │   ├── ModelRefused          the call is not retried
+    │   └── ModelOverloaded       the call is retried
     ├── NotJson                   a value cannot be recorded
-    │   ├── StateRefused          … in state (tools.state)
-    │   └── TooLarge              … because of its size (tools.outcome)
-    ├── InputValidationError      an argument is invalid; ADK's name
-    ├── NotAwaited                a coroutine of the context was used without `await` (tools.awaited)
+    │   ├── StateRefused          a value cannot be stored in the state (tools.state)
+    │   └── TooLarge              a value is too large to be recorded (tools.outcome)
+    ├── InputValidationError      an argument is invalid; named as in ADK
+    ├── NotAwaited                a coroutine from the tool or callback context was used without `await` (tools.awaited)
     ├── StoreFailed               artifacts, memories or large payloads are not available
-    ├── ScopeNameTooLong          app and user id are too long for the id of their state
-    ├── ScopesNotRead             `user:` or `app:` state was read but not loaded for the invocation
-    ├── ForeignHistory            a history is not Waystation's, or cannot be read
-    ├── NoSuchEvent               a recording has no event of that number
-    ├── NoPrompt                  no model was called, or would be called next, at that point
+    ├── ScopeNameTooLong          app name and user ID are too long for the workflow ID of their state
+    ├── ScopesNotRead             code read `user:` or `app:` state that the invocation had not loaded
+    ├── ForeignHistory            a history was not recorded by Waystation, or cannot be read
+    ├── NoSuchEvent               a recording has no event with that number
+    ├── NoPrompt                  no model was called at that point, and none would be called next
     └── NotReplayable             the current code does not reproduce a history
 
-Messages of InvocationError are recorded and logged: they are short and repeat no content of the conversation.
+Messages of InvocationError are recorded and logged, so they are short and never quote the conversation.
 """
 
 from collections.abc import Iterable
@@ -59,7 +59,7 @@ class WaystationError(Exception):
 
 
 class AuthoringError(WaystationError):
-    """An agent or a tool is declared wrongly; the message names the place and the remedy."""
+    """An agent or a tool is declared incorrectly. The message names the place and the remedy."""
 
 
 class InvalidAgent(AuthoringError):
@@ -71,7 +71,7 @@ class InvalidAgent(AuthoringError):
 
 
 class NoAgents(AuthoringError):
-    """A folder has no agents."""
+    """A folder contains no agents."""
 
     def __init__(self, folder: str, problem: str) -> None:
         self.folder, self.problem = folder, problem
@@ -95,7 +95,7 @@ class ToolNameTaken(AuthoringError):
 
 
 class AgentNameTaken(AuthoringError):
-    """Two agents that one worker serves have the same name."""
+    """Two agents served by the same worker have the same name."""
 
     def __init__(self, agent: str, places: Iterable[str]) -> None:
         self.agent, self.places = agent, tuple(places)
@@ -107,7 +107,7 @@ class InvocationError(WaystationError):
 
 
 class UnknownAgent(InvocationError):
-    """The worker serves no agent of that name."""
+    """The worker does not serve an agent with this name."""
 
     def __init__(self, agent: str, known: Iterable[str]) -> None:
         self.agent, self.known = agent, tuple(sorted(known))
@@ -119,15 +119,15 @@ class InvalidInput(InvocationError):
 
 
 class ModelFailed(InvocationError):
-    """The model rejected the request; another attempt would get the same result."""
+    """The model rejected the request. Another attempt would have the same result."""
 
 
 class ModelUnavailable(InvocationError):
-    """The model did not answer within all attempts."""
+    """The model did not respond within the allowed number of attempts."""
 
 
 class EngineFault(InvocationError):
-    """An internal error of Waystation. The invocation fails instead of blocking."""
+    """An internal Waystation error. The invocation fails instead of getting stuck."""
 
 
 class AnswerRefused(WaystationError):
@@ -135,15 +135,15 @@ class AnswerRefused(WaystationError):
 
 
 class UnknownCall(AnswerRefused):
-    """The invocation has no pending call of that id and never had one."""
+    """The invocation has no pending call with this ID and never had one."""
 
 
 class AlreadyAnswered(AnswerRefused):
-    """The call was answered before; the first recorded answer counts."""
+    """The call has already been answered. The first recorded answer counts."""
 
 
 class Expired(AnswerRefused):
-    """The answer came after the call's deadline."""
+    """The answer arrived after the call's deadline."""
 
 
 class NotAllowed(AnswerRefused):
@@ -151,11 +151,11 @@ class NotAllowed(AnswerRefused):
 
 
 class DigestMismatch(AnswerRefused):
-    """The answer was given for other arguments than the call's."""
+    """The answer refers to different arguments than the call has."""
 
 
 class InvalidAnswer(AnswerRefused):
-    """The answer is malformed, or its action does not suit the call."""
+    """The answer is malformed, or the call does not accept its action."""
 
 
 class SessionRefused(WaystationError):
@@ -163,11 +163,11 @@ class SessionRefused(WaystationError):
 
 
 class SessionBusy(SessionRefused):
-    """The session is busy with another message, and this one asked not to queue."""
+    """The session is busy with another message, and this message asked not to be queued."""
 
 
 class QueueFull(SessionRefused):
-    """Too many messages wait in the session already."""
+    """The session already has too many queued messages."""
 
 
 class SessionClosed(SessionRefused):
@@ -175,11 +175,11 @@ class SessionClosed(SessionRefused):
 
 
 class SessionExists(SessionRefused):
-    """A session with this id exists already."""
+    """A session with this ID already exists."""
 
 
 class UnknownSession(SessionRefused):
-    """No session has this id."""
+    """No session has this ID."""
 
 
 class AnswerUnconfirmed(WaystationError):
@@ -194,7 +194,7 @@ class AnswerUnconfirmed(WaystationError):
 
 
 class MessageUnconfirmed(AnswerUnconfirmed):
-    """No worker confirmed the message in time. It may be lost, or still be accepted later."""
+    """No worker confirmed the message in time. The message may be lost, or it may still be accepted later."""
 
     def __init__(self, session: str) -> None:
         self.session = session
@@ -206,7 +206,7 @@ class MessageUnconfirmed(AnswerUnconfirmed):
 
 
 class AuthorizationFailed(WaystationError):
-    """A login failed, or a token cannot be renewed. The message contains no secret and no text of the provider."""
+    """A login failed, or a token cannot be renewed. The message contains no secrets and no text from the provider."""
 
     def __init__(self, message: str, *, revoked: bool = False) -> None:
         self.revoked = revoked
@@ -215,7 +215,7 @@ class AuthorizationFailed(WaystationError):
 
 
 class CredentialStoreError(WaystationError):
-    """The credential store cannot be read or written; the message names the remedy."""
+    """The credential store cannot be read or written. The message names the remedy."""
 
 
 class InvalidConfiguration(WaystationError):
@@ -227,7 +227,7 @@ class InvalidConfiguration(WaystationError):
 
 
 class IdentityUnavailable(WaystationError):
-    """The identity provider is not available; another attempt may succeed."""
+    """The identity provider is not available. Another attempt may succeed."""
 
 
 class ModelError(WaystationError):
@@ -235,7 +235,7 @@ class ModelError(WaystationError):
 
 
 class ModelRefused(ModelError):
-    """The model service rejected the request; it would reject the same request again."""
+    """The model service rejected the request and would reject the same request again."""
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         self.status = status
@@ -243,7 +243,7 @@ class ModelRefused(ModelError):
 
 
 class ModelOverloaded(ModelError):
-    """The model service is overloaded, failing or unreachable; another attempt may succeed."""
+    """The model service is overloaded, failing or unreachable. Another attempt may succeed."""
 
     def __init__(self, message: str, *, status: int | None = None, retry_after_s: float | None = None) -> None:
         self.status, self.retry_after_s = status, retry_after_s
@@ -263,7 +263,7 @@ class InputValidationError(WaystationError, ValueError):
 
 
 class StoreFailed(WaystationError):
-    """A store of artifacts, memories or large payloads failed."""
+    """A store for artifacts, memories or large payloads failed."""
 
     def __init__(self, place: str, problem: str) -> None:
         self.place, self.problem = place, problem
@@ -271,7 +271,7 @@ class StoreFailed(WaystationError):
 
 
 class ScopeNameTooLong(WaystationError):
-    """App name and user id are too long for the workflow id of their state."""
+    """The app name and user ID are too long for the workflow ID of their state."""
 
     def __init__(self, scope_id: str, limit: int) -> None:
         self.size, self.limit = len(scope_id), limit
@@ -282,7 +282,7 @@ class ScopeNameTooLong(WaystationError):
 
 
 class ScopesNotRead(WaystationError):
-    """Code read a `user:` or `app:` key, but the invocation had not loaded such state."""
+    """Code read a `user:` or `app:` state key, but the invocation had not loaded this state."""
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -297,7 +297,7 @@ class ForeignHistory(WaystationError):
 
 
 class NoSuchEvent(WaystationError):
-    """A recording has no event of this number. Events count from 1; 0 is the state before the first."""
+    """A recording has no event with this number. Events are numbered from 1; 0 is the state before the first event."""
 
     def __init__(self, source: str, number: int, first: int, last: int) -> None:
         self.number, self.first, self.last = number, first, last
@@ -305,7 +305,7 @@ class NoSuchEvent(WaystationError):
 
 
 class NoPrompt(WaystationError):
-    """At this point of a recording, no model was called or would be called next."""
+    """At this point in a recording, no model was called and none would be called next."""
 
 
 class NotReplayable(WaystationError):

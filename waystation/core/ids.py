@@ -1,12 +1,13 @@
-"""Ids that the engine generates.
+"""IDs that the engine generates.
 
-They derive from the invocation id and a counter, so a replay, a retry and a reset generate the same ids.
+Each ID is derived from the invocation ID and a counter, so replays, retries and resets generate the same IDs.
 """
 
 from urllib.parse import quote
 
 MAX_SESSION_ID_CHARS = 900
-"""The server's limit is 1,000. Ids of invocations and called agents append to the session's id."""
+"""Maximum length of a session's workflow ID. The server's limit is 1,000, and the IDs of invocations and called agents
+are built by appending to the session's ID."""
 _NOT_FOUND = "not-in-store-"
 _FORK = "~"
 _BUDGET = "budget-"
@@ -14,89 +15,89 @@ _ARCHIVE = "archive-"
 
 
 def not_found(number: int) -> str:
-    """Return the patch marker for a signal whose content was not in the store; signals count from 1."""
+    """Return the patch marker for a signal whose content was not in the store. Signals are numbered from 1."""
     return f"{_NOT_FOUND}{number}"
 
 
 def parse_not_found(mark: str) -> int | None:
-    """Return the signal number in such a marker; None for other markers."""
+    """Return the signal number in a marker created by `not_found`, or None for any other marker."""
     number = mark.removeprefix(_NOT_FOUND)
     return int(number) if number != mark and number.isdecimal() else None
 
 
 def function_call(number: int, turn: int = 0) -> str:
-    """Return the id of the `number`th function call of agent run `turn`.
+    """Return the ID of the `number`th function call of agent run `turn`.
 
-    Agents run in parallel, so they cannot share a counter.
+    Each agent run has a separate counter because agents can run in parallel.
     """
     return f"fc-{turn}-{number}" if turn else f"fc-{number}"
 
 
 def archive(number: int) -> str:
-    """Return the id of an activity that archives entries; its result is not an entry."""
+    """Return the ID of an activity that archives entries. The result of this activity is not a log entry."""
     return f"{_ARCHIVE}{number}"
 
 
 def is_archive(activity_id: str) -> bool:
-    """Whether an activity of that id archives entries."""
+    """Return whether the activity ID belongs to an activity that archives entries."""
     return activity_id.startswith(_ARCHIVE)
 
 
 def child_watch(function_call_id: str, stopping: bool) -> str:
-    """Return the id of the activity that polls a called agent; a different one after its cancellation."""
+    """Return the ID of the activity that polls a called agent. The ID changes once the agent is being stopped."""
     return f"{function_call_id}.stopping" if stopping else function_call_id
 
 
 def confirmation(function_call_id: str) -> str:
-    """Return the id of a confirmation request, as it appears in events."""
+    """Return the ID of a confirmation request as it appears in events."""
     return f"{function_call_id}-confirmation"
 
 
 def credential(function_call_id: str) -> str:
-    """Return the id of a credential request, as it appears in events."""
+    """Return the ID of a credential request as it appears in events."""
     return f"{function_call_id}-credential"
 
 
 def budget(number: int) -> str:
-    """Return the id of the `number`th request for more budget. Models cannot generate it."""
+    """Return the ID of the `number`th request for more budget. No model can generate this ID."""
     return f"{_BUDGET}{number}"
 
 
 def is_budget(function_call_id: str) -> bool:
-    """Whether an id belongs to a request for more budget."""
+    """Return whether the ID belongs to a request for more budget."""
     return function_call_id.startswith(_BUDGET)
 
 
 def requesting_call(function_call_id: str) -> str:
-    """Return the id of the call that a request is about; other ids are returned unchanged."""
+    """Return the ID of the call that a confirmation or credential request is about. Return any other ID unchanged."""
     return function_call_id.removesuffix("-confirmation").removesuffix("-credential")
 
 
 def child_invocation(invocation_id: str, function_call_id: str) -> str:
-    """Return the workflow id of a called agent's invocation."""
+    """Return the workflow ID of a called agent's invocation."""
     return f"{invocation_id}/{function_call_id}"
 
 
 def fork(invocation_id: str, number: int) -> str:
-    """Return the default workflow id of the `number`th fork of an invocation."""
+    """Return the default workflow ID for the `number`th fork of an invocation."""
     return f"{invocation_id}{_FORK}{number}"
 
 
 def is_fork(invocation_id: str, other: str) -> bool:
-    """Whether `other` has the id of a direct fork of the invocation."""
+    """Return whether `other` is the ID of a direct fork of the invocation."""
     return other.startswith(invocation_id + _FORK) and other[len(invocation_id + _FORK) :].isdecimal()
 
 
 def approval(invocation_id: str, function_call_id: str) -> str:
-    """Return the approval id of a call: unique in the namespace."""
+    """Return the approval ID of a call, which is unique in the namespace."""
     return f"{invocation_id}/{function_call_id}"
 
 
 def parse_approval(approval_id: str) -> tuple[str, str]:
-    """Return the invocation id and function call id in an approval id.
+    """Return the invocation ID and the function call ID that make up an approval ID.
 
     Raises:
-        ValueError: It is not an approval id.
+        ValueError: The string is not an approval ID.
     """
     invocation_id, _, function_call_id = approval_id.rpartition("/")
     if not (invocation_id and function_call_id):
@@ -105,20 +106,21 @@ def parse_approval(approval_id: str) -> tuple[str, str]:
 
 
 def idempotency_key(invocation_id: str, function_call_id: str) -> str:
-    """Return the key that makes a tool's side effect count once: equal for attempts, replays and resets."""
+    """Return a key that lets a tool apply its side effect only once. Retries, replays and resets produce the same
+    key."""
     return f"{invocation_id}/{function_call_id}"
 
 
 def event(invocation_id: str, number: int) -> str:
-    """Return the id of the `number`th event of an invocation."""
+    """Return the ID of the `number`th event of an invocation."""
     return f"{invocation_id}/e{number}"
 
 
 def session(app: str, user_id: str, session_id: str) -> str:
-    """Return the workflow id of a session. Names are quoted, so different sessions never share an id.
+    """Return the workflow ID of a session. Names are percent-encoded, so different sessions never share an ID.
 
     Raises:
-        ValueError: A name is empty, or the id would be too long.
+        ValueError: A name is empty, or the ID would be too long.
     """
     names = [quote(name, safe="") for name in (app, user_id, session_id)]
     made = "/".join(("session", *names))
@@ -133,16 +135,16 @@ def session(app: str, user_id: str, session_id: str) -> str:
 
 
 def session_invocation(session: str, number: int) -> str:
-    """Return the workflow id of an invocation of a session."""
+    """Return the workflow ID of a session's `number`th invocation."""
     return f"{session}/{number}"
 
 
 def report(number: int, since: int) -> str:
-    """Return the reference of a report of invocation `number` that begins at its entry `since`."""
+    """Return the reference of a report about invocation `number` that begins at the invocation's entry `since`."""
     return f"{number}@{since}"
 
 
 def parse_report(ref: str) -> tuple[int, int]:
-    """Return invocation number and first entry of a report reference."""
+    """Return the invocation number and the index of the first entry from a report reference."""
     number, _, since = ref.partition("@")
     return int(number), int(since)

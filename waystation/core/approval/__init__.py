@@ -1,1 +1,1 @@
-"""Answers to pending calls: who may answer, what counts, who is notified."""
+"""Answers to pending calls: who may answer, which answers count, and who is notified."""

@@ -1,4 +1,4 @@
-"""Pending calls, the answers to them, and the verification of an answer that needs more than the log."""
+"""Pending calls, the answers to them, and the verification of answers that cannot be decided from the log alone."""
 
 import base64
 import binascii
@@ -14,12 +14,12 @@ from waystation.core.errors import InvalidAnswer
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, decode, parse, repeated_key
 
 Action = Literal["approve", "reject", "edit", "respond", "progress", "claim", "release", "view", "waive", "cancel"]
-"""The last five do not decide: an approver claims, releases or views a call; an operator waives its policy, so that it
-runs, or cancels it."""
+"""The actions of an answer. The last five do not decide the call: an approver can claim, release or view a call; an
+operator can waive its policy, so that it runs, or cancel it."""
 
 
 class Answer(Recorded):
-    """The answer of an approver, sent by signal or by update."""
+    """An approver's answer, sent as a signal or as an update."""
 
     function_call_id: str = Field(min_length=1, max_length=200)
     action: Action
@@ -27,20 +27,20 @@ class Answer(Recorded):
     args: JsonObject | None = None
     comment: str | None = None
     by: str | None = None
-    """The sender's name; a claim, not a verified identity."""
+    """The sender's name. This is an unverified claim."""
     digest: str | None = None
     answer_id: str | None = None
     wake: bool = True
-    """For `progress`: whether to call the model with it at once."""
+    """For `progress`: whether to call the model with the response immediately."""
     token: str | None = Field(default=None, repr=False, exclude=True)
-    """Proof of identity, encrypted for the workers."""
+    """Proof of the sender's identity, encrypted for the workers."""
     remember: bool = False
-    """For `approve`: whether the approval also covers later identical calls, as long as the policy allows."""
+    """For `approve`: whether the approval also covers later identical calls, for as long as the policy allows."""
 
 
 def default_hint(tool: str) -> str:
-    """Return the default question to an approver."""
-    # ADK's wire literal, see adk-semantics 2.1.
+    """Return the question that approvers see by default."""
+    # ADK 2.13 sends exactly this text.
     return (
         f"Please approve or reject the tool call {tool}() by responding with a FunctionResponse "
         "with an expected ToolConfirmation payload."
@@ -48,7 +48,7 @@ def default_hint(tool: str) -> str:
 
 
 class PendingCall(Recorded):
-    """A call that waits for an answer, as approvers see it."""
+    """A call that is waiting for an answer, as approvers see it."""
 
     function_call_id: str
     invocation_id: str
@@ -59,40 +59,41 @@ class PendingCall(Recorded):
     digest: str
     hint: str = ""
     payload: Any = None
-    """Any JSON."""
+    """Any JSON value."""
     interim: JsonObject | None = None
-    """The latest intermediate response to the model."""
+    """The latest intermediate response sent to the model."""
     requested_at: float
-    """Seconds since 1970."""
+    """The time at which the wait started, in seconds since 1970."""
     deadline: float
-    """Seconds since 1970; later answers do not count."""
+    """The time in seconds since 1970 after which answers no longer count."""
     user_id: str
     session_id: str | None = None
     requester: str | None = None
-    """Who triggered the invocation, if not `user_id`; an unverified claim."""
+    """The person who triggered the invocation, if different from `user_id`. This is an unverified claim."""
     policy: ApprovalPolicy | None = None
     level: int = 0
     """Number of escalations so far."""
     approved_by: tuple[str, ...] = ()
-    """Approvers so far, while the policy requires more."""
+    """The people who have approved the call so far, while the policy requires more approvals."""
     claimed_by: str | None = None
     response_schema: JsonObject | None = None
-    """JSON schema of the `response` that answers a long-running call."""
+    """For a long-running call: the JSON schema that the `response` in an answer must match."""
 
     @property
     def approval_id(self) -> str:
-        """Id of the call in the whole namespace."""
+        """The approval ID of the call, which is unique in the namespace."""
         return ids.approval(self.invocation_id, self.function_call_id)
 
 
 def check_size(data: bytes) -> None:
-    """Check the size of an answer.
+    """Check that an answer is not too large.
 
     Raises:
         InvalidAnswer: The answer is too large.
     """
     if len(data) > MAX_VALUE_BYTES:
-        # The server accepts more, but an accepted update is recorded twice, and an activity input would repeat it.
+        # The server accepts larger answers. However, an accepted update is recorded twice, and an activity input would
+        # repeat it once more.
         raise InvalidAnswer(f"The answer is {len(data)} bytes; at most {MAX_VALUE_BYTES} can be recorded.")
 
 
@@ -100,7 +101,7 @@ def parse_answer(data: bytes) -> Answer:
     """Parse an answer.
 
     Raises:
-        InvalidAnswer: It is not JSON, or violates the contract.
+        InvalidAnswer: The data is not JSON or does not conform to the contract.
     """
     check_size(data)
     answer = parse(
@@ -120,41 +121,42 @@ def parse_answer(data: bytes) -> Answer:
 
 
 class VerificationInput(Position):
-    """Input of the activity that verifies an answer. It reads the answer from the log."""
+    """Input of the activity that verifies an answer. The activity reads the answer from the log."""
 
     ref: str
-    """Reference of the signal or update with the answer."""
+    """Reference of the signal or update that contains the answer."""
     call: str
-    """Function call id. Not named as in `ToolCallInput`: a worker without this activity would run the call
-    instead."""
+    """The function call ID. The field is not named `function_call_id`, as in `ToolCallInput`, because a worker that
+    does not know this activity would run the call instead."""
     root: str = ""
 
 
 class Verification(Recorded):
-    """Result of a verification."""
+    """The result of verifying an answer."""
 
     who: Verified | None = None
     """The verified approver, if the answer has a token."""
     nonce: str | None = None
-    """Makes the token valid only once."""
+    """The token's unique value, which ensures that the token is accepted only once."""
     refused: str | None = None
-    """Name of an `AnswerRefused` class; None if the answer is valid."""
+    """Name of an `AnswerRefused` subclass, or None if the answer is valid."""
     message: str = ""
-    """Why the answer was refused, without secrets."""
+    """Why the answer was refused. Contains no secrets."""
     args: JsonObject | None = None
-    """For `edit`: the arguments as the tool receives them, if they differ from the sent ones."""
+    """For `edit`: the arguments in the form the tool receives them, if that differs from what was sent."""
     mark: str = ""
-    """Distinguishes the attempts at one verification."""
+    """A value that distinguishes the attempts at the same verification."""
 
     def applied_to(self, answer: Answer) -> Answer:
-        """Return the answer with the validated arguments."""
+        """Return the answer with its arguments replaced by the validated ones."""
         return answer if self.args is None else answer.model_copy(update={"args": self.args})
 
 
 IDENTITY_ENV = "WAYSTATION_IDENTITY"
-"""Environment variable with the path of the identity configuration: how to encrypt, decrypt and verify tokens."""
+"""Environment variable with the path of the identity configuration, which says how to encrypt, decrypt and verify
+tokens."""
 MAX_TOKEN_CHARS = 32_000
-"""Limit for an encrypted token."""
+"""Maximum length of an encrypted token."""
 PLAIN_TOKEN = (
     "The token is not encrypted: anybody with access to the namespace could use it. Revoke it. Clients encrypt tokens "
     "when WAYSTATION_IDENTITY names a file with the workers' public key."
@@ -162,14 +164,14 @@ PLAIN_TOKEN = (
 
 
 class TokenSigner(Protocol):
-    """Signs the token for one answer, as `waystation.identity.Gateway.signer` does."""
+    """A callable that signs a token for one answer, such as `waystation.identity.Gateway.signer`."""
 
     def __call__(self, *, namespace: str, approval_id: str, answer: Mapping[str, Any]) -> str:
         """Return a signed token."""
 
 
 def is_encrypted(token: str) -> bool:
-    """Whether a token has the form of a compact JWE within the size limit."""
+    """Return whether a token has the form of a compact JWE and does not exceed the size limit."""
     parts = token.split(".")
     if len(token) > MAX_TOKEN_CHARS or len(parts) != 5:
         return False

@@ -1,8 +1,8 @@
-"""Decide what an incoming message is: the input, a message of the session, or an answer, and whether it counts.
+"""Decide what kind of message arrived (an invocation's input, a session message or an answer) and whether it counts.
 
-Signal and update share these decisions, and so do replay and every reader. The checks of an answer run in a fixed
-order, because a forged duplicate must not reveal more than a forged first answer: parse, call known, digest, authority,
-deadline, duplicate.
+Signals, updates, replays and all readers share these decisions. The checks of an answer run in a fixed order: parse it,
+find the call, then check digest, authority, deadline and duplicates. The order matters because a forged duplicate must
+not reveal more than a forged first answer does.
 """
 
 from collections.abc import Sequence
@@ -49,11 +49,11 @@ REQUEST_ACTIONS: dict[str, frozenset[Action]] = {
 }
 LONG_RUNNING_ACTIONS: frozenset[Action] = frozenset({"approve", "reject", "respond", "progress"})
 AROUND: frozenset[Action] = frozenset({"claim", "release", "view", "cancel"})
-"""Actions allowed on every pending call of a tool, in addition to the decisions."""
+"""Actions allowed on every pending tool call, in addition to the actions that decide it."""
 NOTED: frozenset[Action] = frozenset({"claim", "release", "view", "progress"})
-"""Actions that decide nothing, so no policy requires a comment or a digest."""
+"""Actions that do not decide the call, so a policy does not require a comment or a digest for them."""
 MAX_REVIEWS = 50
-"""Limit of answers in verification; further answers are refused and can be sent again."""
+"""Maximum number of answers being verified at the same time. Any more are refused and can be sent again later."""
 
 Decided = AnswerCounted | AnswerIgnored | AnswerSubmitted
 
@@ -64,13 +64,13 @@ NOT_FOUND = AnswerIgnored(
     "The message was offloaded, and the payload is not in the worker's store. Send it again once senders and workers "
     "share one store (`--store`).",
 )
-"""Entry for a signal whose offloaded content is not in the store of the worker that received it."""
+"""The entry for a signal whose offloaded content is missing from the store of the worker that received it."""
 
 
 def begin_entry(payloads: Sequence[bytes], *, child: bool) -> Began | Refused:
-    """Return the first entry of an invocation from the arguments of its workflow. Never raises.
+    """Return the first entry of an invocation, created from its workflow arguments. Never raises.
 
-    Only a workflow that starts it as its `child` can pass remembered approvals and a session.
+    Remembered approvals and a session are accepted only if another workflow started this invocation as its `child`.
     """
     try:
         if len(payloads) != 1:
@@ -84,9 +84,9 @@ def begin_entry(payloads: Sequence[bytes], *, child: bool) -> Began | Refused:
 
 
 def decide_signal(log: Log, name: str, payloads: Sequence[bytes], now: float) -> Decided | MessageJoined:
-    """Return the entry for a signal of any name with any payloads. Never raises.
+    """Return the entry for a signal with any name and any payloads. Never raises.
 
-    The log's deadlines must have been advanced to `now`.
+    Before the call, the log's deadlines must have been advanced to `now`.
     """
     started, outcome = log.state.input, log.state.outcome
     if name != MESSAGE_SIGNAL or started is None or started.session is None:
@@ -100,10 +100,10 @@ def decide_signal(log: Log, name: str, payloads: Sequence[bytes], now: float) ->
 
 
 def parse_joined_message(payloads: Sequence[bytes]) -> MessageJoined:
-    """Parse a message that a session forwards.
+    """Parse a message forwarded by a session.
 
     Raises:
-        InvalidAnswer: It is not such a message.
+        InvalidAnswer: The payload is not a message in the form that sessions send.
     """
     try:
         body = _JOINED.validate_python(decode_foreign(payloads[0] if len(payloads) == 1 else b""))
@@ -115,7 +115,7 @@ def parse_joined_message(payloads: Sequence[bytes]) -> MessageJoined:
 
 
 def ref_with_verdict(ref: MessageRef, body: Body) -> MessageRef:
-    """Return the reference of a message's entry with the verdict."""
+    """Return the reference of a message's entry, marked with the decision about the message."""
     match body:
         case AnswerIgnored():
             return replace(ref, verdict="!")
@@ -126,9 +126,9 @@ def ref_with_verdict(ref: MessageRef, body: Body) -> MessageRef:
 
 
 def decide_answer(log: Log, name: str, payloads: Sequence[bytes], now: float) -> Decided:
-    """Return the entry for a signal of any name with any payloads. Never raises.
+    """Return the entry for a signal that should contain an answer, whatever its name and payloads. Never raises.
 
-    The log's deadlines must have been advanced to `now`, so that every reader decides on the same log.
+    Before the call, the log's deadlines must have been advanced to `now`, so that every reader decides on the same log.
     """
     if name != ANSWER_SIGNAL:
         return AnswerIgnored("InvalidAnswer", f"No signal is named {name[:100]!r}; answers go to {ANSWER_SIGNAL!r}.")
@@ -143,10 +143,11 @@ def decide_answer(log: Log, name: str, payloads: Sequence[bytes], now: float) ->
 
 
 def accept(log: Log, answer: Answer, now: float) -> AnswerCounted | AnswerSubmitted:
-    """Return the entry for an answer, or refuse it.
+    """Return the entry for an answer, or refuse the answer.
 
     Raises:
-        AnswerRefused: As for `check`.
+        AnswerRefused: The answer is refused for one of the reasons listed in `check_answer`, or too many answers are
+            being verified.
     """
     call = _find_call(log, answer)
     if not needs_verification(call, answer):
@@ -154,7 +155,7 @@ def accept(log: Log, answer: Answer, now: float) -> AnswerCounted | AnswerSubmit
     if answer.token is None:
         check_answer(log, answer, now)
     else:
-        # Only approvers may learn that an answer is late or a duplicate.
+        # Until the sender is verified, the reply must not reveal that an answer is late or a duplicate.
         _check_digest(call, answer)
         if not is_encrypted(answer.token):
             raise NotAllowed(PLAIN_TOKEN)
@@ -164,7 +165,8 @@ def accept(log: Log, answer: Answer, now: float) -> AnswerCounted | AnswerSubmit
 
 
 def needs_verification(call: CallState, answer: Answer) -> bool:
-    """Whether an answer must be verified: it has a token, edited arguments, or a response with a schema."""
+    """Return whether an answer must be verified: it has a token, edited arguments, or a response that must match a
+    schema."""
     if call.declared is None:
         return False
     responds = call.call.response_schema is not None and answer.action in ("respond", "approve")
@@ -172,7 +174,7 @@ def needs_verification(call: CallState, answer: Answer) -> bool:
 
 
 def decide_verified(log: Log, ref: str, review: Verification, now: float) -> AnswerVerified:
-    """Return the entry for a verified answer. Never raises."""
+    """Return the entry for an answer after its verification. Never raises."""
     answer = log.state.approvals.submitted.get(ref)
     if answer is None:
         return AnswerVerified(ref, review, NOT_SUBMITTED)
@@ -188,10 +190,11 @@ def decide_verified(log: Log, ref: str, review: Verification, now: float) -> Ans
 
 
 def check_answer(log: Log, answer: Answer, now: float, who: Verified | None = None) -> CallState:
-    """Return the call to which an answer applies at the time `now`; `who` is the verified approver.
+    """Return the call that an answer applies to at time `now`. If the approver was verified, pass the identity as
+    `who`.
 
     Raises:
-        AnswerRefused: The answer does not count; the class names the reason.
+        AnswerRefused: The answer does not count. The class of the error names the reason.
     """
     call = _find_call(log, answer)
     _check_digest(call, answer)
@@ -220,13 +223,13 @@ def check_answer(log: Log, answer: Answer, now: float, who: Verified | None = No
 
 
 def allowed_actions(call: CallState) -> frozenset[Action]:
-    """Return the actions that a pending call allows."""
+    """Return the actions that are allowed on a pending call."""
     actions = REQUEST_ACTIONS[call.asked or "confirmation"] if call.gate == "waiting" else LONG_RUNNING_ACTIONS
     policy = call.policy
     if policy and policy.actions is not None:
         actions &= frozenset(policy.actions)
     if call.approvals_needed > 1:
-        actions -= {"respond"}  # several approvers could respond differently
+        actions -= {"respond"}  # several approvers could give different responses
     if call.declared is None:
         return actions
     return actions | AROUND | ({"waive"} if call.gate == "waiting" and call.asked == "confirmation" else set())
@@ -262,7 +265,7 @@ def _check_action(call: CallState, answer: Answer) -> None:
 
 
 def refusal_from_name(kind: str, message: str) -> AnswerRefused:
-    """Return the refusal for a recorded class name."""
+    """Return the error for a recorded class name."""
     refusal_class = getattr(errors, kind, None)
     if isinstance(refusal_class, type) and issubclass(refusal_class, AnswerRefused):
         return refusal_class(message)
@@ -288,7 +291,7 @@ def _refuse_secrets(answer: Answer) -> None:
 
 
 def receipt(call: CallState, answer: Answer) -> JsonObject:
-    """Return the result of `submit_answer` for a recorded answer."""
+    """Return the result of the update `submit_answer` for a recorded answer."""
     result: JsonObject = {"accepted": True, "function_call_id": call.id, "tool": call.name, "action": answer.action}
     if call.approved_by and call.answer is None:
         result |= {"approved_by": [*call.approved_by], "lacking": _missing_approvals(call)}
@@ -298,7 +301,7 @@ def receipt(call: CallState, answer: Answer) -> JsonObject:
 
 
 def already_answered_error(call: CallState) -> AlreadyAnswered:
-    """Return the error for an answer to a closed call."""
+    """Return the error for an answer to a call that is already closed."""
     if call.answer is None:
         return AlreadyAnswered(f"Call {call.id!r} is closed.")
     by = f" by {call.answered_by!r}" if call.answered_by else ""
@@ -309,7 +312,7 @@ def check_authority(call: CallState, answer: Answer, who: Verified | None, reque
     """Check that the approver may give this answer.
 
     Raises:
-        NotAllowed: The message names the approvers in the policy.
+        NotAllowed: The approver may not answer. If the policy names approvers, so does the message.
     """
     policy, name = call.policy, who.subject if who else answer.by
     if answer.action in ("claim", "release", "view") and not name:
@@ -334,10 +337,10 @@ def check_authority(call: CallState, answer: Answer, who: Verified | None, reque
 
 
 def check_claim(call: CallState, answer: Answer, who: Verified | None) -> None:
-    """Check that nobody else has claimed the call.
+    """Check that no one else has claimed the call.
 
     Raises:
-        NotAllowed: Another approver has claimed it.
+        NotAllowed: Another approver has claimed the call.
     """
     name = who.subject if who else answer.by
     if not (call.claimed_by in (None, name) or answer.action in ("view", "release", "waive", "cancel")):

@@ -1,6 +1,6 @@
-"""Notifications of approvers: a call waits, nobody has answered yet, it was decided or expired.
+"""Notifications to approvers: a call is waiting, it has not been answered yet, it was decided, or it expired.
 
-They never delay the agent.
+Notifications never delay the agent.
 """
 
 from collections.abc import Sequence
@@ -20,35 +20,36 @@ Occasion = Literal["asked", "reminder", "escalation", "decided", "expired"]
 
 
 class NotifyInput(Position):
-    """Input of the activity that notifies approvers. It reads the call from the log."""
+    """Input of the activity that notifies approvers. The activity reads the call from the log."""
 
     function_call_id: str
     occasion: Occasion
     number: int = 0
-    """Number of the reminder or escalation in the wait, from 1."""
+    """For a reminder or an escalation: its number within the current wait, starting at 1."""
     channels: tuple[str, ...]
-    """Names in the workers' configuration; addresses and keys never enter a history."""
+    """Channel names from the workers' configuration. Addresses and keys never appear in a history."""
     requested_at: float | None = None
-    """When the call began to wait, in seconds since 1970. Here because the log in activities has no times."""
+    """The time at which the call started to wait, in seconds since 1970. It is passed here because the log that
+    activities read has no times."""
     deadline: float | None = None
-    """When the wait ends, in seconds since 1970; None if the call no longer waits."""
+    """The time at which the wait ends, in seconds since 1970, or None if the call is no longer waiting."""
 
 
 class NoticeReport(Recorded):
-    """Result of a notification, by channel."""
+    """The result of a notification, by channel."""
 
     delivered: tuple[str, ...] = ()
-    """Names of channels."""
+    """Names of the channels that delivered the notification."""
     failed: dict[str, str] = Field(default_factory=dict)
-    """Names of channels, each with the type of its error."""
+    """Maps each failed channel to the type of its error."""
     mark: str = ""
-    """Distinguishes the attempts at one notification."""
+    """A value that distinguishes the attempts at the same notification."""
 
 
 def call_url(inbox: str, approval_id: str, token: str | None) -> str:
-    """Return the URL of a call in the inbox. A link token opens the page without a login.
+    """Return the URL of a call in the inbox. If the URL contains a link token, the page opens without a login.
 
-    The token follows the `#`, which browsers do not send to servers, so no proxy logs it.
+    The token comes after the `#`. Browsers do not send that part of a URL to servers, so no proxy can log it.
     """
     page = f"{inbox}/approvals/{quote(approval_id, safe='')}"
     return f"{page}#link={token}" if token else page
@@ -56,45 +57,45 @@ def call_url(inbox: str, approval_id: str, token: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DueNotification:
-    """A due notification."""
+    """A notification that is due to be sent."""
 
     function_call_id: str
     wait: int
-    """Ordinal of the wait; a call can wait more than once."""
+    """Number of the wait that the notification is about. A call can wait more than once."""
     occasion: Occasion
     channels: tuple[str, ...]
     number: int = 0
-    """Number of the reminder or escalation, from 1."""
+    """For a reminder or an escalation: its number within the wait, starting at 1."""
 
     @property
     def ref(self) -> NotificationRef:
-        """Reference of the notification."""
+        """The reference of the notification's log entry."""
         return NotificationRef(self.function_call_id, self.wait, f"{self.occasion}{self.number or ''}")
 
 
 def due_notification(
     call: CallState, occasion: Occasion, usual: tuple[str, ...], notice: Notice | None = None
 ) -> DueNotification | None:
-    """Return the notification of a call; None without channels.
+    """Return the notification for a call, or None if there is no channel to notify.
 
     Args:
         call: The call.
         occasion: The reason for the notification.
-        usual: Channels to notify when the policy names none.
-        notice: The reminder or escalation, if it is one.
+        usual: Channels to notify if the policy names none.
+        notice: The reminder or escalation in the policy, if the notification is one.
     """
     channels = (notice.notify if notice else ()) or (call.policy.notify if call.policy else ()) or usual
     return DueNotification(call.id, call.waits, occasion, channels, call.noticed if notice else 0) if channels else None
 
 
 def latest_notifications(due_now: Sequence[DueNotification]) -> list[DueNotification]:
-    """Return the notifications to send out of several that are due at once: only the latest of each call.
+    """Return the notifications to send when several are due at once, keeping only the latest for each call.
 
-    After a time without workers, reminders can be due for calls whose deadline has passed.
+    If no worker was running for a while, reminders can be due for calls whose deadline has already passed.
     """
     last = {notification.function_call_id: notification for notification in due_now}
     begun = {notification.function_call_id for notification in due_now if notification.occasion == "asked"}
-    # Nobody needs a notification of a call that began and ended before the first one was sent.
+    # If a call started waiting and was closed before its first notification, there is nothing left to report.
     return [
         notification
         for notification in last.values()

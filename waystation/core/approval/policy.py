@@ -1,6 +1,7 @@
-"""Approval policies: who must approve a call, how many approvals it needs, and what happens without an answer.
+"""Approval policies: who must approve a call, how many approvals it needs, and what happens if no one answers.
 
-A policy is recorded with its call, so a changed policy applies to later calls only. Time alone never approves a call.
+A policy is recorded with each call, so changing a policy affects only later calls. A call is never approved merely
+because time has passed.
 """
 
 import unicodedata
@@ -17,14 +18,15 @@ ROLE = "role:"
 OPERATOR = "role:waystation-operator"
 MAX_QUORUM = 50
 LONGEST = timedelta(days=36500)
-"""A hundred years; later dates overflow."""
+"""The longest allowed duration: one hundred years. Later dates would overflow."""
 MAX_NOTICES = 50
 MAX_STANDING = 100
-"""Remembered approvals that one invocation, or one session, keeps; one more replaces the oldest."""
+"""Maximum number of remembered approvals in an invocation or session. When it is exceeded, the oldest approvals are
+dropped."""
 
 
 def _no_flag(value: Any) -> Any:
-    """Refuse `remember=True`, which would mean one second."""
+    """Reject `remember=True`, which Pydantic would read as one second."""
     if isinstance(value, bool):
         raise ValueError("is not a duration; use a timedelta, such as timedelta(hours=1)")
     return value
@@ -32,14 +34,17 @@ def _no_flag(value: Any) -> Any:
 
 PositiveDuration = Annotated[timedelta, BeforeValidator(_no_flag), Field(gt=timedelta())]
 ApproverName = Annotated[str, Field(min_length=1, max_length=300)]
-"""An approver: a subject of the identity provider, such as `alice@example.com`, or a role, such as `role:finance`."""
+"""An approver: either a subject from the identity provider, such as `alice@example.com`, or a role, such as
+`role:finance`."""
 Decision = Literal["approve", "reject", "edit", "respond", "progress"]
 
 
 def is_among_people(name: str | None, people: Iterable[str | None]) -> bool:
-    """Whether a name is one of these people in any spelling, for exclusions and quorums.
+    """Return whether a name refers to one of these people, ignoring differences in spelling. Used for exclusions and
+    quorums.
 
-    Rights are compared exactly instead: another spelling must neither gain a right nor escape a restriction.
+    Permissions are compared exactly instead, so that a different spelling can neither gain a permission nor avoid a
+    restriction.
     """
     return bool(name) and _person(name or "") in {_person(person) for person in people if person}
 
@@ -50,15 +55,15 @@ def _person(name: str) -> str:
 
 
 class Verified(Recorded):
-    """An identity verified by an identity provider or a trusted gateway."""
+    """An identity that was verified by an identity provider or a trusted gateway."""
 
     subject: str
     roles: tuple[str, ...] = ()
-    """Role names without the prefix `role:`."""
+    """Role names without the `role:` prefix."""
     issuer: str = ""
 
     def is_among(self, named: tuple[str, ...]) -> bool:
-        """Whether a list of subjects and roles includes this person."""
+        """Return whether a list of subjects and roles includes this person."""
         return self.subject in named or any(f"{ROLE}{role}" in named for role in self.roles)
 
 
@@ -72,16 +77,17 @@ class Notice:
 
 
 class Authored(Recorded):
-    """A recorded type that authors write. Unknown fields are errors in code, but are ignored in a history."""
+    """Base class for recorded types that users also create in code. Unknown fields raise an error in code but are
+    ignored in a history."""
 
-    if not TYPE_CHECKING:  # for type checkers it would hide the fields
+    if not TYPE_CHECKING:  # type checkers would see `**fields` instead of the fields
 
         def __init__(self, **fields: Any) -> None:
-            """Refuse unknown fields. If a misspelt `aprovers` were ignored, anybody could answer.
+            """Reject unknown fields. If a misspelled `aprovers` were ignored, anyone could answer.
 
             Raises:
-                TypeError: There is no such field.
-                ValidationError: A field has a wrong value.
+                TypeError: An argument is not the name of a field.
+                ValidationError: A field has an invalid value.
             """
             known = type(self).model_fields
             for name in fields:
@@ -89,53 +95,58 @@ class Authored(Recorded):
                     raise TypeError(f"{type(self).__name__} has no field {name!r}; there are {', '.join(known)}.")
             super().__init__(**fields)
 
-        # Pydantic's mark for its own `__init__`; without it, validation of a history would call this one.
+        # Pydantic sets this attribute on its own `__init__`. Without it, Pydantic would also call this `__init__` when
+        # it validates a history.
         __init__.__pydantic_base_init__ = True
 
 
 class Escalation(Authored):
-    """Further approvers after a time without an answer. Earlier approvers may still answer."""
+    """Additional approvers who may answer if the call is still unanswered after some time. The earlier approvers may
+    still answer."""
 
     after: PositiveDuration
-    """Counted from the moment the call began to wait."""
+    """The delay, counted from the moment the call starts to wait."""
     to: tuple[ApproverName, ...] = Field(min_length=1)
     notify: tuple[str, ...] = ()
-    """Channels to notify; empty: those of the policy."""
+    """Channels to notify. If empty, the policy's channels are notified."""
 
 
 class ApprovalPolicy(Authored):
     """Who must approve a call, how many approvals it needs, and by when."""
 
     approvers: tuple[ApproverName, ...] = ()
-    """Subjects and roles; empty: anybody may answer."""
+    """The subjects and roles that may answer. If empty, anyone may answer."""
     not_requester: bool = False
-    """Whether the requester is excluded from answering."""
+    """Whether the person who requested the call is excluded from answering."""
     quorum: int = Field(default=1, ge=1, le=MAX_QUORUM)
-    """Number of different people who must approve. A single rejection decides."""
+    """Number of different people who must approve the call. A single rejection is enough to reject it."""
     verified: bool | None = None
-    """Whether only answers with a verified identity count. None: only if the policy names approvers, excludes the
-    requester, or has a quorum."""
+    """Whether only answers with a verified identity count. If None, this is the case only if the policy names
+    approvers, excludes the requester or has a quorum."""
     deadline: PositiveDuration | None = None
-    """How long the answer may take. None: the deadline of the tool, or 30 days."""
+    """How long approvers have to answer. Defaults to the tool's deadline, or 30 days if the tool has none."""
     reminders: tuple[PositiveDuration, ...] = ()
-    """Times of the reminders, counted from the moment the call began to wait."""
+    """When to send reminders, counted from the moment the call starts to wait."""
     escalation: tuple[Escalation, ...] = ()
     on_expiry: Literal["reject", "fail"] = "reject"
-    """At the deadline: `reject` the call and let the model continue, or `fail` the invocation."""
+    """What happens at the deadline: `reject` rejects the call and lets the model continue; `fail` fails the
+    invocation."""
     actions: tuple[Decision, ...] | None = None
-    """Allowed actions. None: all that suit the call."""
+    """The actions that an answer may contain. Defaults to all actions that apply to the call."""
     comment: bool = False
-    """Whether an answer needs a comment."""
+    """Whether every answer must include a comment."""
     digest: bool = False
-    """Whether an answer must repeat the digest of the pending call."""
+    """Whether every answer must repeat the digest of the pending call."""
     remember: PositiveDuration | None = None
-    """How long an approval may cover later identical calls of the session. None: not at all."""
+    """How long an approval can also cover later identical calls in the same session. If None, approvals are not
+    remembered."""
     remember_args: tuple[str, ...] | None = None
-    """Arguments that must be equal for a call to count as identical. None: all of them."""
+    """The arguments that must be equal for a call to count as identical. Defaults to all arguments."""
     operators: tuple[ApproverName, ...] = (OPERATOR,)
-    """Who may waive the policy or cancel the call, if `must_verify`; otherwise anybody may."""
+    """The subjects and roles that may waive the policy or cancel the call if `must_verify` is true. Otherwise, anyone
+    may."""
     notify: tuple[str, ...] = ()
-    """Channels to notify when a call waits, by their names in the workers' configuration."""
+    """Channels to notify when a call is waiting, using the names from the workers' configuration."""
 
     @property
     def must_verify(self) -> bool:
@@ -144,7 +155,7 @@ class ApprovalPolicy(Authored):
         return matters if self.verified is None else self.verified
 
     def notices(self) -> list[Notice]:
-        """Return reminders and escalations, ordered by time."""
+        """Return the reminders and escalations, ordered by time."""
         reminders = (Notice(after=after) for after in self.reminders)
         escalations = (
             Notice(after=escalation.after, escalates=True, notify=escalation.notify) for escalation in self._levels()
@@ -155,12 +166,13 @@ class ApprovalPolicy(Authored):
         return sorted(self.escalation, key=lambda escalation: escalation.after)
 
     def asked(self, level: int) -> tuple[str, ...]:
-        """Return the approvers after `level` escalations; empty: anybody may answer."""
+        """Return the approvers after `level` escalations. If the result is empty, anyone may answer."""
         further = tuple(who for escalation in self._levels()[:level] for who in escalation.to)
         return self.approvers + further if self.approvers else ()
 
     def mistakes(self) -> Iterator[str]:
-        """Yield mistakes of the author. Not part of validation, because recorded policies may contain them."""
+        """Yield mistakes in the policy as declared. These are not validation errors, because a recorded policy may
+        contain them."""
         approvers = (*self.approvers, *(who for level in self._levels() for who in level.to))
         if ROLE in (*approvers, *self.operators):
             yield f"names {ROLE!r}, a role without a name, which nobody has; say which, such as 'role:finance'."
@@ -180,7 +192,7 @@ class ApprovalPolicy(Authored):
             )
 
     def satisfies(self, other: "ApprovalPolicy") -> bool:
-        """Whether every approval under this policy would also satisfy the other policy."""
+        """Return whether every approval under this policy would also satisfy the other policy."""
         approvers = self.asked(len(self.escalation))
         return (
             (not other.approvers or (bool(approvers) and set(approvers) <= set(other.approvers)))
@@ -190,16 +202,16 @@ class ApprovalPolicy(Authored):
         )
 
     def alike(self, args: JsonObject) -> JsonObject:
-        """Return the arguments that a later call must repeat for a remembered approval to cover it."""
+        """Return the arguments that a later call must repeat to be covered by a remembered approval."""
         names = self.remember_args
         return dict(args) if names is None else {name: args[name] for name in names if name in args}
 
     def bound_to(self, declared: str | None) -> str:
-        """Return the digest that binds a remembered approval to this policy and to the tool's parameters."""
+        """Return the digest that ties a remembered approval to this policy and to the tool's parameters."""
         return digest({"schema": declared, "policy": self.record()})
 
     def record(self) -> JsonObject:
-        """Return the policy as JSON, without defaults."""
+        """Return the policy as JSON without default values."""
         return dict(self.model_dump(mode="json", exclude_defaults=True))
 
     @field_validator("on_expiry", mode="before")
@@ -234,7 +246,7 @@ class ApprovalPolicy(Authored):
 
 
 class StandingApproval(Recorded):
-    """A remembered approval: it covers later identical calls for a time."""
+    """A remembered approval, which covers later identical calls for a limited time."""
 
     agent: str
     tool: str
@@ -244,15 +256,16 @@ class StandingApproval(Recorded):
     """Digest of the tool's parameters and of the policy. If either changes, the approval no longer applies."""
     by: str
     until: float
-    """Seconds since 1970."""
+    """The time at which the approval expires, in seconds since 1970."""
     origin: str
-    """`<invocation id>/<function call id>` of the call that was approved."""
+    """The approved call, as `<invocation id>/<function call id>`."""
 
 
 def merge_remembered(
     known: Iterable[StandingApproval], more: Iterable[StandingApproval]
 ) -> tuple[StandingApproval, ...]:
-    """Return both, each origin once, without the oldest when there are too many."""
+    """Merge two lists of remembered approvals, keeping one per origin. If there are too many, the oldest are
+    dropped."""
     return tuple({approval.origin: approval for approval in (*known, *more)}.values())[-MAX_STANDING:]
 
 
@@ -265,8 +278,9 @@ def find_covering_approval(
     declared: str | None,
     policy: ApprovalPolicy,
 ) -> StandingApproval | None:
-    """Return the remembered approval that covers a call: same tool, parameters, policy and arguments."""
-    # Digests, because 1, 1.0 and True are equal in Python.
+    """Return the remembered approval that covers a call, or None. Tool, parameters, policy and arguments must all
+    match."""
+    # Compare digests of the arguments, because 1, 1.0 and True are equal in Python.
     expected = (agent, tool, policy.bound_to(declared), digest(policy.alike(args)))
     found = (known for known in standing if (known.agent, known.tool, known.bound_to, digest(known.args)) == expected)
     return next(found, None) if policy.remember else None
