@@ -25,7 +25,7 @@ _READABLE = (b"json/plain", b"json/protobuf")
 _UNREADABLE = b"waystation/unreadable"
 """Encoding that `waystation.storage.driver` gives to references that are not in the store."""
 
-_REMEDY = "give it the one that the others use (--store)."
+_REMEDY = "All workers must share one store (--store)."
 
 MAX_FAILURE_CHARS = 4_096
 MAX_QUERY_BYTES = 1_500_000
@@ -60,7 +60,7 @@ def result_of(payload: Payload) -> bytes:
         ResultElsewhere: The result is not in this worker's store.
     """
     if payload.metadata.get("encoding") == _UNREADABLE:
-        raise ResultElsewhere(f"What another worker recorded is not in this worker's store; {_REMEDY}")
+        raise ResultElsewhere(f"A payload is not in this worker's store. {_REMEDY}")
     return data_of(payload)
 
 
@@ -98,7 +98,7 @@ def signal_data(values: Sequence[RawValue], number: int) -> list[bytes] | None:
         if workflow.patched(ids.not_found(number)):
             return None
         if lacking:
-            raise ResultElsewhere(f"A signal is not in this worker's store; {_REMEDY}")
+            raise ResultElsewhere(f"A signal is not in this worker's store. {_REMEDY}")
     elif lacking:
         workflow.patched(ids.not_found(number))
         return None

@@ -200,8 +200,8 @@ def test_a_wrong_policy_is_told_in_one_line(tmp_path: Path, write: Write) -> Non
     assert str(problem.error) == (
         f"Agent 'payer': importing it failed at {tmp_path / 'payer' / 'agent.py'}:4: ApprovalPolicy: "
         "`quorum` is 0; use at least 1; "
-        "`on_expiry` is 'approve': silence never approves a call; use 'reject' or 'fail', and `escalation` to ask "
-        "others before that"
+        "`on_expiry` is 'approve': a call is never approved without an answer; use 'reject' or 'fail', and "
+        "`escalation` to ask others first"
     )
 
 

@@ -276,8 +276,8 @@ class ScopeNameTooLong(WaystationError):
     def __init__(self, scope_id: str, limit: int) -> None:
         self.size, self.limit = len(scope_id), limit
         super().__init__(
-            f"The id `{scope_id[:60]}…` of this state, made of the percent-quoted app and user, has {self.size} bytes; "
-            f"at most {limit} are allowed; use shorter names."
+            f"The workflow ID of this state, `{scope_id[:60]}…`, is {self.size} bytes long; at most {limit} are "
+            "allowed. It contains the percent-encoded app name and user ID: use shorter names."
         )
 
 
@@ -287,8 +287,8 @@ class ScopesNotRead(WaystationError):
     def __init__(self, key: str) -> None:
         self.key = key
         super().__init__(
-            f"State {key!r} was not read: no source of this agent's tools, callbacks and instructions mentions such a "
-            "key, or its App says `state_scopes=False`; declare `App(..., state_scopes=True)`."
+            f"State {key!r} was not loaded: the source code of the agent's tools, callbacks and instructions does not "
+            "mention any such key, or the App sets `state_scopes=False`. Set `App(..., state_scopes=True)`."
         )
 
 

@@ -67,7 +67,7 @@ async def test_a_signal_that_counted_is_not_passed_over_by_a_worker_that_does_no
         await invocation.answer("progress", "fc-1", response=LARGE, wake=False, signal=True)
         await quiet(invocation)
         reason = await without_store(invocation, tmp_path)
-        assert "A signal is not in this worker's store; give it the one that the others use (--store)." in reason
+        assert "A signal is not in this worker's store. All workers must share one store (--store)." in reason
         await invocation.approve("fc-1", signal=True)
         assert (await invocation.result()).text == "Done."
 

@@ -46,11 +46,14 @@ def test_true_is_no_duration(field: str) -> None:
     [
         ({"approvers": ("role:",)}, "names 'role:', a role without a name"),
         ({"verified": True, "operators": ("role:",)}, "names 'role:', a role without a name"),
-        ({"approvers": ("ann", "ben"), "quorum": 3}, "wants 3 people (`quorum`), but names only ann, ben"),
+        ({"approvers": ("ann", "ben"), "quorum": 3}, "requires 3 people (`quorum`), but names only ann, ben"),
         ({"deadline": timedelta.max}, "has a duration of 999999999 days; at most 36500"),
         ({"remember": timedelta(days=40000)}, "has a duration of 40000 days; at most 36500"),
-        ({"operators": ("ann",)}, "names ann as `operators`, but takes answers without a verified identity"),
-        ({"approvers": ("ann",), "verified": False, "operators": ()}, "names nobody as `operators`, but takes answers"),
+        ({"operators": ("ann",)}, "names ann as `operators`, but accepts answers without a verified identity"),
+        (
+            {"approvers": ("ann",), "verified": False, "operators": ()},
+            "names no one as `operators`, but accepts answers",
+        ),
     ],
 )
 def test_what_no_author_can_have_meant_is_told(given: JsonObject, said: str) -> None:

@@ -175,20 +175,20 @@ class ApprovalPolicy(Authored):
         contain them."""
         approvers = (*self.approvers, *(who for level in self._levels() for who in level.to))
         if ROLE in (*approvers, *self.operators):
-            yield f"names {ROLE!r}, a role without a name, which nobody has; say which, such as 'role:finance'."
+            yield f"names {ROLE!r}, a role without a name, which no one can have; name a role, such as 'role:finance'."
         longest = max(self.deadline or timedelta(), self.remember or timedelta())
         if longest > LONGEST:
             yield f"has a duration of {longest.days} days; at most {LONGEST.days} days (a hundred years) are allowed."
         people = {who for who in approvers if not who.startswith(ROLE)}
         if self.approvers and len(people) == len(set(approvers)) < self.quorum:
             yield (
-                f"wants {self.quorum} people (`quorum`), but names only {', '.join(sorted(people))}, so that no call "
-                "could ever be approved; name more, or a role."
+                f"requires {self.quorum} people (`quorum`), but names only {', '.join(sorted(people))}, so no call "
+                "could ever be approved; name more people or a role."
             )
         if self.operators != (OPERATOR,) and not self.must_verify:
             yield (
-                f"names {', '.join(self.operators) or 'nobody'} as `operators`, but takes answers without a verified "
-                "identity, so that anybody may waive or cancel; add verified=True, or leave `operators` out."
+                f"names {', '.join(self.operators) or 'no one'} as `operators`, but accepts answers without a verified "
+                "identity, so anyone may waive or cancel; set verified=True or omit `operators`."
             )
 
     def satisfies(self, other: "ApprovalPolicy") -> bool:
@@ -219,7 +219,8 @@ class ApprovalPolicy(Authored):
     def _never_approves(cls, value: Any) -> Any:
         if value in ("approve", "escalate"):
             raise ValueError(
-                "silence never approves a call; use 'reject' or 'fail', and `escalation` to ask others before that"
+                "a call is never approved without an answer; use 'reject' or 'fail', and `escalation` to ask others "
+                "first"
             )
         return value
 
@@ -227,13 +228,13 @@ class ApprovalPolicy(Authored):
     def _consistent(self) -> "ApprovalPolicy":
         roles = [who for who in (*self.approvers, *(w for e in self.escalation for w in e.to)) if who.startswith(ROLE)]
         if self.verified is False and roles:
-            raise ValueError(f"{roles[0]!r} cannot be known of an unverified answer; leave `verified` out")
+            raise ValueError(f"{roles[0]!r} cannot be checked for an unverified answer; omit `verified`")
         if self.quorum > 1 and self.actions is not None and "approve" not in self.actions:
-            raise ValueError("a quorum is of people who approve, but `actions` does not allow that")
+            raise ValueError("a `quorum` above 1 requires approvals, but `actions` does not include 'approve'")
         if self.actions is not None and not set(self.actions) - {"progress"}:
-            raise ValueError("`actions` allows nothing that would settle a call")
+            raise ValueError("`actions` does not include any action that decides a call")
         if len(self.reminders) + len(self.escalation) > MAX_NOTICES:
-            raise ValueError(f"there may be {MAX_NOTICES} reminders and escalations together")
+            raise ValueError(f"at most {MAX_NOTICES} reminders and escalations are allowed in total")
         if self.deadline:
             late = [
                 at
@@ -241,7 +242,7 @@ class ApprovalPolicy(Authored):
                 if at >= self.deadline
             ]
             if late:
-                raise ValueError(f"a reminder or escalation after {late[0]} comes no earlier than the deadline")
+                raise ValueError(f"a reminder or escalation after {late[0]} would not come before the deadline")
         return self
 
 

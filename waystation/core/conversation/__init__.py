@@ -1,1 +1,1 @@
-"""Events, prompts and summaries: what agents and their models see."""
+"""Events, prompts and summaries: the parts of a conversation that agents and their models see."""

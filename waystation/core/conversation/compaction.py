@@ -1,9 +1,9 @@
-"""Summaries of older events: which ones a prompt shows, whether the next one is due, and which events it covers.
+"""Summaries of older events: which summaries a prompt shows, whether a new one is due, and which events it covers.
 
-The log keeps every event; summaries only replace events in prompts. Source: `apps/compaction.py` of ADK 2.13. Unlike
-there, an open call does not end the range: its events stay visible within it, so that an approval that takes a month
-does not keep the prompt from shrinking. The user's newest message stays visible too, and so does everything that the
-agent's model has not received yet.
+The log keeps every event; summaries only replace events in prompts. The rules follow `apps/compaction.py` in ADK 2.13,
+with one exception: an open call does not end the range that is summarized. Its events stay visible inside the range, so
+that an approval that takes a month does not prevent the prompt from shrinking. The user's newest message stays visible
+too, and so does everything that the agent's model has not received yet.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,49 +19,49 @@ from waystation.core.log.log import Log
 from waystation.core.payload import JsonObject, encode
 
 CHARS_PER_TOKEN = 4
-"""ADK's estimate."""
+"""The ratio that ADK uses to estimate tokens."""
 
 IsOpen: TypeAlias = Callable[[Event, str], bool]
-"""Whether a call of an event, given by its id, can still get a further response."""
+"""Whether a call in an event, identified by its call ID, can still get another response."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A summary as one branch sees it, with its range as indices into the events."""
+    """A summary as seen on one branch, with its range as indices into the list of events."""
 
     event: Event
     first: int
     last: int
     kept: frozenset[str]
     begun: int
-    """Index of the first event of the invocation that made the summary. Events of other invocations after this index
-    are not covered, even within the range: the summarizer had not seen them."""
+    """Index of the first event of the invocation that created the summary. Events of other invocations after this index
+    are not covered even if they are in the range, because the summarizer had not seen them."""
 
     @property
     def content(self) -> JsonObject:
-        """The content that replaces the events."""
+        """The content that replaces the summarized events."""
         compaction = self.event.actions.compaction
         return compaction.compacted_content if compaction else {}
 
     def covers(self, index: int, event: Event) -> bool:
-        """Whether the summary replaces an event."""
+        """Return whether the summary replaces the given event."""
         known = index < self.begun or event.invocation_id == self.event.invocation_id
         within = self.first <= index <= self.last and event.id not in self.kept
         return within and known and is_visible_on(self.event.branch, event.branch)
 
 
 def effective_summaries(events: Sequence[Event], branch: str | None) -> list[Summary]:
-    """Return the summaries for a branch, ordered by range.
+    """Return the summaries that apply on a branch, ordered by range.
 
-    A summary whose range lies within another's is left out; of two with the same range, the newer one is kept. Ranges
-    that only overlap, as in ADK's sliding windows, all stay.
+    A summary is left out if its range lies within the range of another. If two summaries have the same range, only the
+    newer one is kept. Summaries whose ranges merely overlap, as with ADK's sliding windows, are all kept.
     """
     with_summary = [event for event in events if event.covered and is_visible_on(branch, event.branch)]
     if not with_summary:
         return []
     index = {event.id: number for number, event in enumerate(events) if event.id}
     begun = {event.invocation_id: number for number, event in reversed(list(enumerate(events)))}
-    # The events of an older range may be gone; it then precedes all events.
+    # The events of an older range may no longer exist. The range then comes before all remaining events.
     candidates = [
         Summary(event, index.get(c.first, 0), index.get(c.last, -1), frozenset(c.kept), begun[event.invocation_id])
         for event in with_summary
@@ -94,18 +94,18 @@ def hidden(events: Sequence[Event], summaries: Sequence[Summary]) -> set[int]:
 
 @dataclass(frozen=True, slots=True)
 class SummaryRange:
-    """The input of a summarizer, and the events that its summary will replace."""
+    """The input of a summarizer and the events that its summary will replace."""
 
     trigger: Trigger
     events: tuple[Event, ...]
-    """The events of the range, oldest first, including those that stay visible, because a summary needs the task.
-    Earlier summaries that the new one replaces precede them as events."""
+    """The events in the range, oldest first. They include those that stay visible, because the summarizer needs to know
+    the task. They are preceded by the earlier summaries that the new one replaces, each in the form of an event."""
     covered: Covered
     start_timestamp: float
     end_timestamp: float
 
     def compaction(self, **fields: object) -> Compaction:
-        """Return the recorded attempt: with `content`, `usage` and `model`, or with `failure`."""
+        """Return the attempt in the form in which it is recorded. Pass `content`, `usage` and `model`, or `failure`."""
         return Compaction.model_validate(
             {
                 "trigger": self.trigger,
@@ -125,12 +125,12 @@ class ConversationView:
     agent: str
     branch: str | None
     invocation_id: str
-    """The current invocation; every other one is over or waits."""
+    """The current invocation. Every other invocation has ended or is waiting."""
     is_open: IsOpen
 
     @classmethod
     def of(cls, conversation: Conversation | Log, work: AgentRun) -> "ConversationView":
-        """Return the conversation for the agent run `work`."""
+        """Return the conversation as seen by the agent run `work`."""
         conversation = Conversation(conversation) if isinstance(conversation, Log) else conversation
         events = conversation.events
         responses = {
@@ -142,20 +142,22 @@ class ConversationView:
         def is_open(event: Event, call_id: str) -> bool:
             key = event.invocation_id, call_id
             call = conversation.call(key)
-            # The response that closed a call may not be an event yet.
+            # A call may be closed before its last response becomes an event.
             return call is not None and not (call.closed and responses.get(key) == call.response)
 
         return cls(events, work.agent, work.branch, conversation.log.invocation_id, is_open)
 
     def visible(self, index: int) -> bool:
-        """Whether the agent sees an event, summarized or not. Summaries themselves do not count."""
+        """Return whether the agent can see an event, even if a summary replaces it. Summaries themselves do not
+        count."""
         event = self.events[index]
         return event.covered is None and is_visible_on(self.branch, event.branch)
 
     def tokens(self, contents: Callable[[], Sequence[JsonObject]]) -> int:
-        """Return the size of the next prompt: the provider's latest count, plus an estimate of the newer events.
+        """Return the size of the next prompt in tokens: the provider's latest count plus an estimate for newer events.
 
-        `contents` returns the prompt; all of it is estimated if the provider counted nothing since the last summary.
+        If the provider has not counted anything since the last summary, estimate the whole prompt, which `contents`
+        returns.
         """
         for index in range(len(self.events) - 1, -1, -1):
             event = self.events[index]
@@ -168,12 +170,13 @@ class ConversationView:
         return estimate(contents())
 
     def failed_lately(self, replies: int) -> bool:
-        """Whether one of the agent's newest `replies` reports a failed summary."""
+        """Return whether any of the agent's newest `replies` replies reports a failed summary."""
         newest = islice(filter(self._is_own, reversed(self.events)), replies)
         return any("compaction_failed" in (event.custom_metadata or {}) for event in newest)
 
     def over_threshold(self, retention: int) -> SummaryRange | None:
-        """Return the range to summarize so that the newest `retention` events remain; None if it is empty."""
+        """Return the range to summarize if the newest `retention` events are kept, or None if there is nothing to
+        summarize."""
         summaries = effective_summaries(self.events, self.branch)
         hidden_events = hidden(self.events, summaries)
         candidates = [i for i in range(len(self.events)) if i not in hidden_events and self.visible(i)]
@@ -191,9 +194,10 @@ class ConversationView:
         return self._range("token_threshold", replaced, covered, first, last)
 
     def due_window(self, interval: int, overlap: int) -> SummaryRange | None:
-        """Return the range to summarize after `interval` invocations since the last summary; None if none is due.
+        """Return the range to summarize, or None if fewer than `interval` invocations have ended since the last
+        summary.
 
-        Each range begins `overlap` invocations before the new ones.
+        The range starts `overlap` invocations before the first new one.
         """
         done: dict[str, list[int]] = {}
         for i, event in enumerate(self.events):
@@ -241,11 +245,12 @@ class ConversationView:
         )
 
     def _is_own(self, event: Event) -> bool:
-        """Whether the agent's model produced an event."""
+        """Return whether the agent's model produced the event."""
         return event.author == self.agent and event.branch == self.branch and not event.function_responses()
 
     def _first_unseen(self) -> int:
-        """Return the index of the agent's latest reply in this invocation; its model has not seen what follows."""
+        """Return the index of the agent's latest reply in this invocation. Its model has not seen anything that
+        follows."""
         for index in range(len(self.events) - 1, -1, -1):
             event = self.events[index]
             if event.content and event.invocation_id == self.invocation_id and self._is_own(event):
@@ -253,7 +258,8 @@ class ConversationView:
         return len(self.events)
 
     def _still_visible(self, visible: Sequence[int], older: set[int]) -> set[int]:
-        """Return the events of `older` that stay visible: the newest message, open calls, and their responses."""
+        """Return the events in `older` that stay visible: the newest message, open calls, and the responses to those
+        calls."""
         groups: dict[CallKey, list[int]] = {}
         belongs: dict[int, list[CallKey]] = {}
         answered: set[CallKey] = set()
@@ -262,7 +268,7 @@ class ConversationView:
             event = self.events[i]
             calls, responses = _ids(event.function_calls()), _ids(event.function_responses())
             answered.update((event.invocation_id, id) for id in responses)
-            # A request for a confirmation belongs to its call.
+            # A confirmation or credential request belongs to the call that it is about.
             for key in {(event.invocation_id, ids.requesting_call(id)): None for id in (*calls, *responses)}:
                 groups.setdefault(key, []).append(i)
                 belongs.setdefault(i, []).append(key)
@@ -291,7 +297,7 @@ def _is_message(event: Event) -> bool:
 
 
 def estimate(contents: Iterable[JsonObject | None]) -> int:
-    """Estimate the tokens of contents. Source: `_estimate_prompt_token_count` of ADK 2.13."""
+    """Estimate the number of tokens in the contents, as `_estimate_prompt_token_count` does in ADK 2.13."""
     return sum(_chars(content) for content in contents if content) // CHARS_PER_TOKEN
 
 

@@ -1,6 +1,6 @@
-"""The conversation of an invocation: the events of its session so far, followed by its own.
+"""The conversation of an invocation: the earlier events of its session, followed by the invocation's events.
 
-Function call ids are unique within one invocation only, so a call is identified by invocation and id.
+Function call IDs are unique only within one invocation, so a call is identified by its invocation ID and its call ID.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,26 +17,26 @@ from waystation.core.payload import JsonObject
 from waystation.core.wire import InvocationInput, Report
 
 CallKey: TypeAlias = tuple[str, str]
-"""Invocation id and function call id."""
+"""Invocation ID and function call ID."""
 
 
 class Transcript:
-    """The events of a session, and the index at which each invocation began.
+    """The events of a session, and the index at which each invocation starts.
 
-    The session's history records when each invocation started and which reports were applied by then. Workflows,
-    activities and readers build the same transcript from it.
+    The session's history records when each invocation started and which reports had been applied by then. Workflows,
+    activities and readers all build the same transcript from it.
     """
 
     def __init__(self, session: str) -> None:
         self.session = session
         self.events: list[Event] = []
-        """Of all invocations, in the order in which the session learned about them. The list only grows."""
+        """The events of all invocations, in the order the session learned about them. Events are only ever appended."""
         self.logs: dict[str, Log] = {}
-        """By invocation."""
+        """The logs by invocation ID."""
         self.marks: dict[int, int] = {}
-        """Number of events before each invocation."""
+        """Number of events before each invocation, by invocation number."""
         self.items: list[JsonObject] = []
-        """The recorded form of the transcript; see `restore`."""
+        """The transcript in its recorded form; see `restore`."""
         self._reports: dict[str, Report] = {}
 
     def calls_of(self, invocation_id: str) -> Mapping[str, CallState]:
@@ -45,7 +45,7 @@ class Transcript:
         return log.state.calls if log else {}
 
     def restore(self, items: Iterable[JsonObject]) -> None:
-        """Append the items of an earlier transcript."""
+        """Append the recorded items of an earlier transcript."""
         for item in items:
             if "input" in item:
                 self._begin(item["n"], item["time"], InvocationInput.model_validate(item["input"]))
@@ -54,18 +54,18 @@ class Transcript:
             self.items.append(item)
 
     def start(self, number: int, time: float, started: InvocationInput) -> None:
-        """Append the start of an invocation, after the reports that preceded it."""
+        """Append the start of an invocation, after the reports that had been applied before it."""
         if number in self.marks:
             return
         for ref in started.session.reports if started.session else ():
             self.apply(ref)
-        # The session holds the state, and the link only says where to read this transcript.
+        # Neither is needed here: the session holds the state, and the link only tells where to read this transcript.
         recorded = started.model_copy(update={"state": {}, "session": None})
         self._begin(number, time, recorded)
         self.items.append({"n": number, "time": time, "input": recorded.model_dump(mode="json", exclude_defaults=True)})
 
     def add_report(self, number: int, report: Report) -> str | None:
-        """Remember a report until it is applied; return its reference, or None if it has no entries."""
+        """Keep a report until it is applied. Return its reference, or None if the report has no entries."""
         if report.entries is None:
             return None
         self._reports[ref := ids.report(number, report.since)] = report
@@ -81,7 +81,8 @@ class Transcript:
         self.items.append({"n": number, "since": since, "entries": list(report.entries)})
 
     def flush(self) -> None:
-        """Apply the reports received since the last invocation began, for readers of an unfinished session."""
+        """Apply the reports received since the last invocation started, so that readers can see an unfinished
+        session."""
         for ref in list(self._reports):
             number, since = ids.parse_report(ref)
             log = self.logs.get(ids.session_invocation(self.session, number))
@@ -120,7 +121,7 @@ class Conversation:
         return [*self.earlier.events[: self.count], *self.log.state.events] if self.count else self.log.state.events
 
     def call(self, key: CallKey) -> CallState | None:
-        """Return a call of any invocation."""
+        """Return a call of any invocation, or None if it does not exist."""
         invocation_id, call_id = key
         if invocation_id == self.log.invocation_id:
             return self.log.state.calls.get(call_id)

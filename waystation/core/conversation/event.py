@@ -1,7 +1,7 @@
-"""Events of an invocation in ADK's form.
+"""Events of an invocation in the form that ADK uses.
 
-Field names and JSON form (camelCase) are ADK's; see adk-semantics 7 and 13.1. Content is genai's plain JSON, so unknown
-part fields such as thought signatures pass through unchanged.
+Field names and the JSON form (camelCase) match ADK 2.13. Content is genai's plain JSON, so unknown part fields such as
+thought signatures pass through unchanged.
 """
 
 from collections.abc import Sequence
@@ -15,18 +15,18 @@ from waystation.core.payload import JsonObject, Recorded
 
 
 class ToolConfirmation(Recorded):
-    """The question to an approver before a tool runs, and the answer."""
+    """The question to an approver before a tool runs, and the approver's answer."""
 
     hint: str = ""
     confirmed: bool = False
     payload: Any = None
-    """Any JSON."""
+    """Any JSON value."""
 
 
 _ADK_JSON = ConfigDict(
     frozen=True, extra="ignore", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True
 )
-"""Recorded under Python names; `to_json` uses ADK's names."""
+"""Events are recorded under the Python field names. `to_json` converts them to ADK's names."""
 
 
 class EventCompaction(Recorded):
@@ -37,39 +37,40 @@ class EventCompaction(Recorded):
     start_timestamp: float
     end_timestamp: float
     compacted_content: JsonObject
-    """Genai Content as JSON."""
+    """A genai Content as JSON."""
 
     @field_validator("compacted_content", mode="before")
     @classmethod
     def _as_json(cls, content: Any) -> Any:
-        # Summarizers written for ADK return genai's type, which core does not import.
+        # Summarizers written for ADK return a genai Content. Core does not import genai, so it cannot check the type.
         dump = getattr(content, "model_dump", None)
         return dump(mode="json", by_alias=True, exclude_none=True) if dump else content
 
 
 class Covered(Recorded):
-    """The events that a summary replaces. By id, because many events have the same timestamp."""
+    """The events that a summary replaces. Events are identified by ID because many events share a timestamp."""
 
     model_config: ClassVar[ConfigDict] = _ADK_JSON
 
     first: str
-    """Id of the first event of the range; the summary takes its place."""
+    """ID of the first event in the range. The summary appears in its place."""
     last: str
-    """Id of the last event. Events on branches that the summary's branch does not see are not covered."""
+    """ID of the last event in the range. Events on branches that are not visible from the summary's branch are not
+    covered."""
     kept: tuple[str, ...] = ()
-    """Ids of events within the range that stay visible: open calls and the user's newest message."""
+    """IDs of events in the range that stay visible: open calls and the user's newest message."""
     count: int = 0
     """Number of events that the summary replaces."""
 
 
 class EventActions(Recorded):
-    """Changes made by a call besides its response."""
+    """Changes that a call makes in addition to its response."""
 
     model_config: ClassVar[ConfigDict] = _ADK_JSON
 
     state_delta: JsonObject = Field(default_factory=dict)
     removed_keys: tuple[str, ...] = ()
-    """State keys deleted with `del`. A key whose value is None is stored as None."""
+    """State keys deleted with `del`. A key that is set to None is not deleted; None is stored as its value."""
     artifact_delta: dict[str, int] = Field(default_factory=dict)
     skip_summarization: bool | None = None
     transfer_to_agent: str | None = None
@@ -77,7 +78,7 @@ class EventActions(Recorded):
     escalate: bool | None = None
     requested_tool_confirmations: dict[str, ToolConfirmation] = Field(default_factory=dict)
     requested_auth_configs: dict[str, JsonObject] = Field(default_factory=dict)
-    """By function call id: the auth configs to authorize, without secrets."""
+    """The auth configs to authorize, without secrets, keyed by function call ID."""
     render_ui_widgets: tuple[JsonObject, ...] = ()
     compaction: EventCompaction | None = None
 
@@ -86,19 +87,19 @@ NO_ACTIONS = EventActions()
 
 
 class Event(Recorded):
-    """One event, as readers see it."""
+    """An event as readers see it."""
 
     model_config: ClassVar[ConfigDict] = _ADK_JSON
 
     id: str = ""
-    """Empty only in the event that a summarizer returns."""
+    """The event ID. Empty only in an event returned by a summarizer."""
     invocation_id: str
     author: str
-    """`user` or the name of the agent."""
+    """`user` or the name of an agent."""
     branch: str | None = None
-    """Path of the parallel agents above the author; agents on other branches do not see the event."""
+    """Path of the parallel agents above the author. Agents on other branches do not see the event."""
     timestamp: float = 0.0
-    """Seconds since 1970, by the workflow's clock."""
+    """Seconds since 1970, according to the workflow's clock."""
     content: JsonObject | None = None
     actions: EventActions = Field(default_factory=EventActions)
     long_running_tool_ids: tuple[str, ...] | None = None
@@ -112,24 +113,24 @@ class Event(Recorded):
     partial: bool | None = None
     custom_metadata: JsonObject | None = None
     covered: Covered | None = None
-    """The events that a summary replaces. Not in ADK, whose readers ignore it."""
+    """The events that a summary replaces. ADK does not have this field, and its readers ignore it."""
 
     @staticmethod
     def new_id() -> str:
-        """Return an empty id. Summarizers written for ADK call this; the engine generates the ids."""
+        """Return an empty ID. Summarizers written for ADK call this method, but the engine generates the IDs."""
         return ""
 
     @property
     def index(self) -> int | None:
-        """Index of the event in its invocation, from 0; None for partial text."""
+        """Index of the event in its invocation, starting at 0, or None if the event contains partial text."""
         number = self.id.rpartition("/e")[2]
         return int(number) - 1 if not self.partial and number.isdecimal() else None
 
     def to_json(self) -> JsonObject:
-        """Return ADK's JSON form of the event."""
+        """Return the event in ADK's JSON form."""
         event = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         for confirmation in event.get("actions", {}).get("requestedToolConfirmations", {}).values():
-            confirmation.setdefault("confirmed", False)  # ADK's clients require it
+            confirmation.setdefault("confirmed", False)  # required by ADK's clients
         return event
 
     def function_calls(self) -> list[JsonObject]:
@@ -141,7 +142,7 @@ class Event(Recorded):
         return parts_of(self.content, "functionResponse")
 
     def is_final_response(self) -> bool:
-        """Whether the event ends the agent's turn. Source: adk-semantics 13.2."""
+        """Return whether the event ends the agent's turn, by the same rule as in ADK 2.13."""
         if self.actions.skip_summarization or self.long_running_tool_ids:
             return True
         return not (self.function_calls() or self.function_responses() or self.partial)
@@ -158,13 +159,13 @@ class Compaction(Recorded):
     start_timestamp: float
     end_timestamp: float
     content: JsonObject | None = None
-    """The summary, a genai Content as JSON; None if the attempt failed, with the reason in `failure`."""
+    """The summary, a genai Content as JSON. None if the attempt failed; `failure` then gives the reason."""
     failure: str | None = None
     usage: Usage | None = None
     model: str | None = None
 
     def actions(self) -> EventActions | None:
-        """Return the actions of the summary's event; None if there is no summary."""
+        """Return the actions of the summary's event, or None if there is no summary."""
         if self.content is None:
             return None
         return EventActions(
@@ -174,7 +175,7 @@ class Compaction(Recorded):
         )
 
     def fields(self) -> dict[str, Any]:
-        """Return the other fields of the summary's event."""
+        """Return the remaining fields of the summary's event."""
         return {
             "covered": self.covered,
             "usage_metadata": self.usage.model_dump(exclude_defaults=True) if self.usage else None,
@@ -182,36 +183,36 @@ class Compaction(Recorded):
         }
 
     def event(self, invocation_id: str, branch: str | None) -> Event | None:
-        """Return the summary's event for the prompt that is built before the event is recorded."""
+        """Return the summary's event for the next prompt, which is built before the event is recorded."""
         if (actions := self.actions()) is None:
             return None
         return Event(invocation_id=invocation_id, author="user", branch=branch, actions=actions, **self.fields())
 
     def failed(self) -> JsonObject | None:
-        """Return the custom metadata of the model's event after a failed attempt."""
+        """Return the custom metadata that the event of the model's reply gets if the attempt failed."""
         return {"compaction_failed": {"trigger": self.trigger, "reason": self.failure}} if self.failure else None
 
 
 def parts_of(content: JsonObject | None, kind: str) -> list[JsonObject]:
-    """Return the values of the parts that have the key `kind` (`functionCall`, `functionResponse`), in order."""
+    """Return the values of all parts that have the key `kind` (`functionCall` or `functionResponse`), in order."""
     return [part[kind] for part in (content or {}).get("parts") or () if part.get(kind)]
 
 
 def texts_of(content: JsonObject | None) -> list[str]:
-    """Return the visible texts of a content, thoughts left out."""
+    """Return the visible text of each part of a content. Thoughts are left out."""
     parts = (content or {}).get("parts") or ()
     return [part["text"] for part in parts if part.get("text") and not part.get("thought")]
 
 
 def text_of(content: JsonObject | None) -> str:
-    """Return the visible text of a content: its text parts without thoughts, joined."""
+    """Return the visible text of a content, joined from all its text parts. Thoughts are left out."""
     return "".join(texts_of(content))
 
 
 def merge_actions(batch: Sequence[EventActions]) -> EventActions:
-    """Merge the actions of one batch of calls in call order, not completion order.
+    """Merge the actions of a batch of calls in call order rather than completion order.
 
-    Later calls win over earlier ones; dictionaries merge recursively. Source: ADK 2.13, see adk-semantics 7.1.
+    Later calls take precedence over earlier ones, and dictionaries are merged recursively, as in ADK 2.13.
     """
     batch = [actions for actions in batch if actions is not NO_ACTIONS]
     if len(batch) < 2:
@@ -257,12 +258,13 @@ def _deep_merge(target: JsonObject, delta: JsonObject) -> None:
 
 
 def is_visible_on(branch: str | None, event_branch: str | None) -> bool:
-    """Whether a branch sees an event: the event's branch is the same or a parent. Without a branch, all are seen."""
+    """Return whether an event is visible on a branch: it is if its own branch is the same or a parent, or if either is
+    unset."""
     return not branch or not event_branch or f"{branch}.".startswith(f"{event_branch}.")
 
 
 def message_problem(message: str | JsonObject) -> str | None:
-    """Return why a user cannot send this message; None when it is valid. Any text is."""
+    """Return why a user may not send this message, or None if it is valid. A plain string is always valid."""
     if isinstance(message, str):
         return None
     parts = message.get("parts")
@@ -283,7 +285,7 @@ def user_content(message: str | JsonObject) -> JsonObject:
 
 
 def camel_part(part: JsonObject) -> JsonObject:
-    """Return a genai Part with camelCase keys; genai accepts both forms."""
+    """Return a genai Part with camelCase keys. genai accepts both camelCase and snake_case."""
 
     def camel(name: str) -> str:
         head, *tail = name.split("_")

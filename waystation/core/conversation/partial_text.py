@@ -1,7 +1,7 @@
 """Unfinished text of model calls: how workers publish it and how readers assemble it.
 
-Nothing here is recorded. A worker publishes a window of the newest text, with its offset, in the heartbeats of its
-activity. A reader that polls often sees all of the text; a late reader sees the end of it.
+None of this is recorded. A worker publishes a window of the newest text and its offset in the heartbeats of the model
+activity. A reader that polls often enough sees all of the text; a reader that starts late sees only the end of it.
 """
 
 import re
@@ -12,9 +12,10 @@ from waystation.core.conversation.event import Event
 from waystation.core.payload import JsonObject, Recorded
 
 MAX_WINDOW_CHARS = 4_096
-"""Size of the window. At ten polls a second, a gap needs a model that writes 40,000 characters a second."""
+"""Size of the window. A reader that polls ten times a second misses text only if the model writes more than 40,000
+characters a second."""
 PARTIAL = "partial_text"
-"""Key in the custom metadata of partial events for the position of their text."""
+"""Key in the custom metadata of partial events that holds the position of their text."""
 
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -26,23 +27,24 @@ class PartialText(Recorded):
     number: int
     attempt: int
     mark: str = ""
-    """Distinguishes attempts, even if an operator reset the activity and their numbers repeat."""
+    """A value that distinguishes attempts. Attempt numbers alone can repeat, because an operator may reset the
+    activity."""
     offset: int
-    """Position of `text` in the reply so far, in characters."""
+    """Position of `text` in the reply, in characters."""
     text: str
     length: int
-    """Characters of the reply so far."""
+    """Number of characters in the reply so far."""
 
 
 class TextWindow:
-    """The newest text of one attempt at one model call. Thoughts are left out."""
+    """The newest text produced by one attempt at a model call. Thoughts are left out."""
 
     def __init__(self, *, agent: str, number: int, attempt: int, mark: str = "") -> None:
         self.newest = PartialText(agent=agent, number=number, attempt=attempt, mark=mark, offset=0, text="", length=0)
 
     def add(self, text: str) -> None:
-        """Append a piece of text."""
-        # Half of a surrogate pair can be neither stored nor displayed.
+        """Append new text."""
+        # Replace lone halves of surrogate pairs, which can be neither stored nor displayed.
         newest = _LONE_SURROGATES.sub("\N{REPLACEMENT CHARACTER}", self.newest.text + text)[-MAX_WINDOW_CHARS:]
         length = self.newest.length + len(text)
         self.newest = self.newest.model_copy(update={"text": newest, "length": length, "offset": length - len(newest)})
@@ -50,17 +52,17 @@ class TextWindow:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """New text of a model call, or the notice that its earlier pieces are void or complete."""
+    """New text of a model call, or a marker that the earlier pieces are void or complete."""
 
     number: int
     attempt: int
     offset: int
-    """Position in the reply, in characters. If text was missed, it is beyond the end of the previous piece."""
+    """Position in the reply, in characters. If the reader missed text, this is past the end of the previous piece."""
     text: str = ""
     void: bool = False
-    """Discard the earlier pieces of this call: the attempt failed, and another one may begin."""
+    """Whether to discard the earlier pieces of this call because the attempt failed. Another attempt may follow."""
     complete: bool = False
-    """The recorded event with the whole text follows at once."""
+    """Whether the text is complete. The recorded event with the whole text follows immediately."""
 
     def event(self, *, invocation_id: str, author: str, branch: str | None, timestamp: float) -> Event:
         """Return the piece as a partial event."""
@@ -79,23 +81,23 @@ class Piece:
 
 
 class PartialTexts:
-    """The text that one reader has received; yields each piece once."""
+    """The text that one reader has received so far. Yields each piece once."""
 
     def __init__(self) -> None:
         self._yielded: dict[int, PartialText] = {}
 
     @property
     def shown(self) -> tuple[int, ...]:
-        """Numbers of the model calls whose text was yielded."""
+        """Numbers of the model calls whose text has been yielded and not been closed."""
         return tuple(self._yielded)
 
     def look(self, number: int, attempt: int, heartbeat: PartialText | None) -> Iterator[Piece]:
-        """Yield the new text.
+        """Yield the text that is new in a heartbeat.
 
         Args:
             number: Number of the model call.
-            attempt: The running or next attempt.
-            told: The latest heartbeat, possibly of an earlier attempt.
+            attempt: The attempt that is running or will run next.
+            heartbeat: The latest heartbeat, which may come from an earlier attempt.
         """
         if heartbeat is not None and (heartbeat.number, heartbeat.attempt) != (number, attempt):
             heartbeat = None
@@ -113,6 +115,7 @@ class PartialTexts:
             yield Piece(number, attempt, start, heartbeat.text[start - heartbeat.offset :])
 
     def close(self, number: int, *, replied: bool = False) -> Iterator[Piece]:
-        """Yield the last piece of a call whose text was yielded: complete if its reply is recorded, otherwise void."""
+        """Yield a final piece if any text of the call was yielded: complete if the reply was recorded, otherwise
+        void."""
         if yielded := self._yielded.pop(number, None):
             yield Piece(number, yielded.attempt, yielded.length, void=not replied, complete=replied)

@@ -1,6 +1,6 @@
 """Build the contents of a model request from the conversation.
 
-Sources: adk-semantics 13.3 for the order, 3.7 for what follows an answer, 0.4 for ids, 9.1 for other agents' turns.
+The order of the contents, call IDs and quotations of other agents follow ADK 2.13. Exceptions are noted below.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ PREAMBLE = (
 
 
 def quoted_content(event: Event) -> JsonObject | None:
-    """Return an event of another agent as a quoted user content; None if it has nothing to quote."""
+    """Return another agent's event as a quotation in a user content, or None if there is nothing to quote."""
     parts = [quoted for part in (event.content or {}).get("parts") or () for quoted in _quoted(event.author, part)]
     return {"role": "user", "parts": [{"text": PREAMBLE}, *parts]} if parts else None
 
@@ -61,22 +61,23 @@ class _Shown:
 
     content: JsonObject
     calls: tuple[CallKey, ...] = ()
-    """Its function calls, in order."""
+    """The function calls in the event, in order."""
     responses: tuple[tuple[CallKey, JsonObject], ...] = ()
-    """Its function responses, each with its call, in order."""
+    """The function responses in the event, each with the key of its call, in order."""
     attached: tuple[JsonObject, ...] = ()
-    """Its other parts."""
+    """The other parts of the event."""
     summary: bool = False
-    """Whether it is a summary of older events."""
+    """Whether this is a summary of older events."""
     begins_turn: bool = False
-    """Whether the current turn can begin here, for agents that receive only the current turn."""
+    """Whether the current turn can start at this event. Used for agents that receive only the current turn."""
 
 
 OPEN: JsonObject = {"status": "pending"}
-"""Response to a call that still waits: providers refuse calls without a response."""
+"""Placeholder response for a call that is still pending. Model providers reject function calls that have no
+response."""
 
 _shown: WeakKeyDictionary[Log | Transcript, dict[str, list[_Shown | None]]] = WeakKeyDictionary()
-"""Cache by agent: events never change, and every step needs all of them."""
+"""Cache by agent. Events never change, and every step needs all of them."""
 
 
 def contents(
@@ -89,11 +90,12 @@ def contents(
 ) -> list[JsonObject]:
     """Return the contents of the next request to the model of `agent`, oldest first.
 
-    The latest response to each function call follows the call at once. An answer from outside ends the request,
-    together with its call. Unlike in ADK, calls made in the meantime are never left out, because a model that does not
-    see its call makes it again. Events of other agents are quoted; events on other branches are left out. With
-    `current_turn_only` the request begins with the latest message of the user or of another agent. Otherwise summaries
-    replace the events that they cover; `summary` is the event of a summary that is not in the log yet.
+    The latest response to each function call immediately follows the call. If an answer has just arrived from outside,
+    the call and its answer are placed at the end of the request. Unlike ADK, this function never leaves out calls made
+    in the meantime, because a model that does not see its own call makes it again. Events of other agents are quoted;
+    events on other branches are left out. With `current_turn_only`, the request starts with the latest message from the
+    user or another agent. Otherwise, summaries replace the events that they cover; `summary` is the event of a summary
+    that is not in the log yet.
     """
     if isinstance(conversation, Log):
         conversation = Conversation(conversation)
@@ -131,7 +133,7 @@ def contents(
 
 
 def _known(conversation: Conversation, agent: str) -> list[_Shown | None]:
-    """Return the parts of each event that the agent's model receives."""
+    """Return, for each event, the parts that the agent's model receives."""
     earlier, log = conversation.earlier, conversation.log
     own = _shown.setdefault(log, {}).setdefault(agent, [])
     own.extend(_show(log.state.calls, event, agent) for event in log.state.events[len(own) :])
@@ -146,11 +148,13 @@ def _known(conversation: Conversation, agent: str) -> list[_Shown | None]:
 
 
 def _show(known: Mapping[str, CallState], event: Event, agent: str) -> _Shown | None:
-    """Return the parts of an event that the agent's model receives, or None; `known` are the invocation's calls."""
+    """Return the parts of an event that the agent's model receives, or None. `known` contains the invocation's
+    calls."""
     parts = (event.content or {}).get("parts") or []
     calls = tuple(call["id"] for call in event.function_calls())
     answered = [response["id"] for response in event.function_responses()]
-    # By id, not by name: a model that invents such a request must see that there is no such tool.
+    # Recognize confirmation and credential requests by ID rather than by name: if a model makes up a call with such a
+    # name, it must see the response that no such tool exists.
     named = (*calls, *answered)
     if all(map(_is_invisible, parts)) or (named and all(ids.requesting_call(id) != id for id in named)):
         return None
@@ -171,14 +175,18 @@ def _show(known: Mapping[str, CallState], event: Event, agent: str) -> _Shown | 
 
 
 def _is_invisible(part: JsonObject) -> bool:
-    """Whether a part has no content for a model: a thought, or empty text. Signed thoughts are state and stay."""
+    """Return whether a part has no content for a model, because it is a thought or empty text.
+
+    Thoughts that carry a signature are kept, because the model needs them as state.
+    """
     if part.get("thought"):
         return not any(key in part for key in ("functionCall", "functionResponse", "thoughtSignature"))
     return part.get("text") == "" and len(part) == 1
 
 
 def _is_foreign(known: Mapping[str, CallState], event: Event, agent: str) -> bool:
-    """Whether an event belongs to another agent: as its author, or as a response to its call."""
+    """Return whether an event belongs to another agent, either as its author or because it responds to that agent's
+    call."""
     if event.author not in (agent, "user"):
         return True
     answered = (known.get(response["id"]) for response in event.function_responses())
@@ -186,14 +194,14 @@ def _is_foreign(known: Mapping[str, CallState], event: Event, agent: str) -> boo
 
 
 def _is_transfer(event: Event) -> bool:
-    """Whether an event only transfers to another agent, which answers the message before it."""
+    """Return whether an event only transfers to another agent, which then answers the preceding message."""
     return bool(event.actions.transfer_to_agent) or any(
         call.get("name") == "transfer_to_agent" for call in event.function_calls()
     )
 
 
 def _start_of_turn(items: Sequence[_Shown]) -> int:
-    """Return the index where the current turn begins; a call whose response is in the turn belongs to it."""
+    """Return the index at which the current turn starts. If a response is in the turn, so is its call."""
     unmatched: set[CallKey] = set()
     known = {key for item in items for key in item.calls}
     for index in range(len(items) - 1, -1, -1):
@@ -206,10 +214,9 @@ def _start_of_turn(items: Sequence[_Shown]) -> int:
 
 
 def _answer_last(items: Sequence[_Shown]) -> Sequence[_Shown]:
-    """End the request with the call that the newest event answers, so that the model replies to the answer.
+    """Move the call that the newest event answers to the end of the request, so that the model replies to the answer.
 
-    Text in between is left out. If there are other calls in between, everything stays, and the answered call moves to
-    the end.
+    Text in between is left out. If there are other calls in between, everything stays.
     """
     answered = {key for key, _ in items[-1].responses} if items else set()
     between_calls = False
@@ -221,14 +228,15 @@ def _answer_last(items: Sequence[_Shown]) -> Sequence[_Shown]:
 
 
 def _pending_response(conversation: Conversation, key: CallKey) -> JsonObject:
-    """Return the response to a call that has none yet, of this or an earlier invocation."""
+    """Return the placeholder response to a call of this or an earlier invocation that has no response yet."""
     call = conversation.call(key)
     assert call is not None
     return _own_id({call.id: call}, {"functionResponse": {"id": call.id, "name": call.name, "response": OPEN}})
 
 
 def _own_id(known: Mapping[str, CallState], part: JsonObject) -> JsonObject:
-    """Return the part with the model's own call id, or none, instead of the engine's id."""
+    """Return the part with the engine's call ID replaced by the model's own ID, or removed if the model has not
+    assigned one."""
     for kind in ("functionCall", "functionResponse"):
         if kind in part:
             body = {key: value for key, value in part[kind].items() if key != "id"}

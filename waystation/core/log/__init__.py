@@ -1,1 +1,1 @@
-"""The log of an invocation: entries, the state they add up to, and what comes next."""
+"""The log of an invocation: its entries, the state that results from them, and the next step."""

@@ -1,7 +1,7 @@
-"""Reducers for agent runs: begin the agents of a tree, and mark them over.
+"""Reducers for agent runs: start the agents of a tree, and mark them as ended.
 
-Composite agents run as in ADK (adk-semantics 9.2), with one exception: an agent that waits for an approver is not over,
-so the next agent of a sequence begins only after the answer.
+Composite agents run as in ADK 2.13, with one exception: an agent that is waiting for an approver has not ended, so the
+next agent in a sequence starts only after the answer.
 """
 
 from waystation.core.activity_io import AgentSpec, Phase
@@ -9,10 +9,10 @@ from waystation.core.log.invocation_state import AgentRun, InvocationState
 
 
 def begin_run(state: InvocationState, shape: AgentSpec, parent: AgentRun | None, branch: str | None) -> AgentRun:
-    """Begin an agent run."""
+    """Start an agent run."""
     runs = state.runs
     run = AgentRun(runs.begun, shape, parent.index if parent else None, branch, entered_at=state.event_count)
-    # The shape of the root is unknown until an activity has entered it.
+    # The structure of the root agent is not known until its first activity has returned it.
     run.entered = parent is not None and shape.kind != "llm" and not shape.before
     runs.by_index[run.index] = run
     runs.active.append(run.index)
@@ -24,12 +24,12 @@ def begin_run(state: InvocationState, shape: AgentSpec, parent: AgentRun | None,
 
 
 def is_busy(state: InvocationState, run: AgentRun) -> bool:
-    """Whether a model activity of the run is in flight, or a call of its latest reply runs."""
+    """Return whether a model activity of the run is in flight or a call from its latest reply is running."""
     return run.in_flight is not None or any(call.performing for call in state.batch(run))
 
 
 def next_phase(state: InvocationState, run: AgentRun) -> Phase | None:
-    """Return the phase of the run's next model activity; None if none is due."""
+    """Return the phase of the run's next model activity, or None if no activity is due."""
     if run.over or is_busy(state, run):
         return None
     if not run.entered:
@@ -40,18 +40,18 @@ def next_phase(state: InvocationState, run: AgentRun) -> Phase | None:
 
 
 def subtree(state: InvocationState, run: AgentRun) -> list[AgentRun]:
-    """Return the runs below a run, children first, and the run itself."""
+    """Return a run and all runs below it, children first."""
     below = [state.runs[index] for index in run.children if index in state.runs.by_index]
     return [*(run_below for child in below for run_below in subtree(state, child)), run]
 
 
 def drop_over(state: InvocationState) -> None:
-    """Remove the runs that are over from the active ones."""
+    """Remove the runs that have ended from the active runs."""
     state.runs.active = [index for index in state.runs.active if not state.runs.is_over(index)]
 
 
 def advance_runs(state: InvocationState) -> None:
-    """Begin due agents and end finished ones until nothing changes."""
+    """Start agents that are due and end finished ones, until nothing changes anymore."""
     changed = True
     while changed:
         changed = False
@@ -72,7 +72,7 @@ def _responded(state: InvocationState, run: AgentRun) -> bool:
 
 
 def _exhausted(state: InvocationState, run: AgentRun) -> bool:
-    """Whether a run that is not busy has nothing left to do."""
+    """Return whether a run that is not busy has nothing left to do."""
     if not all(map(state.runs.is_over, run.children)):
         return False
     if run.spoken_for:
@@ -84,7 +84,7 @@ def _exhausted(state: InvocationState, run: AgentRun) -> bool:
 
 
 def _begin_children(state: InvocationState, run: AgentRun) -> bool:
-    """Begin the next children of a composite agent, or mark it finished; return whether anything changed."""
+    """Start the next children of a composite agent, or mark it as finished. Return whether anything changed."""
     shape = run.shape
     if shape.kind == "parallel":
         for child in shape.children:
@@ -97,7 +97,7 @@ def _begin_children(state: InvocationState, run: AgentRun) -> bool:
     if run.escalated or (round_done and not _begin_round(state, run)):
         run.finished = True
         return True
-    # Children of earlier rounds are done, and an endless loop must not keep them.
+    # The children of earlier rounds have ended. Drop them, or they would accumulate in an endless loop.
     run.children = []
     begin_run(state, shape.children[run.started], run, run.branch)
     run.started += 1
@@ -105,9 +105,9 @@ def _begin_children(state: InvocationState, run: AgentRun) -> bool:
 
 
 def _begin_round(state: InvocationState, run: AgentRun) -> bool:
-    """Begin a round of a sequence or loop; return False if no round is left."""
+    """Start a round of a sequence or a loop. Return False if there are no rounds left."""
     limit = run.shape.max_iterations if run.shape.kind == "loop" else 1
-    # A round without any LLM agent would repeat forever.
+    # Stop after a round that started no LLM agent, because such rounds would repeat forever.
     idle = bool(run.rounds) and run.begun_before_round == state.runs.llm_begun
     if not run.shape.children or idle or (limit is not None and run.rounds >= limit):
         return False

@@ -1,6 +1,6 @@
 """Reducers for answers, passed deadlines, and requests for more budget.
 
-Whether an answer counts was decided before; see `approval.decision`.
+These reducers receive only answers that count. `approval.decision` decides which ones do.
 """
 
 from waystation.core import ids, responses
@@ -38,7 +38,7 @@ def apply_answer(
             _note(state, now, call, answer, approver)
             return
         case "approve" | "edit" if call.approvals_needed > 1:
-            # An approver who changes the arguments is the first to approve the changed call.
+            # Editing the arguments discards earlier approvals and counts as the first approval of the changed call.
             if answer.action == "edit":
                 call.args, call.approved_by = dict(answer.args or {}), {}
             call.approved_by[name or ""] = None
@@ -68,7 +68,7 @@ def apply_answer(
 
 
 def apply_deadline(state: InvocationState, now: float, call: CallState) -> None:
-    """Refuse a call whose deadline passed."""
+    """Refuse a call whose deadline has passed."""
     call.expired = True
     notify(state, call, "expired")
     if ids.is_budget(call.id):
@@ -85,13 +85,13 @@ def apply_deadline(state: InvocationState, now: float, call: CallState) -> None:
 
 
 def notify(state: InvocationState, call: CallState, occasion: Occasion, notice: Notice | None = None) -> None:
-    """Add a notification, if approvers were notified of the current wait."""
+    """Add a notification, provided that approvers were notified when the current wait started."""
     if call.told == call.waits and (notification := due_notification(call, occasion, state.approvals.channels, notice)):
         state.approvals.due.append(notification)
 
 
 def notify_of_waits(state: InvocationState) -> None:
-    """Add notifications of calls that began to wait."""
+    """Add notifications for calls that have started to wait."""
     for call in state.open_calls():
         if call.waiting and call.told < call.waits:
             call.told = call.waits
@@ -114,7 +114,7 @@ def _remember(state: InvocationState, now: float, call: CallState, approver: str
 
 
 def _note(state: InvocationState, now: float, call: CallState, answer: Answer, approver: Verified | None) -> None:
-    """Emit an event for an action of an approver that changes no response."""
+    """Emit an event for an approver's action that does not change a response."""
     name = approver.subject if approver else answer.by
     note: JsonObject = {"function_call_id": call.id, "action": answer.action, "by": name}
     if approver:
@@ -138,7 +138,7 @@ def _answer_request(state: InvocationState, now: float, call: CallState, answer:
     call.gate = "passed"
     if call.outcome is None:
         return
-    # One login serves all calls that wait for the same credential.
+    # A single login provides the credential to every call that is waiting for it.
     key = credential_key(call)
     waiting = [other for other in state.open_calls() if other is not call and other.gate == "waiting"]
     for again in (call, *(other for other in waiting if key and credential_key(other) == key)):
@@ -168,9 +168,10 @@ def ask_for_budget(state: InvocationState, now: float) -> None:
 
 
 def asked_call(state: InvocationState, now: float, function_call_id: str) -> CallState:
-    """Return the call of an answer or a deadline.
+    """Return the call that an answer or a deadline refers to.
 
-    Readers without the workflow's times learn of a request for more wall time only from its answer.
+    Readers that do not have the workflow's times cannot tell when wall time runs out. They learn about a request for
+    more wall time only from its answer, so the request is created here.
     """
     if ids.is_budget(function_call_id) and function_call_id not in state.calls:
         limit = "max_wall_s"
@@ -179,7 +180,7 @@ def asked_call(state: InvocationState, now: float, function_call_id: str) -> Cal
 
 
 def close_ask(state: InvocationState) -> None:
-    """Close an open request for more budget."""
+    """Close a pending request for more budget."""
     call = state.calls[state.budget_use.ask] if state.budget_use.ask else None
     if call and call.waiting:
         call.gate, call.closed = "refused", True
@@ -213,7 +214,7 @@ def _answer_ask(state: InvocationState, now: float, call: CallState, answer: Ans
     call.gate, call.closed = "passed", True
     try:
         grant = parse_grant(answer.response, state.budget, call.args["limits"])
-    except (ValueError, KeyError):  # checked before, but any log must stay readable
+    except (ValueError, KeyError):  # already checked when the answer arrived, but every log must stay readable
         grant = NOTHING
     state.budget_use.granted += grant
     state.budget_use.turned_away = False

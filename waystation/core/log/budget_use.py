@@ -1,7 +1,7 @@
-"""Reducers for the budget: count usage, including called agents, and decide what an exhausted budget allows.
+"""Reducers for the budget: count usage, including that of called agents, and decide what an exhausted budget allows.
 
-Each reply, call and result counts once, when it is recorded. Only wall time depends on the times of entries, and no
-prompt depends on wall time.
+Each reply, call and result is counted once, when it is recorded. Wall time is the only value that depends on the times
+of entries, and prompts never depend on wall time.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from waystation.core.log.agent_runs import next_phase
 from waystation.core.log.invocation_state import AgentRun, InvocationState, Share
 
 MIN_WALL_S = 0.001
-"""Wall time of an agent that is called when no time is left: enough for one call that wraps up."""
+"""Wall time granted to an agent that is called when no time is left. It is enough for one model call to wrap up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +24,12 @@ class Verdict:
     """Whether an agent's model may be called."""
 
     kind: Literal["go", "hold", "wrap_up", "stop"]
-    """`hold`: not now; if nothing else is in flight, never."""
+    """`hold` means that the model may not be called now. If nothing else is in flight, it is not called at all."""
     reason: str | None = None
 
 
 def verdict(state: InvocationState, run: AgentRun, phase: Phase | None) -> Verdict:
-    """Return whether the next activity of an agent run may be scheduled. Only model calls are limited."""
+    """Decide whether the next activity of an agent run may be scheduled. Only model calls are limited."""
     if phase == "leave" or run.shape.kind != "llm":
         return Verdict("go")
     reasons = exhausted(state)
@@ -50,7 +50,7 @@ def verdict(state: InvocationState, run: AgentRun, phase: Phase | None) -> Verdi
 
 
 def is_working(state: InvocationState) -> bool:
-    """Whether a model or tool is at work or about to be."""
+    """Return whether a model or tool is running or about to run."""
     for run in state.runs.at_work():
         if run.in_flight is not None or any(call.performing and not call.held for call in state.batch(run)):
             return True
@@ -70,15 +70,16 @@ def model_calls(state: InvocationState) -> int:
 
 
 def policy_of(state: InvocationState, limit: str) -> Policy:
-    """Return the policy at a limit; `ask` becomes `wrap_up` if asking cannot help."""
+    """Return the policy for a limit. The policy `ask` becomes `wrap_up` if asking cannot help."""
     policy, use = state.budget.policy(limit), state.budget_use
     unknown = limit == "max_cost" and use.spent.unpriced
-    # A grant does not help if the price of a model is unknown.
+    # If a model has no price, no grant can help, because its cost is unknown.
     return "wrap_up" if policy == "ask" and (use.denied or unknown) else policy
 
 
 def exhausted(state: InvocationState, *, reserved: bool = False) -> dict[str, str]:
-    """Return the exhausted limits with their reasons; `reserved` also counts the shares of called agents."""
+    """Return the exhausted limits and the reason for each. With `reserved`, the shares of called agents count as
+    used."""
     limits, use, reasons = state.budget.limits(), state.budget_use, dict[str, str]()
     for limit, value in limits.items():
         if limit == "max_tool_calls":
@@ -96,12 +97,12 @@ def exhausted(state: InvocationState, *, reserved: bool = False) -> dict[str, st
 
 
 def held_calls(state: InvocationState) -> list[CallState]:
-    """Return the calls that wait for a grant."""
+    """Return the calls that are on hold until more budget is granted."""
     return [call for run in state.runs.at_work() for call in state.batch(run) if call.held and call.outcome is None]
 
 
 def reason_of(limit: str, value: float) -> str:
-    """Return the reason text for an exhausted limit."""
+    """Return the message for an exhausted limit."""
     return f"{limit}: the limit of {int(value) if value == int(value) else value} {MEASURES[limit][1]} is used up"
 
 
@@ -114,7 +115,7 @@ def _used(state: InvocationState, limit: str, *, reserved: bool) -> float:
 
 
 def _as_in_adk(state: InvocationState, limit: str) -> bool:
-    """Whether a limit applies to its own invocation only, as in ADK."""
+    """Return whether a limit does not include called agents, as in ADK."""
     return limit == "max_llm_calls" and state.budget.on_exhausted is None
 
 
@@ -130,12 +131,12 @@ def tick(state: InvocationState, now: float) -> None:
 
 
 def update_clock(state: InvocationState, now: float) -> None:
-    """Start or stop the clock of working time; called agents count their own time."""
+    """Start or stop measuring working time. Called agents measure their own."""
     state.budget_use.working_since = now if any(_takes_time(state, run) for run in state.runs.at_work()) else None
 
 
 def _takes_time(state: InvocationState, run: AgentRun) -> bool:
-    # Calls that wait for an approval are not performing.
+    # Waiting for an approval does not count as working time, and such calls are not `performing`.
     shares = state.budget_use.shares
     return run.in_flight is not None or any(
         call.performing and not call.held and call.id not in shares for call in state.batch(run)
@@ -158,7 +159,7 @@ def count_reply(state: InvocationState, run: AgentRun, phase: Phase | None, repl
 
 
 def _tokens(state: InvocationState, usage: Usage | None, *names: str | None) -> Spent:
-    """Return the tokens and cost of a usage; `names` are the model's names."""
+    """Return the token count and cost of a model call. `names` are the names that the model goes by."""
     total = usage.total if usage else 0
     if not (usage and total):
         return NOTHING_SPENT
@@ -176,13 +177,14 @@ def count_child(state: InvocationState, function_call_id: str, spent: Spent, gra
     share = use.shares.pop(function_call_id, None)
     use.spent += spent.model_copy(update={"working_s": 0.0})
     if share:
-        # Time during which others worked in parallel is counted already.
+        # Count only the time not already counted while other work ran in parallel.
         use.working_s += max(spent.working_s - (use.working_s - share.working_s), 0.0)
     use.granted += granted
 
 
 def count_lost(state: InvocationState, function_call_id: str, used: Used | None) -> None:
-    """Count the usage of a lost called agent: its whole share if the usage is unknown."""
+    """Count the usage of a called agent whose result was lost. If its usage is unknown, count its whole share as
+    used."""
     if used:
         count_child(state, function_call_id, used.spent, used.granted)
     elif share := state.budget_use.shares.pop(function_call_id, None):
@@ -198,13 +200,14 @@ def count_lost(state: InvocationState, function_call_id: str, used: Used | None)
 
 
 def admit(state: InvocationState, run: AgentRun, called: Sequence[CallState]) -> None:
-    """Count the calls that fit into the budget; refuse the others, or hold them until a person has answered."""
+    """Count the calls that fit into the budget. Refuse the others, or hold them until an approver decides about more
+    budget."""
     use = state.budget_use
     if run.wrapping:
         for call in called:
             turn_away(call, "the agent was asked to wrap up")
         return
-    # Agents last: they share the rest of the budget.
+    # Handle called agents last, because they share whatever budget is left.
     agents = [call for call in called if call.call.kind == "agent"]
     peers = (other for other in state.runs.at_work() if other is not run and other.shape.kind == "llm")
     claimants = len(agents) + sum(not other.children for other in peers)
@@ -223,7 +226,7 @@ def admit(state: InvocationState, run: AgentRun, called: Sequence[CallState]) ->
 
 
 def turn_away(call: CallState, reason: str) -> None:
-    """Close a call for which the budget has no room."""
+    """Close a call that does not fit into the budget."""
     call.held = None
     if call.gate == "waiting":
         call.gate = "refused"
@@ -233,7 +236,11 @@ def turn_away(call: CallState, reason: str) -> None:
 
 
 def _no_room(state: InvocationState, call: CallState) -> tuple[str, str, bool] | None:
-    """Return the limit that a call exceeds, the reason, and whether the excess is final. Reserved shares may return."""
+    """Return the limit that a call would exceed, the reason, and whether this is final.
+
+    It is not final if the limit is reached only because of shares reserved for called agents, which may return part of
+    them.
+    """
     tools = state.budget.limits().get("max_tool_calls")
     if tools is not None and _used(state, "max_tool_calls", reserved=True) >= tools:
         for_good = _used(state, "max_tool_calls", reserved=False) >= tools
@@ -246,7 +253,7 @@ def _no_room(state: InvocationState, call: CallState) -> tuple[str, str, bool] |
 
 
 def _reserve(state: InvocationState, call: CallState, claimants: int) -> None:
-    """Reserve the share of a called agent."""
+    """Reserve a share of the budget for a called agent."""
     budget, use, share = state.budget, state.budget_use, dict[str, float | int]()
     for limit, value in budget.limits().items():
         if limit == "max_wall_s":

@@ -1,7 +1,7 @@
-"""The activities of the engine, one row each: input, result, and the log entry for the result.
+"""A table of the engine's activities, with the input, the result and the log entry of each.
 
-Workflows schedule by these rows, workers serve them, and readers make the same entries from results as workflows do. An
-unreadable result in a history is not an error: it counts as a lost activity.
+Workflows schedule activities from this table and workers register them. Readers create the same log entries from the
+results as workflows do. If a result in a history cannot be read, the activity counts as lost; this is not an error.
 """
 
 from collections.abc import Callable
@@ -49,15 +49,15 @@ R = TypeVar("R", bound=Recorded)
 
 @dataclass(frozen=True, kw_only=True)
 class ResultKind:
-    """Makes a log entry from a result."""
+    """Creates a log entry from an activity's result."""
 
     result: type[Recorded]
     what: str
-    """Name of the result in the error for an unreadable one."""
+    """Name of the result, used in the error message if the result cannot be read."""
     entry: Callable[[Any, Any], Body]
-    """Makes the entry from reference and result; raises ValueError for an inconsistent result."""
+    """Creates the entry from the reference and the result. Raises ValueError if the result is inconsistent."""
     lost: Callable[[Any, Failure], Body]
-    """Makes the entry for a failed activity."""
+    """Creates the entry for a failed activity."""
 
     def to_entry(self, ref: EntryRef, result: bytes | Failure) -> Body:
         """Return the entry for a result or a failure."""
@@ -74,21 +74,21 @@ class ResultKind:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineActivity(Generic[R]):
-    """One activity of the engine."""
+    """One of the engine's activities."""
 
     name: str
-    """The activity type; it never changes."""
+    """The activity type. It never changes."""
     input: type[Recorded]
     result: type[R]
     settings: str
-    """Field of `WorkflowSettings` with its timeouts and retries."""
+    """The field of `WorkflowSettings` that holds the activity's timeouts and retry policy."""
     description: str
-    """For readers, with fields of the input in braces."""
+    """A description for readers of a history. Braces contain fields of the input."""
     abandoned: bool = False
-    """The activity continues when the workflow is cancelled."""
+    """Whether the activity continues when the workflow is canceled."""
 
     def parse(self, data: bytes) -> R:
-        """Parse a result.
+        """Parse the activity's result.
 
         Raises:
             ValueError: The result cannot be read.
@@ -165,12 +165,12 @@ _KINDS: dict[type[Any], ResultKind] = {
     LifecycleRef: ResultKind(
         result=TakenOver,
         what="history of the source",
-        # A fork's result belongs to the next run; only a result that cannot be used makes an entry.
+        # A usable result becomes the input of the fork's next run. Only an unusable one creates an entry.
         entry=lambda ref, taken: ForkRefused(Failure(kind="error", error_type="EngineFault")),
         lost=lambda ref, failure: ForkRefused(failure),
     ),
 }
-"""By type of the reference that names the result."""
+"""Result kinds by the type of the reference that identifies the result."""
 
 MODEL = EngineActivity(
     name="call_model",
@@ -200,7 +200,7 @@ VERIFY = EngineActivity(
     result=Verification,
     settings="review",
 )
-# Approvers are notified of the end of an invocation, too.
+# Abandoned on cancellation, because approvers are also notified when an invocation ends.
 NOTIFY = EngineActivity(
     name="notify",
     description="tell people: {occasion} {function_call_id}",
@@ -243,14 +243,15 @@ ENGINE_ACTIVITIES: dict[str, EngineActivity[Any]] = {
     activity.name: activity
     for activity in (MODEL, FLUSH_SCOPES, CHILD, VERIFY, NOTIFY, TAKE_OVER, ARCHIVE, COLLECT, ARCHIVE_SESSION)
 }
-"""By activity type. Every other type is a tool's, named `<agent>.<tool>`, with `ToolCallInput` and `ToolOutcome`."""
+"""The engine's activities by activity type. Every other type belongs to a tool: it is named `<agent>.<tool>` and uses
+`ToolCallInput` and `ToolOutcome`."""
 
 
 def kind_of(ref: EntryRef) -> ResultKind:
-    """Return the kind of result that a reference names; for a call, the kind of a tool's.
+    """Return the kind of result that a reference identifies. For a call, this is always the kind of a tool's result.
 
     Raises:
-        ValueError: The reference does not name a result.
+        ValueError: The reference does not identify a result.
     """
     kind = None if ref in (START, CANCEL, END) else _KINDS.get(type(ref))
     if kind is None:
@@ -259,9 +260,10 @@ def kind_of(ref: EntryRef) -> ResultKind:
 
 
 def with_attempt(ref: EntryRef, body: Body) -> EntryRef:
-    """Return the reference of a result with its attempt.
+    """Return the reference of a result with its attempt added.
 
-    A worker process caches its own results and must not confuse them with those of another attempt.
+    A worker process caches the results that it produced. The attempt keeps it from using them in place of a different
+    attempt's results.
     """
     match ref, body:
         case ModelReplyRef(), ModelReplied():
