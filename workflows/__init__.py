@@ -1,1 +1,1 @@
-"""Deterministic side: workflows that interpret recorded data. No author code, model SDK, clock or I/O in here."""
+"""The deterministic side: workflows that interpret recorded data without user code, model SDKs, clocks or I/O."""

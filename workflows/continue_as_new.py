@@ -1,8 +1,8 @@
-"""Continue an invocation as new before its history grows too long; begin a fork.
+"""Continue an invocation as new before its history grows too long, and start forks.
 
-When a run grows long, an activity archives its log in parallel to everything else. After that, the run continues as new
-as soon as no activity is in flight; pending calls and called agents do not delay it. If the run grows much longer, it
-schedules nothing new until then. If the store fails, archiving is tried again later.
+When a run grows long, an activity archives its log while everything else continues. The run then continues as new as
+soon as no activity is in flight; pending calls and called agents do not delay this. If the run keeps growing, it
+schedules nothing new until it has continued as new. If the store fails, archiving is retried later.
 """
 
 import asyncio
@@ -44,22 +44,22 @@ EVENTS = 1_500
 BYTES = 2_000_000
 SIGNALS = 2_000
 UPDATES = 1_000
-"""Limits of a run; beyond one of them it is archived and continues as new. The server's limits: 51,200 events, 50 MB,
-10,000 signals and 2,000 updates."""
+"""Limits of a run. When it exceeds one of them, it is archived and continues as new. The server's limits are 51,200
+events, 50 MB, 10,000 signals and 2,000 updates."""
 PRESSING = 1.5
-"""Multiple of a limit at which the run schedules nothing new before it continues as new."""
+"""The multiple of a limit at which the run stops scheduling new work until it has continued as new."""
 AGAIN = 0.25
-"""Growth, as a share of the limits, after which a failed attempt is repeated."""
+"""How much a run must grow, as a fraction of the limits, before a failed attempt is repeated."""
 INLINE = 64_000
-"""A log up to this size, in bytes, is carried inline, so that short runs need no store."""
+"""Maximum size in bytes of a log that is passed inline to the next run, so that short runs do not need a store."""
 MAX_TAIL = 256_000
-"""Limit of the entries after the archived ones, in bytes."""
+"""Maximum size in bytes of the entries that follow the archived ones."""
 MAX_CARRIED = 1_500_000
-"""Limit of the next run's input. Inputs over the server's limit of 2 MB would block the workflow."""
+"""Maximum size in bytes of the next run's input. An input over the server's limit of 2 MB would block the workflow."""
 
 
 class ContinueAsNew:
-    """Decides when a run ends and what the next one starts with."""
+    """Decides when a run ends and what the next run starts with."""
 
     def __init__(
         self, carried: Carried | None, writer: LogWriter, scheduler: Scheduler, visibility: Visibility
@@ -70,16 +70,18 @@ class ContinueAsNew:
         self._archives = 0
         self._archiving: asyncio.Task[None] | None = None
         self._upto: int | None = None
-        """Length of the log that is archived, or small enough to be carried; None if nothing was archived yet."""
+        """Length of the log that has been archived, or that is small enough to be passed inline. None if nothing has
+        been archived yet."""
         self._not_before = 0.0
 
     def due(self, step: Step, messages: tuple[int, int], *, complete: bool) -> bool:
-        """Continue as new if the run is long enough; return whether nothing new may be scheduled before that.
+        """Continue as new if the run is long enough. Return whether nothing new may be scheduled until then.
 
         Args:
             step: The next step of the invocation.
-            messages: Number of signals and of updates so far.
-            complete: Whether results have arrived; they come last in a workflow task, so its input is complete.
+            messages: The number of signals and the number of updates received so far.
+            complete: Whether results have arrived. They come last in a workflow task, so all of the task's input has
+                been processed.
         """
         state = self._writer.log.state
         if not isinstance(step, CallModel | Perform | Wait) or state.input is None:
@@ -93,12 +95,12 @@ class ContinueAsNew:
         if complete and self._scheduler.only_children():
             self._continue(state.input, messages, urgency)
             return False
-        # A called agent that cannot outlive the run may never end.
+        # Keep scheduling while a called agent that cannot outlive the run is in flight, because it may never end.
         waits = any(call.call.kind == "agent" and not call.call.detached for call in state.performing())
         return urgency >= PRESSING and not waits
 
     def _urgency(self, started: InvocationInput, signals: int, updates: int) -> float:
-        """Return the largest used share of the limits; 0 while the run need not continue as new."""
+        """Return the highest usage as a fraction of its limit, or 0 if the run does not have to continue as new yet."""
         info = workflow.info()
         used = max(
             info.get_current_history_length() / (started.cut_after or EVENTS),
@@ -114,7 +116,7 @@ class ContinueAsNew:
         return sum(segment.entries for segment in self._segments)
 
     async def _archive(self, position: Position, urgency: float) -> None:
-        """Archive the log; after a failure it is tried again later."""
+        """Archive the log. If this fails, it is tried again later."""
         self._archives += 1
         params = ArchiveInput(at=position.at, new=position.new, since=self._since, inline=INLINE)
         with self._writer.guard():
@@ -143,10 +145,10 @@ class ContinueAsNew:
         workflow.logger.warning("invocation.not_continued: %s", reason)
 
     def _continue(self, started: InvocationInput, messages: tuple[int, int], urgency: float) -> None:
-        """Continue as new; return only if that is not possible now."""
+        """Continue as new. Return only if this is not possible now."""
         tail = self._tail()
         if len(encode(tail)) > MAX_TAIL:
-            self._upto = None  # too many entries since then; archive them, too
+            self._upto = None  # too many entries were added since the archive was written: archive again
             return
         carried = Carried(
             run_id=workflow.info().run_id,
@@ -168,16 +170,16 @@ class ContinueAsNew:
         workflow.continue_as_new(raw(data), memo=self._visibility.memo(started))
 
     def _tail(self) -> list[JsonObject]:
-        """Return the entries after the last segment, including those that earlier runs carried inline."""
+        """Return the entries after the last archived segment, including those that earlier runs passed inline."""
         log, since = self._writer.log, self._since
         own = entries_to_json(log.since(max(since, log.entries_before)))
         return [*self._carried.tail, *own] if self._carried and since < log.entries_before else own
 
 
 async def take_over(writer: LogWriter) -> ForkRefused:
-    """Continue a fork as new with the entries of its source; return only if they cannot be taken over.
+    """Continue a fork as new with the entries of its source. Return only if they cannot be taken over.
 
-    The log holds only ignored messages that arrived in the meantime; those that emit events are carried along.
+    At this point the log contains only ignored messages that arrived in the meantime. Those that emit events are kept.
     """
     try:
         taken = TAKE_OVER.parse(

@@ -1,4 +1,4 @@
-"""Schedule the activities of the engine from the table in `core.log.engine_activities`."""
+"""Schedule the engine's activities from the table in `core.log.engine_activities`."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ _DEFAULTS = WorkflowSettings()
 
 
 def settings() -> WorkflowSettings:
-    """Return the worker's settings, or the defaults if the worker passes none."""
+    """Return the worker's settings, or the defaults if the worker does not pass any."""
     passed = workflow.extern_functions().get(SETTINGS)
     return passed() if passed else _DEFAULTS
 
@@ -49,10 +49,10 @@ async def execute_engine_activity(
     activity_id: str | None = None,
     options: ActivityOptions | None = None,
 ) -> bytes:
-    """Return the activity's result as JSON; `options` override the settings.
+    """Run an activity and return its result as JSON. If `options` is given, it replaces the worker's settings.
 
     Raises:
-        ActivityError: The activity failed, timed out or was cancelled.
+        ActivityError: The activity failed, timed out or was canceled.
     """
     options = options or getattr(settings(), activity.settings)
     result = await workflow.execute_activity(
@@ -78,7 +78,7 @@ async def execute_engine_activity(
 
 
 async def entry_of(activity: EngineActivity[Any], ref: EntryRef, params: Recorded, *, summary: str) -> Body:
-    """Return the log entry for the activity's result or failure."""
+    """Run an activity and return the log entry for its result or failure."""
     try:
         result: bytes | Failure = await execute_engine_activity(activity, params, activity_id=str(ref), summary=summary)
     except ActivityError as error:

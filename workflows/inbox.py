@@ -1,4 +1,4 @@
-"""Handle the signals and updates of an invocation, and refuse invalid ones."""
+"""Handle the signals and updates sent to an invocation, and refuse invalid ones."""
 
 import asyncio
 from collections.abc import Sequence
@@ -32,14 +32,14 @@ Refusal = TypeVar("Refusal", AnswerRefused, SessionRefused, InvalidInput)
 
 
 class Inbox:
-    """Turns the signals and updates of an invocation into log entries."""
+    """Turns the signals and updates sent to an invocation into log entries."""
 
     def __init__(self, writer: LogWriter, scheduler: Scheduler, carried: Carried | None) -> None:
         self._writer, self._scheduler = writer, scheduler
         self.signals, self.updates = (carried.signals, carried.updates) if carried else (0, 0)
 
     def take_signal(self, name: str, values: Sequence[RawValue]) -> None:
-        """Record any signal. Signals that do not count are recorded as ignored."""
+        """Record a signal with any name. Signals that do not count are recorded as ignored."""
         with self._writer.guard():
             self.signals += 1
             log = self._writer.log
@@ -54,11 +54,12 @@ class Inbox:
                 self._scheduler.verify(message)
 
     async def take_answer(self, params: RawValue) -> JsonObject:
-        """Record the answer of an accepted update; return the receipt.
+        """Record the answer from an accepted update and return the receipt.
 
         Raises:
-            ApplicationError: Verification refused it.
-            ResultElsewhere: The worker that accepted it found it in the store, and this worker does not.
+            ApplicationError: The answer was refused when it was verified.
+            ResultElsewhere: The answer is not in this worker's store, although the worker that accepted it had found
+                it.
         """
         answer = parse_answer(result_of(params.payload))
         call = self._writer.log.state.calls[ids.requesting_call(answer.function_call_id)]
@@ -70,17 +71,17 @@ class Inbox:
                 return decision.receipt(call, answer)
             submitted = AnswerSubmitted(call.id, answer)
             self._writer.record(decision.ref_with_verdict(message, submitted), submitted)
-        # Shielded: verification continues even if nobody waits for the result any more.
+        # Shield the task, so that verification continues even if no client is waiting for the result anymore.
         judged = await asyncio.shield(self._scheduler.verify(message))
         if isinstance(judged, AnswerVerified) and judged.refused:
             raise typed(decision.refusal_from_name(judged.refused.reason, judged.refused.message))
         return decision.receipt(call, answer)
 
     def check_answer(self, params: RawValue) -> None:
-        """Refuse an update whose answer does not count.
+        """Reject an update whose answer does not count.
 
         Raises:
-            ApplicationError: Its type names the reason.
+            ApplicationError: The answer does not count. The error's type names the reason.
         """
         try:
             answer = parse_answer(sent_data(params, InvalidAnswer))
@@ -90,21 +91,22 @@ class Inbox:
 
 
 def typed(error: AnswerRefused | SessionRefused | InvalidInput) -> ApplicationError:
-    """Return the error with which an update fails."""
+    """Return the error that an update fails with."""
     return ApplicationError(str(error), type=type(error).__name__, non_retryable=True)
 
 
 async def next_workflow_task() -> None:
-    """Wait for the next workflow task, so that everything that arrived with this one is applied.
+    """Wait for the next workflow task, so that everything that arrived with the current one has been applied.
 
-    A worker that has the workflow in memory learns of an invocation's end before the next message. A worker without it
-    may receive both in one task, the message first, and a replay may receive them separately again.
+    A worker that has the workflow in memory learns that an invocation has ended before it receives the next message. A
+    worker that does not may receive both in one task, with the message first, and a replay may receive them separately
+    again.
     """
     await workflow.sleep(NEXT_TASK_S, summary="yield")
 
 
 def sent_data(params: RawValue, refusal: type[Refusal]) -> bytes:
-    """Return the JSON in an update's argument; raise `refusal` if it is not in this worker's store."""
+    """Return the JSON in an update's argument. Raise `refusal` if the argument is not in this worker's store."""
     if is_elsewhere(params):
         raise refusal(NOT_FOUND.message)
     return data_of(params.payload)

@@ -1,6 +1,7 @@
-"""The workflow that is one agent invocation.
+"""The workflow for a single agent invocation.
 
-It keeps a log, asks the core for the next step, and schedules it. Handlers only append to the log; the loop reads it.
+It keeps a log, asks the core for the next step, and schedules that step. Signal and update handlers only append to the
+log; the main loop reads it.
 """
 
 import asyncio
@@ -65,19 +66,22 @@ from waystation.workflows.scheduler import LogWriter, Scheduler
 from waystation.workflows.visibility import Visibility
 
 CANCEL_GRACE_S = 30.0
-"""How long a cancelled invocation waits for the results of its running tools."""
+"""How long a canceled invocation waits for the results of its running tools."""
 TURNS_TO_DELIVER = 8
-"""Turns of the event loop from an activity's result to its entry, rounded up."""
+"""An upper bound on the number of event loop turns between an activity's result and its log entry."""
 
 
 class DeadlineTimer:
-    """One timer at a time. A timer that is no longer needed still fires, because cancelling it costs events, too."""
+    """Runs one timer at a time.
+
+    A timer that is no longer needed still fires, because canceling it would add history events too.
+    """
 
     def __init__(self, fire: Callable[[], None]) -> None:
         self._fire = fire
         self._task: asyncio.Task[None] | None = None
         self.until: float | None = None
-        """When the timer fires, in seconds since 1970; None if none runs."""
+        """The time at which the timer fires, in seconds since 1970, or None if no timer is running."""
 
     def arm(self, moment: float | None) -> None:
         """Make sure that a timer fires at `moment` or earlier."""
@@ -95,18 +99,19 @@ class DeadlineTimer:
 
 
 class SessionReporter:
-    """Reports the progress of an invocation to its session, if it has one. Signals carry no content."""
+    """Reports an invocation's progress to its session, if it has one. The signals do not contain any content."""
 
     def __init__(self) -> None:
         self._since = 1
-        """Number of entries that the session has or was asked to collect. It knows the first one from the start."""
+        """Number of entries that the session has collected or has been asked to collect. It knows the first entry from
+        the start."""
         self._state: JsonObject | None = None
         self._parked = workflow.info().continued_run_id is not None
-        """Whether the session may no longer be the parent."""
+        """Whether the session might no longer be the parent workflow."""
         self._nudge: asyncio.Task[None] | None = None
 
     def waiting(self, log: Log) -> None:
-        """Signal the session once the invocation only waits for approvers, so that the next message may begin."""
+        """Signal the session once the invocation is only waiting for approvers, so that the next message may start."""
         link = _link(log)
         if link is None or is_working(log.state) or log.length <= self._since or not log.state.waiting():
             return
@@ -115,11 +120,11 @@ class SessionReporter:
         self._nudge = asyncio.create_task(_tell(link, PARKED_SIGNAL, {"invocation": link.number, "at": self._since}))
 
     def report(self, log: Log, *, search_attributes: bool) -> Report | None:
-        """Return the report since the last one."""
+        """Return a report about everything since the last report, or None for an invocation without a session."""
         link = _link(log)
         if link is None or log.state.input is None:
             return None
-        if self._since < log.entries_before:  # entries of an earlier run, which the session reads from its history
+        if self._since < log.entries_before:  # the session must read an earlier run's entries from that run's history
             return Report(since=self._since, search_attributes=search_attributes)
         new = log.since(self._since)
         entries = entries_to_json(new)
@@ -137,38 +142,38 @@ class SessionReporter:
         )
 
     async def ended(self, log: Log) -> None:
-        """Signal the end to a session that may no longer be the parent."""
+        """Signal the end of the invocation if the session might no longer be its parent workflow."""
         if (link := _link(log)) and self._parked:
             await _tell(link, CHILD_ENDED_SIGNAL, {"invocation": link.number})
 
 
 def _link(log: Log) -> SessionLink | None:
-    # A fork only reads its source's session and does not belong to it.
+    # A fork only reads the session of its source; it is not part of that session.
     started = log.state.input
     return started.session if started and not started.fork else None
 
 
 def _tell(link: SessionLink, name: str, content: JsonObject) -> Coroutine[Any, Any, None]:
-    # To the latest run of the session.
+    # Without a run ID, the signal goes to the session's latest run.
     session = workflow.get_external_workflow_handle(link.id)
     return unless_closed(session.signal(name, raw(encode(content))), "session.gone")
 
 
-# Not Exception: that would include NondeterminismError, which has to stay retryable so that a rollback heals it.
-# No author code enters a workflow, so the sandbox would only guard this code, which the tests replay in it.
+# Do not list Exception here: it includes NondeterminismError, which must stay retryable so that a rollback fixes it.
+# No user code runs in a workflow, so the sandbox would only check Waystation's code. Tests replay that in the sandbox.
 @workflow.defn(
     name=WORKFLOW, sandboxed=False, failure_exception_types=[RuntimeError, TypeError, ValueError, LookupError]
 )
 class AgentInvocation:
-    """One invocation of an agent. Input, result, signal, update and queries: see the wire contract."""
+    """One invocation of an agent. The wire contract describes its input, result, signal, update and queries."""
 
-    # With the input, because a continued run may receive answers before `run` begins.
+    # Pass the input to the constructor, because a continued run may receive answers before `run` starts.
     @workflow.init
     def __init__(self, params: RawValue) -> None:
         info = workflow.info()
         carried: Carried | None = None
         self._log = Log(info.workflow_id)
-        # Input that is not in this store fails in `run`; an error here would leave tasks running.
+        # If the input is not in this worker's store, let `run` fail: an error raised here would leave tasks running.
         if (
             info.continued_run_id
             and not is_elsewhere(params)
@@ -185,12 +190,13 @@ class AgentInvocation:
         self._session = SessionReporter()
         self._timer = DeadlineTimer(self._writer.advance)
         self._complete = False
-        """Whether results have arrived in this workflow task; they come last, so its input is complete."""
+        """Whether results have arrived in this workflow task. They come last, so all of the task's input has been
+        processed."""
         self._stopped_for_flush = False
 
     @workflow.run
     async def run(self, params: RawValue) -> RawValue:
-        """Run the invocation to its end."""
+        """Run the invocation until it ends."""
         try:
             data = input_data(params)
             if self._carried:
@@ -268,9 +274,9 @@ class AgentInvocation:
     # Ends.
 
     async def _flush_scopes(self) -> bool:
-        """Deliver all writes to `user:` and `app:` state; return whether that waited."""
+        """Flush all writes to `user:` and `app:` state. Return whether this had to wait."""
         waited = False
-        # Writes of a call are delivered with its batch, and other calls of the batch may never end.
+        # A call's writes are flushed together with its batch. Stop the batch's other calls, which might never end.
         if self._scheduler.in_flight and not self._stopped_for_flush and self._log.state.holds_scopes_back():
             waited = self._stopped_for_flush = True
             await workflow.wait(self._scheduler.stop(), timeout=CANCEL_GRACE_S)
@@ -282,7 +288,7 @@ class AgentInvocation:
         return waited
 
     async def _stop_children(self) -> None:
-        """Cancel called agents that the server would not cancel with this run."""
+        """Cancel the called agents that the server does not cancel when this run ends."""
         if running := self._scheduler.stop(self._scheduler.children):
             await workflow.wait(running, timeout=CANCEL_GRACE_S)
 
@@ -301,7 +307,7 @@ class AgentInvocation:
 
     async def _cancel(self) -> None:
         self._writer.record(CANCEL, CancelRequested())
-        # Cancelling a task would lose its result if that arrived in the same workflow task.
+        # Let results that arrived in this workflow task reach the log first. Canceling their tasks would lose them.
         for _ in range(TURNS_TO_DELIVER):
             await asyncio.sleep(0)
         if running := self._scheduler.stop():
@@ -319,12 +325,12 @@ class AgentInvocation:
 
     @workflow.signal(dynamic=True)
     def signalled(self, name: str, values: Sequence[RawValue]) -> None:
-        """Handle any signal. Signals that do not count are recorded as ignored."""
+        """Handle a signal with any name. Signals that do not count are recorded as ignored."""
         self._inbox.take_signal(name, values)
 
     @workflow.update(name=ANSWER_UPDATE, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def submit_answer(self, params: RawValue = NO_ARGUMENT) -> JsonObject:
-        """Record an answer; return the receipt."""
+        """Record an answer and return the receipt."""
         return await self._inbox.take_answer(params)
 
     @submit_answer.validator
@@ -338,13 +344,13 @@ class AgentInvocation:
 
     @workflow.query
     def events(self, start: int = 0) -> list[JsonObject]:
-        """Return the events from index `start` on, as many as fit into one result.
+        """Return the events from index `start` onward, as many as fit into one query result.
 
-        Events of earlier runs are missing; the number in the first id tells where the result begins.
+        Events from earlier runs are not included. The number in the first event's ID shows where the result starts.
         """
         return paged(self._log.state.events, start - self._log.state.events_before)
 
     @workflow.query
     def state(self) -> JsonObject:
-        """Return the state including `temp:` keys."""
+        """Return the state, including `temp:` keys."""
         return self._log.state.session.values

@@ -1,7 +1,8 @@
-"""Conversions between Temporal payloads and the bytes and entries of the core.
+"""Conversions between Temporal payloads and the bytes and log entries that the core uses.
 
-Workflows receive payloads undecoded. A typed parameter that does not decode would block the workflow or drop the
-message silently. The core parses instead, and invalid data becomes a recorded entry or a typed failure.
+Workflows receive payloads undecoded, because Temporal would block the workflow or silently drop the message if it could
+not decode a typed parameter. Instead, the core parses the payloads, and invalid data becomes a recorded entry or a
+typed failure.
 """
 
 from collections.abc import Awaitable, Sequence
@@ -23,7 +24,7 @@ from waystation.core import Body, Carried, EntryRef, Event, Failure, FailureKind
 _JSON = {"encoding": b"json/plain"}
 _READABLE = (b"json/plain", b"json/protobuf")
 _UNREADABLE = b"waystation/unreadable"
-"""Encoding that `waystation.storage.driver` gives to references that are not in the store."""
+"""The encoding that `waystation.storage.driver` sets on references whose payload is not in the store."""
 
 _REMEDY = "All workers must share one store (--store)."
 
@@ -31,7 +32,7 @@ MAX_FAILURE_CHARS = 4_096
 MAX_QUERY_BYTES = 1_500_000
 
 HAND_OVER = "waystation.hand_over"
-"""Name of the external function that caches entries for the activities of this process."""
+"""Name of the external function that caches log entries for the activities in this process."""
 
 TIMEOUT_KINDS: dict[TimeoutType, FailureKind] = {
     TimeoutType.START_TO_CLOSE: "start_to_close",
@@ -42,19 +43,19 @@ TIMEOUT_KINDS: dict[TimeoutType, FailureKind] = {
 
 
 class ResultElsewhere(Exception):
-    """A payload is not in this worker's store. Fails the workflow task, not the workflow.
+    """A payload is not in this worker's store. This fails the workflow task but not the workflow.
 
-    The server retries the task until a worker with the right store takes it.
+    The server retries the task until a worker with the right store picks it up.
     """
 
 
 def data_of(payload: Payload) -> bytes:
-    """Return the JSON in a payload; empty bytes, which do not parse, for other encodings."""
+    """Return the JSON in a payload. For other encodings, return empty bytes, which fail to parse."""
     return payload.data if payload.metadata.get("encoding") in _READABLE else b""
 
 
 def result_of(payload: Payload) -> bytes:
-    """Return the JSON of a result.
+    """Return the JSON of an activity's or child workflow's result.
 
     Raises:
         ResultElsewhere: The result is not in this worker's store.
@@ -65,12 +66,12 @@ def result_of(payload: Payload) -> bytes:
 
 
 def all_data(values: Sequence[RawValue]) -> list[bytes]:
-    """Return the JSON in each of several arguments."""
+    """Return the JSON in each of the arguments."""
     return [data_of(value.payload) for value in values]
 
 
 def is_elsewhere(value: RawValue) -> bool:
-    """Whether an argument was offloaded and is not in this worker's store."""
+    """Return whether an argument was offloaded and is not in this worker's store."""
     return value.payload.metadata.get("encoding") == _UNREADABLE
 
 
@@ -78,20 +79,22 @@ def input_data(params: RawValue) -> bytes:
     """Return the JSON of a run's input.
 
     Raises:
-        ResultElsewhere: An earlier run or the parent offloaded it, and it is not in this worker's store.
+        ResultElsewhere: An earlier run or the parent workflow offloaded the input, and it is not in this worker's
+            store.
     """
     info = workflow.info()
     return result_of(params.payload) if info.continued_run_id or info.parent else data_of(params.payload)
 
 
 def signal_data(values: Sequence[RawValue], number: int) -> list[bytes] | None:
-    """Return the JSON in the arguments of a run's `number`th signal; None if they are not in the store.
+    """Return the JSON in the arguments of a run's `number`th signal, or None if they are not in the store.
 
-    Anybody can send a reference that does not exist, and the history does not show whether the worker found it. A patch
-    marker therefore records that the arguments were not found, and every replay follows it.
+    Anyone can send a reference to a payload that does not exist, and the history does not show whether the worker found
+    the payload. A patch marker therefore records that the arguments were not found, and every replay follows that
+    marker.
 
     Raises:
-        ResultElsewhere: The first worker found the arguments, and this worker does not.
+        ResultElsewhere: The first worker found the arguments, but they are not in this worker's store.
     """
     lacking = any(is_elsewhere(value) for value in values)
     if workflow.unsafe.is_replaying():
@@ -111,11 +114,11 @@ def raw(data: bytes) -> RawValue:
 
 
 NO_ARGUMENT = raw(b"null")
-"""Default for a missing argument, so that the sender receives our refusal instead of a decoding error."""
+"""Default for a missing argument, so that the sender receives Waystation's refusal instead of a decoding error."""
 
 
 def paged(events: Sequence[Event], start: int) -> list[JsonObject]:
-    """Return the events from index `start` on, as many as fit into one query result."""
+    """Return the events from index `start` onward, as many as fit into one query result."""
     page: list[JsonObject] = []
     size = 0
     for event in events[max(start, 0) :]:
@@ -127,10 +130,10 @@ def paged(events: Sequence[Event], start: int) -> list[JsonObject]:
 
 
 def hand_over(ref: EntryRef, body: Body | Carried, size: int) -> None:
-    """Cache an entry for the activities of this process, so that they need not read it from the history.
+    """Cache an entry for the activities in this process, so that they do not have to read it from the history.
 
-    Workflows never read the cache. Only for entries that are the same in every attempt at the workflow task; an update
-    whose task is lost may arrive again with another number.
+    Workflows never read this cache. Use it only for entries that are identical in every attempt at a workflow task. An
+    update does not qualify: if its task is lost, it may arrive again under a different number.
     """
     cache = workflow.extern_functions().get(HAND_OVER)
     if cache and not workflow.unsafe.is_replaying():
@@ -139,7 +142,7 @@ def hand_over(ref: EntryRef, body: Body | Carried, size: int) -> None:
 
 
 def failure_of(error: ActivityError | ChildWorkflowError) -> Failure:
-    """Return why an activity or a child workflow failed."""
+    """Return the failure to record for a failed activity or child workflow."""
     cause = error.cause
     match cause:
         case TimeoutError():
@@ -153,7 +156,7 @@ def failure_of(error: ActivityError | ChildWorkflowError) -> Failure:
 
 
 async def unless_closed(delivery: Awaitable[None], event: str) -> None:
-    """Await a signal or a cancellation; when its target is closed, only log `event`."""
+    """Await a signal or a cancellation request. If its target has already closed, only log `event`."""
     try:
         await delivery
     except ApplicationError:
@@ -161,5 +164,5 @@ async def unless_closed(delivery: Awaitable[None], event: str) -> None:
 
 
 def now() -> float:
-    """Return the workflow's clock, in seconds since 1970."""
+    """Return the workflow's current time, in seconds since 1970."""
     return workflow.time()

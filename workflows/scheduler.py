@@ -1,6 +1,6 @@
-"""Schedule the work of an invocation: model calls, tools, called agents, verifications, notifications, state flushes.
+"""Schedule an invocation's work: model calls, tools, called agents, verifications, notifications and state flushes.
 
-Each of them makes exactly one log entry.
+Each of these creates exactly one log entry.
 """
 
 import asyncio
@@ -70,20 +70,20 @@ from waystation.workflows.ports import failure_of, now, raw, result_of
 from waystation.workflows.visibility import Visibility, at_start
 
 MAX_INLINE_ARGS = 4_096
-"""Arguments and confirmations up to this size, in bytes, are repeated in the activity's input, where people look for
-them. The activity reads larger ones from the log."""
+"""Arguments and confirmations up to this size in bytes are repeated in the activity's input, which makes them visible
+in the Temporal Web UI. The activity reads larger ones from the log."""
 LAST_NOTIFICATIONS_LIMIT = timedelta(seconds=3)
-"""How long an ending invocation waits for its last notifications."""
+"""How long an invocation that is about to end waits for its last notifications."""
 InFlight: TypeAlias = "asyncio.Task[Body | None]"
 
 
 class LogWriter:
-    """Appends entries with the workflow's time, and tracks which of them commands have named."""
+    """Appends entries with the workflow's time, and keeps track of which entries commands have already referred to."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
         self.fault: Exception | None = None
-        """Exception from outside the main loop, which raises it."""
+        """An exception that occurred outside the main loop. The main loop raises it."""
         self._named = log.length
 
     def record(self, ref: EntryRef, body: Body) -> None:
@@ -91,18 +91,21 @@ class LogWriter:
         self.log.record(ref, now(), body)
 
     def advance(self) -> None:
-        """Apply the reminders and deadlines that have passed."""
+        """Apply the reminders and deadlines whose time has come."""
         with self.guard():
             self.log.advance(now())
 
     def position(self) -> Position:
-        """Return the position of the log. The next command must name it, so call this once for each command."""
+        """Return the log's current position. The next command must include it, so call this method once per command."""
         start, self._named = self._named, self.log.length
         return Position(at=start, new=self.log.refs(start))
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Pass exceptions to the main loop, which fails the invocation; elsewhere they would block it or be lost."""
+        """Pass exceptions on to the main loop, which fails the invocation.
+
+        Anywhere else, an exception would block the workflow or be lost.
+        """
         try:
             yield
         except Exception as error:  # noqa: BLE001  # the main loop raises it again
@@ -113,17 +116,25 @@ class Scheduler:
     """Schedules activities and child workflows, and records their results."""
 
     def __init__(self, writer: LogWriter, visibility: Visibility, carried_children: dict[str, str]) -> None:
-        """`carried_children` are called agents of earlier runs: function call id and id of the first run."""
+        """Create a scheduler.
+
+        Args:
+            writer: The log to write to.
+            visibility: What has been published about the invocation.
+            carried_children: Agents that earlier runs called, as a mapping from function call ID to the ID of the
+                child's first run.
+        """
         self._writer, self._visibility, self._carried = writer, visibility, carried_children
         self.in_flight: dict[EntryRef, InFlight] = {}
         self.background: dict[EntryRef, InFlight] = {}
-        """Notifications and flushes in flight; the end and cancellation do not stop them."""
+        """Notifications and flushes in flight. They are not stopped when the invocation ends or is canceled."""
         self.children: dict[str, str] = {}
-        """Called agents at work that outlive this run: function call id and id of the first run."""
+        """Called agents that are running and can outlive this run, as a mapping from function call ID to the ID of
+        their first run."""
         self.arrivals = 0
-        """Number of results; in a workflow task they arrive after messages."""
+        """Number of results that have arrived. In a workflow task, results arrive after messages."""
         self.stopped: set[EntryRef] = set()
-        """Work cancelled in flight because its agent was stopped."""
+        """Work that was canceled while in flight because its agent was stopped."""
         self._notified_at = -1
 
     def call_model(self, step: CallModel) -> None:
@@ -148,19 +159,19 @@ class Scheduler:
         self._begin(ref, entry_of(MODEL, ref, params, summary=f"{agent}, {about}"))
 
     def perform(self, calls: Sequence[str]) -> None:
-        """Run calls that are not in flight yet."""
+        """Run the calls that are not in flight yet."""
         for call_id in calls:
             call = self._writer.log.state.calls[call_id]
             if (ref := CallRef(call_id, call.run)) not in self.in_flight:
                 self._begin(ref, self._perform(call, ref))
 
     def verify(self, message: MessageRef) -> InFlight:
-        """Verify a submitted answer; then it counts, or is recorded as ignored."""
+        """Verify a submitted answer. Afterward, the answer counts or is recorded as ignored."""
         ref = VerificationRef(message)
         return self._begin(ref, _verify(self._writer.log, ref, self._writer.position()))
 
     def notify(self) -> None:
-        """Send due notifications."""
+        """Send the notifications that are due."""
         approvals, calls = self._writer.log.state.approvals, self._writer.log.state.calls
         for due in latest_notifications(approvals.due):
             position, call = self._writer.position(), calls[due.function_call_id]
@@ -180,9 +191,9 @@ class Scheduler:
         approvals.due.clear()
 
     async def wait_for_notifications(self) -> bool:
-        """Wait for notifications scheduled in this workflow task; return whether there were any.
+        """Wait for notifications that were scheduled in this workflow task. Return whether there were any.
 
-        The server drops activities that are scheduled together with the end of their workflow.
+        The server drops activities that are scheduled in the same task in which their workflow ends.
         """
         if workflow.info().get_current_history_length() != self._notified_at:
             return False
@@ -193,7 +204,7 @@ class Scheduler:
         return True
 
     def flush_scopes(self) -> bool:
-        """Deliver writes to `user:` and `app:` state, one flush at a time; return whether one is in flight."""
+        """Flush pending writes to `user:` and `app:` state, one flush at a time. Return whether one is in flight."""
         state = self._writer.log.state
         last = state.unflushed()
         in_flight = self._in_background(ScopeFlushRef)
@@ -206,18 +217,18 @@ class Scheduler:
         return True
 
     async def wait_for_flush(self) -> None:
-        """Wait for the flush in flight."""
+        """Wait until no flush is in flight."""
         await workflow.wait_condition(lambda: not self._in_background(ScopeFlushRef))
 
     def stop(self, activity_ids: Collection[str] | None = None) -> list[InFlight]:
-        """Cancel the work in flight: all of it, or these activity ids; return the cancelled tasks."""
+        """Cancel the work in flight, or only the given activity IDs. Return the canceled tasks."""
         running = [task for ref, task in self.in_flight.items() if activity_ids is None or str(ref) in activity_ids]
         for task in running:
             task.cancel()
         return running
 
     def stop_unwanted(self) -> None:
-        """Cancel the work in flight of stopped agents."""
+        """Cancel work in flight that belongs to stopped agents."""
         unwanted = self._writer.log.state.runs.unwanted
         for ref, task in self.in_flight.items():
             if str(ref) in unwanted and ref not in self.stopped:
@@ -225,7 +236,7 @@ class Scheduler:
                 task.cancel()
 
     def only_children(self) -> bool:
-        """Whether only called agents that outlive this run are in flight."""
+        """Return whether nothing is in flight except called agents that can outlive this run."""
         return all(str(ref) in self.children and ref not in self.stopped for ref in self.in_flight)
 
     def _in_background(self, kind: type[NotificationRef | ScopeFlushRef]) -> bool:
@@ -253,7 +264,8 @@ class Scheduler:
 
     def _perform(self, call: CallState, ref: CallRef) -> Coroutine[Any, Any, Body]:
         log = self._writer.log
-        # Child workflows name no position: taking one here would leave a gap.
+        # The input of a child workflow contains no position. Do not take one here, or the next command would skip the
+        # entries that it covers.
         if call.call.kind == "agent" and not call.run:
             if run_id := self._carried.get(call.id):
                 self.children[call.id] = run_id
@@ -312,9 +324,13 @@ async def _call_tool(log: Log, call: CallState, ref: CallRef, position: Position
 async def _call_agent(
     log: Log, call: CallState, started_as: Callable[[CallState, str], None], *, findable: bool
 ) -> Body:
-    """Run another agent in an invocation of its own.
+    """Run another agent in a separate invocation.
 
-    `started_as` receives the id of the child's run; `findable` says whether the search attributes exist.
+    Args:
+        log: The log of the calling invocation.
+        call: The call to the agent.
+        started_as: Receives the ID of the child workflow's first run once it has started.
+        findable: Whether the search attributes are registered.
     """
     state, started = log.state, log.state.input
     assert started is not None
@@ -339,8 +355,9 @@ async def _call_agent(
             id=ids.child_invocation(log.invocation_id, call.id),
             result_type=RawValue,
             cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
-            # Not terminated, so that the child can close its open calls and stop its tools. The server applies this
-            # policy on continue-as-new, too; detached children are abandoned, and the workflow cancels them itself.
+            # Request cancellation rather than terminate, so that the child can close its open calls and stop its
+            # tools. The server also applies this policy on continue-as-new. Detached children must survive that, so
+            # they are abandoned, and the workflow cancels them itself.
             parent_close_policy=ParentClosePolicy.ABANDON if call.call.detached else ParentClosePolicy.REQUEST_CANCEL,
             static_summary=summary.call(call.name, call.args),
             search_attributes=at_start(child) if findable else None,
@@ -358,7 +375,8 @@ async def _call_agent(
 async def _follow_agent(log: Log, call: CallState, run_id: str, position: Position) -> Body:
     """Wait for an agent that an earlier run called.
 
-    The server reports the end of a child only to the run that started it, so an activity polls the child.
+    The server reports the end of a child workflow only to the run that started it, so an activity polls the child
+    instead.
     """
     child_id = ids.child_invocation(log.invocation_id, call.id)
 
@@ -367,7 +385,7 @@ async def _follow_agent(log: Log, call: CallState, run_id: str, position: Positi
             CHILD,
             ChildInput(at=position.at, new=position.new, workflow_id=child_id, run_id=run_id),
             options=settings().stopped_child_outcome if stopping else None,
-            # A different id, because the cancelled first activity may still exist on the server.
+            # Use a different ID after cancellation, because the canceled first activity may still exist on the server.
             activity_id=ids.child_watch(call.id, stopping),
             summary=f"wait for {call.name}",
         )
@@ -378,10 +396,11 @@ async def _follow_agent(log: Log, call: CallState, run_id: str, position: Positi
     except ActivityError as error:
         if not isinstance(error.cause, CancelledError):
             return CHILD_OUTCOME.to_entry(ref, failure_of(error))
-    with suppress(ApplicationError):  # it has ended already
+    with suppress(ApplicationError):  # the child has already ended
         await workflow.get_external_workflow_handle(child_id).cancel()
     try:
-        # Names no entries: if it is cancelled before it is scheduled, the history has no trace of it.
+        # This command must not refer to new entries: if it is canceled before it is scheduled, it never reaches the
+        # history, and the references would be lost.
         return CHILD_OUTCOME.to_entry(ref, await outcome(Position(at=log.length, new=()), stopping=True))
     except ActivityError as error:
         return CHILD_OUTCOME.to_entry(ref, failure_of(error))

@@ -1,7 +1,7 @@
-"""The workflow that is a scope: the state of one user in one app, or of one app.
+"""The workflow for a scope, which holds the state of one user in an app or the state shared by a whole app.
 
-It only continues as new before its history grows long. The state is the fold of the signals in the history, so readers
-read the history.
+All it does is collect signals and continue as new before its history grows too long. The state is the result of
+applying the signals in the history, so readers read it from the history.
 """
 
 from collections.abc import Sequence
@@ -13,22 +13,23 @@ from waystation.core import SCOPE_WORKFLOW, JsonObject, ScopeFold, ScopeSnapshot
 from waystation.workflows.ports import NO_ARGUMENT, all_data, data_of, raw
 
 MAX_SIGNALS = 200
-"""Signals in one run. A reader without a cache reads them at once: 800 history events, 8 ms."""
+"""Maximum number of signals in one run. A reader without a cache has to read all of them: 800 history events, in about
+8 ms."""
 MAX_BYTES = 4_000_000
-"""Size of the signals in one run."""
+"""Maximum total size of the signals in one run, in bytes."""
 
 
-# With several arguments, the workflow fails instead of blocking.
+# Treat TypeError as a failure, so that a workflow started with too many arguments fails instead of blocking.
 @workflow.defn(name=SCOPE_WORKFLOW, sandboxed=False, failure_exception_types=[TypeError])
 class AgentScope:
-    """State that outlives a session. Signal and query: see the wire contract."""
+    """State that outlives a session. The wire contract describes its signal and queries."""
 
-    # Undecoded, because an argument that does not decode would block the workflow.
+    # Take the argument undecoded, because an argument that cannot be decoded would block the workflow.
     @workflow.init
     def __init__(self, params: RawValue = NO_ARGUMENT) -> None:
         prefix = prefix_of(workflow.info().workflow_id)
-        # Only a continued run has state in its input; anybody can start the first one. If this version cannot read the
-        # state, the workflow task fails until a worker can.
+        # Trust state in the input only if this run continues another, because anyone can start a first run. If this
+        # version cannot read the state, the workflow task fails until a worker that can read it takes over.
         carried = workflow.info().continued_run_id is not None
         snapshot = ScopeSnapshot.model_validate(decode(data_of(params.payload))) if carried else None
         self._fold = ScopeFold(prefix, snapshot)
@@ -49,7 +50,7 @@ class AgentScope:
 
     @workflow.signal(dynamic=True)
     def signalled(self, name: str, values: Sequence[RawValue]) -> None:
-        """Apply any signal. Invalid deltas count as refused."""
+        """Apply a signal with any name. Invalid deltas are refused."""
         data = all_data(values)
         self._signals += 1
         self._bytes += sum(map(len, data))
@@ -62,5 +63,5 @@ class AgentScope:
 
     @workflow.query
     def refused(self) -> list[JsonObject]:
-        """Return the latest refused deltas with the reasons."""
+        """Return the most recently refused deltas and the reasons."""
         return [refused.model_dump() for refused in self._fold.refused]

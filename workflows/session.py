@@ -1,7 +1,7 @@
-"""The workflow that is one session: it receives messages, starts an invocation for each, and records their reports.
+"""The workflow for a single session: it receives messages, starts an invocation for each one, and records reports.
 
-Its history is the transcript: the input of each invocation that it starts, and the reports of the invocations. Its
-decisions are made in `waystation.core.session_log`.
+Its history is the transcript: it contains the input of each invocation that the session starts and the reports of the
+invocations. The decisions are made in `waystation.core.session_log`.
 """
 
 import asyncio
@@ -40,21 +40,21 @@ MAX_SIGNALS = 4_000
 """Number of signals and updates, valid or not, after which the session continues as new."""
 
 
-# As for AgentInvocation, NondeterminismError stays retryable.
+# Do not list Exception here, so that NondeterminismError stays retryable, as in AgentInvocation.
 @workflow.defn(
     name=SESSION_WORKFLOW, sandboxed=False, failure_exception_types=[RuntimeError, TypeError, ValueError, LookupError]
 )
 class AgentSession:
-    """One conversation of a user with an agent. Input, signals, updates and queries: see the wire contract."""
+    """A user's conversation with an agent. The wire contract describes its input, signals, updates and queries."""
 
     def __init__(self) -> None:
         self._begun: SessionInvocations | None = None
         self._messages = 0
         self._signals = 0
         self._early: list[tuple[str, Sequence[bytes] | None]] = []
-        """Signals that arrived before the input was parsed."""
+        """Signals that arrived before the input had been parsed."""
         self._fault: Exception | None = None
-        """Exception from an early signal."""
+        """An exception caused by an early signal."""
         self._cut_from = 0
         self._visibility = SessionVisibility()
 
@@ -69,7 +69,7 @@ class AgentSession:
 
     @workflow.run
     async def run(self, params: RawValue) -> RawValue:
-        """Handle messages until the session is closed and no invocation is open."""
+        """Handle messages until the session has been closed and all its invocations have ended."""
         info = workflow.info()
         try:
             data, continues = input_data(params), info.continued_run_id is not None
@@ -80,7 +80,7 @@ class AgentSession:
         invocations.fault = self._fault
         for name, early in self._early:
             self._take(name, early)
-        for turn in log.open:  # may have ended between the runs
+        for turn in log.open:  # these invocations may have ended between the runs
             invocations.read(turn.n)
         try:
             return await self._loop(log, invocations)
@@ -94,7 +94,7 @@ class AgentSession:
     async def _loop(self, log: SessionLog, invocations: SessionInvocations) -> RawValue:
         while True:
             if not self._cut_due():
-                # A waiting invocation may have ended in the same workflow task, after the message.
+                # The waiting invocation may have ended in this workflow task, after the message. Process its end first.
                 if log.due and log.status == "waiting":
                     await next_workflow_task()
                     await invocations.readings_done()
@@ -102,7 +102,7 @@ class AgentSession:
             self._visibility.publish(log)
             if log.over and invocations.at_rest and workflow.all_handlers_finished():
                 return raw(encode({"status": "closed", "invocations": log.started}))
-            # Only while no invocation is at work; a waiting one signals its end to the next run.
+            # Continue as new only while no invocation is running. A waiting invocation signals its end to the next run.
             invocations.changed = False
             if self._cut_due() and log.current is None and invocations.only_following:
                 await self._continue_as_new(log, invocations)
@@ -112,7 +112,7 @@ class AgentSession:
                 raise invocations.fault
 
     def _cut_due(self) -> bool:
-        """Whether the session should continue as new."""
+        """Return whether the session should continue as new."""
         started = self._invocations.started
         return started >= self._cut_from and (
             started >= self._log.given.cut_after
@@ -124,11 +124,11 @@ class AgentSession:
         reports = tuple(log.reports)
         transcript = await invocations.archive(reports)
         if transcript is None:
-            # Try again later; the history can grow in the meantime.
+            # Try again after more invocations. Until then, the history can keep growing.
             self._cut_from = invocations.started + log.given.cut_after
             return
         await workflow.wait_condition(workflow.all_handlers_finished)
-        if tuple(log.reports) != reports or not invocations.only_following:  # the archive is outdated
+        if tuple(log.reports) != reports or not invocations.only_following:  # the archive is out of date
             invocations.changed = True
             return
         workflow.continue_as_new(raw(log.following(transcript).encode()))
@@ -137,7 +137,7 @@ class AgentSession:
 
     @workflow.signal(dynamic=True)
     def signalled(self, name: str, values: Sequence[RawValue]) -> None:
-        """Handle any signal. Signals that do not count are recorded as refused."""
+        """Handle a signal with any name. Signals that do not count are recorded as refused."""
         self._signals += 1
         try:
             data = signal_data(values, self._signals)
@@ -175,7 +175,10 @@ class AgentSession:
             self._invocations.fault = error
 
     def _nudged(self, name: str, data: bytes) -> None:
-        """Read an invocation that signals a wait or its end. Anybody can send the signal; its own history decides."""
+        """Read the history of an invocation that signals that it is waiting or has ended.
+
+        Anyone can send this signal, so only the invocation's history determines what happened.
+        """
         number, at = parse_nudge(data)
         turn = self._log.turns.get(number)
         if turn is None or turn.status not in OPEN_STATUSES:
@@ -194,14 +197,14 @@ class AgentSession:
     def _close(self) -> None:
         if not self._log.closing:
             self._log.closing = True
-            for turn in self._log.open:  # a terminated one sends no signal
+            for turn in self._log.open:  # a terminated invocation does not signal its end
                 if not self._invocations.follows(turn.n):
                     self._invocations.read(turn.n)
         self._invocations.changed = True
 
     @workflow.update(name=SEND, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def send(self, params: RawValue = NO_ARGUMENT) -> JsonObject:
-        """Accept a message; return its invocation at once."""
+        """Accept a message and return its invocation immediately."""
         if self._begun is None:
             await workflow.wait_condition(lambda: self._begun is not None)
         message = parse_message(result_of(params.payload))
@@ -209,7 +212,7 @@ class AgentSession:
             await next_workflow_task()
             self._invocations.changed = True
         try:
-            self._log.check(message)  # an update that came with the start was not checked yet
+            self._log.check(message)  # the validator cannot check an update that arrives together with the start
         except (SessionRefused, InvalidInput) as error:
             raise typed(error) from None
         self._messages += 1
@@ -226,14 +229,14 @@ class AgentSession:
 
     @workflow.update(name=CLOSE, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def close(self) -> JsonObject:
-        """Accept no further message; the session ends when its invocations have ended."""
+        """Stop accepting messages. The session ends once its invocations have ended."""
         await workflow.wait_condition(lambda: self._begun is not None)
         self._close()
         return {"status": "closed", "open": len(self._log.open) + len(self._log.queue)}
 
     @workflow.query
     def events(self, start: int = 0) -> JsonObject:
-        """Return events of this run's transcript from index `start` on, as many as fit into one result."""
+        """Return the events of this run's transcript from index `start` onward, as many as fit into one result."""
         transcript = Transcript(self._log.id)
         transcript.restore(self._log.given.items)
         for number, time, item in self._invocations.transcript:
@@ -248,12 +251,12 @@ class AgentSession:
 
     @workflow.query
     def state(self) -> JsonObject:
-        """Return the state with which the next invocation begins."""
+        """Return the state that the next invocation starts with."""
         return self._log.state
 
     @workflow.query
     def invocations(self) -> JsonObject:
-        """Return all open and queued invocations and the latest finished ones."""
+        """Return all open and queued invocations, and the most recent ended ones."""
         log = self._log
         return {
             "started": log.started,

@@ -1,4 +1,4 @@
-"""Start the invocations of a session, follow them to their end, send them messages, and read their histories."""
+"""Start a session's invocations, follow them until they end, send them messages, and read their histories."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -44,21 +44,23 @@ class SessionInvocations:
     def __init__(self, log: SessionLog) -> None:
         self.log = log
         self.changed = False
-        """Whether something changed since the main loop last looked."""
+        """Whether anything has changed since the main loop last checked."""
         self.fault: Exception | None = None
-        """Exception from outside the main loop, which raises it."""
+        """An exception that occurred outside the main loop. The main loop raises it."""
         self.started = 0
-        """Number of invocations that this run started."""
+        """Number of invocations started by this run."""
         self.transcript: list[tuple[int, float, InvocationInput | Report]] = []
-        """This run's part of the transcript: number of the invocation, time, and its input or a report applied."""
+        """This run's part of the transcript. Each item contains the invocation number, the time, and either the
+        invocation's input or a report that was applied."""
         self._handles: dict[int, ChildWorkflowHandle[Any, Any]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._sent: set[tuple[int, int]] = set()
-        """Joined messages that were sent: numbers of invocation and message."""
+        """Joined messages that have been sent, as pairs of invocation number and message number."""
         self._locks: dict[int, asyncio.Lock] = {}
-        """Serializes the readings of each invocation."""
+        """One lock per invocation, so that its history is read by only one task at a time."""
         self._asked: dict[tuple[int, bool], int] = {}
-        """Readings that signals requested and that have not begun: the entry, by invocation and whether to its end."""
+        """Reads that were requested by signals and have not started. The key is the invocation number and whether to
+        read to the end; the value is the log entry to read up to."""
 
     @property
     def at_rest(self) -> bool:
@@ -67,11 +69,11 @@ class SessionInvocations:
 
     @property
     def only_following(self) -> bool:
-        """Whether only waits for the ends of invocations are in flight."""
+        """Whether the only tasks in flight are waiting for invocations to end."""
         return len(self._tasks) <= len(self._handles)
 
     def start(self) -> None:
-        """Start the next invocation, if one is due."""
+        """Start the next invocation if one is due."""
         if (begun := self.log.start(workflow.info().run_id)) is None:
             return
         number, started = begun
@@ -84,10 +86,10 @@ class SessionInvocations:
         self._begin(self._follow(number, started))
 
     def read(self, number: int, at: int | None = None, *, asked: bool = False) -> None:
-        """Read an invocation's own history, up to the entry `at` or to its end.
+        """Read an invocation's history up to the log entry `at`, or to its end if `at` is None.
 
-        `asked` is true if a signal requested it. Anybody can send many such signals, so readings that have not begun
-        are merged.
+        `asked` is true if the read was requested by a signal. Anyone can send many such signals, so reads that have not
+        started are merged.
         """
         key = number, at is None
         if asked:
@@ -98,22 +100,22 @@ class SessionInvocations:
         self._begin(self._read(number, at))
 
     def follows(self, number: int) -> bool:
-        """Whether this run waits for the end of an invocation."""
+        """Return whether this run is waiting for the invocation to end."""
         return number in self._handles
 
     def send_joined(self) -> None:
-        """Send joined messages to the invocation at work. Undelivered ones start invocations of their own later."""
+        """Send joined messages to the running invocation. Undelivered ones start separate invocations later."""
         if self.log.current is not None:
             self._send_joined(self.log.current)
 
     async def readings_done(self) -> None:
-        """Wait for the readings in flight, but not for later ones."""
+        """Wait for the reads that are in flight now, but not for later ones."""
         for lock in [lock for lock in self._locks.values() if lock.locked()]:
             async with lock:
                 pass
 
     async def cancel(self) -> None:
-        """Cancel the open invocations, and wait a limited time for their ends."""
+        """Cancel the open invocations, and wait for them to end, up to a time limit."""
         for turn in self.log.open:
             if turn.n not in self._handles:
                 invocation = workflow.get_external_workflow_handle(self.log.invocation_id(turn.n))
@@ -124,7 +126,7 @@ class SessionInvocations:
             await workflow.wait(list(self._tasks), timeout=CANCEL_GRACE_S)
 
     async def archive(self, reports: tuple[str, ...]) -> StoredTranscript | None:
-        """Return the transcript for the next run; None if it cannot be stored."""
+        """Return the transcript for the next run, or None if it cannot be stored."""
         return await _call(ARCHIVE_SESSION, SessionArchiveInput(reports=reports), "archive")
 
     def _begin(self, step: Coroutine[Any, Any, None]) -> None:
@@ -141,7 +143,7 @@ class SessionInvocations:
         self._tasks.add(task)
 
     async def _follow(self, number: int, started: InvocationInput) -> None:
-        """Run an invocation to its end."""
+        """Run an invocation until it ends."""
         text = started.message if isinstance(started.message, str) else "…"
         status: TurnStatus = "failed"
         result: InvocationResult | None = None
@@ -151,7 +153,8 @@ class SessionInvocations:
                 raw(started.encode()),
                 id=self.log.invocation_id(number),
                 result_type=RawValue,
-                # The server applies this policy on continue-as-new, too, so the session cancels invocations itself.
+                # The server also applies this policy on continue-as-new. Invocations must survive that, so they are
+                # abandoned, and the session cancels them itself.
                 parent_close_policy=ParentClosePolicy.ABANDON,
                 static_summary=summary.clip(f"{started.agent}: {text}"),
                 search_attributes=at_start(started) if self.log.attributes else None,
@@ -178,9 +181,10 @@ class SessionInvocations:
         self.transcript.append((number, now(), report))
 
     async def _read(self, number: int, at: int | None, status: TurnStatus | None = None) -> None:
-        """Read an invocation's own history, and apply its new entries.
+        """Read an invocation's history and apply its new entries.
 
-        `at` is the entry at which it reported a wait; `status` is its known end, in case it cannot be read.
+        `at` is the log entry at which the invocation reported that it was waiting, or None. `status` is the status it
+        is known to have ended with, which is used if its history cannot be read.
         """
         async with self._lock(number):
             at = max(self._asked.pop((number, at is None), 0), at or 0) or None
@@ -212,7 +216,7 @@ class SessionInvocations:
 
 
 async def _call(activity: EngineActivity[R], params: Recorded, about: str) -> R | None:
-    """Return the activity's result; None if it failed."""
+    """Return the activity's result, or None if the activity failed."""
     try:
         data = await execute_engine_activity(activity, params, summary=about)
     except ActivityError as error:

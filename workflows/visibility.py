@@ -1,4 +1,4 @@
-"""Visibility of invocations and sessions without a worker: search attributes, memo, and details in the Web UI."""
+"""Show invocations and sessions without a worker, using search attributes, the memo, and details in the Web UI."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -35,24 +35,24 @@ PENDING = SearchAttributeKey.for_keyword_list(SEARCH_PENDING)
 
 
 def at_start(started: InvocationInput) -> TypedSearchAttributes:
-    """Return the search attributes for the start of a child invocation."""
+    """Return the search attributes to start a child invocation with."""
     return TypedSearchAttributes(_pairs(start_attributes(started)))
 
 
 class Visibility:
-    """Publishes the pending calls and the status of an invocation, only when they change, to save history events."""
+    """Publishes an invocation's pending calls and status, and only when they change, to save history events."""
 
     def __init__(self, carried: Carried | None = None) -> None:
         self.registered = workflow.info().typed_search_attributes.get(AGENT) is not None
-        """Whether the search attributes are registered; upserting unregistered ones blocks the workflow."""
+        """Whether the search attributes are registered. Upserting unregistered attributes would block the workflow."""
         self._identified = self.registered
         self.published: tuple[JsonObject, ...] = ()
-        """The pending calls in the memo."""
+        """The pending calls as currently published in the memo."""
         if carried:
             self.registered, self.published = carried.search_attributes, carried.posted
 
     def memo(self, started: InvocationInput) -> JsonObject:
-        """Return the current memo for the next run."""
+        """Return the memo to start the next run with."""
         lineage = {MEMO_FORK: started.fork.memo()} if started.fork else {}
         return {MEMO_PENDING: list(self.published) or None, **lineage}
 
@@ -61,8 +61,8 @@ class Visibility:
         pending = state.pending()[:MAX_MEMO_CALLS]
         before, self.published = self.published, tuple(map(_for_memo, pending))
         if self.published != before:
-            # With search attributes, an empty memo adds no information, and the upsert would cost a history event and
-            # a tenth of the time from an approval to its result.
+            # If search attributes are registered, an empty memo adds no information. Skipping the upsert saves a
+            # history event and a tenth of the time from an approval to its result.
             if self.published or not self.registered:
                 workflow.upsert_memo({MEMO_PENDING: list(self.published) or None})
             workflow.set_current_details(summary.waiting(pending))
@@ -90,7 +90,7 @@ class SessionVisibility:
         self._attributes: str | None = None
 
     def publish(self, log: SessionLog) -> None:
-        """Publish the status if it changed."""
+        """Publish the status if it has changed."""
         status, started = log.status, log.given
         if status != self._status:
             self._status = status
@@ -105,7 +105,7 @@ class SessionVisibility:
 
 
 def _identity(agent: str, user_id: str, session_id: str | None) -> list[SearchAttributeUpdate[str]]:
-    """Return the search attributes that never change."""
+    """Return updates for the search attributes that never change after the start."""
     return [pair.key.value_set(pair.value) for pair in _pairs(search_attributes_of(agent, user_id, session_id))]
 
 
@@ -118,7 +118,7 @@ def _ids(published: tuple[JsonObject, ...]) -> list[str]:
 
 
 def _for_memo(call: PendingCall) -> JsonObject:
-    """Return a pending call for the memo, with large values replaced by their size."""
+    """Return a pending call in the form used in the memo. Large values are replaced by their size."""
     fields = call.model_dump(mode="json", exclude_none=True)
     for name in ("args", "interim", "payload", "response_schema"):
         size = len(encode(fields.get(name)))

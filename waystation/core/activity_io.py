@@ -44,8 +44,10 @@ class Confirmation(Recorded):
 
 
 class Call(Recorded):
-    """How the workflow runs one function call of a model reply. The call's name and arguments are in the reply's
-    content."""
+    """How the workflow runs one function call of a model reply.
+
+    The call's name and arguments are in the reply's content.
+    """
 
     id: str
     """The function call ID. The engine generates it, and every layer uses the same ID."""
@@ -93,8 +95,10 @@ class Call(Recorded):
 
 
 class Position(Recorded):
-    """The position in the log at which a command was issued. It refers to the new log entries but does not contain
-    them."""
+    """The position in the log at which a command was issued.
+
+    It refers to the new log entries but does not contain them.
+    """
 
     at: int
     """The length of the log when the previous command was issued."""
@@ -114,7 +118,7 @@ class ModelCallInput(Position):
     """In the phase `enter`, the agent starts, and its `before_agent` callbacks run before the model call. In the phase
     `leave`, only its `after_agent` callbacks run."""
     wrap_up: str | None = None
-    """The exhausted budget limit because of which the agent must answer now without calling tools, or None."""
+    """The exhausted budget limit that forces the agent to answer now without calling tools, or None."""
     standing: tuple[str, ...] = ()
     """Origins of the remembered approvals that have not expired."""
 

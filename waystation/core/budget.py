@@ -50,8 +50,8 @@ class Budget(Recorded):
     prices: dict[str, Price] = Field(default_factory=dict)
     """Prices by model name, by prefix of a model name, or under `*` for all other models. The longest match applies."""
     on_exhausted: Policy | None = None
-    """What happens at a limit. By default, `max_llm_calls` stops the invocation, as in ADK, and at any other limit the
-    agent wraps up."""
+    """The policy when a limit is reached. By default, `max_llm_calls` stops the invocation, as in ADK, and at any other
+    limit the agent wraps up."""
 
     @field_validator("prices")
     @classmethod
@@ -67,7 +67,7 @@ class Budget(Recorded):
         return self
 
     def policy(self, limit: str) -> Policy:
-        """Return what happens when the given limit is exhausted."""
+        """Return the policy for the given limit."""
         return self.on_exhausted or ("stop" if limit == "max_llm_calls" else "wrap_up")
 
     def price(self, names: Collection[str]) -> Price | None:
@@ -181,8 +181,9 @@ def parse_usage(details: Sequence[Any]) -> Used | None:
 
 
 def parse_grant(response: Mapping[str, object] | None, budget: Budget, exhausted: Iterable[str]) -> Grant:
-    """Return the grant in an approval's response. Without a response, grant each exhausted limit its original amount
-    again.
+    """Return the grant in an approval's response.
+
+    Without a response, grant each exhausted limit its original amount again.
 
     Raises:
         ValueError: The response is not a valid grant.

@@ -93,8 +93,7 @@ class CallState:
 
     @property
     def answerable(self) -> bool:
-        """Whether an answer would be accepted now. A long-running call can be answered before its function has
-        returned."""
+        """Whether the call accepts answers. A long-running call does so even before its function has returned."""
         return self.gate == "waiting" or (self.call.kind == "long_running" and not self.closed)
 
     @property
@@ -108,8 +107,7 @@ class CallState:
 
     @property
     def due(self) -> float | None:
-        """The time of the next reminder, escalation or deadline, in seconds since 1970, or None if the call is not
-        waiting."""
+        """Time of the next reminder, escalation or deadline in seconds since 1970, or None if there is none."""
         if self.requested_at is None or not self.waiting or not self.policy:
             return self.deadline
         pending = self.policy.notices()[self.noticed :]
@@ -147,16 +145,14 @@ class CallState:
 
     @property
     def answered_by(self) -> str | None:
-        """The person who decided: the verified subject if there is one, otherwise the answer's unverified `by`
-        field."""
+        """The person who decided: the verified subject, or otherwise the unverified `by` field of the answer."""
         if self.decided_by:
             return self.decided_by.subject
         return self.answer.by if self.answer else None
 
     @property
     def approved_digest(self) -> str | None:
-        """Digest of what was approved. None if the call did not need approval or the tool's parameters were not
-        recorded."""
+        """Digest of what was approved, or None if no approval was needed or the tool's parameters were not recorded."""
         approved = self.asked == "confirmation" or self.call.standing
         if self.declared is None or self.gate != "passed" or not approved:
             return None
@@ -178,7 +174,7 @@ class CallState:
     def ask(self, now: float, asked: Asked, asks: Confirmation) -> None:
         """Request an answer from an approver."""
         self.gate, self.asked, self.asks = "waiting", asked, asks
-        # The next approver sees the arguments as the previous one edited them.
+        # If the previous approver edited the arguments, the next one sees the edited version.
         self.shown = None
         self.wait(now)
 

@@ -106,8 +106,7 @@ def parse_approval(approval_id: str) -> tuple[str, str]:
 
 
 def idempotency_key(invocation_id: str, function_call_id: str) -> str:
-    """Return a key that lets a tool apply its side effect only once. Retries, replays and resets produce the same
-    key."""
+    """Return a key that lets a tool apply its side effect only once. It is the same for retries, replays and resets."""
     return f"{invocation_id}/{function_call_id}"
 
 

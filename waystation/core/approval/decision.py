@@ -165,8 +165,7 @@ def accept(log: Log, answer: Answer, now: float) -> AnswerCounted | AnswerSubmit
 
 
 def needs_verification(call: CallState, answer: Answer) -> bool:
-    """Return whether an answer must be verified: it has a token, edited arguments, or a response that must match a
-    schema."""
+    """Return whether an answer must be verified: it has a token, edited arguments, or a response with a schema."""
     if call.declared is None:
         return False
     responds = call.call.response_schema is not None and answer.action in ("respond", "approve")
@@ -190,8 +189,13 @@ def decide_verified(log: Log, ref: str, review: Verification, now: float) -> Ans
 
 
 def check_answer(log: Log, answer: Answer, now: float, who: Verified | None = None) -> CallState:
-    """Return the call that an answer applies to at time `now`. If the approver was verified, pass the identity as
-    `who`.
+    """Return the call that an answer applies to at time `now`.
+
+    Args:
+        log: The log of the invocation.
+        answer: The answer to check.
+        now: The current time, in seconds since 1970.
+        who: The verified identity of the approver, if the answer was verified.
 
     Raises:
         AnswerRefused: The answer does not count. The class of the error names the reason.

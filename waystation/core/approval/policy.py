@@ -40,11 +40,10 @@ Decision = Literal["approve", "reject", "edit", "respond", "progress"]
 
 
 def is_among_people(name: str | None, people: Iterable[str | None]) -> bool:
-    """Return whether a name refers to one of these people, ignoring differences in spelling. Used for exclusions and
-    quorums.
+    """Return whether a name refers to one of these people, ignoring differences in spelling.
 
-    Permissions are compared exactly instead, so that a different spelling can neither gain a permission nor avoid a
-    restriction.
+    This comparison is for exclusions and quorums. Permissions are compared exactly, so that a different spelling can
+    neither gain a permission nor avoid a restriction.
     """
     return bool(name) and _person(name or "") in {_person(person) for person in people if person}
 
@@ -77,8 +76,10 @@ class Notice:
 
 
 class Authored(Recorded):
-    """Base class for recorded types that users also create in code. Unknown fields raise an error in code but are
-    ignored in a history."""
+    """Base class for recorded types that users also create in code.
+
+    Unknown fields raise an error in code but are ignored in a history.
+    """
 
     if not TYPE_CHECKING:  # type checkers would see `**fields` instead of the fields
 
@@ -101,8 +102,10 @@ class Authored(Recorded):
 
 
 class Escalation(Authored):
-    """Additional approvers who may answer if the call is still unanswered after some time. The earlier approvers may
-    still answer."""
+    """Additional approvers who may answer if the call is still unanswered after some time.
+
+    The earlier approvers may still answer.
+    """
 
     after: PositiveDuration
     """The delay, counted from the moment the call starts to wait."""
@@ -129,7 +132,7 @@ class ApprovalPolicy(Authored):
     """When to send reminders, counted from the moment the call starts to wait."""
     escalation: tuple[Escalation, ...] = ()
     on_expiry: Literal["reject", "fail"] = "reject"
-    """What happens at the deadline: `reject` rejects the call and lets the model continue; `fail` fails the
+    """The action at the deadline: `reject` rejects the call and lets the model continue; `fail` fails the
     invocation."""
     actions: tuple[Decision, ...] | None = None
     """The actions that an answer may contain. Defaults to all actions that apply to the call."""
@@ -171,8 +174,10 @@ class ApprovalPolicy(Authored):
         return self.approvers + further if self.approvers else ()
 
     def mistakes(self) -> Iterator[str]:
-        """Yield mistakes in the policy as declared. These are not validation errors, because a recorded policy may
-        contain them."""
+        """Yield mistakes in the policy as declared.
+
+        They are not validation errors, because a recorded policy may contain them.
+        """
         approvers = (*self.approvers, *(who for level in self._levels() for who in level.to))
         if ROLE in (*approvers, *self.operators):
             yield f"names {ROLE!r}, a role without a name, which no one can have; name a role, such as 'role:finance'."
@@ -265,8 +270,7 @@ class StandingApproval(Recorded):
 def merge_remembered(
     known: Iterable[StandingApproval], more: Iterable[StandingApproval]
 ) -> tuple[StandingApproval, ...]:
-    """Merge two lists of remembered approvals, keeping one per origin. If there are too many, the oldest are
-    dropped."""
+    """Merge two lists of remembered approvals, keeping one per origin and dropping the oldest if there are too many."""
     return tuple({approval.origin: approval for approval in (*known, *more)}.values())[-MAX_STANDING:]
 
 
@@ -279,8 +283,10 @@ def find_covering_approval(
     declared: str | None,
     policy: ApprovalPolicy,
 ) -> StandingApproval | None:
-    """Return the remembered approval that covers a call, or None. Tool, parameters, policy and arguments must all
-    match."""
+    """Return the remembered approval that covers a call, or None.
+
+    Tool, parameters, policy and arguments must all match.
+    """
     # Compare digests of the arguments, because 1, 1.0 and True are equal in Python.
     expected = (agent, tool, policy.bound_to(declared), digest(policy.alike(args)))
     found = (known for known in standing if (known.agent, known.tool, known.bound_to, digest(known.args)) == expected)

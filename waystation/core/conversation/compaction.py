@@ -148,8 +148,7 @@ class ConversationView:
         return cls(events, work.agent, work.branch, conversation.log.invocation_id, is_open)
 
     def visible(self, index: int) -> bool:
-        """Return whether the agent can see an event, even if a summary replaces it. Summaries themselves do not
-        count."""
+        """Return whether the agent can see an event, even if a summary replaces it. A summary itself does not count."""
         event = self.events[index]
         return event.covered is None and is_visible_on(self.branch, event.branch)
 
@@ -175,8 +174,7 @@ class ConversationView:
         return any("compaction_failed" in (event.custom_metadata or {}) for event in newest)
 
     def over_threshold(self, retention: int) -> SummaryRange | None:
-        """Return the range to summarize if the newest `retention` events are kept, or None if there is nothing to
-        summarize."""
+        """Return the range to summarize so that the newest `retention` events remain, or None if it would be empty."""
         summaries = effective_summaries(self.events, self.branch)
         hidden_events = hidden(self.events, summaries)
         candidates = [i for i in range(len(self.events)) if i not in hidden_events and self.visible(i)]
@@ -194,10 +192,10 @@ class ConversationView:
         return self._range("token_threshold", replaced, covered, first, last)
 
     def due_window(self, interval: int, overlap: int) -> SummaryRange | None:
-        """Return the range to summarize, or None if fewer than `interval` invocations have ended since the last
-        summary.
+        """Return the range to summarize once `interval` invocations have ended since the last summary, otherwise None.
 
-        The range starts `overlap` invocations before the first new one.
+        The range starts `overlap` invocations before the first new one. The result is also None if the events to be
+        replaced are no larger than the latest summary.
         """
         done: dict[str, list[int]] = {}
         for i, event in enumerate(self.events):
@@ -249,8 +247,7 @@ class ConversationView:
         return event.author == self.agent and event.branch == self.branch and not event.function_responses()
 
     def _first_unseen(self) -> int:
-        """Return the index of the agent's latest reply in this invocation. Its model has not seen anything that
-        follows."""
+        """Return the index of the agent's latest reply in this invocation. The model has not seen any later events."""
         for index in range(len(self.events) - 1, -1, -1):
             event = self.events[index]
             if event.content and event.invocation_id == self.invocation_id and self._is_own(event):
@@ -258,8 +255,7 @@ class ConversationView:
         return len(self.events)
 
     def _still_visible(self, visible: Sequence[int], older: set[int]) -> set[int]:
-        """Return the events in `older` that stay visible: the newest message, open calls, and the responses to those
-        calls."""
+        """Return the events in `older` that stay visible: the newest message, open calls, and their responses."""
         groups: dict[CallKey, list[int]] = {}
         belongs: dict[int, list[CallKey]] = {}
         answered: set[CallKey] = set()

@@ -81,8 +81,7 @@ class Transcript:
         self.items.append({"n": number, "since": since, "entries": list(report.entries)})
 
     def flush(self) -> None:
-        """Apply the reports received since the last invocation started, so that readers can see an unfinished
-        session."""
+        """Apply the reports received since the last invocation started, for readers of an unfinished session."""
         for ref in list(self._reports):
             number, since = ids.parse_report(ref)
             log = self.logs.get(ids.session_invocation(self.session, number))

@@ -258,8 +258,7 @@ def _deep_merge(target: JsonObject, delta: JsonObject) -> None:
 
 
 def is_visible_on(branch: str | None, event_branch: str | None) -> bool:
-    """Return whether an event is visible on a branch: it is if its own branch is the same or a parent, or if either is
-    unset."""
+    """Return whether a branch sees an event: the event's branch is the same or a parent, or either branch is unset."""
     return not branch or not event_branch or f"{branch}.".startswith(f"{event_branch}.")
 
 

@@ -115,7 +115,6 @@ class PartialTexts:
             yield Piece(number, attempt, start, heartbeat.text[start - heartbeat.offset :])
 
     def close(self, number: int, *, replied: bool = False) -> Iterator[Piece]:
-        """Yield a final piece if any text of the call was yielded: complete if the reply was recorded, otherwise
-        void."""
+        """Yield a final piece if text of the call was yielded: complete if its reply is recorded, otherwise void."""
         if yielded := self._yielded.pop(number, None):
             yield Piece(number, yielded.attempt, yielded.length, void=not replied, complete=replied)

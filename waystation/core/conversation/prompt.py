@@ -148,8 +148,10 @@ def _known(conversation: Conversation, agent: str) -> list[_Shown | None]:
 
 
 def _show(known: Mapping[str, CallState], event: Event, agent: str) -> _Shown | None:
-    """Return the parts of an event that the agent's model receives, or None. `known` contains the invocation's
-    calls."""
+    """Return the parts of an event that the agent's model receives, or None if there are none.
+
+    `known` contains the calls of the invocation.
+    """
     parts = (event.content or {}).get("parts") or []
     calls = tuple(call["id"] for call in event.function_calls())
     answered = [response["id"] for response in event.function_responses()]
@@ -185,8 +187,7 @@ def _is_invisible(part: JsonObject) -> bool:
 
 
 def _is_foreign(known: Mapping[str, CallState], event: Event, agent: str) -> bool:
-    """Return whether an event belongs to another agent, either as its author or because it responds to that agent's
-    call."""
+    """Return whether an event belongs to another agent, as its author or because it responds to that agent's call."""
     if event.author not in (agent, "user"):
         return True
     answered = (known.get(response["id"]) for response in event.function_responses())
@@ -235,8 +236,7 @@ def _pending_response(conversation: Conversation, key: CallKey) -> JsonObject:
 
 
 def _own_id(known: Mapping[str, CallState], part: JsonObject) -> JsonObject:
-    """Return the part with the engine's call ID replaced by the model's own ID, or removed if the model has not
-    assigned one."""
+    """Return the part with the engine's call ID replaced by the model's, or removed if the model did not assign one."""
     for kind in ("functionCall", "functionResponse"):
         if kind in part:
             body = {key: value for key, value in part[kind].items() if key != "id"}

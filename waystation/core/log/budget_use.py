@@ -78,8 +78,7 @@ def policy_of(state: InvocationState, limit: str) -> Policy:
 
 
 def exhausted(state: InvocationState, *, reserved: bool = False) -> dict[str, str]:
-    """Return the exhausted limits and the reason for each. With `reserved`, the shares of called agents count as
-    used."""
+    """Return the exhausted limits and their reasons. With `reserved`, the shares of called agents count as used."""
     limits, use, reasons = state.budget.limits(), state.budget_use, dict[str, str]()
     for limit, value in limits.items():
         if limit == "max_tool_calls":
@@ -183,8 +182,7 @@ def count_child(state: InvocationState, function_call_id: str, spent: Spent, gra
 
 
 def count_lost(state: InvocationState, function_call_id: str, used: Used | None) -> None:
-    """Count the usage of a called agent whose result was lost. If its usage is unknown, count its whole share as
-    used."""
+    """Count the usage of a called agent whose result was lost. If it is unknown, the agent's whole share counts."""
     if used:
         count_child(state, function_call_id, used.spent, used.granted)
     elif share := state.budget_use.shares.pop(function_call_id, None):
@@ -200,8 +198,7 @@ def count_lost(state: InvocationState, function_call_id: str, used: Used | None)
 
 
 def admit(state: InvocationState, run: AgentRun, called: Sequence[CallState]) -> None:
-    """Count the calls that fit into the budget. Refuse the others, or hold them until an approver decides about more
-    budget."""
+    """Count the calls that fit into the budget. Refuse the others, or hold them until an approver decides."""
     use = state.budget_use
     if run.wrapping:
         for call in called:
