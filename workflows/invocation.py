@@ -276,7 +276,8 @@ class AgentInvocation:
     async def _flush_scopes(self) -> bool:
         """Flush all writes to `user:` and `app:` state. Return whether this had to wait."""
         waited = False
-        # A call's writes are flushed together with its batch. Stop the batch's other calls, which might never end.
+        # A call's writes are flushed together with its batch. Stop the work in flight, because the batch's other calls
+        # might never end.
         if self._scheduler.in_flight and not self._stopped_for_flush and self._log.state.holds_scopes_back():
             waited = self._stopped_for_flush = True
             await workflow.wait(self._scheduler.stop(), timeout=CANCEL_GRACE_S)

@@ -78,7 +78,7 @@ InFlight: TypeAlias = "asyncio.Task[Body | None]"
 
 
 class LogWriter:
-    """Appends entries with the workflow's time, and keeps track of which entries commands have already referred to."""
+    """Appends entries with the workflow's time, and tracks the entries that commands have already referred to."""
 
     def __init__(self, log: Log) -> None:
         self.log = log

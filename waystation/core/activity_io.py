@@ -174,7 +174,7 @@ class ModelReply(Recorded):
     after: CallbackResult | None = None
     """Result of the `after_agent` callbacks in the phase `leave`."""
     ends_invocation: bool = False
-    """Whether a plugin's `before_run` callback answered in place of the whole invocation."""
+    """Whether a plugin's `before_run` callback answered, so that the invocation ends without running any agent."""
     compaction: Compaction | None = None
     """The attempt to summarize older events before the model call. Its event comes before the event of the model's
     reply."""

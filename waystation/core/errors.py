@@ -55,7 +55,7 @@ from collections.abc import Iterable
 
 
 class WaystationError(Exception):
-    """Base of all errors of this package."""
+    """Base class of all errors in this package."""
 
 
 class AuthoringError(WaystationError):

@@ -101,7 +101,7 @@ def parse_approval(approval_id: str) -> tuple[str, str]:
     """
     invocation_id, _, function_call_id = approval_id.rpartition("/")
     if not (invocation_id and function_call_id):
-        raise ValueError(f"{approval_id!r} is not an approval ID, `<invocation ID>/<function call ID>`.")
+        raise ValueError(f"{approval_id!r} is not an approval ID of the form `<invocation ID>/<function call ID>`.")
     return invocation_id, function_call_id
 
 

@@ -314,7 +314,7 @@ def test_mistakes_in_how_a_long_running_tool_is_answered_are_found(settings: Jso
         (
             ApprovalPolicy,
             {"aprovers": ("role:finance",)},
-            "ApprovalPolicy has no field 'aprovers'; there are",
+            "ApprovalPolicy has no field 'aprovers'. Its fields are: approvers",
         ),
         (Escalation, {"after": timedelta(1), "to": ("a",), "notfy": ()}, "Escalation has no field 'notfy'"),
     ],

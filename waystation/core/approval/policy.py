@@ -93,7 +93,7 @@ class Authored(Recorded):
             known = type(self).model_fields
             for name in fields:
                 if name not in known:
-                    raise TypeError(f"{type(self).__name__} has no field {name!r}; there are {', '.join(known)}.")
+                    raise TypeError(f"{type(self).__name__} has no field {name!r}. Its fields are: {', '.join(known)}.")
             super().__init__(**fields)
 
         # Pydantic sets this attribute on its own `__init__`. Without it, Pydantic would also call this `__init__` when
@@ -257,7 +257,7 @@ class StandingApproval(Recorded):
     agent: str
     tool: str
     args: JsonObject
-    """The arguments that must be equal."""
+    """The arguments that a later call must repeat."""
     bound_to: str
     """Digest of the tool's parameters and of the policy. If either changes, the approval no longer applies."""
     by: str

@@ -59,7 +59,7 @@ class Transcript:
             return
         for ref in started.session.reports if started.session else ():
             self.apply(ref)
-        # Neither is needed here: the session holds the state, and the link only tells where to read this transcript.
+        # Neither is needed here: the session holds the state, and the link only says where to read this transcript.
         recorded = started.model_copy(update={"state": {}, "session": None})
         self._begin(number, time, recorded)
         self.items.append({"n": number, "time": time, "input": recorded.model_dump(mode="json", exclude_defaults=True)})

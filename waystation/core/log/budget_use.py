@@ -114,7 +114,7 @@ def _used(state: InvocationState, limit: str, *, reserved: bool) -> float:
 
 
 def _as_in_adk(state: InvocationState, limit: str) -> bool:
-    """Return whether a limit does not include called agents, as in ADK."""
+    """Return whether a limit leaves out the usage of called agents, as ADK does."""
     return limit == "max_llm_calls" and state.budget.on_exhausted is None
 
 

@@ -181,14 +181,14 @@ MODEL = EngineActivity(
 )
 FLUSH_SCOPES = EngineActivity(
     name="apply_scopes",
-    description="tell user: and app: state",
+    description="flush user: and app: state",
     input=ScopeDelivery,
     result=ScopeReport,
     settings="deliver_scopes",
 )
 CHILD = EngineActivity(
     name="child_outcome",
-    description="ask what became of {workflow_id}",
+    description="wait for the outcome of {workflow_id}",
     input=ChildInput,
     result=ChildOutcome,
     settings="child_outcome",
@@ -203,7 +203,7 @@ VERIFY = EngineActivity(
 # Abandoned on cancellation, because approvers are also notified when an invocation ends.
 NOTIFY = EngineActivity(
     name="notify",
-    description="tell people: {occasion} {function_call_id}",
+    description="notify approvers: {occasion} {function_call_id}",
     input=NotifyInput,
     result=NoticeReport,
     settings="notify",
@@ -211,7 +211,7 @@ NOTIFY = EngineActivity(
 )
 TAKE_OVER = EngineActivity(
     name="take_over",
-    description="take over what happened before the fork",
+    description="copy the entries from before the fork",
     input=Position,
     result=TakenOver,
     settings="take_over",
@@ -227,14 +227,14 @@ ARCHIVE = EngineActivity(
 )
 COLLECT = EngineActivity(
     name="collect",
-    description="read what invocation {number} did",
+    description="read the history of invocation {number}",
     input=CollectInput,
     result=Collected,
     settings="collect",
 )
 ARCHIVE_SESSION = EngineActivity(
     name="archive_session",
-    description="archive the log",
+    description="archive the session",
     input=SessionArchiveInput,
     result=StoredTranscript,
     settings="archive_session",
