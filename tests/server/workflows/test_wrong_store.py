@@ -78,7 +78,7 @@ async def test_a_large_update_that_is_not_found_is_refused_and_leaves_no_trace(s
         invocation = await asking(env)
         other = await AgentClient.connect(address=env.server.address, store=tmp_path / "senders")
         before = len((await invocation.history()).events)
-        with pytest.raises(InvalidAnswer, match="does not find it in its store; send it again"):
+        with pytest.raises(InvalidAnswer, match=r"the payload is not in the worker's store\. Send it again"):
             await other.invocation(invocation.id).approve("fc-1", response=LARGE)
         assert len((await invocation.history()).events) == before
         await invocation.approve("fc-1")

@@ -195,7 +195,7 @@ class ConversationView:
         """Return the range to summarize once `interval` invocations have ended since the last summary, otherwise None.
 
         The range starts `overlap` invocations before the first new one. The result is also None if the events to be
-        replaced are no larger than the latest summary.
+        replaced are not larger than the latest summary.
         """
         done: dict[str, list[int]] = {}
         for i, event in enumerate(self.events):
