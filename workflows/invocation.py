@@ -111,7 +111,7 @@ class SessionReporter:
         self._nudge: asyncio.Task[None] | None = None
 
     def waiting(self, log: Log) -> None:
-        """Signal the session once the invocation is only waiting for approvers, so that the next message may start."""
+        """Signal the session, which can handle its next message once the invocation is only waiting for approvers."""
         link = _link(log)
         if link is None or is_working(log.state) or log.length <= self._since or not log.state.waiting():
             return

@@ -198,8 +198,8 @@ class ToolCallInput(Position):
     here."""
     root: str
     run: int = 0
-    """How many times the call has already returned. A tool that requests a confirmation or a credential runs again once
-    it has been provided, and the answer of a called agent may still be processed by callbacks."""
+    """How many times the call has already returned. A call runs again after the confirmation or credential that its
+    tool requested has been provided. A call to an agent runs again if callbacks process the agent's answer."""
     effect: Effect = "repeatable"
     timeout_s: float | None = None
     retries: int = 0
