@@ -1,4 +1,4 @@
-"""Error messages for invalid fields: name, value, and what to give instead."""
+"""Build error messages for invalid fields: the field's name, its value, and what to use instead."""
 
 import difflib
 import reprlib
@@ -8,9 +8,9 @@ from typing import Any
 from pydantic import ValidationError
 
 _VOWELS = ("a", "e", "i", "o", "A", "E", "I", "O", "Ll", "HTTP")
-"""Beginnings of names that take the article `an`."""
+"""Prefixes of type names that take the article `an`."""
 _BRANCHES = ("str", "int", "float", "bool", "dict", "list", "tuple", "callable")
-"""Names that pydantic gives to branches of a union; other branches contain a bracket or are named like a class."""
+"""Names that pydantic gives to union branches. All other branch names contain a bracket or start with a capital."""
 _REMEDIES = {
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
     **dict.fromkeys(("float_type", "float_parsing"), "a number"),
@@ -29,20 +29,20 @@ _REMEDIES = {
     "less_than": "less than {lt}",
     "less_than_equal": "at most {le}",
 }
-"""The remedy, by pydantic's error type. For other types, pydantic's own message is best."""
+"""What to use instead, by pydantic error type. For all other error types, pydantic's own message is better."""
 
 
 def with_article(value: object) -> str:
-    """Return the type of a value with its article: `an int`, `a list`, `None`."""
+    """Return the name of a value's type with its article, such as `an int` or `a list`, or `None` for None."""
     name = type(value).__name__
     return "None" if value is None else f"{'an' if name.startswith(_VOWELS) else 'a'} {name}"
 
 
 def describe_errors(error: ValidationError, known: Iterable[str] = ()) -> str:
-    """Return a message for a validation error: each wrong field, its value, and what to give instead.
+    """Return a message that lists each invalid field, its value, and what to use instead.
 
-    `known` are the names of valid fields, for suggestions. If the type hides its input in errors, as credentials do,
-    the message names only the type of the value.
+    `known` contains the names of valid fields, for suggestions. If a type hides its input in errors, as credential
+    types do, the message shows only the type of the value.
     """
     format_value = reprlib.repr if "input_value=" in str(error) else with_article
     groups: dict[str, list[Mapping[str, Any]]] = {}
@@ -54,7 +54,10 @@ def describe_errors(error: ValidationError, known: Iterable[str] = ()) -> str:
 def _describe_field(
     group: Sequence[Mapping[str, Any]], known: Iterable[str], format_value: Callable[[object], str]
 ) -> Iterator[str]:
-    """Yield the messages for one field. Every branch of a union reports errors; the deepest ones matched best."""
+    """Yield the messages for one field.
+
+    For a union, pydantic reports the errors of every branch. The branch with the deepest errors is the closest match.
+    """
     depth = max(len(problem["loc"]) for problem in group)
     places: dict[str, list[Mapping[str, Any]]] = {}
     for problem in group:
@@ -80,6 +83,6 @@ def _describe_field(
 
 
 def _path(location: Sequence[int | str]) -> list[str]:
-    """Return a location without pydantic's names for branches of a union."""
+    """Return an error location without the names that pydantic inserts for union branches."""
     first, *rest = map(str, location or ("",))
     return [first, *(step for step in rest if step not in _BRANCHES and "[" not in step and not step[:1].isupper())]

@@ -1,7 +1,7 @@
-"""JSON that can be recorded: it survives encoding, decoding and Temporal's limits.
+"""JSON values that can be recorded: they survive encoding and decoding, and stay within Temporal's limits.
 
-A value that encodes but does not decode (nesting over 200, integers of 5,000 digits, lone surrogates) blocks the
-workflow that receives it. Activities therefore convert and check values before they return them.
+A value that can be encoded but not decoded (nesting deeper than 200 levels, integers of 5,000 digits, lone surrogates)
+blocks the workflow that receives it. Activities therefore convert and check values before they return them.
 """
 
 import dataclasses
@@ -23,28 +23,29 @@ from waystation.core.errors import NotJson
 from waystation.core.secrets import Secret
 
 JsonObject: TypeAlias = dict[str, Any]
-"""A decoded JSON object. The values are JSON values; a recursive type would not be worth its cost."""
+"""A decoded JSON object. Its values are typed `Any`, because a recursive JSON type is not worth the trouble."""
 
 MAX_DEPTH = 64
-"""Decoders fail at 200 levels, and the wrappers around a value need some of them."""
+"""Maximum nesting depth. Decoders fail at 200 levels, and the objects that wrap a value use some of them."""
 MAX_INTEGER = 2**63 - 1
-"""Other languages cannot read integers beyond 64 bits, and Python none over 4,300 digits."""
+"""Largest allowed integer. Many languages cannot read more than 64 bits, and Python stops at 4,300 digits."""
 MAX_VALUES = 500_000
-"""A value with more parts than this exceeds MAX_VALUE_BYTES anyway."""
+"""Maximum number of nested values. A value with more of them would exceed MAX_VALUE_BYTES anyway."""
 MAX_VALUE_BYTES = 1_000_000
-"""The server fails and retries an activity whose result is over 2 MB; this leaves room for other fields."""
+"""Maximum size of a value. The server fails and retries an activity whose result is larger than 2 MB, and the result
+has other fields, too."""
 
 
 class Recorded(BaseModel):
-    """Base of types that are written into histories: frozen, and ignoring fields of newer versions.
+    """Base class of types that are written to histories. Frozen, and ignores fields added by newer versions.
 
-    Recorded types only ever gain optional fields. No default may read a clock or randomness.
+    Recorded types only ever gain optional fields. Default values must not depend on the clock or on randomness.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
 
     def encode(self) -> bytes:
-        """Return the recorded form: compact JSON without defaults."""
+        """Return the recorded form: compact JSON that omits fields with default values."""
         return self.__pydantic_serializer__.to_json(self, exclude_defaults=True)
 
 
@@ -52,7 +53,7 @@ RecordedType = TypeVar("RecordedType", bound=Recorded)
 
 
 def encode(value: object) -> bytes:
-    """Return compact JSON of a plain JSON value."""
+    """Encode a plain JSON value as compact JSON."""
     return to_json(value)
 
 
@@ -60,23 +61,23 @@ def decode(data: bytes | str) -> Any:
     """Parse JSON strictly: no NaN, no lone surrogates, bounded nesting.
 
     Raises:
-        ValueError: The data is not such JSON.
+        ValueError: The data is not JSON, or violates one of these rules.
     """
     return from_json(data, allow_inf_nan=False)
 
 
 def decode_foreign(data: bytes) -> Any:
-    """Parse JSON from an untrusted sender, and refuse values that could not be recorded again.
+    """Parse JSON from an untrusted sender, and reject values that could not be recorded again.
 
     Raises:
         ValueError: The data is not JSON.
-        NotJson: The JSON is too deep, or has numbers out of range.
+        NotJson: The JSON is nested too deeply, has too many values, or contains a number that is out of range.
     """
     return to_plain_json(decode(data))
 
 
 def repeated_key(data: bytes) -> str | None:
-    """Return a key that an object in the JSON has twice, or None. JSON readers disagree about which value counts."""
+    """Return a key that occurs twice in the same object, or None. JSON parsers disagree about which value counts."""
     repeated: list[str] = []
 
     def note(pairs: list[tuple[str, Any]]) -> None:
@@ -91,7 +92,7 @@ def repeated_key(data: bytes) -> str | None:
 
 
 def describe_faults(error: ValidationError) -> str:
-    """Return the wrong fields with the reasons, without their values."""
+    """Return up to five invalid fields, each with the reason but without its value."""
     problems = error.errors(include_url=False, include_input=False, include_context=False)
     return "; ".join(f"{'.'.join(map(str, p['loc'])) or 'value'}: {p['msg']}" for p in problems[:5])
 
@@ -99,14 +100,14 @@ def describe_faults(error: ValidationError) -> str:
 def parse(
     kind: type[RecordedType], data: bytes, refused: Callable[[str], Exception], *, what: str, send: str
 ) -> RecordedType:
-    """Parse JSON from an untrusted sender. Error messages repeat no content.
+    """Parse JSON from an untrusted sender. Error messages do not repeat any of its content.
 
     Args:
         kind: The expected type.
-        data: The JSON.
-        refused: Makes the error from its message.
-        what: Subject of the error message.
-        send: Description of the expected object, for data that is not JSON.
+        data: The JSON to parse.
+        refused: Creates the exception from its message.
+        what: The subject of the error message, such as `The message`.
+        send: A description of the expected object, used in the error message if the data is not JSON.
     """
     try:
         return kind.model_validate(decode_foreign(data))
@@ -120,12 +121,12 @@ def parse(
 
 
 def digest(value: object) -> str:
-    """Return a digest of a JSON value that does not depend on the order of keys."""
+    """Return a digest of a JSON value. The digest does not depend on the order of keys."""
     return hashlib.sha256(to_json(_sorted(value))).hexdigest()[:32]
 
 
 def _sorted(value: Any) -> Any:
-    # Most items are not containers; checking them here saves a call for each.
+    # Most items are not containers. Checking them here saves one function call per item.
     if isinstance(value, dict):
         return {key: _sorted(item) if isinstance(item, dict | list) else item for key, item in sorted(value.items())}
     if isinstance(value, list):
@@ -134,29 +135,30 @@ def _sorted(value: Any) -> Any:
 
 
 def to_plain_json(value: object) -> Any:
-    """Convert a value to plain JSON, or refuse it.
+    """Convert a value to plain JSON.
 
-    Models, dataclasses, enums, dates, decimals, UUIDs, paths, tuples and sets are converted as pydantic does; sets are
-    sorted, so that equal sets are recorded alike. The result shares nothing mutable with `value`.
+    Models, dataclasses, enums, dates, decimals, UUIDs, paths, tuples and sets are converted the way pydantic does it.
+    Sets are also sorted, so that equal sets are recorded identically. The result shares no mutable objects with
+    `value`.
 
     Raises:
-        NotJson: A part has no faithful JSON form; the error names the part and the reason.
+        NotJson: Part of the value has no faithful JSON form. The error names the part and the reason.
     """
     return _Plain().of(value, "", 0)
 
 
 class _Plain:
-    """One conversion. Counts the values, because a small object with shared parts can expand without limit."""
+    """Converts one value. Counts nested values, because a small object with shared parts can expand without limit."""
 
     def __init__(self) -> None:
         self._left = MAX_VALUES
 
     def of(self, value: Any, path: str, depth: int) -> Any:
-        """Return one value as plain JSON."""
+        """Convert the value at `path`, which is nested `depth` levels deep."""
         self._left -= 1
         if self._left < 0:
             raise NotJson(path, f"part of more than {MAX_VALUES} values", "shorten it or save it as an artifact")
-        # Exact types first: nearly all values have one of these, and a subclass could misbehave.
+        # Check for exact types first: nearly all values have one of them, and a subclass could behave differently.
         kind = type(value)
         if value is None or kind is bool:
             return value
@@ -253,7 +255,7 @@ def _text(value: str, path: str) -> str:
 
 
 def copy_json(value: Any) -> Any:
-    """Return a deep copy of a JSON value, several times faster than `deepcopy`."""
+    """Return a deep copy of a JSON value. This is several times faster than `copy.deepcopy`."""
     match value:
         case dict():
             return {key: copy_json(item) for key, item in value.items()}

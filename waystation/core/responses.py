@@ -1,7 +1,7 @@
-"""Requests and responses of function calls, as events hold them.
+"""Build the requests and responses for function calls that events contain.
 
 Requests ask ADK clients for a confirmation or a credential. Responses tell the model the result of a call that did not
-simply return: rejected, expired, lost, cancelled, or answered by a person.
+simply return: it was rejected, expired, lost, canceled, or answered by a person.
 """
 
 import json
@@ -17,19 +17,19 @@ from waystation.core.payload import JsonObject
 from waystation.core.wire import InvocationResult
 
 REJECTED = "This tool call is rejected."
-"""ADK's wire literal, see adk-semantics 2.1."""
+"""The error that ADK 2.13 reports for a rejected call, word for word."""
 REQUEST_CONFIRMATION = "adk_request_confirmation"
 REQUEST_CREDENTIAL = "adk_request_credential"
-"""ADK's names of the requests that clients receive; a model never sees them. Source: adk-semantics 2.4."""
+"""ADK's name for the function call that asks a client for a credential. The model never sees these requests."""
 
 
 def request_id(call: CallState) -> str:
-    """Return the id of the request for a confirmation or a credential, as it appears in events."""
+    """Return the ID of the call's confirmation or credential request, as it appears in events."""
     return (ids.credential if call.asked == "credential" else ids.confirmation)(call.id)
 
 
 def request_part(call: CallState) -> JsonObject:
-    """Return the function call that asks ADK clients. Sources: adk-semantics 2.1 and 11.1."""
+    """Return the function call that asks ADK clients for a confirmation or a credential, in ADK's format."""
     asks = call.asks or Confirmation()
     if call.asked == "credential":
         args: JsonObject = {"functionCallId": call.id, "authConfig": asks.payload}
@@ -43,7 +43,7 @@ def request_part(call: CallState) -> JsonObject:
 
 
 def request_response_part(call: CallState, answer: Answer) -> JsonObject:
-    """Return the function response to the request."""
+    """Return the function response that answers the confirmation or credential request."""
     confirmed, name = answer.action != "reject", REQUEST_CONFIRMATION
     response: JsonObject = {"confirmed": confirmed}
     if call.asked == "credential":
@@ -54,7 +54,7 @@ def request_response_part(call: CallState, answer: Answer) -> JsonObject:
 
 
 def response_part(call: CallState, response: JsonObject, media: Sequence[JsonObject] = ()) -> JsonObject:
-    """Return the function response to the call, media parts inside it. Source: adk-semantics 1.5."""
+    """Return the function response to the call. As in ADK 2.13, media parts are nested inside it."""
     body: JsonObject = {"id": call.id, "name": call.name, "response": response}
     return {"functionResponse": {**body, "parts": list(media)} if media else body}
 
@@ -65,12 +65,12 @@ def rejected(answer: Answer) -> JsonObject:
 
 
 def withdrawn(answer: Answer) -> JsonObject:
-    """Return the response to a call that an operator closed."""
+    """Return the response to a call that an operator canceled."""
     return {"error": "This tool call was cancelled by a person.", "error_type": "Withdrawn", **_comment(answer)}
 
 
 def answered(answer: Answer) -> JsonObject:
-    """Return the response that an answer gives to a long-running call; see the wire contract."""
+    """Return the response that an answer provides for a long-running call (see `docs/reference/contract.md`)."""
     status = {"approve": "approved", "reject": "rejected"}.get(answer.action)
     return {"status": status, **(answer.response or {}), **_comment(answer)} if status else dict(answer.response or {})
 
@@ -80,7 +80,7 @@ def _comment(answer: Answer) -> JsonObject:
 
 
 def expired(call: CallState) -> JsonObject:
-    """Return the response to a call whose deadline passed. It must never read as an approval."""
+    """Return the response to a call whose deadline has passed. It must never read like an approval."""
     return {
         "status": "expired",
         "error": f"Nobody answered the call of `{call.name}` before its deadline; it is not approved.",
@@ -94,12 +94,12 @@ def ended(call: CallState) -> JsonObject:
 
 
 def over_budget(call: CallState, reason: str) -> JsonObject:
-    """Return the response to a call for which the budget has no room."""
+    """Return the response to a call that was not run because the budget does not allow it."""
     return {"error": f"`{call.name}` was not run: {reason}.", "error_type": "BudgetExhausted"}
 
 
 def lost(call: CallState, failure: Failure) -> ToolOutcome:
-    """Return the outcome of a call whose activity or called agent failed, timed out or was cancelled."""
+    """Return the outcome of a call whose activity or called agent failed, timed out or was canceled."""
     error_type, text = failure.error_type or "Error", failure.message or f"The call of `{call.name}` failed."
     match failure.kind:
         case "heartbeat" | "start_to_close" | "schedule_to_close":
@@ -119,7 +119,7 @@ def lost(call: CallState, failure: Failure) -> ToolOutcome:
 
 
 def of_child(call: CallState, result: InvocationResult) -> ToolOutcome:
-    """Return the outcome of a called agent. Sources: adk-semantics 4.3 and 4.5."""
+    """Return the outcome of a call to an agent, given the result of the called agent."""
     text = "\n".join(texts_of(result.content)) if result.content else result.text
     if not text and result.status == "stopped":
         text = result.reason or ""
@@ -138,5 +138,5 @@ def of_child(call: CallState, result: InvocationResult) -> ToolOutcome:
 
 
 def inherited_state(state: Mapping[str, object]) -> JsonObject:
-    """Return the initial state of a called agent. Source: adk-semantics 4.2."""
+    """Return the initial state of a called agent. As in ADK 2.13, it excludes temporary and internal keys."""
     return {key: value for key, value in state.items() if not key.startswith(("temp:", "_adk"))}

@@ -1,7 +1,8 @@
-"""`user:` and `app:` state, which outlives a session: keys, writes, and the state that the writes add up to.
+"""`user:` and `app:` state, which outlives a session: its keys, the writes to it, and how writes are combined.
 
-A scope holds the state of one user in one app, or of one app. It is a workflow, and its state is the fold of the
-signals in its history. Workflow, activities and clients fold alike, so a write is visible at once, without a worker.
+A scope holds the state of one app, or of one user within an app. Each scope is a workflow. Its state is computed by
+applying the signals in its history in order. The workflow, activities and clients all apply them in the same way, so a
+write is visible immediately, even if no worker is running.
 """
 
 import hashlib
@@ -24,60 +25,60 @@ APP = "app:"
 PREFIXES = (USER, APP)
 
 MAX_SCOPE_BYTES = 500_000
-"""One model reply records both scopes of an invocation and must leave room for the content."""
+"""Maximum size of a scope. One model reply records both scopes of an invocation and needs room for its content, too."""
 MAX_ID_BYTES = 1_000
-"""The server's limit for workflow ids."""
+"""The server's limit on the length of workflow IDs."""
 MAX_HEARD = 2_000
-"""Runs of invocations for which a scope stores the last event applied; the oldest are forgotten first."""
+"""Maximum number of invocation runs whose last applied event a scope remembers. It forgets the oldest runs first."""
 MAX_REFUSED = 100
-"""Refused deltas that a scope lists."""
+"""Maximum number of refused deltas that a scope lists."""
 MAX_EVENT_NUMBER = 10**9
 
 
 def is_scoped(key: str) -> bool:
-    """Whether a state key belongs to a user or an app instead of a session."""
+    """Return whether a state key belongs to a user or an app rather than to a session."""
     return key.startswith(PREFIXES)
 
 
 def user_scope(app: str, user_id: str) -> str:
-    """Return the workflow id of a user's state in an app.
+    """Return the workflow ID of the scope that holds a user's state in an app.
 
     Raises:
-        ScopeNameTooLong: The names do not fit into an id.
+        ScopeNameTooLong: The names do not fit in a workflow ID.
     """
     return _scope_id("user", app, user_id)
 
 
 def app_scope(app: str) -> str:
-    """Return the workflow id of an app's state.
+    """Return the workflow ID of the scope that holds an app's state.
 
     Raises:
-        ScopeNameTooLong: The name does not fit into an id.
+        ScopeNameTooLong: The name does not fit in a workflow ID.
     """
     return _scope_id("app", app)
 
 
 def prefix_of(scope_id: str) -> str:
-    """Return the prefix of a scope's keys; empty if the id is not a scope's."""
+    """Return the prefix of the keys in a scope, or an empty string if the ID does not belong to a scope."""
     kind = scope_id.partition("/")[0] + ":"
     return kind if kind in PREFIXES else ""
 
 
 def _scope_id(kind: str, *names: str) -> str:
-    # Quoted names contain no "/", so two different scopes never share an id.
+    # Quoted names do not contain "/", so two different scopes never share an ID.
     scope_id = "/".join((kind, *(quote(name, safe="") for name in names)))
-    if len(scope_id) > MAX_ID_BYTES:  # quoted, it is ASCII
+    if len(scope_id) > MAX_ID_BYTES:  # quoted names are ASCII, so this counts bytes
         raise ScopeNameTooLong(scope_id, MAX_ID_BYTES)
     return scope_id
 
 
 class ScopeDelta(Recorded):
-    """The writes of one event to a scope: one argument of the signal `apply`."""
+    """One event's writes to a scope, sent as an argument of the `apply` signal."""
 
     id: str
-    """`<invocation id>/e<number of the event>`. In a run, each id counts once."""
+    """`<invocation ID>/e<event number>`. For each run of the invocation, an ID is applied only once."""
     run: str = ""
-    """Run of the invocation. After a reset, new events repeat the numbers of the discarded ones."""
+    """Run ID of the invocation. After a reset, new events reuse the numbers of the discarded ones."""
     set: JsonObject = Field(default_factory=dict)
     removed: tuple[str, ...] = ()
 
@@ -91,26 +92,26 @@ class RefusedDelta(Recorded):
 
 
 class ScopeSnapshot(Recorded):
-    """State that a scope carries over when it continues as new."""
+    """The state that a scope carries over when it continues as new."""
 
     state: JsonObject = Field(default_factory=dict)
     heard: tuple[tuple[str, int], ...] = ()
-    """Last event applied for each run of an invocation, by digest, oldest first."""
+    """Pairs of a digest of the invocation run and the number of the last event applied from it, oldest first."""
     refused: tuple[RefusedDelta, ...] = ()
     refusals: int = 0
 
 
 class ScopeDelivery(Position):
-    """Input of the activity that delivers writes to scopes: numbers of events, never their content."""
+    """Input of the activity that delivers writes to scopes. Contains only event numbers, not the content of events."""
 
     after: int
-    """Number of the last event delivered before; -1 if none."""
+    """Number of the last event that has already been delivered, or -1 if there is none."""
     last: int
-    """Number of the last event to deliver; 0 is the state at the start of the invocation."""
+    """Number of the last event to deliver. 0 means the state at the start of the invocation."""
 
 
 class ScopeReport(Recorded):
-    """Result of the delivery."""
+    """Result of the activity that delivers writes to scopes."""
 
     refused: tuple[RefusedDelta, ...] = ()
 
@@ -119,20 +120,20 @@ Heard = Literal["applied", "duplicate", "refused"]
 
 
 class ScopeFold:
-    """The state of one scope: the fold of its deltas."""
+    """Computes the state of one scope by applying its deltas in order."""
 
     def __init__(self, prefix: str, snapshot: ScopeSnapshot | None = None) -> None:
         initial = snapshot or ScopeSnapshot()
         self.prefix = prefix
         self.state: JsonObject = initial.state
-        """Replaced, never modified, so readers may keep a reference."""
+        """The current state. It is replaced, never modified in place, so readers may keep a reference to it."""
         self.refused = list(initial.refused)
         self.refusals = initial.refusals
-        """Number of refused deltas and invalid signals."""
+        """Total number of refused deltas and invalid signals."""
         self._heard = dict(initial.heard)
 
     def snapshot(self) -> ScopeSnapshot:
-        """Return the state from which another fold can continue."""
+        """Return a snapshot that another `ScopeFold` can continue from."""
         return ScopeSnapshot(
             state=self.state,
             heard=tuple(self._heard.items()),
@@ -141,11 +142,11 @@ class ScopeFold:
         )
 
     def heard(self, invocation_id: str, run: str) -> int:
-        """Return the number of the last event applied for a run of an invocation; -1 if unknown or forgotten."""
+        """Return the number of the last event applied from an invocation run, or -1 if unknown or forgotten."""
         return self._heard.get(_digest(invocation_id, run), -1)
 
     def apply(self, signal: str, arguments: Iterable[bytes]) -> list[Heard]:
-        """Apply any signal. Each argument is one delta."""
+        """Apply a signal, or refuse it if its name is unknown. Each argument is one delta."""
         if signal != APPLY_SIGNAL:
             return [self._refuse("", "", f"Signal {signal[:100]!r} is not known; send `{APPLY_SIGNAL}`.")]
         return [self._apply(data) for data in arguments]
@@ -191,12 +192,12 @@ class ScopeFold:
 
 
 def writes_scopes(actions: EventActions | None) -> bool:
-    """Whether actions write to a scope."""
+    """Return whether any of the actions writes `user:` or `app:` state."""
     return actions is not None and any(map(is_scoped, (*actions.state_delta, *actions.removed_keys)))
 
 
 def split(delta_id: str, run: str, state_delta: JsonObject, removed: Sequence[str]) -> Iterator[tuple[str, ScopeDelta]]:
-    """Yield the parts of a state delta that belong to scopes, each with its prefix."""
+    """Split off the parts of a state delta that belong to scopes, and yield each with its key prefix."""
     for prefix in PREFIXES:
         written = {key: value for key, value in state_delta.items() if key.startswith(prefix)}
         dropped = tuple(key for key in removed if key.startswith(prefix))
@@ -205,6 +206,6 @@ def split(delta_id: str, run: str, state_delta: JsonObject, removed: Sequence[st
 
 
 def _digest(invocation_id: str, run: str) -> str:
-    """Return a digest for a run of an invocation, so that long ids take no more space."""
+    """Return a digest that identifies an invocation run, so that long IDs do not take more space."""
     name = f"{invocation_id}\n{run}" if run else invocation_id
     return hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:20]

@@ -1,6 +1,6 @@
-"""Detect and mask secrets, so that none enters a history.
+"""Detect and mask secrets, so that none of them ends up in a history.
 
-Histories cannot be edited: a recorded secret stays readable for everybody with access to the namespace.
+Histories cannot be edited: once recorded, a secret stays readable to everyone with access to the namespace.
 """
 
 import re
@@ -9,9 +9,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 HIDDEN = "<secret>"
-"""Replaces a secret in texts."""
+"""Placeholder that replaces a masked secret."""
 MIN_MASKED_CHARS = 6
-"""Shorter secrets are not masked, because they would match ordinary text."""
+"""Secrets shorter than this are not masked, because they would match ordinary text."""
 
 SECRET_KEYS = frozenset(
     {
@@ -46,8 +46,8 @@ SECRET_KEYS = frozenset(
         "xapikey",
     }
 )
-"""Names of JSON fields that hold secrets, in lower case without `_` and `-`: ADK's credential fields and common
-alternatives."""
+"""Names of JSON fields that hold secrets: ADK's credential fields and common alternatives. The names are lowercase and
+have no `_` or `-`."""
 
 _SECRET_TEXTS = re.compile(
     r"[?&#](?:code|access_token|id_token|refresh_token)=[^&#\s]"  # redirect URLs of logins
@@ -60,7 +60,8 @@ _SECRET_TEXTS = re.compile(
 class Secret(str):
     """Part of a credential: an ordinary string with a masked `repr`.
 
-    `plain` refuses it, so a tool cannot return it or write it to state. Strings built from it are not protected.
+    `payload.to_plain_json` rejects it, so a tool cannot return it or write it to state. Strings built from a `Secret`
+    are not protected.
     """
 
     __slots__ = ()
@@ -70,19 +71,20 @@ class Secret(str):
 
 
 def named_secret(name: str) -> bool:
-    """Whether a field of this name holds a secret; case, `_` and `-` do not matter."""
+    """Return whether a field with this name holds a secret. Case, `_` and `-` are ignored."""
     return re.sub(r"[_-]", "", name).lower() in SECRET_KEYS
 
 
 def looks_secret(text: str) -> bool:
-    """Whether a text has the form of a secret."""
+    """Return whether a string has the form of a secret, such as a bearer token or a private key."""
     return _SECRET_TEXTS.search(text) is not None
 
 
 def secret_keys(response: Any) -> list[str]:
     """Return the paths in a JSON value that look like secrets, such as `oauth2.accessToken`.
 
-    A path counts by the name of its field, if the value is a text or a number, or by the form of its text.
+    A value looks like a secret if it is a string or number in a field with a secret's name, or if it is a string in
+    the form of a secret.
     """
     return list(_secret_paths(response, "", named=False))
 
@@ -102,7 +104,7 @@ def _secret_paths(value: Any, path: str, *, named: bool) -> Iterable[str]:
 
 
 def mask(value: Any, secrets: Iterable[str]) -> Any:
-    """Return a JSON value with all `secrets` masked in texts and keys."""
+    """Return a JSON value with all `secrets` masked, both in strings and in keys."""
     maskable = sorted({text for text in secrets if len(text) >= MIN_MASKED_CHARS}, key=len, reverse=True)
     if not maskable:
         return value
@@ -124,7 +126,7 @@ def _masked(value: Any, pattern: re.Pattern[str]) -> Any:
 
 
 def is_private_url(url: str) -> bool:
-    """Whether traffic to a URL is private: over TLS, or on this machine."""
+    """Return whether traffic to a URL is private, because it uses TLS or does not leave this machine."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""

@@ -1,7 +1,7 @@
 """Decide what a session does with a message, and which invocation begins next.
 
 Pure: the same messages and reports in the same order produce the same decisions. Each run of the workflow holds one
-`SessionLog`; its `kept()` is all that the next run needs besides the transcript.
+`SessionLog`. Apart from the transcript, `SessionLog.kept()` returns everything that the next run needs.
 """
 
 from typing import Any, Literal
@@ -28,7 +28,7 @@ from waystation.core.wire import (
 
 MAX_MESSAGE_BYTES = 400_000
 MAX_STATE_BYTES = 700_000
-"""State, queue and ids are carried over in one payload, which must stay under the server's limit of 2 MB."""
+"""Maximum size of the state. State, queue and IDs are carried over in one payload, which the server limits to 2 MB."""
 
 Busy = Literal["queue", "reject", "join"]
 TurnStatus = Literal["queued", "running", "waiting", "completed", "stopped", "failed", "cancelled"]
@@ -42,7 +42,7 @@ class SessionMessage(Recorded):
     message_id: str | None = Field(default=None, max_length=100)
     when_busy: Busy = "queue"
     state: JsonObject = Field(default_factory=dict)
-    """Changes to the session's state, applied when the message's invocation begins."""
+    """Changes to the session's state, applied when the invocation for this message begins."""
     budget: Budget = Field(default_factory=Budget)
     metadata: JsonObject = Field(default_factory=dict)
     streaming: bool = False
@@ -54,13 +54,13 @@ class Turn(Recorded):
     n: int
     status: TurnStatus
     message: str = ""
-    """Beginning of the message."""
+    """The beginning of the user's message."""
     known: int = 1
-    """Number of its log entries that the session has received."""
+    """Number of the invocation's log entries that the session has received."""
     joined: int = 0
-    """Number of messages that joined it while it was at work."""
+    """Number of messages that joined the invocation while it was running."""
     unconfirmed: tuple[tuple[int, SessionMessage], ...] = ()
-    """Joined messages that it has not confirmed, with their numbers."""
+    """Joined messages that the invocation has not confirmed yet, each with its number."""
 
 
 class SessionState(Recorded):
@@ -95,7 +95,7 @@ class SessionInput(Recorded):
     segments: tuple[SegmentRef, ...] = ()
     """Stored segments of the transcript of earlier runs, oldest first."""
     items: tuple[JsonObject, ...] = ()
-    """Transcript items after the segments, when small."""
+    """Transcript items that follow the segments, if they are small enough to pass inline."""
 
 
 class CollectInput(Recorded):
@@ -104,7 +104,7 @@ class CollectInput(Recorded):
     number: int
     since: int
     at: int | None = None
-    """Entry at which the invocation reported that it waits; None reads to the end of its history."""
+    """Log length at which the invocation reported that it is waiting. None reads to the end of its history."""
 
 
 class Collected(Recorded):
@@ -112,13 +112,13 @@ class Collected(Recorded):
 
     number: int
     status: TurnStatus
-    """Status at the last of the entries."""
+    """Status of the invocation after the last of the entries read."""
     at: int = 0
-    """Number of entries."""
+    """Length of the invocation's log after the last of the entries read."""
     report: Report | None = None
-    """None while the invocation is at work."""
+    """None if there is nothing to report, for example while the invocation is running."""
     segment: SegmentRef | None = None
-    """The stored entries, when they are large."""
+    """The stored entries, if they are too large for the report."""
     next_agent: str | None = None
 
 
@@ -126,7 +126,7 @@ class SessionArchiveInput(Recorded):
     """Input of the activity that archives a transcript."""
 
     reports: tuple[str, ...] = ()
-    """References of the reports applied since the latest invocation began, as in `SessionLink`."""
+    """References to the reports applied since the latest invocation began, as in `SessionLink`."""
 
 
 class StoredTranscript(Recorded):
@@ -137,10 +137,10 @@ class StoredTranscript(Recorded):
 
 
 def parse_session(data: bytes, workflow_id: str, *, continues: bool) -> SessionInput:
-    """Parse the input of a session; `continues` is true if the server reports that the run continues another.
+    """Parse the input of a session. `continues` is true if the server reports that the run continues another run.
 
     Raises:
-        InvalidInput: The input is invalid, or the workflow has the id of another session.
+        InvalidInput: The input is invalid, or it does not belong to the session with this workflow ID.
     """
     what = f"The input of {SESSION_WORKFLOW}"
     session_input = parse(SessionInput, data, InvalidInput, what=what, send="with `agent` and `session_id`")
@@ -156,12 +156,15 @@ def parse_session(data: bytes, workflow_id: str, *, continues: bool) -> SessionI
 
 
 def without_carried(session_input: SessionInput) -> SessionInput:
-    """Return the input of a first run: without the fields that only an earlier run may set, but anybody can send."""
+    """Return the input for a session's first run.
+
+    Drops the fields that only a previous run may set, because any client could send them.
+    """
     return session_input.model_copy(update={"carried": None, "segments": (), "items": ()})
 
 
 def check_message_size(data: bytes) -> None:
-    """Check the size of a message.
+    """Check that an encoded message is not too large.
 
     Raises:
         InvalidInput: The message is too large.
@@ -177,7 +180,7 @@ def parse_message(data: bytes) -> SessionMessage:
     """Parse the argument of `send`.
 
     Raises:
-        InvalidInput: It is not a valid message.
+        InvalidInput: The data is not a valid message.
     """
     check_message_size(data)
     message = parse(SessionMessage, data, InvalidInput, what="The message", send="with `message`")
@@ -187,10 +190,12 @@ def parse_message(data: bytes) -> SessionMessage:
 
 
 def parse_nudge(data: bytes) -> tuple[int, int | None]:
-    """Parse the signal of an invocation to its session: its number, and the entry at which it waits.
+    """Parse a signal from an invocation to its session.
+
+    Return the invocation's number and, if the invocation is waiting, the length of its log.
 
     Raises:
-        InvalidInput: It is not such a signal.
+        InvalidInput: The data is not a valid signal.
     """
     try:
         nudge = decode(data)
@@ -206,12 +211,12 @@ MAX_QUEUED = 100
 MAX_QUEUED_BYTES = 500_000
 MAX_MESSAGE_IDS = 1_000
 MAX_SHOWN_TURNS = 100
-"""Number of finished invocations that the query `invocations` lists besides the open ones."""
+"""Maximum number of finished invocations that the query `invocations` lists in addition to the open ones."""
 MAX_REFUSED = 20
 
 
 class SessionLog:
-    """The state of a session and its decisions."""
+    """Holds the state of a session and makes its decisions."""
 
     def __init__(self, workflow_id: str, session_input: SessionInput) -> None:
         carried = session_input.carried or SessionState(state=session_input.state)
@@ -228,10 +233,10 @@ class SessionLog:
         self.standing = carried.standing
         self.refusals: list[JsonObject] = []
         self.reports: list[str] = []
-        """References of the reports applied since the latest invocation began."""
+        """References to the reports applied since the latest invocation began."""
 
     def kept(self) -> SessionState:
-        """Return the state for the next run."""
+        """Return the state to carry over to the next run."""
         return SessionState(
             state=self.state,
             next_agent=self.next_agent,
@@ -255,12 +260,12 @@ class SessionLog:
 
     @property
     def current(self) -> int | None:
-        """Number of the invocation at work; None when the next one may begin."""
+        """Number of the running invocation, or None if the next one may begin."""
         return next((number for number, turn in self.turns.items() if turn.status == "running"), None)
 
     @property
     def busy(self) -> bool:
-        """Whether a message would be queued."""
+        """Whether a new message would be queued."""
         return self.current is not None or bool(self.queue)
 
     @property
@@ -270,14 +275,14 @@ class SessionLog:
 
     @property
     def open(self) -> list[Turn]:
-        """The invocations at work or waiting for an approver."""
+        """The invocations that are running or waiting for an approver."""
         return [turn for turn in self.turns.values() if turn.status in OPEN_STATUSES]
 
     def check(self, message: SessionMessage) -> None:
-        """Refuse a message that the session cannot accept.
+        """Check that the session can accept a message.
 
         Raises:
-            SessionRefused: The class names the reason.
+            SessionRefused: The session cannot accept the message. The subclass indicates the reason.
             InvalidInput: The session's state would grow too large.
         """
         if message.message_id is not None and message.message_id in self.message_ids:
@@ -286,7 +291,7 @@ class SessionLog:
             raise SessionClosed("The session is closed; it takes no further message.")
         if message.when_busy == "reject" and self.busy:
             raise SessionBusy("The session works on another message; send again later, or let this one queue.")
-        # Unconfirmed joined messages count, too: all of these are carried over.
+        # Unconfirmed joined messages count as well, because they are carried over together with the queue.
         waiting = [*self.queue, *(joined for turn in self.turns.values() for joined in turn.unconfirmed)]
         if len(waiting) >= MAX_QUEUED or _size(waiting) + _size([(0, message)]) > MAX_QUEUED_BYTES:
             raise QueueFull(f"{len(waiting)} messages wait already; send again when the session has caught up.")
@@ -294,7 +299,7 @@ class SessionLog:
             raise InvalidInput(f"The state of the session would have more than {MAX_STATE_BYTES} bytes.")
 
     def accept(self, message: SessionMessage) -> JsonObject:
-        """Accept a checked message; return the receipt."""
+        """Accept a message that `check` has passed, and return the receipt."""
         known = self.message_ids.get(message.message_id) if message.message_id is not None else None
         if known is not None:
             status = self.turns[known].status if known in self.turns else "completed"
@@ -311,7 +316,7 @@ class SessionLog:
         return {"invocation_id": self.invocation_id(number), "status": "started" if at_once else "queued"}
 
     def refuse(self, error: SessionRefused | InvalidInput) -> None:
-        """Record a signal that did not count."""
+        """Record that a signal was refused."""
         self.refused += 1
         refusal = {"reason": type(error).__name__, "message": str(error)[:300]}
         self.refusals = [*self.refusals, refusal][-MAX_REFUSED:]
@@ -332,11 +337,11 @@ class SessionLog:
     # Invocations.
 
     def invocation_id(self, number: int) -> str:
-        """Return the workflow id of an invocation."""
+        """Return the workflow ID of the invocation with this number."""
         return ids.session_invocation(self.id, number)
 
     def start(self, run_id: str) -> tuple[int, InvocationInput] | None:
-        """Begin the next invocation, if one is due; return its number and input."""
+        """Begin the next invocation and return its number and input, or return None if none is due."""
         if not self.due:
             return None
         number, message = self.queue.pop(0)
@@ -362,12 +367,12 @@ class SessionLog:
         return number, started
 
     def continues_from(self, number: int, report: Report | None) -> bool:
-        """Whether a report begins exactly after the entries that the session has received."""
+        """Return whether a report begins exactly where the entries that the session has received end."""
         turn = self.turns.get(number)
         return turn is not None and report is not None and turn.status in OPEN_STATUSES and report.since == turn.known
 
     def apply(self, number: int, report: Report, length: int) -> None:
-        """Apply a report, after which the session has received `length` entries."""
+        """Apply a report. `length` is the total number of entries received, including those in the report."""
         turn = self.turns[number]
         self.state = {key: value for key, value in self.state.items() if key not in report.removed_keys}
         self.state.update(session_part(report.state_delta))
@@ -378,12 +383,12 @@ class SessionLog:
         self.attributes = self.attributes or report.search_attributes
 
     def park(self, number: int) -> None:
-        """Note that an invocation waits for an approver; the next message may begin."""
+        """Record that an invocation is waiting for an approver, so that the next invocation may begin."""
         if self.turns[number].status == "running":
             self._set(self.turns[number], status="waiting")
 
     def end(self, number: int, status: TurnStatus, next_agent: str | None = None) -> None:
-        """Note that an invocation ended. Unconfirmed joined messages begin invocations of their own."""
+        """Record that an invocation ended. Each joined message that it did not confirm begins a separate invocation."""
         turn = self.turns[number]
         if turn.status not in OPEN_STATUSES:
             return
@@ -401,7 +406,7 @@ class SessionLog:
 
     @property
     def status(self) -> str:
-        """Status for lists of sessions: `open`, `waiting` or `closed`."""
+        """The session's status in lists: `open`, `waiting` or `closed`."""
         if self.closing:
             return "closed"
         return "waiting" if any(turn.status == "waiting" for turn in self.turns.values()) else "open"

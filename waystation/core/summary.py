@@ -1,4 +1,4 @@
-"""One-line summaries of calls and waits for the Web UI."""
+"""Short summaries of calls and pending approvals for Temporal's Web UI."""
 
 import re
 from collections.abc import Iterable
@@ -8,24 +8,24 @@ from waystation.core.payload import JsonObject
 
 MAX_LINE = 120
 MAX_TEXT = 40
-"""Limit for one argument, in characters."""
+"""Maximum length of one argument, in characters."""
 SECRET_NAMES = re.compile(r"pass(word|wd|phrase)?$|secret|token|api_?key|credential|authorization", re.IGNORECASE)
-"""Arguments with such names are masked, because a summary is stored in plain text."""
+"""Arguments with matching names are masked, because summaries are stored in plain text."""
 
 
 def call(name: str, args: JsonObject) -> str:
-    """Return a call in one line, such as `pay(amount=200, to="dana")`, without secret values."""
+    """Return a one-line summary of a call, such as `pay(amount=200, to="dana")`, without secret values."""
     parts = ", ".join(f"{key}={'…' if SECRET_NAMES.search(key) else _value(value)}" for key, value in args.items())
     return clip(f"{name}({parts})")
 
 
 def shortened(value: object) -> bool:
-    """Whether a summary shortens an argument."""
+    """Return whether a summary would shorten this argument."""
     return len(value) > MAX_TEXT if isinstance(value, str) else isinstance(value, dict | list) and bool(value)
 
 
 def clip(text: str, length: int = MAX_LINE) -> str:
-    """Return `text` on one line of at most `length` characters, control characters replaced."""
+    """Return `text` as one line of at most `length` characters. Control characters are replaced by spaces."""
     line = text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)
     return line if len(line) <= length else line[: length - 1] + "…"
 

@@ -1,6 +1,6 @@
 """The wire contract: names and payloads that other programs depend on.
 
-They change only by gaining optional fields, or with a new name beside the old.
+Existing payloads only ever gain optional fields. Any other change gets a new name, and the old name stays.
 """
 
 from collections.abc import Mapping
@@ -18,24 +18,24 @@ MAX_TEXT = 100_000
 
 
 class Fork(Recorded):
-    """The source of a fork and the changes to it."""
+    """The source of a fork, and what the fork changes."""
 
     invocation_id: str = Field(min_length=1, max_length=1_000)
-    """Id of the source invocation."""
+    """ID of the source invocation."""
     event: int = Field(ge=1)
-    """Number of the last event taken over."""
+    """Number of the last event that the fork takes over."""
     run_id: str = Field(default="", max_length=100)
-    """A run of the source; by default the latest."""
+    """Run ID of the source. Defaults to the latest run."""
     results: dict[str, JsonObject] = Field(default_factory=dict)
-    """Responses for calls that do not run, by function call id."""
+    """Responses to use instead of running calls, by function call ID."""
     agent: str | None = Field(default=None, max_length=1_000)
-    """The agent whose `instruction` and `model` are replaced; by default the agent that was started."""
+    """The agent whose `instruction` and `model` are replaced. Defaults to the agent that was started."""
     instruction: str | None = Field(default=None, max_length=MAX_TEXT, repr=False)
     model: str | None = Field(default=None, max_length=1_000)
     home: str = Field(default="", max_length=1_000)
-    """The invocation that owns the artifacts, outside a session. Only the engine sets it."""
+    """Outside a session, the invocation that owns the artifacts. Only the engine sets this field."""
     entries: int = 0
-    """Number of entries taken over. Only the engine sets it."""
+    """Number of log entries that the fork takes over. Only the engine sets this field."""
 
     def memo(self) -> JsonObject:
         """Return the fork's memo."""
@@ -43,50 +43,50 @@ class Fork(Recorded):
 
 
 MAX_REPORT_BYTES = 100_000
-"""Larger entries are not repeated in a result; the session collects them from the invocation's history."""
+"""If the entries are larger than this, the report omits them and the session reads them from the history."""
 FOREIGN_PREFIXES = ("temp:", "user:", "app:")
-"""Prefixes of state that does not belong to the session."""
+"""Prefixes of state keys that do not belong to the session."""
 
 
 class SessionLink(Recorded):
-    """The session of an invocation, and the reports that preceded it."""
+    """The session that an invocation belongs to, and the reports that preceded the invocation."""
 
     id: str = Field(max_length=1_000)
-    """Workflow id of the session."""
+    """Workflow ID of the session."""
     run_id: str = ""
-    """The session's run that started the invocation."""
+    """ID of the session run that started the invocation."""
     number: int
-    """Number of the invocation in the session, from 1."""
+    """Number of the invocation in the session, starting at 1."""
     reports: tuple[str, ...] = ()
-    """References of the reports that the session applied after it started the previous invocation, in order; see
-    `ids.report`."""
+    """References to the reports that the session has applied, in order, since it started the previous invocation (see
+    `ids.report`)."""
 
 
 class Report(Recorded):
     """The progress of an invocation since its last report to the session."""
 
     since: int
-    """Length of its log at the last report."""
+    """Length of the invocation's log at the last report."""
     entries: tuple[JsonObject, ...] | None = None
-    """The new entries, as in `log.snapshot.entries_to_json`; None if they are too large to be repeated."""
+    """The new entries in the format of `log.snapshot.entries_to_json`, or None if they are too large to include."""
     state_delta: JsonObject = Field(default_factory=dict)
-    """Values that it set in the session's state."""
+    """Values that the invocation set in the session's state."""
     removed_keys: tuple[str, ...] = ()
     joined: tuple[int, ...] = ()
-    """Numbers of the joined messages that arrived."""
+    """Numbers of the joined messages that the invocation received."""
     standing: tuple[StandingApproval, ...] = ()
-    """Remembered approvals, including those that it received at the start."""
+    """Remembered approvals, including those that the invocation received when it started."""
     search_attributes: bool = False
     """Whether the invocation knows that Waystation's search attributes are registered."""
 
 
 def session_part(state: Mapping[str, object]) -> JsonObject:
-    """Return the session's part of a state."""
+    """Return the part of a state that belongs to the session."""
     return {key: value for key, value in state.items() if not key.startswith(FOREIGN_PREFIXES)}
 
 
 def diff_state(before: Mapping[str, object], after: Mapping[str, object]) -> tuple[JsonObject, tuple[str, ...]]:
-    """Return the values that changed in the session's part of a state, and the keys that were removed."""
+    """Return the values that changed and the keys that were removed in the session's part of a state."""
     delta = {key: value for key, value in session_part(after).items() if key not in before or before[key] != value}
     return delta, tuple(key for key in session_part(before) if key not in after)
 
@@ -97,15 +97,15 @@ ANSWER_SIGNAL = "answer"
 ANSWER_UPDATE = "submit_answer"
 SESSION_WORKFLOW = "AgentSession"
 SEND = "send"
-"""Signal and update of a session."""
+"""Signal and update that send a message to a session."""
 CLOSE = "close"
-"""Signal and update of a session."""
+"""Signal and update that close a session."""
 MESSAGE_SIGNAL = "message"
-"""Signal of a session to an invocation at work: a further message."""
+"""Signal from a session that delivers another message to a running invocation."""
 PARKED_SIGNAL = "parked"
-"""Signal of an invocation to its session: it waits for an approver."""
+"""Signal from an invocation to its session: the invocation is waiting for an approver."""
 CHILD_ENDED_SIGNAL = "child_ended"
-"""Signal of an invocation to a session that is no longer its parent: it ended."""
+"""Signal from an invocation to a session that is no longer its parent: the invocation has ended."""
 
 SEARCH_AGENT = "WaystationAgent"
 SEARCH_SESSION = "WaystationSession"
@@ -122,12 +122,12 @@ SEARCH_ATTRIBUTES = {
 MEMO_PENDING = "waystation_pending"
 MEMO_SESSION = "waystation_session"
 MEMO_FORK = "waystation_fork"
-"""Memo of a fork: source invocation and event."""
+"""Memo field of a fork that names the source invocation and the event."""
 
 DEFAULT_APP = "waystation"
 DEFAULT_USER = "user"
 MAX_NAME_CHARS = 1_000
-"""The limit of workflow ids. Memos and activity inputs repeat names, and must stay under 2 MB."""
+"""The server's limit for workflow IDs. Memos and activity inputs repeat these names and must stay under 2 MB."""
 
 
 class InvocationInput(Recorded):
@@ -135,7 +135,7 @@ class InvocationInput(Recorded):
 
     agent: str = Field(max_length=MAX_NAME_CHARS)
     message: str | JsonObject
-    """Text, or a genai Content as JSON."""
+    """The user's message: text, or a genai `Content` as JSON."""
     state: JsonObject = Field(default_factory=dict)
     user_id: str = Field(default=DEFAULT_USER, max_length=MAX_NAME_CHARS)
     session_id: str | None = Field(default=None, max_length=MAX_NAME_CHARS)
@@ -143,34 +143,34 @@ class InvocationInput(Recorded):
     budget: Budget = Field(default_factory=Budget)
     metadata: JsonObject = Field(default_factory=dict)
     streaming: bool = False
-    """Whether workers publish the unfinished text of model calls; see `conversation.partial_text`."""
+    """Whether workers publish the partial text of model replies (see `conversation.partial_text`)."""
     root: str | None = Field(default=None, max_length=MAX_NAME_CHARS)
-    """Name of the root agent whose tree contains `agent`; set for called agents."""
+    """Name of the root agent whose tree contains `agent`, if `agent` itself is not the root."""
     depth: int = 0
-    """Number of calling agents above this invocation."""
+    """Number of agents in the chain of calls that led to this invocation. 0 if no agent called it."""
     origin: str | None = Field(default=None, max_length=MAX_NAME_CHARS)
-    """For called agents: id of the topmost invocation, whose artifacts they share."""
+    """For a called agent, the ID of the topmost invocation. All called agents share its artifacts."""
     cut_after: int | None = Field(default=None, ge=1)
-    """Number of history events after which a run continues as new; None: Waystation decides."""
+    """Number of history events after which a run continues as new. None lets Waystation decide."""
     carried: JsonObject | None = Field(default=None, repr=False)
-    """State of the previous run, a `log.snapshot.Carried`. Only the engine sets it."""
+    """State of the previous run, a `log.snapshot.Carried`. Only the engine sets this field."""
     requester: str | None = Field(default=None, max_length=MAX_NAME_CHARS)
-    """Who triggers the invocation, if not `user_id`. Policies may exclude the requester from answering."""
+    """The person who triggers the invocation, if not `user_id`. Policies can bar the requester from answering."""
     standing: tuple[StandingApproval, ...] = ()
-    """Remembered approvals; accepted only from a parent workflow."""
+    """Remembered approvals. Accepted only from a parent workflow."""
     session: SessionLink | None = None
-    """The session with the earlier messages; accepted only from a parent workflow."""
+    """The session that holds the earlier messages. Accepted only from a parent workflow."""
     fork: Fork | None = None
-    """Set if the invocation is a fork."""
+    """The source of the fork, or None if the invocation is not a fork."""
 
     @property
     def family(self) -> str:
-        """Id of the invocation whose artifacts it shares; empty when it has its own."""
+        """ID of the invocation whose artifacts this one shares, or an empty string if it has its own."""
         return self.origin or (self.fork.home if self.fork else "")
 
     @property
     def requesters(self) -> tuple[str, ...]:
-        """Names of the requester, which `not_requester` excludes from answering."""
+        """Names that identify the requester. The policy setting `not_requester` bars them from answering."""
         return tuple(name for name in (self.requester, self.user_id) if name)
 
 
@@ -186,29 +186,29 @@ class InvocationResult(Recorded):
     removed_keys: tuple[str, ...] = ()
     usage: Usage = NO_USAGE
     spent: Spent | None = None
-    """Includes called agents and all attempts."""
+    """Total usage, including called agents and all attempts."""
     granted: Grant | None = None
     """Amounts that approvers granted beyond the budget."""
     invocation_id: str = ""
     output: JsonObject | None = None
     """The final text as parsed JSON, if the agent has an `output_schema`."""
     artifact_delta: dict[str, int] = Field(default_factory=dict)
-    """Saved artifacts with their latest versions."""
+    """Names of the saved artifacts, each with its latest version."""
     next_agent: str | None = None
-    """The agent for the user's next message, if not the agent that was started; see adk-semantics 9.1."""
+    """The agent that handles the user's next message, or None if it is the agent that was started."""
     report: Report | None = None
-    """For the session: the progress since the last report."""
+    """The progress since the last report, for the session."""
     standing: tuple[StandingApproval, ...] = ()
-    """For the calling agent or the session: remembered approvals."""
+    """Remembered approvals, for the calling agent or the session."""
     omitted: tuple[str, ...] = ()
-    """Fields left out because the result would exceed the size of a payload."""
+    """Names of the fields left out because the result would be too large for a payload."""
 
     def encode(self) -> bytes:
-        """Return the result as JSON with every contract field present, so that readers need no defaults."""
+        """Return the result as JSON with every field present, so that readers do not have to know the defaults."""
         return self.__pydantic_serializer__.to_json(self)
 
     def fitted(self) -> "InvocationResult":
-        """Return the result without its largest fields until it fits into a payload. The history has all of them."""
+        """Return a result that fits in a payload, without large fields if necessary. The history has all of them."""
         result = self
         for name, empty in (("report", None), ("content", None), ("state_delta", {}), ("output", None), ("text", "")):
             if len(result.encode()) <= MAX_VALUE_BYTES:
@@ -221,17 +221,18 @@ class InvocationResult(Recorded):
 
 RUNNING = "running"
 MAX_KEYWORD = 200
-"""The server refuses keywords over 2,048 bytes, and a refused upsert blocks the workflow."""
+"""Maximum length of a keyword. The server rejects keywords over 2,048 bytes, and a rejected upsert blocks the
+workflow."""
 
 
 def search_attributes_of(agent: str, user_id: str, session_id: str | None) -> dict[str, str]:
-    """Return the search attributes of an invocation or a session that never change."""
+    """Return those search attributes of an invocation or a session that never change."""
     values = {SEARCH_AGENT: agent, SEARCH_USER: user_id, SEARCH_SESSION: session_id}
     return {name: value[:MAX_KEYWORD] for name, value in values.items() if value}
 
 
 def start_attributes(started: InvocationInput) -> dict[str, str]:
-    """Return the search attributes at the start, which make the invocation searchable at once and save an upsert."""
+    """Return the search attributes to start with. They make the invocation searchable at once and save an upsert."""
     return {**search_attributes_of(started.agent, started.user_id, started.session_id), SEARCH_STATUS: RUNNING}
 
 
@@ -239,7 +240,7 @@ def parse_input(data: bytes) -> InvocationInput:
     """Parse the input of an invocation.
 
     Raises:
-        InvalidInput: It is not JSON, or violates the contract. The message repeats no content.
+        InvalidInput: The data is not JSON or violates the contract. The error message does not repeat any content.
     """
     parsed = parse(
         InvocationInput, data, InvalidInput, what=f"The input of {WORKFLOW}", send="with `agent` and `message`"
