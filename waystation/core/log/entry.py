@@ -15,7 +15,7 @@ from waystation.core.wire import InvocationInput, InvocationResult
 FailureKind = Literal["error", "start_to_close", "schedule_to_start", "schedule_to_close", "heartbeat", "cancelled"]
 
 EndStatus = Literal["completed", "failed", "cancelled", "terminated", "timed_out", "continued"]
-"""`continued` ends a run, not the invocation."""
+"""How a run ended. `continued` ends the run but not the invocation."""
 
 
 class Failure(Recorded):
@@ -44,7 +44,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class ModelCalled:
-    """A model activity was scheduled; the prompt contains all earlier entries."""
+    """A model activity was scheduled. Its prompt contains all earlier entries."""
 
     number: int
     turn: int = 0
@@ -75,7 +75,7 @@ class CallReturned:
 
     outcome: ToolOutcome
     run: int = 0
-    """The run of the call that returned, from 0."""
+    """Number of the run that returned, starting at 0. A call can run more than once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class ChildReturned:
 
 @dataclass(frozen=True, slots=True)
 class CallLost:
-    """A tool or a called agent has no result: its worker was lost, it timed out, or it was cancelled."""
+    """A tool or a called agent has no result: its worker was lost, it timed out, or it was canceled."""
 
     function_call_id: str
     failure: Failure
@@ -97,7 +97,7 @@ class CallLost:
 
 @dataclass(frozen=True, slots=True)
 class AnswerCounted:
-    """An answer to a pending call counts."""
+    """An answer to a pending call was accepted."""
 
     function_call_id: str
     answer: Answer
@@ -105,10 +105,10 @@ class AnswerCounted:
 
 @dataclass(frozen=True, slots=True)
 class AnswerIgnored:
-    """A message arrived that does not count."""
+    """A message arrived but was ignored."""
 
     reason: str
-    """Name of the `AnswerRefused` class; `NotInStore` when it could not be read."""
+    """Name of the `AnswerRefused` subclass, or `NotInStore` if the message could not be read."""
     message: str
     function_call_id: str | None = None
     by: str | None = None
@@ -116,7 +116,7 @@ class AnswerIgnored:
 
 @dataclass(frozen=True, slots=True)
 class AnswerSubmitted:
-    """An answer to a pending call arrived that must be verified first."""
+    """An answer to a pending call arrived and must be verified before it counts."""
 
     function_call_id: str
     answer: Answer
@@ -127,15 +127,15 @@ class AnswerVerified:
     """The verification of a submitted answer finished."""
 
     ref: str
-    """Reference of the signal or update with the answer, without verdict."""
+    """Reference to the signal or update that contains the answer, without its verdict."""
     review: Verification
     refused: AnswerIgnored | None = None
-    """Why the answer does not count; None if it counts."""
+    """Why the answer does not count, or None if it counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageJoined:
-    """A further message of the user arrived while an agent was at work."""
+    """Another message from the user arrived while an agent was running."""
 
     message: str | JsonObject
     join: int | None = None
@@ -151,7 +151,7 @@ class DeadlinePassed:
 
 @dataclass(frozen=True, slots=True)
 class ReminderDue:
-    """A reminder or an escalation of an unanswered call is due."""
+    """A reminder or an escalation for an unanswered call is due."""
 
     function_call_id: str
     number: int
@@ -175,7 +175,7 @@ class ScopesFlushed:
     """Number of the last event whose writes were delivered."""
     refused: tuple[RefusedDelta, ...] = ()
     failure: Failure | None = None
-    """Why it is unknown whether the writes were delivered."""
+    """The failure, if it is unknown whether the writes were delivered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class CancelRequested:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The invocation ended; open calls never get an answer."""
+    """The invocation ended. Calls that are still open never get an answer."""
 
     status: EndStatus
 
@@ -226,7 +226,7 @@ class Entry:
     """One entry of a log."""
 
     ref: EntryRef
-    """Where in the history it originated."""
+    """Identifies the origin of the entry in the history."""
     time: float
-    """When the workflow applied it, in seconds since 1970 by the workflow's clock."""
+    """When the workflow applied the entry, in seconds since 1970 according to the workflow's clock."""
     body: Body

@@ -1,7 +1,7 @@
-"""References to log entries. A reference names the origin of an entry in the history.
+"""References to log entries. A reference identifies the origin of an entry in the history.
 
-Commands list the references of the entries that were applied before them, never content. A reference without its
-attempt is the id of the activity whose result it names.
+Commands list the references of the entries that were applied before them, but not the content of those entries. If an
+entry is the result of an activity, its reference without the attempt is the activity ID.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class LifecycleRef:
-    """The input, a cancellation, the end, or the result of taking over a fork's source."""
+    """The input, a cancellation request, the end, or the result of reading the source of a fork."""
 
     name: Literal["start", "cancel", "end", "fork"]
 
@@ -41,7 +41,7 @@ class ModelReplyRef:
 
     number: int
     attempt: str = ""
-    """Distinguishes the attempts at an activity, here and below."""
+    """Distinguishes multiple attempts at the same activity, here and in the classes below."""
 
     def __str__(self) -> str:
         return _join(f"m{self.number}", self.attempt)
@@ -53,7 +53,7 @@ class CallRef:
 
     function_call_id: str
     run: int = 0
-    """How often the call returned before."""
+    """Number of times that the call has already returned."""
     attempt: str = ""
 
     def __str__(self) -> str:
@@ -62,12 +62,12 @@ class CallRef:
 
 @dataclass(frozen=True, slots=True)
 class MessageRef:
-    """A signal, or an accepted update, counted separately in the order of arrival."""
+    """A signal or an accepted update. Signals and updates are numbered separately, in order of arrival."""
 
     channel: Literal["s", "u"]
     number: int
     verdict: Literal["", "!", "?"] = ""
-    """`!`: the message was ignored; `?`: its answer must be verified first."""
+    """`!` means that the message was ignored. `?` means that its answer must be verified before it counts."""
 
     def __str__(self) -> str:
         return f"{self.channel}{self.number}{self.verdict}"
@@ -101,7 +101,7 @@ class ReminderRef:
 
     function_call_id: str
     wait: int
-    """Ordinal of the wait; a call can wait more than once."""
+    """Number of the wait. A call can wait more than once."""
     number: int
 
     def __str__(self) -> str:
@@ -123,7 +123,7 @@ class NotificationRef:
 
 @dataclass(frozen=True, slots=True)
 class ScopeFlushRef:
-    """Writes to `user:` and `app:` state, up to an event, were delivered."""
+    """Writes to `user:` and `app:` state were delivered, up to and including event number `last`."""
 
     last: int
 
@@ -164,10 +164,10 @@ _PATTERNS: dict[type[Any], re.Pattern[str]] = {
 
 
 def parse_ref(text: str) -> EntryRef:
-    """Parse a reference, or the id of an activity whose result is an entry.
+    """Parse a reference, or the ID of an activity whose result is an entry.
 
     Raises:
-        ValueError: It is neither.
+        ValueError: The text is neither of them.
     """
     for kind, pattern in _PATTERNS.items():
         if match := pattern.fullmatch(text):
@@ -177,7 +177,7 @@ def parse_ref(text: str) -> EntryRef:
 
 
 def without_verdict(ref: EntryRef) -> EntryRef:
-    """Return the reference as it was before the answer was decided."""
+    """Return the reference without its verdict, as it was before the decision about the answer."""
     match ref:
         case MessageRef(verdict="!" | "?"):
             return replace(ref, verdict="")
@@ -203,5 +203,5 @@ def _join(activity_id: str, attempt: str) -> str:
 
 
 def call_id_of(activity_id: str) -> str:
-    """Return the function call id in a tool activity's id."""
+    """Return the function call ID that is part of a tool activity's ID."""
     return activity_id.partition(".")[0].partition("~")[0]

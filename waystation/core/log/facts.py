@@ -1,4 +1,4 @@
-"""Facts: history events of an invocation without Temporal's encoding."""
+"""Facts: the history events of an invocation, decoded from Temporal's format."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ class Started:
 
     payloads: Sequence[bytes]
     continues: bool = False
-    """Whether the server reports that the run continues another."""
+    """Whether the server reports that the run continues another run."""
     child: bool = False
     """Whether the server reports a parent workflow."""
 
     def carried(self) -> tuple[InvocationInput, Carried] | None:
-        """Return the input and the carried state; None for the first run of an invocation."""
+        """Return the input and the carried state, or None for the first run of an invocation."""
         return parse_carried(self.payloads) if self.continues else None
 
 
@@ -31,26 +31,26 @@ class Signalled:
     name: str
     payloads: Sequence[bytes]
     lacking: str | None = None
-    """Why the offloaded content cannot be read here, although a worker may have read it."""
+    """Why this process cannot read the offloaded content, or None if it can. A worker may have read it anyway."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotFound:
-    """A workflow task did not find the content of a signal."""
+    """A workflow task could not find the content of a signal."""
 
     number: int
-    """Number of the signal, from 1."""
+    """Number of the signal, starting at 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """An activity or a called agent returned; `ref` is a model reply's or a function call's."""
+    """An activity or a called agent returned. `ref` is the activity ID or, for a called agent, the function call ID."""
 
     ref: str
     data: bytes
     child: bool = False
     followed: bool = False
-    """Whether an activity reports the result of a child that an earlier run started."""
+    """Whether this is an activity that reports the result of a child started by an earlier run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +63,14 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """A workflow task cancelled an engine activity and counts it as lost without waiting for its end."""
+    """A workflow task canceled an engine activity and treats it as lost without waiting for it to end."""
 
     ref: str
 
 
 @dataclass(frozen=True, slots=True)
 class TimerFired:
-    """A timer fired. Any timer: deadlines are compared with the clock."""
+    """A timer fired. It does not matter which one, because deadlines are compared with the clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class CancelAsked:
 
 @dataclass(frozen=True, slots=True)
 class TaskCompleted:
-    """A workflow task completed; at `time` it applied everything that had arrived."""
+    """A workflow task completed. At `time`, it applied everything that had arrived."""
 
     time: float
 

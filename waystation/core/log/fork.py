@@ -1,7 +1,7 @@
-"""Forks: the entries of a source invocation up to an event become the beginning of another invocation.
+"""Forks: the entries of a source invocation, up to some event, become the beginning of a new invocation.
 
-Nothing that is taken over runs again. Approvals of calls that had not run by then, and remembered approvals, were given
-for the source; in the fork those calls wait again.
+Nothing that the fork takes over runs again. Approvals that were given in the source do not count in the fork if the
+call had not run yet, and neither do remembered approvals. Such calls wait for approval again.
 """
 
 from collections.abc import Iterable, Iterator
@@ -35,28 +35,28 @@ from waystation.core.payload import JsonObject, Recorded
 from waystation.core.wire import Fork, InvocationInput
 
 GIVEN = "given"
-"""Attempt mark of results that were given with the fork."""
+"""Marks results that were supplied with the fork. Stored as the attempt in their references."""
 SAME = ("agent", "app", "user_id", "session_id")
-"""Fields that a fork shares with its source, so that nobody can read another user's conversation."""
+"""Fields that a fork must share with its source, so that no one can read another user's conversation."""
 
 
 class TakenOver(Recorded):
-    """Result of the activity that reads the source."""
+    """Result of the activity that reads the source of a fork."""
 
     input: JsonObject
-    """The `InvocationInput` with which the fork continues."""
+    """The `InvocationInput` that the fork continues with."""
     snapshot: Snapshot
     segments: tuple[SegmentRef, ...] = ()
     tail: tuple[JsonObject, ...] = ()
-    """The entries, if small; otherwise they are in the segment."""
+    """The entries, if they are small. Otherwise they are in `segments`."""
     signals: int = 0
-    """Number of the last signal in the entries."""
+    """Number of the last signal among the entries."""
     updates: int = 0
     search_attributes: bool = False
 
 
 def log_until(log: Log, event: int) -> Log:
-    """Return a log as it was right after event number `event`.
+    """Return the log as it was right after event number `event`.
 
     Raises:
         InvalidInput: The log has no such event.
@@ -74,7 +74,8 @@ def log_until(log: Log, event: int) -> Log:
 def forked_entries(source: Log, fork: Fork, given: InvocationInput, now: float) -> list[Entry]:
     """Return the first entries of a fork that was started with the input `given`.
 
-    Their times are shifted so that the last entry is now: pending calls keep the time that they had left.
+    The times of the entries are shifted so that the last one becomes `now`. Pending calls thus keep their remaining
+    time.
 
     Raises:
         InvalidInput: The source cannot be forked this way.
@@ -95,9 +96,9 @@ def forked_entries(source: Log, fork: Fork, given: InvocationInput, now: float) 
     log = Log("").extend(entries)
     entries += [_result(log, now, call_id, response) for call_id, response in fork.results.items()]
     if (last := log.state.unflushed()) is not None:
-        # The source delivers these writes.
+        # The source delivers these writes, so the fork must not deliver them again.
         entries.append(Entry(ScopeFlushRef(last), now, ScopesFlushed(last)))
-    # The given results are entries now.
+    # `results` is empty because the supplied results are now entries.
     lineage = fork.model_copy(
         update={
             "home": source.state.input.family or fork.invocation_id,
@@ -110,10 +111,10 @@ def forked_entries(source: Log, fork: Fork, given: InvocationInput, now: float) 
 
 
 def make_fork_log(source: Log, given: InvocationInput, now: float) -> Log:
-    """Return the log at the beginning of a fork that is started with the input `given`.
+    """Return the initial log of a fork that was started with the input `given`.
 
     Raises:
-        InvalidInput: As for `taken`.
+        InvalidInput: The source cannot be forked this way.
     """
     assert given.fork is not None
     return Log("").extend(forked_entries(source, given.fork, given, now))
@@ -139,7 +140,7 @@ def _result(log: Log, now: float, call_id: str, response: JsonObject) -> Entry:
 def _select_entries(log: Log) -> Iterator[Entry]:
     """Yield the entries that the fork takes over."""
     entries = list(_without_end(log))
-    # Decided without the end, which closes all open calls.
+    # The entries that end the invocation are left out here, because the end closes all open calls.
     undecided = set(without_result(Log(log.invocation_id).extend(entries)))
     reviewed = {entry.body.ref for entry in entries if isinstance(entry.body, AnswerVerified)}
     submitted: set[str] = set()
@@ -163,7 +164,7 @@ def _select_entries(log: Log) -> Iterator[Entry]:
 
 
 def without_result(log: Log) -> Iterator[str]:
-    """Yield the ids of calls without a result that wait or run."""
+    """Yield the IDs of the calls that are waiting or running and therefore have no result."""
     for call in log.state.calls.values():
         # A request for more budget never runs.
         if call.waiting or (call.performing and not ids.is_budget(call.id)):
@@ -171,7 +172,7 @@ def without_result(log: Log) -> Iterator[str]:
 
 
 def _without_end(log: Log) -> Iterator[Entry]:
-    """Yield the entries without those that end or fail the invocation; the fork retries what failed."""
+    """Yield all entries except those that end or fail the invocation. The fork retries what failed."""
     replied = {entry.body.number for entry in log.entries if isinstance(entry.body, ModelReplied)}
     for entry in log.entries:
         match entry.body:
@@ -193,7 +194,7 @@ def _fails_invocation(log: Log, call_id: str) -> bool:
 
 
 def _without_remembered(reply: ModelReply, undecided: set[str]) -> ModelReply:
-    """Return a reply whose undecided calls are no longer covered by remembered approvals of the source."""
+    """Return the reply without the remembered approvals of the source that cover undecided calls."""
     if not any(call.standing and call.id in undecided for call in reply.calls):
         return reply
     calls = (c.model_copy(update={"standing": None}) if c.id in undecided else c for c in reply.calls)
@@ -201,7 +202,7 @@ def _without_remembered(reply: ModelReply, undecided: set[str]) -> ModelReply:
 
 
 def message_counts(entries: Iterable[Entry]) -> tuple[int, int]:
-    """Return the numbers of the last signal and the last update in the entries."""
+    """Return the numbers of the last signal and the last update among the entries."""
     numbers = {"s": 0, "u": 0}
     for entry in entries:
         if isinstance(entry.ref, MessageRef):

@@ -1,6 +1,6 @@
-"""Reducers for function calls: apply outcomes, refuse and close calls, merge responses into events.
+"""Reducers for function calls: apply outcomes, refuse and close calls, and merge responses into events.
 
-Source: adk-semantics 7.1; one event for each batch, parts and actions in call order.
+As in ADK 2.13, each batch of calls results in one event, with its parts and actions in call order.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from waystation.core.payload import JsonObject
 def apply_outcome(
     state: InvocationState, now: float, call: CallState | None, outcome: ToolOutcome | None, run_number: int = 0
 ) -> None:
-    """Apply the outcome of a call's run. Ignores None and outcomes of earlier runs."""
+    """Apply the outcome of one run of a call. Ignore None and outcomes of earlier runs."""
     if call is None or outcome is None or call.outcome is not None or call.run != run_number:
         return
     call.outcome = outcome
@@ -41,7 +41,7 @@ def apply_outcome(
     elif call.call.kind == "long_running" and not outcome.final:
         call.wait(now)
         if not call.closed and outcome.response is not None:
-            # Progress sent before the function returned is newer than its return value.
+            # Progress that was reported before the function returned takes precedence over its return value.
             call.response = outcome.response if call.response is None else call.response
             call.responded = True
     elif not call.closed:
@@ -65,7 +65,7 @@ def refuse(state: InvocationState, call: CallState, response: JsonObject) -> Non
 
 
 def settle(state: InvocationState, now: float, run: AgentRun) -> None:
-    """If no call of the run is at work, merge new outcomes into one event, then emit held responses."""
+    """Merge new outcomes into one event, then emit held responses. Do nothing while the run is busy."""
     if is_busy(state, run):
         return
     _flush(state, now, run)
@@ -80,7 +80,7 @@ def settle(state: InvocationState, now: float, run: AgentRun) -> None:
 
 
 def emit_callback_result(state: InvocationState, now: float, run: AgentRun, result: CallbackResult | None) -> None:
-    """Emit the result of callbacks around an agent."""
+    """Apply and emit the result of an agent's `before_agent` or `after_agent` callbacks."""
     if result and (result.content or result.actions):
         state.session.apply(result.actions)
         emit_for(state, now, run, result.content, result.actions)
@@ -94,14 +94,14 @@ def emit_for(
     actions: EventActions | None,
     **fields: Any,
 ) -> None:
-    """Emit an event of an agent. If it escalates, end its loops, and its siblings in a parallel agent."""
+    """Emit an event from an agent. If it escalates, end the loops around the agent and its parallel siblings."""
     emit(state, now, run, content, actions, **fields)
     if actions and actions.escalate:
         _escalate(state, now, run)
 
 
 def emit_requests(state: InvocationState, now: float, run: AgentRun, calls: list[CallState]) -> None:
-    """Emit one event with the credential requests, each credential once, and one with the confirmation requests."""
+    """Emit one event with all credential requests, without duplicates, and one with all confirmation requests."""
     for kind in ("credential", "confirmation"):
         distinct = {credential_key(call) or call.id: call for call in reversed(calls) if call.asked == kind}
         if asking := list(reversed(distinct.values())):
@@ -114,7 +114,7 @@ def emit_requests(state: InvocationState, now: float, run: AgentRun, calls: list
 
 
 def close_all(state: InvocationState, now: float, run: AgentRun) -> None:
-    """Close all open calls of an agent run that ends."""
+    """Close all open calls of an agent run that is ending."""
     for call_id in dict.fromkeys((*run.batch, *run.open)):
         call = state.calls[call_id]
         if not call.closed:
@@ -126,7 +126,7 @@ def close_all(state: InvocationState, now: float, run: AgentRun) -> None:
 
 
 def credential_key(call: CallState) -> str | None:
-    """Return the key of the credential that a call requests; None if it requests none."""
+    """Return the key of the credential that a call requests, or None if it does not request one."""
     match call.asks:
         case Confirmation(payload={"credentialKey": str(key)}) if call.asked == "credential":
             return key
@@ -166,7 +166,7 @@ def _flush(state: InvocationState, now: float, run: AgentRun) -> None:
     parts: list[JsonObject] = []
     for call, outcome in fresh:
         call.flushed = True
-        # An answer before the function returned takes precedence; the interim response is outdated.
+        # If an answer arrived before the function returned, the interim response is outdated.
         if outcome.response is not None and not (call.answer and call.gate == "none"):
             parts.append(responses.response_part(call, outcome.response, outcome.parts))
             parts.extend(outcome.beside)
@@ -179,7 +179,7 @@ def _flush(state: InvocationState, now: float, run: AgentRun) -> None:
         emit_for(state, now, run, {"role": "user", "parts": parts} if parts else None, actions)
     emit_requests(state, now, run, [call for call in requests if call not in first])
     if actions.transfer_to_agent and not run.over:
-        # The target agent sees the batch; held answers belong to the agent that made the calls.
+        # The target agent sees this batch, but held responses belong to the agent that made the calls.
         run.unread = bool(run.held)
         begin_run(state, _target(actions.transfer_to_agent, [outcome for _, outcome in fresh]), run, run.branch)
     elif any(call.responded for call, _ in fresh):
@@ -187,7 +187,7 @@ def _flush(state: InvocationState, now: float, run: AgentRun) -> None:
 
 
 def _asked(call_id: str, outcome: ToolOutcome) -> tuple[Asked, Confirmation] | None:
-    """Return the request that a running tool made, if any."""
+    """Return the credential or confirmation request that a tool made while running, or None."""
     actions = outcome.actions or NO_ACTIONS
     if config := actions.requested_auth_configs.get(call_id):
         return "credential", Confirmation(payload=config)
@@ -197,6 +197,6 @@ def _asked(call_id: str, outcome: ToolOutcome) -> tuple[Asked, Confirmation] | N
 
 
 def _target(name: str, outcomes: Sequence[ToolOutcome]) -> AgentSpec:
-    """Return the shape of the transfer target."""
+    """Return the spec of the agent that the call transfers to."""
     shapes = (outcome.transfer for outcome in reversed(outcomes))
     return next((shape for shape in shapes if shape and shape.name == name), AgentSpec(name=name))

@@ -1,7 +1,7 @@
 """The state of an invocation as plain data.
 
-Only the reducers change it: `agent_runs`, `budget_use`, `function_calls`, `model_replies`, `answers` and `log`. It
-refers to agent runs by index and to calls by id, so a snapshot is simply its dump.
+Only the reducers change it: `agent_runs`, `budget_use`, `function_calls`, `model_replies`, `answers` and `log`. The
+state refers to agent runs by index and to calls by ID, so that it can be dumped as a snapshot.
 """
 
 from collections.abc import Iterable
@@ -22,61 +22,62 @@ from waystation.core.scope_state import ScopeDelta, split, writes_scopes
 from waystation.core.wire import InvocationInput, InvocationResult
 
 NOBODY = "waystation"
-"""Author of the events of an invocation that no agent could begin."""
+"""Author of an invocation's events if no agent was able to start."""
 TEMPORARY = "temp:"
-"""Prefix of state keys that live for one invocation only."""
+"""Prefix of state keys that last only for one invocation."""
 
 
 @dataclass(slots=True)
 class AgentRun:
-    """One run of an agent inside an invocation.
+    """One run of an agent within an invocation.
 
-    Runs form a tree. The children of a workflow agent are the agents that it runs; the children of an LLM agent are the
+    Runs form a tree. The children of a workflow agent are the agents that it runs. The children of an LLM agent are the
     agents that it transferred to. An agent that runs twice in a loop has two runs.
     """
 
     index: int
-    """Runs are numbered as they begin."""
+    """Number of the run. Runs are numbered in the order they begin."""
     shape: AgentSpec
     parent: int | None = None
     branch: str | None = None
     entered_at: int = 0
-    """Number of events when the run began."""
+    """Number of events in the invocation when the run began."""
     children: list[int] = field(default_factory=list)
     entered: bool = False
-    """The shape is known, and the `before_agent` callbacks have run."""
+    """Whether the agent's spec is known and the `before_agent` callbacks have run."""
     started: int = 0
-    """Number of children begun; in a loop, in the current round."""
+    """Number of children that have begun. In a loop, only the current round counts."""
     rounds: int = 0
-    """Number of rounds of a loop begun."""
+    """Number of rounds that a loop has begun."""
     begun_before_round: int = 0
     """Number of LLM agents that had begun in the invocation when the current round began."""
     escalated: bool = False
     finished: bool = False
-    """No further child will begin."""
+    """Whether all children have begun, so that no more will follow."""
     spoken_for: bool = False
-    """A `before_agent` callback answered for the agent, so it has nothing to do."""
+    """Whether a `before_agent` callback answered for the agent, so that the agent has nothing to do."""
     left: bool = False
-    """The `after_agent` callbacks have run."""
+    """Whether the `after_agent` callbacks have run."""
     over: bool = False
     calls_made: int = 0
     batch: list[str] = field(default_factory=list)
-    """Function call ids of the latest reply, and of earlier calls that run again."""
+    """Function call IDs of the calls in the latest reply, and of earlier calls that run again."""
     open: list[str] = field(default_factory=list)
-    """Function call ids of calls that wait for an answer or can still get one."""
+    """Function call IDs of the calls that are waiting for an answer or can still get one."""
     held: list[tuple[str, list[JsonObject]]] = field(default_factory=list)
-    """Author and parts of responses that arrived during a model or tool call; emitted in order after it."""
+    """Author and parts of each response that arrived during a model or tool call. They are emitted, in order, when that
+    call ends."""
     closing: CallbackResult | None = None
-    """Final content, emitted once all calls have responses."""
+    """The agent's final content, which is emitted once all calls have responses."""
     in_flight: int | None = None
-    """Number of the model activity in flight."""
+    """Number of the model activity in flight, or None."""
     phase_in_flight: Phase | None = None
     wrapping: bool = False
-    """The model activity in flight asks the model to wrap up."""
+    """Whether the model activity in flight asks the model to wrap up."""
     wrapped: bool = False
-    """The model was asked to wrap up."""
+    """Whether the model was asked to wrap up and has replied."""
     unread: bool = False
-    """Something arrived that the model has not received."""
+    """Whether something arrived that the model has not received yet."""
 
     @property
     def agent(self) -> str:
@@ -84,9 +85,9 @@ class AgentRun:
         return self.shape.name
 
     def asks_model(self, phase: Phase | None, reply: ModelReply | None) -> bool:
-        """Whether an activity in `phase` calls a model; otherwise it runs callbacks or enters a workflow agent.
+        """Return whether an activity in `phase` calls a model. If not, it runs callbacks or enters a workflow agent.
 
-        `reply` is its result; None while it is in flight or if it was lost.
+        `reply` is the result of the activity, or None if it is still in flight or was lost.
         """
         shape = (reply.shape if reply else None) or self.shape
         return shape.kind == "llm" and phase != "leave" and not (reply and reply.skipped)
@@ -97,25 +98,25 @@ class AgentRuns:
     """The agent runs of an invocation."""
 
     by_index: dict[int, AgentRun] = field(default_factory=dict)
-    """Snapshots drop the runs that are over."""
+    """All runs by their index. Snapshots leave out the runs that are over."""
     active: list[int] = field(default_factory=list)
-    """Indices of the runs that are not over, in the order in which they began."""
+    """Indices of the runs that are not over, in the order they began."""
     begun: int = 0
     llm_begun: int = 0
     spoken_for: int = 0
-    """Number of times that a callback answered for an LLM agent."""
+    """Number of times that a callback answered on behalf of an LLM agent."""
     next_turn: str | None = None
-    """The agent that the user's next message goes to."""
+    """The agent that will receive the user's next message."""
     asked: dict[int, int] = field(default_factory=dict)
-    """Index of the agent run for each model activity in flight, by number."""
+    """Maps the number of each model activity in flight to the index of its agent run."""
     unwanted: set[str] = field(default_factory=set)
-    """Activity ids whose results are no longer needed."""
+    """IDs of the activities whose results are no longer needed."""
 
     def __getitem__(self, index: int) -> AgentRun:
         return self.by_index[index]
 
     def at_work(self) -> list[AgentRun]:
-        """Return the active runs."""
+        """Return the runs that are not over."""
         return [self.by_index[index] for index in self.active]
 
     def is_over(self, index: int) -> bool:
@@ -125,19 +126,20 @@ class AgentRuns:
 
 @dataclass(slots=True)
 class SessionState:
-    """The state that tools read and write, and its delivery to scopes."""
+    """The state that tools read and write, and how much of it has been delivered to scopes."""
 
     values: JsonObject = field(default_factory=dict)
-    """Includes `temp:` keys. Replaced, never modified: running tools hold earlier values."""
+    """The current values, including `temp:` keys. The dictionary is replaced, never modified, because running tools may
+    still hold an earlier one."""
     changed: dict[str, None] = field(default_factory=dict)
-    """Keys set or removed since the start."""
+    """Keys that were set or removed since the invocation started, in order."""
     scope_writes: list[int] = field(default_factory=list)
-    """Numbers of the events with writes to `user:` or `app:` state; event 0 is the start."""
+    """Numbers of the events that write `user:` or `app:` state. Event 0 is the start of the invocation."""
     scopes_flushed: int = -1
-    """Number of the last event whose writes were delivered to `user:` and `app:` state."""
+    """Number of the last event whose writes to `user:` and `app:` state have been delivered."""
 
     def apply(self, actions: EventActions | None) -> None:
-        """Apply a delta, key by key."""
+        """Apply the state changes in an event's actions, key by key."""
         if actions is None or not (actions.state_delta or actions.removed_keys):
             return
         self.values = {**self.values, **actions.state_delta}
@@ -146,11 +148,11 @@ class SessionState:
         self.changed.update(dict.fromkeys((*actions.state_delta, *actions.removed_keys)))
 
     def underlay(self, stored: JsonObject) -> None:
-        """Add stored state that the invocation's own values override; it does not count as a change."""
+        """Add stored state. The invocation's own values override it, and it does not count as a change."""
         self.values = {**stored, **self.values}
 
     def since_start(self) -> tuple[JsonObject, tuple[str, ...]]:
-        """Return the values set and the keys removed since the start, without `temp:` keys."""
+        """Return the values set and the keys removed since the invocation started, without `temp:` keys."""
         lasting = [key for key in self.changed if not key.startswith(TEMPORARY)]
         return (
             {key: self.values[key] for key in lasting if key in self.values},
@@ -160,16 +162,16 @@ class SessionState:
 
 @dataclass(slots=True)
 class ApprovalState:
-    """Answers in verification, approvals that cover later calls, and due notifications."""
+    """Answers that are being verified, approvals that cover later calls, and notifications that are due."""
 
     submitted: dict[str, Answer] = field(default_factory=dict)
-    """Answers in verification, by the reference of their message."""
+    """Answers that are being verified, by the reference of their message."""
     standing: tuple[StandingApproval, ...] = ()
     """Remembered approvals, including those of called agents."""
     channels: tuple[str, ...] = ()
-    """Channels that are notified when a policy names none."""
+    """Channels to notify if a policy does not name any."""
     due: list[DueNotification] = field(default_factory=list)
-    """Notifications that are not scheduled yet."""
+    """Notifications that have not been scheduled yet."""
 
 
 class Share(NamedTuple):
@@ -177,55 +179,55 @@ class Share(NamedTuple):
 
     budget: Budget
     working_s: float
-    """Working time of the caller when the agent was called."""
+    """The caller's working time, in seconds, when it called the agent."""
 
 
 @dataclass(slots=True)
 class BudgetState:
-    """Usage of the budget, and requests for more."""
+    """How much of the budget has been used, and requests for more."""
 
     timed: bool = True
-    """Whether entries have the workflow's times. Only wall time depends on them, and no prompt does."""
+    """Whether entries have the workflow's timestamps. Only wall-clock time depends on them; prompts do not."""
     granted: Grant = NOTHING
     """Amounts granted beyond the budget."""
     asks: int = 0
     """Number of requests for more budget."""
     ask: str | None = None
-    """Function call id of the latest request."""
+    """Function call ID of the latest request for more budget."""
     denied: bool = False
-    """The latest request was rejected or expired."""
+    """Whether the latest request was rejected or expired."""
     turned_away: bool = False
-    """A tool call was refused because of `max_tool_calls`."""
+    """Whether a tool call was refused because of `max_tool_calls`."""
     wrapped_up: str | None = None
-    """Why agents were asked to wrap up."""
+    """Why agents were asked to wrap up, or None if they were not."""
     spent: Spent = NOTHING_SPENT
-    """Excludes working time."""
+    """Usage so far, not including working time."""
     shares: dict[str, Share] = field(default_factory=dict)
-    """Share of each called agent at work, by function call id."""
+    """Budget share of each called agent that is running, by function call ID."""
     working_s: float = 0.0
     working_since: float | None = None
 
 
 @dataclass(slots=True)
 class OutcomeState:
-    """The result so far, and whether the invocation ends."""
+    """The result so far, and whether the invocation is to end."""
 
     usage: Usage = NO_USAGE
     output: JsonObject | None = None
-    """The latest structured answer."""
+    """The latest structured output of an agent."""
     last_said: Event | None = None
-    """The latest event with content or an error of an agent."""
+    """The latest event that contains an agent's content or error."""
     artifact_delta: dict[str, int] = field(default_factory=dict)
     failure: Failure | None = None
     concluded: bool = False
-    """A plugin ended the invocation while agents were at work."""
+    """Whether a plugin ended the invocation before its agents had finished."""
     cancelled: bool = False
     ended: EndStatus | None = None
 
 
 @dataclass(slots=True)
 class InvocationState:
-    """The state that results from all entries of the log."""
+    """The state that results from applying all entries of the log."""
 
     invocation_id: str = ""
     input: InvocationInput | None = None
@@ -236,11 +238,11 @@ class InvocationState:
     budget_use: BudgetState = field(default_factory=BudgetState)
     outcome: OutcomeState = field(default_factory=OutcomeState)
     events: list[Event] = field(default_factory=list)
-    """The events from index `events_before` on."""
+    """The events, starting at index `events_before`."""
     events_before: int = 0
-    """Number of earlier events; 0 unless the state was restored from a snapshot."""
+    """Number of events before those in `events`. 0 unless the state was restored from a snapshot."""
     steps: int = 0
-    """Number of scheduled model activities."""
+    """Number of model activities scheduled so far."""
     ignored: int = 0
     """Number of ignored answers."""
 
@@ -261,42 +263,42 @@ class InvocationState:
 
     @property
     def event_count(self) -> int:
-        """Number of events, including earlier ones."""
+        """Number of events, including those before a snapshot."""
         return self.events_before + len(self.events)
 
     @property
     def budget(self) -> Budget:
-        """The budget including grants."""
+        """The budget, including what approvers have granted."""
         return (self.input.budget if self.input else Budget()).raised(self.budget_use.granted)
 
     @property
     def used(self) -> Used:
-        """Usage and grants, including working time."""
+        """Usage of the budget, including working time, and the amounts granted."""
         spent = self.budget_use.spent.model_copy(update={"working_s": round(self.budget_use.working_s, 6)})
         return Used(spent=spent, granted=self.budget_use.granted)
 
     @property
     def models_in_flight(self) -> dict[int, AgentRun]:
-        """Agent runs with a model activity in flight, by its number; stopped agents excluded."""
+        """Agent runs that have a model activity in flight, by its number. Runs that were stopped are excluded."""
         runs = {number: self.runs[index] for number, index in self.runs.asked.items()}
         return {number: run for number, run in runs.items() if not (run.over or self.outcome.ended)}
 
     def batch(self, run: AgentRun) -> list[CallState]:
-        """Return the calls of a run's latest reply, and earlier calls that run again."""
+        """Return the calls in the latest reply of an agent run, and earlier calls that run again."""
         return [self.calls[call_id] for call_id in run.batch]
 
     def open_calls(self) -> list[CallState]:
-        """Return the calls that wait for an answer or can still get one, in the order of agent runs."""
+        """Return the calls that are waiting for an answer or can still get one, in the order of their agent runs."""
         calls = [self.calls[call_id] for run in self.runs.at_work() for call_id in run.open]
         ask = self.calls[self.budget_use.ask] if self.budget_use.ask else None
         return [*calls, ask] if ask and ask.waiting else calls
 
     def waiting(self) -> list[CallState]:
-        """Return the calls that wait for an answer, in the order of agent runs."""
+        """Return the calls that are waiting for an answer, in the order of their agent runs."""
         return [call for call in self.open_calls() if call.waiting]
 
     def pending(self) -> list[PendingCall]:
-        """Return the pending calls as approvers see them."""
+        """Return the pending calls in the form that approvers see."""
         if self.input is None:
             return []
         started = self.input
@@ -306,21 +308,21 @@ class InvocationState:
         ]
 
     def performing(self) -> list[CallState]:
-        """Return the calls that run or are due to run."""
+        """Return the calls that are running or due to run."""
         idle = (run for run in self.runs.at_work() if run.in_flight is None)
         return [call for run in idle for call in self.batch(run) if call.performing and not call.held]
 
     def next_deadline(self) -> float | None:
-        """Return the time of the next reminder, escalation or deadline, in seconds since 1970."""
+        """Return the time of the next reminder, escalation or deadline in seconds since 1970, or None."""
         return min((call.due for call in self.open_calls() if call.due is not None), default=None)
 
     def remembered_by_origin(self, origins: Iterable[str]) -> list[StandingApproval]:
-        """Return the remembered approvals with these origins."""
+        """Return the remembered approvals that have one of these origins."""
         named = set(origins)
         return [approval for approval in self.approvals.standing if approval.origin in named]
 
     def result(self, reason: str | None = None) -> InvocationResult:
-        """Return the result; `reason` is why the invocation stopped early, if it did."""
+        """Return the result of the invocation. `reason` explains why it stopped early, if it did."""
         outcome, last, use = self.outcome, self.outcome.last_said, self.used
         error = last.error_message or last.error_code if last and last.error_code else None
         reason = reason or self.budget_use.wrapped_up or error
@@ -345,21 +347,21 @@ class InvocationState:
     def unflushed(self) -> int | None:
         """Return the number of the last event with undelivered writes to `user:` or `app:` state.
 
-        None if all are delivered, and for a called agent, which returns its state to its caller.
+        Return None if all writes have been delivered, and for a called agent, which returns its state to its caller.
         """
         writes = self.session.scope_writes
         due = bool(writes) and writes[-1] > self.session.scopes_flushed
         return writes[-1] if due and self.input and self.input.origin is None else None
 
     def holds_scopes_back(self) -> bool:
-        """Whether a finished call with writes to `user:` or `app:` state waits for the rest of its batch."""
+        """Return whether a finished call that writes `user:` or `app:` state is waiting for the rest of its batch."""
         calls = (call for run in self.runs.at_work() for call in self.batch(run) if not call.flushed)
         return any(writes_scopes(call.outcome.actions) for call in calls if call.outcome)
 
     def scope_deltas(self, run_id: str, after: int, last: int) -> list[tuple[str, ScopeDelta]]:
-        """Return the writes to scopes of events `after` + 1 to `last`, each with the prefix of its scope.
+        """Return the writes to scopes by events `after` + 1 through `last`, each with the prefix of its scope.
 
-        `run_id` is the workflow run that delivers them.
+        `run_id` is the ID of the workflow run that delivers the writes.
         """
         deltas: list[tuple[str, ScopeDelta]] = []
         for number in self.session.scope_writes:
@@ -381,7 +383,7 @@ def emit(
     author: str | None = None,
     **fields: Any,
 ) -> None:
-    """Append an event. Its author is `author`, the run's agent, or `user`."""
+    """Append an event. Its author is `author` or else the run's agent. Without a run, it is `user`."""
     actions = actions or NO_ACTIONS
     event = Event(
         id=ids.event(state.invocation_id, state.event_count + 1),
@@ -395,7 +397,7 @@ def emit(
     )
     state.events.append(event)
     state.outcome.artifact_delta.update(actions.artifact_delta)
-    # A request for more budget is not a reply of an agent.
+    # A request for more budget is not an agent's reply.
     asks_for_more = any(map(ids.is_budget, event.long_running_tool_ids or ()))
     if event.author != "user" and (event.content or event.error_code) and not asks_for_more:
         state.outcome.last_said = event

@@ -1,7 +1,7 @@
-"""The log of one invocation: its entries in the order in which the workflow applied them, and the resulting state.
+"""The log of one invocation: its entries in the order the workflow applied them, and the resulting state.
 
 The workflow, the activities and every reader build the same log from the same history. The state is a function of the
-entries. Entries are only appended, so a reader may follow a log from any index.
+entries. Entries are only ever appended, so a reader can follow a log from any index.
 """
 
 from collections.abc import Iterable
@@ -58,45 +58,45 @@ from waystation.core.wire import InvocationInput
 
 NOT_SUBMITTED = AnswerIgnored("InvalidAnswer", "The verified answer is not for a call of this invocation.")
 MAX_IGNORED_EVENTS = 100
-"""Further ignored answers are counted but emit no event, so that a flood stays cheap."""
+"""Maximum number of events for ignored answers. Additional ones are only counted, so that a flood stays cheap."""
 
 
 class Log:
-    """Entries and the state that results from them."""
+    """The entries of an invocation and the state that results from them."""
 
     def __init__(self, invocation_id: str, *, timed: bool = True) -> None:
-        """`timed` is false for readers whose entries lack the workflow's times."""
+        """`timed` is false for readers whose entries do not have the workflow's timestamps."""
         self.state = InvocationState(invocation_id)
         self.state.budget_use.timed = timed
         self.entries: list[Entry] = []
-        """The entries from index `entries_before` on."""
+        """The entries, starting at index `entries_before`."""
         self.entries_before = 0
-        """Number of earlier entries; 0 unless the log was restored from a snapshot."""
+        """Number of entries before those in `entries`. 0 unless the log was restored from a snapshot."""
 
     @property
     def invocation_id(self) -> str:
-        """Id of the invocation's workflow."""
+        """Workflow ID of the invocation."""
         return self.state.invocation_id
 
     @property
     def length(self) -> int:
-        """Number of entries, including earlier ones."""
+        """Number of entries, including those before a snapshot."""
         return self.entries_before + len(self.entries)
 
     def since(self, start: int) -> list[Entry]:
-        """Return the entries from index `start` on; `start` must be at least `entries_before`."""
+        """Return the entries starting at index `start`, which must be at least `entries_before`."""
         assert start >= self.entries_before
         return self.entries[start - self.entries_before :]
 
     def refs(self, start: int) -> tuple[str, ...]:
-        """Return the references of the entries from index `start` on."""
+        """Return the references of the entries starting at index `start`."""
         return tuple(str(entry.ref) for entry in self.since(start))
 
     def advance(self, now: float) -> None:
         """Apply all reminders and deadlines up to `now`.
 
-        Called before any other entry is applied, because a workflow task delivers a late answer before the timer that
-        fired earlier.
+        This must happen before any other entry is applied, because a workflow task delivers a late answer before the
+        timer that fired earlier.
         """
         state = self.state
         while due := [(call.due, call.id) for call in state.open_calls() if call.due is not None and call.due <= now]:
@@ -107,18 +107,18 @@ class Log:
                 self.append(ReminderRef(call.id, call.waits, call.noticed), now, ReminderDue(call.id, call.noticed))
 
     def record(self, ref: EntryRef, now: float, body: Body) -> None:
-        """Append an entry, after the deadlines that passed before it."""
+        """Append an entry, preceded by entries for the reminders and deadlines that are due by `now`."""
         self.advance(now)
         self.append(ref, now, body)
 
     def extend(self, entries: Iterable[Entry]) -> Self:
-        """Append entries of another log; return this log."""
+        """Append the entries of another log, and return this log."""
         for entry in entries:
             self.append(entry.ref, entry.time, entry.body)
         return self
 
     def append(self, ref: EntryRef, now: float, body: Body) -> None:
-        """Append an entry unchanged."""
+        """Append an entry as it is, without checking for deadlines, and apply it to the state."""
         self.entries.append(Entry(ref, now, body))
         apply(self.state, ref, now, body)
 
@@ -255,7 +255,7 @@ def _join(state: InvocationState, now: float, body: MessageJoined) -> None:
     if run is None:
         emit(state, now, None, {"role": "user", "parts": parts})
         return
-    # After the reply or calls in progress, which do not know the message.
+    # Emit the message after the reply or calls in progress, because they started without it.
     run.held.append(("user", parts))
     run.unread = True
     settle(state, now, run)

@@ -12,7 +12,7 @@ from waystation.core.payload import JsonObject
 
 
 def apply_model_call(state: InvocationState, called: ModelCalled) -> None:
-    """Apply the scheduling of a model activity."""
+    """Record that a model activity was scheduled."""
     state.steps = max(state.steps, called.number)
     run = state.runs[called.turn]
     run.phase_in_flight = next_phase(state, run) or "turn"
@@ -21,7 +21,7 @@ def apply_model_call(state: InvocationState, called: ModelCalled) -> None:
 
 
 def apply_model_loss(state: InvocationState, lost: ModelLost) -> None:
-    """Fail the invocation, unless the agent was stopped."""
+    """Fail the invocation because a model call was lost, unless its agent has been stopped."""
     index = state.runs.asked.pop(lost.number, None)
     if index is not None and not state.runs.is_over(index):
         run = state.runs[index]

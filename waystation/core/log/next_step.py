@@ -21,12 +21,12 @@ class CallModel:
     """Index of the agent run."""
     phase: Phase
     wrap_up: str | None = None
-    """Why the agent must answer now without calling tools."""
+    """Why the agent must answer now without calling tools, or None if it may continue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Perform:
-    """Run these calls in parallel; calls in flight continue."""
+    """Run these calls in parallel. Calls that are already in flight continue."""
 
     calls: tuple[str, ...]
 
@@ -41,7 +41,7 @@ class Finish:
     """End the invocation with a result."""
 
     reason: str | None = None
-    """Why the invocation stops before its agents are over."""
+    """Why the invocation stops before its agents have finished, if it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """End the cancelled invocation."""
+    """End the invocation because its cancellation was requested."""
 
 
 Step: TypeAlias = CallModel | Perform | Wait | Finish | Fail | Cancel
@@ -81,12 +81,12 @@ def next_step(log: Log) -> Step:
                     continue
                 case Verdict(_, wrap_up):
                     limit = state.budget.max_llm_calls
-                    # Ends loops in which callbacks always answer for the agents.
+                    # This ends loops where callbacks always answer on behalf of the agents.
                     if state.runs.spoken_for >= limit and phase != "leave" and run.shape.kind == "llm":
                         return Finish(f"max_llm_calls: callbacks spoke for agents {limit} times, which is the limit")
                     return CallModel(run.index, phase, wrap_up)
     if performing := state.performing():
         return Perform(tuple(call.id for call in performing))
-    # Agents that were asked to wrap up have finished; agents not started yet never will.
+    # Agents that were asked to wrap up have finished, and agents that have not started never will.
     idle = not state.waiting() and all(run.in_flight is None for run in state.runs.at_work())
     return Finish(unmet) if unmet and idle else Wait()

@@ -1,11 +1,11 @@
 """Rebuild an invocation's log from its history.
 
-One projection serves the prompt builder, live streams, readers of closed and exported histories, and the debugger. Its
-log equals the workflow's; tests compare the two for every recorded history of the corpus.
+The prompt builder, live streams, readers of closed and exported histories, and the debugger all use this projection.
+Its log equals the workflow's log. Tests compare the two for every recorded history in the corpus.
 
-A workflow does not apply messages and results in the order of the history: within one workflow task it receives signals
-and updates before results. Every command names the entries that were applied before it (`Position`). The projection
-applies the rule itself only after the last command.
+A workflow does not apply messages and results in the order of the history: within one workflow task, it receives
+signals and updates before results. Every command lists the entries that were applied before it (`Position`), so the
+projection has to apply this rule itself only for the entries after the last command.
 """
 
 from collections.abc import Callable, Iterable
@@ -70,12 +70,12 @@ from waystation.core.wire import MESSAGE_SIGNAL, InvocationInput
 
 Message: TypeAlias = Signalled | UpdateAccepted | NotFound
 Source: TypeAlias = Callable[[Log, float], tuple[EntryRef, Body] | None]
-"""Makes an entry and its reference when it is applied by rule. None: only deadlines are applied."""
+"""Creates an entry and its reference when the rule applies it. Returns None if only deadlines are to be applied."""
 
 
 @dataclass(slots=True)
 class _Task:
-    """One workflow task: its time, its input, and its commands."""
+    """One workflow task: its time, its input and its commands."""
 
     time: float
     messages: list[Source]
@@ -86,7 +86,7 @@ class _Task:
 
 
 class Sources:
-    """Entries by reference that a history, or this process, has provided and that are not applied yet."""
+    """Entries that a history or this process has provided and that have not been applied yet, by reference."""
 
     def __init__(self) -> None:
         self._bodies: dict[EntryRef, Body] = {}
@@ -94,11 +94,11 @@ class Sources:
         self._counts = {"s": 0, "u": 0}
 
     def continue_from(self, carried: Carried) -> None:
-        """Continue the counts of signals and updates of an earlier run."""
+        """Continue counting signals and updates where the previous run stopped."""
         self._counts = {"s": carried.signals, "u": carried.updates}
 
     def learn(self, fact: Fact) -> EntryRef | None:
-        """Remember the entry of a fact; return its reference, or None if it makes no entry."""
+        """Remember the entry for a fact. Return its reference, or None if the fact does not result in an entry."""
         match fact:
             case Started() if not fact.carried():
                 return self.put(START, decision.begin_entry(fact.payloads, child=fact.child))
@@ -127,7 +127,7 @@ class Sources:
         return ref
 
     def take(self, ref: EntryRef) -> Body | None:
-        """Remove and return the entry that a command names; None if its source is missing."""
+        """Remove and return the entry that a command names, or return None if its source is missing."""
         if body := self._bodies.pop(ref, None):
             return body
         match ref:
@@ -149,7 +149,7 @@ class Sources:
                 return None
 
     def decide(self, ref: EntryRef, log: Log, now: float) -> tuple[EntryRef, Body]:
-        """Return the entry for a message that no command has named yet."""
+        """Return the reference and the entry for a message that no command has named yet."""
         assert isinstance(ref, MessageRef)
         body: Body
         match fact := self._messages.pop(ref):
@@ -167,7 +167,7 @@ class Sources:
 
 
 def catch_up(log: Log, position: Position, sources: Sources, now: float) -> bool:
-    """Append the entries that `position` names, in its order; return False if the source of one is missing."""
+    """Append the entries that `position` names, in that order. Return False if the source of an entry is missing."""
     known = log.length - position.at
     if known < 0:
         return False
@@ -180,13 +180,13 @@ def catch_up(log: Log, position: Position, sources: Sources, now: float) -> bool
 
 
 class Projection:
-    """Builds a log from facts as they arrive, even after the last command."""
+    """Builds a log from facts as they arrive, including those after the last command."""
 
     def __init__(self, invocation_id: str, log: Log | None = None) -> None:
-        """`log` holds the entries of earlier runs, if the facts belong to a run that continues them."""
+        """`log` contains the entries of earlier runs, if the facts belong to a run that continues those runs."""
         self.log = log or Log(invocation_id)
         self.sources = Sources()
-        """Entries that are not applied yet."""
+        """Entries that have not been applied yet."""
         self._applied: set[EntryRef] = set()
         self._messages: list[Source] = []
         self._results: list[Source] = []
@@ -196,7 +196,7 @@ class Projection:
         """Add facts in the order of the history.
 
         Raises:
-            ForeignHistory: The history is not Waystation's, or it is truncated.
+            ForeignHistory: The history was not recorded by Waystation, or it is truncated.
         """
         for fact in facts:
             if not isinstance(fact, Scheduled | UpdateAccepted | NotFound | Abandoned | Closed):
@@ -261,9 +261,10 @@ class Projection:
 
     def _follow(self, scheduled: Scheduled, now: float) -> None:
         """Apply the entries that a command names."""
-        # Entries applied by rule may be named in another order or not at all. A worker that replays during an update
-        # receives results of earlier, empty workflow tasks after the update, and the update's commands are scheduled in
-        # between. On the next replay, and so here, those results precede the update.
+        # Skip entries that the rule has already applied. Commands may name them in a different order or not at all: a
+        # worker that replays during an update receives the results of earlier, empty workflow tasks after the update,
+        # and the update's commands are scheduled in between. On the next replay, and therefore also here, those results
+        # precede the update.
         for ref in refs_of(position_of(scheduled)):
             if without_verdict(ref) in self._applied:
                 continue
@@ -308,7 +309,7 @@ class Projection:
 
 
 def _with_reason(body: Body, log: Log, now: float) -> Body:
-    """Return a refused answer's entry with the reason, which the command does not name."""
+    """Return the entry with the reason why the answer was refused, because the command does not record the reason."""
     if isinstance(body, AnswerVerified) and body.refused:
         judged = decision.decide_verified(log, body.ref, body.review, now)
         return judged if judged.refused else body
@@ -319,7 +320,7 @@ def position_of(scheduled: Scheduled) -> Position:
     """Return the position in a command's input.
 
     Raises:
-        ForeignHistory: The command is not Waystation's.
+        ForeignHistory: Waystation did not issue the command.
     """
     try:
         return Position.model_validate(decode(scheduled.data))
@@ -331,7 +332,7 @@ def refs_of(position: Position) -> list[EntryRef]:
     """Parse the references in a position.
 
     Raises:
-        ForeignHistory: One of them is not a reference.
+        ForeignHistory: One of the references is not valid.
     """
     try:
         return list(map(parse_ref, position.new))
@@ -340,7 +341,9 @@ def refs_of(position: Position) -> list[EntryRef]:
 
 
 def result_entry(fact: Returned | Lost) -> tuple[EntryRef, Body]:
-    """Return the entry for the result of an activity or a called agent, and its reference without the attempt.
+    """Return the reference and the entry for the result of an activity or a called agent.
+
+    The reference does not include the attempt.
 
     Raises:
         ForeignHistory: Waystation does not schedule such an activity.

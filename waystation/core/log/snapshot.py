@@ -1,8 +1,8 @@
 """The state that a run of an invocation passes to the next run.
 
-Histories are limited, invocations are not: before its history grows too long, a run continues as new under the same
-workflow id. It passes its state as a snapshot. It passes its log as references to segments in the store; only the last
-entries, if they are small, are passed inline.
+The length of a history is limited, but the length of an invocation is not. Before its history grows too long, a run
+continues as new under the same workflow ID. It passes its state to the next run as a snapshot, and its log as
+references to segments in the store. Only the last entries are passed inline, and only if they are small.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -45,7 +45,7 @@ _KINDS: dict[str, type[Any]] = {
     "cancel_requested": bodies.CancelRequested,
     "ended": bodies.Ended,
 }
-"""Recorded names of the entry types; they never change."""
+"""Recorded names of the entry types. These names never change."""
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 _ADAPTERS: dict[str, TypeAdapter[Body]] = {name: TypeAdapter(kind) for name, kind in _KINDS.items()}
 
@@ -54,7 +54,7 @@ class SegmentRef(Recorded):
     """A stored segment of a log."""
 
     digest: str
-    """Digest of the bytes, and their address in the store."""
+    """Digest of the segment's bytes. It is also their key in the store."""
     size: int
     """In bytes."""
     entries: int
@@ -78,7 +78,7 @@ def entries_from_json(objects: Sequence[JsonObject]) -> list[Entry]:
     """Parse entries from JSON objects.
 
     Raises:
-        ForeignHistory: The objects are damaged or of a newer version.
+        ForeignHistory: The objects are damaged or were recorded by a newer version.
     """
     try:
         return [
@@ -102,7 +102,7 @@ def unpack_entries(data: bytes) -> list[Entry]:
     """Parse entries from JSON bytes.
 
     Raises:
-        ForeignHistory: The data is damaged or of a newer version.
+        ForeignHistory: The data is damaged or was recorded by a newer version.
     """
     try:
         objects = decode(data)
@@ -115,7 +115,7 @@ _STATE: TypeAdapter[InvocationState] = TypeAdapter(InvocationState)
 
 
 class Snapshot(Recorded):
-    """The state of an invocation without activities in flight; entries and events are left out."""
+    """The state of an invocation that has no activities in flight. Entries and events are not included."""
 
     entries: int
     """Length of the log."""
@@ -124,7 +124,7 @@ class Snapshot(Recorded):
 
     @classmethod
     def of(cls, log: Log) -> "Snapshot":
-        """Return the snapshot of a log. No activity may be in flight."""
+        """Return a snapshot of a log. No activity may be in flight."""
         state = log.state
         assert not any(run.in_flight for run in state.runs.at_work()), "a model call is in flight"
         pruned = replace(
@@ -149,7 +149,10 @@ class Snapshot(Recorded):
 
 
 def _needed_calls(state: InvocationState) -> dict[str, CallState]:
-    """Return the open calls, the calls of the latest replies, and the reduced form of calls that were ever pending."""
+    """Return the calls to carry over: open calls, calls of the latest replies, and calls that were ever pending.
+
+    The latter are reduced if they are closed and not among the former.
+    """
     needed = {call_id for run in state.runs.at_work() for call_id in (*run.batch, *run.open)}
     needed.update(call.id for call in state.open_calls())
     return {
@@ -160,7 +163,7 @@ def _needed_calls(state: InvocationState) -> dict[str, CallState]:
 
 
 def _strip_content(call: CallState) -> CallState:
-    """Return a call without content that its events already contain."""
+    """Return a call without the content that its events already contain."""
     if not call.flushed:
         return call
     outcome_before = call.outcome or ToolOutcome(function_call_id=call.id)
@@ -179,7 +182,7 @@ def _strip_content(call: CallState) -> CallState:
 
 
 def _reduce_closed(call: CallState) -> CallState:
-    """Return the reduced form of a closed call: enough to decide on further answers."""
+    """Return a reduced form of a closed call. It contains what is needed to decide on later answers."""
     schema: JsonObject | None = None if call.call.response_schema is None else {}
     policy, declared = call.policy, call.declared
     return CallState(
@@ -195,40 +198,40 @@ def _reduce_closed(call: CallState) -> CallState:
 
 
 def _strip_answer(call: CallState) -> Answer | None:
-    """Return the action and the author of the answer, without its content."""
+    """Return the call's answer with its action and author, but without its content."""
     if call.answer is None:
         return None
     return Answer(function_call_id=call.id, action=call.answer.action, by=call.answered_by)
 
 
 MAX_KEPT_MESSAGE = 4_096
-"""A message up to this size, in bytes, is repeated in the input of each run, where people look for it."""
+"""Messages up to this size in bytes are repeated in the input of every run, because people look for them there."""
 
 Fetch = Callable[[str], Awaitable[bytes]]
-"""Returns the stored bytes for a digest, as `Blobs.get` does."""
+"""Returns the stored bytes for a digest, like `Blobs.get`."""
 
 
 class Carried(Recorded):
     """The state that a run receives from the previous run."""
 
     run_id: str
-    """Id of the previous run."""
+    """ID of the previous run."""
     snapshot: Snapshot
     signals: int = 0
-    """Number of signals so far."""
+    """Number of signals received so far."""
     updates: int = 0
     segments: tuple[SegmentRef, ...] = ()
     """Stored segments of the log, oldest first."""
     tail: tuple[JsonObject, ...] = ()
-    """The entries after the segments."""
+    """The entries that follow the segments."""
     children: dict[str, str] = Field(default_factory=dict)
-    """Called agents still at work: function call id and id of the child's first run."""
+    """Called agents that are still running. Maps the function call ID to the ID of the child's first run."""
     search_attributes: bool = False
     """Whether Waystation's search attributes are registered."""
     posted: tuple[JsonObject, ...] = ()
-    """The pending calls in the memo."""
+    """The pending calls that the memo lists."""
     forked: bool = False
-    """Whether the entries belong to the source of a fork, which the previous run only read."""
+    """Whether the entries come from the source of a fork. In that case, the previous run only read that source."""
 
     def input(self, before: InvocationInput) -> bytes:
         """Return the input of the next run."""
@@ -244,28 +247,28 @@ class ArchiveInput(Position):
     since: int
     """Index of the first entry that is not in a segment."""
     inline: int = 0
-    """Entries up to this size, in bytes, are not stored but passed inline."""
+    """If the entries do not exceed this size in bytes, they are passed inline instead of being stored."""
 
 
 class Archived(Recorded):
-    """Result of that activity."""
+    """Result of the activity that stores entries."""
 
     upto: int
     """Number of entries up to and including the last archived one."""
     segment: SegmentRef | None = None
-    """None: the entries are small enough to be passed inline."""
+    """The stored entries, or None if they are small enough to be passed inline."""
 
 
 class ChildInput(Position):
-    """Input of the activity that polls a called agent of an earlier run."""
+    """Input of the activity that polls a called agent started by an earlier run."""
 
     workflow_id: str
     run_id: str
-    """Id of the child's first run."""
+    """ID of the child's first run."""
 
 
 class ChildOutcome(Recorded):
-    """Result or failure of a called agent."""
+    """The result or the failure of a called agent."""
 
     result: JsonObject | None = None
     """An `InvocationResult`."""
@@ -273,9 +276,9 @@ class ChildOutcome(Recorded):
 
 
 def parse_carried(payloads: Sequence[bytes]) -> tuple[InvocationInput, Carried] | None:
-    """Return the input of a run and the carried state in it; None if the run begins the invocation.
+    """Return the input of a run and the state that it carries over, or None if the run begins the invocation.
 
-    Call this only if the server reports that the run continues another, because anybody can send the field.
+    Call this only if the server reports that the run continues another run, because any client could send the field.
 
     Raises:
         ForeignHistory: The carried state cannot be read.
@@ -290,10 +293,10 @@ def parse_carried(payloads: Sequence[bytes]) -> tuple[InvocationInput, Carried] 
 
 
 async def extend_log(log: Log, carried: Carried, fetch: Fetch) -> None:
-    """Append the missing entries up to the carried snapshot. Segments that the log contains are not read.
+    """Append the missing entries up to the carried snapshot. Segments that the log already contains are not fetched.
 
     Raises:
-        ForeignHistory: The segments do not fit together, or the log is longer than the snapshot's.
+        ForeignHistory: The segments do not fit together, or the log is longer than the snapshot expects.
         StoreFailed: A segment is not available.
     """
     at, end = 0, carried.snapshot.entries
