@@ -29,7 +29,7 @@ _REMEDIES = {
     "less_than": "less than {lt}",
     "less_than_equal": "at most {le}",
 }
-"""What to use instead, by pydantic error type. For all other error types, pydantic's own message is better."""
+"""The remedy for each pydantic error type. For all other error types, pydantic's own message is better."""
 
 
 def with_article(value: object) -> str:
