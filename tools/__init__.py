@@ -1,6 +1,7 @@
-"""Tools for agents. ADK's `google.adk.tools`.
+"""Tools for agents, the counterpart of ADK's `google.adk.tools`.
 
-Authors and activities import this package; workflows never do. `import *` omits names that need an extra.
+Agent definitions and activities import this package; workflows never do. `import *` omits names that require an
+optional extra.
 """
 
 from waystation.lazy_exports import lazy_exports

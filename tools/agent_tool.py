@@ -18,9 +18,9 @@ _SCHEMA: JsonObject = {
 
 
 class AgentTool(BaseTool):
-    """An agent that another agent calls like a tool. Its answer is the tool's result.
+    """A tool that lets an agent call another agent. The called agent's answer is the tool's result.
 
-    The agent runs as an invocation of its own, so its calls may wait for approvers without a time limit.
+    The called agent runs as a separate invocation, so its calls can wait for approvers without a time limit.
     """
 
     def __init__(
@@ -34,10 +34,11 @@ class AgentTool(BaseTool):
         """Wrap `agent`.
 
         Args:
-            agent: Any agent. Its name and description become the tool's.
-            skip_summarization: Whether to skip the model call that would process the answer.
+            agent: The agent to call. The tool takes its name and description.
+            skip_summarization: Whether to skip the model call that normally follows to process the answer.
             include_plugins: Whether the app's plugins also apply to the agent.
-            propagate_grounding_metadata: Accepted for compatibility with ADK; grounding metadata is not recorded.
+            propagate_grounding_metadata: Accepted for compatibility with ADK, but has no effect. Grounding metadata is
+                not recorded.
         """
         if not isinstance(agent, BaseAgent):
             raise TypeError(f"Expected an agent, got {type(agent).__name__}")
@@ -49,18 +50,18 @@ class AgentTool(BaseTool):
 
     @property
     def input_schema(self) -> type[BaseModel] | None:
-        """The input schema of the agent, or of the first agent that it runs. Source: adk-semantics 4.1."""
+        """The agent's input schema. A workflow agent uses the schema of the first LLM agent that it runs."""
         first = self._llm_agent(0)
         return first.input_schema if first else None
 
     @property
     def has_output_schema(self) -> bool:
-        """Whether the agent, or the last agent that it runs, has an output schema; the answer is then an object."""
+        """Whether the answer is an object because the agent, or the last LLM agent it runs, has an output schema."""
         last = self._llm_agent(-1)
         return last is not None and last.output_schema is not None
 
     def _llm_agent(self, position: int) -> LlmAgent | None:
-        """Return the agent, or the first (0) or last (-1) agent with a model that it runs."""
+        """Return the agent if it is an LLM agent, otherwise the first (0) or last (-1) LLM agent that it runs."""
         agent = self.agent
         while not isinstance(agent, LlmAgent):
             if not agent.sub_agents:
@@ -76,14 +77,14 @@ class AgentTool(BaseTool):
         declared = declaration(self.name, self.description, taken)
         if on_vertex():
             declared["responseJsonSchema"] = {"type": "object" if self.has_output_schema else "string"}
-        # As in ADK, even an empty description is declared; functions without a docstring have none.
+        # As in ADK, an agent's description is declared even if it is empty. (Functions without a docstring omit it.)
         return {**declared, "description": self.description}
 
     def message_for(self, args: JsonObject) -> str:
-        """Return the message for the agent. Source: adk-semantics 4.2.
+        """Return the message that starts the agent.
 
         Raises:
-            ValueError: The arguments do not match the agent's input schema; the text is for the model.
+            ValueError: The arguments do not match the agent's input schema. The error message is sent to the model.
         """
         if self.input_schema is not None:
             try:
@@ -98,9 +99,9 @@ class AgentTool(BaseTool):
         return request if isinstance(request, str) else json.dumps(args, sort_keys=True, ensure_ascii=False)
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
-        """Raise InvalidTool: the workflow starts the agent as a child, which no tool can do."""
+        """Always raise InvalidTool. Only the workflow can start the agent, as a child of the invocation."""
         raise InvalidTool(
             self.name,
-            "an AgentTool cannot run inside another tool, since its agent is a child of the invocation; "
-            "add it to the `tools` of an agent, so that the model calls it.",
+            "an AgentTool cannot run inside another tool, because its agent runs as a child of the invocation; "
+            "add the AgentTool to an agent's `tools` so that the model can call it.",
         )

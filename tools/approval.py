@@ -1,6 +1,6 @@
-"""Decide whether a call needs approval, and by which policy: the tool's, an agent's rule or an app's rule.
+"""Decide whether a call needs approval, and whether the tool's policy or a rule of the agent or app applies.
 
-When author code raises, the call needs approval.
+If user code, such as a predicate, raises an exception, the call needs approval.
 """
 
 from collections.abc import Sequence
@@ -38,9 +38,9 @@ log = structlog.get_logger(__name__)
 
 _TEXTS = frozenset({"title", "description"})
 _OF_SCHEMAS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-"""Keywords whose value maps names to schemas. The names may equal keywords such as `title`."""
+"""Keywords whose value maps names to schemas. A name can look like a keyword: a property can be called `title`."""
 _VALUES = frozenset({"const", "default", "enum", "examples"})
-"""Keywords whose value is data."""
+"""Keywords whose value is data rather than a schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +48,15 @@ class RequiredApproval:
     """The approval that one call needs."""
 
     confirmation: Confirmation | None = None
-    """The question for the approver before the call; None when the call needs no confirmation."""
+    """The question to ask the approver before the call runs, or None if the call does not need confirmation."""
     policy: ApprovalPolicy | None = None
-    """The policy for approvers of the call, for all kinds of questions; None when anybody may answer."""
+    """The policy for every question about the call, or None if anyone may answer."""
 
 
 async def judge_call(
     tool: BaseTool, args: JsonObject, context: ToolContext, rules: Sequence[ApprovalRule] = ()
 ) -> RequiredApproval:
-    """Return the approval that a call needs: by the tool's own policy, otherwise by the first matching rule."""
+    """Return the approval that a call needs. The tool's own policy takes precedence over the first matching rule."""
     confirmation = await _own_confirmation(tool, args, context)
     if tool.approval is not None and (confirmation is not None or tool.is_long_running):
         return RequiredApproval(confirmation, tool.approval)
@@ -70,7 +70,7 @@ async def judge_call(
 
 
 def _is_subject_to_rules(tool: BaseTool) -> bool:
-    """Whether rules apply to a tool. The calls of a called agent are judged on their own."""
+    """Return whether rules apply to a tool. AgentTools are exempt: the called agent's calls are judged separately."""
     steps = isinstance(tool, TransferToAgentTool | SetModelResponseTool | AgentTool)
     return not (steps or getattr(tool, "func", None) is exit_loop)
 
@@ -78,14 +78,14 @@ def _is_subject_to_rules(tool: BaseTool) -> bool:
 async def _own_confirmation(tool: BaseTool, args: JsonObject, context: ToolContext) -> Confirmation | None:
     try:
         found = await tool.confirmation_for(copy_json(args), context)
-        # Copied, so that values that cannot be recorded raise here.
+        # Convert here, so that a value that cannot be recorded raises inside this `try`.
         return (
             None
             if found is None
             else Confirmation(hint=to_plain_json(found.hint), payload=to_plain_json(found.payload))
         )
-    except Exception as error:  # noqa: BLE001  # author's code
-        # Only the type: the text may quote arguments.
+    except Exception as error:  # noqa: BLE001  # user code
+        # Log only the error's type, because its message may quote arguments.
         log.warning(
             "confirmation_predicate.failed",
             tool=tool.name,
@@ -96,10 +96,10 @@ async def _own_confirmation(tool: BaseTool, args: JsonObject, context: ToolConte
 
 
 def _default_confirmation(tool: BaseTool) -> Confirmation:
-    """Return the question without a payload, in ADK's words when the tool's hint is unusable."""
+    """Return the tool's question without a payload. If its hint is unusable, use ADK's default wording."""
     try:
         return Confirmation(hint=to_plain_json(tool.confirmation_hint()))
-    except Exception as error:  # noqa: BLE001  # author's code
+    except Exception as error:  # noqa: BLE001  # user code
         log.warning(
             "confirmation_hint.failed", tool=tool.name, error_type=type(error).__name__, place=find_author_line(error)
         )
@@ -107,7 +107,7 @@ def _default_confirmation(tool: BaseTool) -> Confirmation:
 
 
 async def _matches_arguments(rule: ApprovalRule, tool: BaseTool, args: JsonObject, context: ToolContext) -> bool:
-    """Whether a rule's conditions on arguments hold. They never hold for arguments that the tool would reject."""
+    """Return whether the arguments meet a rule's conditions. Arguments that the tool would reject never do."""
     if rule.when is None and rule.over is None:
         return True
     try:
@@ -120,7 +120,7 @@ async def _matches_arguments(rule: ApprovalRule, tool: BaseTool, args: JsonObjec
         if rule.when is None:
             return True
         return await call_predicate(rule.when, seen, context)
-    except Exception as error:  # noqa: BLE001  # author's code
+    except Exception as error:  # noqa: BLE001  # user code
         log.warning(
             "approval_rule.failed", tool=tool.name, error_type=type(error).__name__, place=find_author_line(error)
         )
@@ -128,20 +128,20 @@ async def _matches_arguments(rule: ApprovalRule, tool: BaseTool, args: JsonObjec
 
 
 def _is_over(value: Any, limit: float) -> bool:
-    """Whether an argument is above a limit, or cannot be compared."""
+    """Return whether an argument exceeds a limit or cannot be compared with it."""
     if isinstance(value, bool):
         return True
     try:
-        # Not `>`: NaN counts as above.
+        # Use `not <=` rather than `>`, so that NaN counts as over the limit.
         return not float(value) <= limit
     except (TypeError, ValueError, OverflowError):
         return True
 
 
 def parameters_digest(tool: BaseTool) -> str:
-    """Return a digest of a tool's parameters that ignores descriptions and titles.
+    """Return a digest of a tool's parameters, ignoring titles and descriptions.
 
-    It is cached only for tools whose declaration depends on known values.
+    The digest is cached only if the values that the tool's declaration depends on are known.
     """
     made_of = declaration_key(tool)
     return _digest(tool) if made_of is None else memoize(tool, "_parameters", made_of, lambda: _digest(tool))
@@ -156,7 +156,7 @@ def _digest(tool: BaseTool) -> str:
 
 
 def _strip_texts(schema: Any) -> Any:
-    """Return a schema without titles and descriptions."""
+    """Return a copy of a schema without titles and descriptions."""
     if isinstance(schema, list):
         return [_strip_texts(item) for item in schema]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""Functions that receive a credential before they run. Source: adk-semantics 11.2."""
+"""Function tools that receive a credential when they are called."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ _PARAMETER = "credential"
 
 
 class AuthenticatedFunctionTool(FunctionTool):
-    """A function whose parameter `credential` receives a credential. The model does not see that parameter.
+    """A function tool that receives a credential in its `credential` parameter, which is hidden from the model.
 
-    The function runs only with a credential. A complete credential in the configuration is used unchanged; tokens are
-    fetched and refreshed. Otherwise the user is asked, and the model receives `response_for_auth_required`.
+    The function runs only once a credential is available. A complete credential in the configuration is used as is;
+    tokens are fetched and refreshed automatically. If the credential is missing, the tool asks the user for it, and
+    the model receives `response_for_auth_required`.
     """
 
     def __init__(
@@ -29,25 +30,25 @@ class AuthenticatedFunctionTool(FunctionTool):
         response_for_auth_required: JsonObject | str | None = None,
         **settings: Any,
     ) -> None:
-        """Wrap `func`; `settings` are the keyword arguments of `FunctionTool`.
+        """Wrap `func` and pass `settings` to `FunctionTool` as keyword arguments.
 
         Raises:
-            InvalidTool: The configuration can never provide a credential, or a setting is invalid.
+            InvalidTool: The configuration can never yield a credential, or a setting is invalid.
         """
         super().__init__(func, **settings)
         self._credential = ToolCredential(self.name, auth_config, response_for_auth_required)
 
     @functools.cached_property
     def signature(self) -> Signature:
-        """The parameters of the function, without the credential."""
+        """The function's parameters, except for `credential`."""
         signature = Signature(self.func, self.name)
         signature.hide(_PARAMETER)
         return signature
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
-        """Call the function with the credential, or ask the user for it.
+        """Call the function with the credential, or ask the user for the credential if it is missing.
 
-        A call with invalid arguments does not ask the user.
+        If the arguments are invalid, return the error without asking the user.
         """
         prepared = self._prepare(args)
         if isinstance(prepared, ArgumentsRejected):

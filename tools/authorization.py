@@ -1,4 +1,4 @@
-"""The credentials of tools, and what they add to requests over HTTP."""
+"""Obtain the credentials that tools need, and add them to HTTP requests."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from waystation.tools import ToolContext, invoke, validation_mistakes
 log = structlog.get_logger(__name__)
 
 PENDING = "Pending User Authorization."
-"""ADK's wire literal."""
+"""The same string as in ADK."""
 
 
 class ToolCredential:
-    """The credential of one tool, and the response for the model while the user has not provided it."""
+    """One tool's credential, and the response that the model receives until the user has provided it."""
 
     def __init__(self, tool: str, auth_config: auth.AuthConfig | None, response: JsonObject | str | None) -> None:
-        """Check the configuration.
+        """Validate `auth_config`.
 
         Raises:
-            InvalidTool: The configuration can never provide a credential.
+            InvalidTool: The configuration can never yield a credential.
         """
         self._response = response or PENDING
         self._manager: auth.CredentialManager | None = None
@@ -46,7 +46,10 @@ class ToolCredential:
             raise InvalidTool(tool, str(error)) from None
 
     async def use(self, context: ToolContext, run: Callable[[auth.AuthCredential | None], Awaitable[Any]]) -> Any:
-        """Call `run` with the credential, None for a tool without one. If it is missing, ask the user instead."""
+        """Call `run` with the credential, or with None if the tool has no `auth_config`.
+
+        If the credential is missing, ask the user for it and return the response for the model instead.
+        """
         credential = None if self._manager is None else await _obtain(self._manager, context)
         return self._response if self._manager and credential is None else await run(credential)
 
@@ -54,7 +57,7 @@ class ToolCredential:
 async def _obtain(
     manager: auth.CredentialManager, context: ToolContext, *, ask: bool = True
 ) -> auth.AuthCredential | None:
-    """Return the credential. If it is missing, ask the user (unless `ask` is False) and return None."""
+    """Return the credential. If it is missing, ask the user for it (unless `ask` is False) and return None."""
     credential = context.note_credential(await manager.get_auth_credential(context))
     if credential is None and ask:
         await manager.request_credential(context)
@@ -63,7 +66,7 @@ async def _obtain(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Authorization:
-    """Credentials that a request carries. Secret: never displayed or logged."""
+    """Secret headers, query parameters and cookies to send with a request. Never displayed or logged."""
 
     headers: dict[str, str] = field(default_factory=dict, repr=False)
     query: dict[str, str] = field(default_factory=dict, repr=False)
@@ -76,14 +79,14 @@ NO_AUTHORIZATION = Authorization()
 async def authorize(
     tool: str, scheme: Any, credential: Any, credential_key: str | None, context: ReadonlyContext | None, *, ask: bool
 ) -> Authorization | None:
-    """Return the credentials for a request in this context; empty without a scheme.
+    """Return the authorization for a request in this context, which is empty if `scheme` is None.
 
-    With `ask`, the context must be a tool call's: if the credential is missing, ask the user and return None. Without
-    `ask`, the request goes out with the credentials that exist.
+    If `ask` is true, `context` must belong to a tool call. If the credential is missing, ask the user for it and
+    return None. If `ask` is false, the request is sent with whatever credentials are available.
 
     Raises:
         InvalidTool: The scheme or the credential is invalid.
-        AuthorizationFailed: A provider returns no token.
+        AuthorizationFailed: A provider did not return a token.
     """
     if scheme is None:
         return NO_AUTHORIZATION
@@ -95,7 +98,7 @@ async def authorize(
 
 
 async def call_header_provider(provider: Callable[[ReadonlyContext], Any], context: ReadonlyContext) -> dict[str, str]:
-    """Return the headers from an author's `header_provider`, a sync or async function."""
+    """Call a user-supplied `header_provider`, which may be sync or async, and return its headers."""
     headers: dict[str, str] | None = await invoke(provider, inspect.signature(provider).bind(context))
     return headers or {}
 
@@ -124,9 +127,10 @@ def _create_manager(
 
 
 def _create_authorization(scheme: auth.AuthScheme, credential: auth.AuthCredential | None) -> Authorization:
-    """Return the headers, query parameters or cookies for this credential; empty for an unusable one.
+    """Return the headers, query parameters or cookies that send this credential.
 
-    An OAuth 2 or OpenID Connect credential is usable once it has an access token.
+    The result is empty if the credential is not usable yet. An OAuth 2 or OpenID Connect credential becomes usable
+    when it has an access token.
 
     Raises:
         InvalidTool: The credential does not match the scheme.
@@ -147,7 +151,7 @@ def _authorize_key(scheme: auth.AuthScheme, key: str) -> Authorization:
     if not name:
         raise InvalidTool(
             "authentication",
-            "the scheme of the API key has no `name`; add the name of the header, parameter or cookie.",
+            "the API key scheme has no `name`; set it to the name of the header, query parameter or cookie.",
         )
     match getattr(scheme, "in_", None):
         case "header":

@@ -1,4 +1,4 @@
-"""The base class of tools that receive a credential before they run. Source: adk-semantics 11.2."""
+"""The base class for tools that receive a credential when they are called."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class BaseAuthenticatedTool(BaseTool):
-    """Base class for your own tools with a credential: do the work in `_run_async_impl`."""
+    """Base class for your own tools that need a credential. Implement `_run_async_impl` to do the work."""
 
     def __init__(
         self,
@@ -22,16 +22,22 @@ class BaseAuthenticatedTool(BaseTool):
         auth_config: AuthConfig | None = None,
         response_for_auth_required: JsonObject | str | None = None,
     ) -> None:
-        """`response_for_auth_required` is the response for the model while the user has not provided the credential.
+        """Initialize the tool.
+
+        Args:
+            name: The tool's name, as the model sees it.
+            description: The tool's description, as the model sees it.
+            auth_config: Describes the credential. If None, the tool runs without a credential.
+            response_for_auth_required: What the model receives until the user has provided the credential.
 
         Raises:
-            InvalidTool: The configuration can never provide a credential.
+            InvalidTool: The configuration can never yield a credential.
         """
         super().__init__(name=name, description=description)
         self._credential = ToolCredential(name, auth_config, response_for_auth_required)
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
-        """Run `_run_async_impl` with the credential, or ask the user for it."""
+        """Run `_run_async_impl` with the credential, or ask the user for the credential if it is missing."""
 
         async def run(credential: AuthCredential | None) -> Any:
             return await self._run_async_impl(args=args, tool_context=tool_context, credential=credential)
@@ -41,5 +47,5 @@ class BaseAuthenticatedTool(BaseTool):
     async def _run_async_impl(
         self, *, args: JsonObject, tool_context: ToolContext, credential: AuthCredential | None
     ) -> Any:
-        """Run the tool; `credential` is None only for a tool without `auth_config`."""
+        """Run the tool. `credential` is None only if the tool has no `auth_config`."""
         raise NotImplementedError(f"{type(self).__name__} has no _run_async_impl; define it.")

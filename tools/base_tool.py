@@ -1,7 +1,7 @@
 """The base class of all tools: name, description, declaration, settings and `run_async`.
 
-Tools run in activities. Workflows never see a tool: the settings that a workflow needs are copied into each recorded
-call.
+Tools run in activities. Workflows never handle a tool object; the settings that a workflow needs are copied into each
+recorded call.
 """
 
 import sys
@@ -36,29 +36,29 @@ log = structlog.get_logger(__name__)
 
 OnError = Literal["tell", "raise"]
 MAX_RESPONSE_SCHEMA_BYTES = 16_000
-"""Every recorded call contains the schema."""
+"""Size limit for a response schema, which is copied into every recorded call."""
 _SETTLES: Mapping[bool, tuple[Decision, ...]] = {
     True: ("approve", "reject", "respond"),
     False: ("approve", "edit"),
 }
-"""The decisions that close a long-running call (True), or that let any other call run (False)."""
+"""The decisions that close a long-running call (True) and those that allow any other call to run (False)."""
 
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 _CACHEABLE: set[Callable[..., Any]] = set()
-"""A set, not an attribute of the function: `functools.wraps` would copy an attribute to an author's wrapper."""
+"""Methods marked `@cacheable`. Kept in a set, because `functools.wraps` would copy an attribute to a wrapper."""
 
 
 def cacheable(declares: _Method) -> _Method:
-    """Mark a `_get_declaration` whose result depends only on the tool's name and description, so it can be cached."""
+    """Mark a `_get_declaration` method as cacheable: its result depends only on the tool's name and description."""
     _CACHEABLE.add(declares)
     return declares
 
 
 class BaseTool:
-    """Base class for your own tools: declare the tool in `_get_declaration` and do the work in `run_async`.
+    """Base class for your own tools. Declare the tool in `_get_declaration` and do the work in `run_async`.
 
-    The settings below are attributes. A subclass may set them in its body or in `__init__`.
+    The settings below are attributes. A subclass can set them in the class body or in `__init__`.
     """
 
     name: str
@@ -67,37 +67,37 @@ class BaseTool:
     """Whether the final response may arrive after the tool has returned."""
     custom_metadata: Mapping[str, Any] = MappingProxyType({})
     behavior: Any = None
-    """For live sessions, like `response_scheduling`. Accepted and not used."""
+    """Applies to live sessions, as does `response_scheduling`. Both are accepted but have no effect."""
     response_scheduling: Any = None
 
     timeout: timedelta | None = None
-    """Limit for one attempt. None: the worker's default."""
+    """Time limit for one attempt. If None, the worker's default applies."""
     retries: int = 0
-    """Further attempts after the tool raised. `effect` covers lost workers."""
+    """Number of retries if the tool raises an exception. For lost workers, see `effect`."""
     heartbeat_timeout: timedelta | None = None
-    """Longest time without `tool_context.heartbeat()`. After it, the worker counts as lost."""
+    """Maximum time between calls to `tool_context.heartbeat()`. After that, the worker is considered lost."""
     task_queue: str | None = None
-    """Task queue of the tool. None: the task queue of the agent."""
+    """The tool's task queue. If None, the agent's task queue is used."""
     effect: Effect | None = None
-    """Effect of running a call twice.
+    """Effect class of the tool, which says what happens if a call runs twice.
 
-    `read`: the call changes nothing. `repeatable`: the tool tolerates it, for instance with its idempotency key.
-    `once`: the call must never run twice, so the outcome is unknown when its worker is lost. None: `once` for a call
-    that an approver confirmed, otherwise `repeatable`.
+    `read`: nothing, because the call does not change anything. `repeatable`: the tool can handle it, for example
+    with an idempotency key. `once`: the call must never run twice, so if its worker is lost, the outcome is reported
+    as unknown. None: `once` for a call that an approver confirmed, otherwise `repeatable`.
     """
     on_error: OnError = "tell"
-    """`tell` reports an exception to the model; `raise` ends the invocation, as in ADK."""
+    """How to handle an exception: `tell` reports it to the model; `raise` ends the invocation, as in ADK."""
     deadline: timedelta | None = None
-    """Time for an approver to answer or confirm a call. None: the deadline of `approval`, or else 30 days."""
+    """How long an approver has to answer or confirm a call. If None, the deadline of `approval` applies, or 30 days."""
     require_confirmation: bool | Callable[..., Any] = False
-    """Whether an approver must confirm each call, or a function that decides it. The function receives the arguments
-    that it names, converted to the tool's types."""
+    """Whether an approver must confirm each call, or a function that decides this for a call. The function receives
+    the arguments that match its parameter names, converted to the tool's types."""
     approval: ApprovalPolicy | None = None
-    """Policy for approvers. With a policy, every call waits for approval unless `check_require_confirmation` returns
-    False. A long-running tool runs at once, and its answer must satisfy the policy."""
+    """Approval policy. If set, every call waits for approval unless `check_require_confirmation` returns False. A
+    long-running tool starts immediately; instead, the answer to its call must satisfy the policy."""
     response_schema: Any = None
-    """For a long-running tool: the form of the answer's `response`, as a pydantic model or the JSON schema of an
-    object."""
+    """Schema of the `response` in an answer to a long-running call: a pydantic model, or a JSON schema that describes
+    an object."""
 
     def __init__(
         self,
@@ -120,18 +120,18 @@ class BaseTool:
         return None
 
     async def process_llm_request(self, *, tool_context: ToolContext, llm_request: Any) -> None:
-        """Change a model request, a `waystation.models.llm_request.LlmRequest`. The default adds the tool."""
+        """Modify a `waystation.models.llm_request.LlmRequest` before it is sent. By default, add this tool to it."""
         llm_request.append_tools([self])
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
-        """Run the tool and return its result for the model."""
+        """Run the tool and return the result for the model."""
         raise NotImplementedError(f"{type(self).__name__} has no run_async; define it.")
 
     async def check_require_confirmation(self, args: JsonObject, tool_context: ToolContext) -> bool:
-        """Whether an approver must confirm this call before it runs.
+        """Return whether an approver must confirm this call before it runs.
 
-        True when the `require_confirmation` function raises. False when that function exists and the arguments are
-        invalid: the tool then rejects the call without running.
+        If `require_confirmation` is a function, return True if it raises an exception, and False if the arguments are
+        invalid, because the tool then rejects the call without running.
         """
         if not callable(self.require_confirmation):
             return bool(self.require_confirmation) or self.gated
@@ -140,8 +140,8 @@ class BaseTool:
             return False
         try:
             return await call_predicate(self.require_confirmation, seen, tool_context)
-        except Exception as error:  # noqa: BLE001  # author's code; an approver decides when it fails
-            # Log only the type: the text may quote arguments.
+        except Exception as error:  # noqa: BLE001  # user code; an approver decides when it fails
+            # Log only the error's type, because its message may quote arguments.
             log.warning(
                 "confirmation_predicate.failed",
                 tool=self.name,
@@ -151,24 +151,28 @@ class BaseTool:
             return True
 
     async def confirmation_for(self, args: JsonObject, tool_context: ToolContext) -> Confirmation | None:
-        """Return the question for the approver before this call runs, or None when the call needs no confirmation."""
+        """Return the question to ask the approver before this call, or None if confirmation is not required."""
         is_required = await self.check_require_confirmation(args, tool_context)
         return Confirmation(hint=self.confirmation_hint()) if is_required else None
 
     @property
     def gated(self) -> bool:
-        """Whether every call needs approval before it runs, because of the policy."""
+        """Whether the tool's approval policy requires approval before every call."""
         return self.approval is not None and not self.is_long_running
 
     def seen(self, args: JsonObject, tool_context: ToolContext) -> Mapping[str, Any] | None:
-        """Return the arguments for predicates; None when the tool would reject the call without running."""
+        """Return the arguments to pass to predicates, or None if the tool would reject the call without running."""
         return args
 
     def edited(self, args: JsonObject, shown: JsonObject) -> JsonObject:
-        """Return the arguments that an approver edited, converted for the tool. `shown` has those before the edit.
+        """Validate arguments that an approver edited and convert them for the tool.
+
+        Args:
+            args: The edited arguments.
+            shown: The arguments before the edit.
 
         Raises:
-            ValueError: Arguments are invalid; the text names them and the reasons.
+            ValueError: Some arguments are invalid. The message lists them with the reasons.
         """
         schema = (declare(self) or {}).get("parametersJsonSchema")
         try:
@@ -180,19 +184,19 @@ class BaseTool:
         return args
 
     def answer_schema(self) -> JsonObject | None:
-        """Return `response_schema` as a JSON schema."""
+        """Return `response_schema` as a JSON schema, or None if it is not set."""
         return None if self.response_schema is None else json_schema(self.response_schema)
 
     def confirmation_hint(self) -> str:
-        """Return the text for the approver who confirms a call."""
+        """Return the text that asks the approver to confirm a call."""
         return default_hint(self.name)
 
     def effect_when(self, *, confirmed: bool) -> Effect:
-        """Return the effect class of a call; `confirmed` for a call that an approver had to confirm."""
+        """Return the effect class of a call. `confirmed` says whether the call required an approver's confirmation."""
         return self.effect or ("once" if confirmed else "repeatable")
 
     def setting_problems(self) -> list[str]:
-        """Return the invalid settings, one sentence each."""
+        """Return one sentence for each invalid setting."""
         problems = []
         for setting in ("timeout", "heartbeat_timeout", "deadline"):
             value = getattr(self, setting)
@@ -257,7 +261,7 @@ class BaseTool:
 def declaration(
     name: str, description: str, schema: JsonObject | None, response: JsonObject | None = None
 ) -> JsonObject:
-    """Return a new declaration without empty fields."""
+    """Return a new declaration that omits empty fields."""
     declared: JsonObject = {"name": name}
     if description:
         declared["description"] = description
@@ -269,22 +273,22 @@ def declaration(
 
 
 def declaration_key(tool: BaseTool) -> tuple[str, str, bool] | None:
-    """Return the values that a declaration depends on; None when they are unknown."""
+    """Return the values that a tool's declaration depends on, or None if they are unknown."""
     function = getattr(tool._get_declaration, "__func__", None)
     return (tool.name, tool.description, on_vertex()) if function in _CACHEABLE else None
 
 
 def declare(tool: BaseTool) -> JsonObject | None:
-    """Return the declaration of any tool as plain JSON, or None for a tool that is hidden from models.
+    """Return a tool's declaration as plain JSON, or None if the tool is hidden from models.
 
-    Accepts a `_get_declaration` that returns a genai FunctionDeclaration, as tools written for ADK do.
+    A tool's `_get_declaration` may also return a genai FunctionDeclaration, as in tools written for ADK.
 
     Raises:
-        InvalidTool: The tool has no usable declaration.
+        InvalidTool: The tool's declaration is not usable.
     """
     if (made_of := declaration_key(tool)) is None:
         return _create_declaration(tool)
-    # Cached as bytes: callers may change a declaration, and decoding is the fastest way to copy it.
+    # Cache the declaration as bytes. Callers may modify what they get, and decoding is the fastest way to copy it.
     declared: JsonObject | None = decode(memoize(tool, "_declared", made_of, lambda: encode(_create_declaration(tool))))
     return declared
 
@@ -294,7 +298,7 @@ def _create_declaration(tool: BaseTool) -> JsonObject | None:
         declared = tool._get_declaration()
     except AuthoringError:
         raise
-    except Exception as error:  # author's code
+    except Exception as error:  # user code
         raise InvalidTool(tool.name, f"its declaration failed ({type(error).__name__}: {error}).") from error
     if declared is None:
         return None
@@ -310,13 +314,13 @@ def _create_declaration(tool: BaseTool) -> JsonObject | None:
     if usable.get("name") != tool.name:
         raise InvalidTool(
             tool.name,
-            f"its declaration is named {usable.get('name')!r}; use the same name in both places.",
+            f"its declaration has the name {usable.get('name')!r}; use the tool's name in the declaration.",
         )
     return usable
 
 
 def _from_genai(declared: Any) -> Any:
-    # Looked up, not imported: a tool that returns a genai object has imported genai already.
+    # Look the module up instead of importing it: a tool that returns a genai object has already imported genai.
     types = sys.modules.get("google.genai.types")
     if types is None or not isinstance(declared, types.FunctionDeclaration):
         return declared

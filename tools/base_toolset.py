@@ -1,4 +1,4 @@
-"""The base class of toolsets, whose tools can depend on the context. Source: adk-semantics 10."""
+"""The base class of toolsets, which can offer different tools depending on the context."""
 
 import abc
 import copy
@@ -16,24 +16,24 @@ _CACHED_INVOCATIONS = 64
 
 @runtime_checkable
 class ToolPredicate(Protocol):
-    """Decides whether a toolset offers a tool in a context."""
+    """A function that decides whether a toolset offers a tool in a given context."""
 
     def __call__(self, tool: BaseTool, readonly_context: ReadonlyContext | None = None) -> bool:
-        """Whether to offer the tool to the model."""
+        """Return whether to offer the tool to the model."""
         ...
 
 
 class BaseToolset(abc.ABC):
-    """Base class for your own toolsets: return the tools from `get_tools`.
+    """Base class for your own toolsets. Implement `get_tools` to return the tools.
 
-    `get_tools` runs before each model call and again before each of its tools runs, perhaps in another process. Its
-    result should therefore depend only on the context. A subclass may omit `super().__init__()`.
+    `get_tools` runs before each model call and again before each tool call, possibly in a different process, so its
+    result should depend only on the context. A subclass does not have to call `super().__init__()`.
     """
 
     tool_filter: ToolPredicate | Collection[str] | None = None
     tool_name_prefix: str | None = None
     _use_invocation_cache: bool = False
-    """Whether `get_tools` runs only once per invocation and process, as in ADK."""
+    """Whether to call `get_tools` only once per invocation and process, as in ADK."""
 
     def __init__(
         self,
@@ -44,29 +44,29 @@ class BaseToolset(abc.ABC):
         """Set the options that all toolsets share.
 
         Args:
-            tool_filter: Names of the tools to offer, without prefix, or a function that decides. `get_tools` applies it
-                with `_is_tool_selected`.
-            tool_name_prefix: Prefix for all tool names, joined with an underscore.
+            tool_filter: Names of the tools to offer, without the prefix, or a function that decides for each tool.
+                Implementations of `get_tools` apply the filter by calling `_is_tool_selected`.
+            tool_name_prefix: Prefix for all tool names. An underscore separates the prefix and the name.
         """
         self.tool_filter = tool_filter
         self.tool_name_prefix = tool_name_prefix
 
     @abc.abstractmethod
     async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[Any]:
-        """Return the tools for a context, under their own names; all tools without a context.
+        """Return the tools for a context, or all tools if there is no context. Names do not include the prefix.
 
-        If this raises, the model call runs without the toolset.
+        If this method raises an exception, the model call runs without the toolset.
         """
 
     async def get_tools_with_prefix(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
-        """Return copies of the tools under the names that the model uses."""
+        """Return the tools under the names that the model uses, which include the prefix."""
         invocation = readonly_context.invocation_id if readonly_context is not None else ""
-        # Not created in `__init__`, which a subclass may not call.
+        # Create the cache here rather than in `__init__`, because a subclass might not call `super().__init__()`.
         cached: OrderedDict[str, list[BaseTool]] = self.__dict__.setdefault("_tools_by_invocation", OrderedDict())
         if self._use_invocation_cache and invocation in cached:
             return list(cached[invocation])
         result: Any = self.get_tools(readonly_context)
-        # Also accepts `def get_tools`, where ADK has `async def`.
+        # ADK requires `async def get_tools`; accept a plain `def` too.
         listed = await result if inspect.isawaitable(result) else result
         if not isinstance(listed, Collection) or isinstance(listed, str | Mapping):
             raise InvalidTool(
@@ -76,7 +76,7 @@ class BaseToolset(abc.ABC):
             if not callable(tool) and not isinstance(tool, BaseTool):
                 raise InvalidTool(
                     type(self).__name__,
-                    f"`get_tools` returned a list with {with_article(tool)} in it; return BaseTools and functions.",
+                    f"`get_tools` returned a list that contains {with_article(tool)}; return BaseTools and functions.",
                 )
         tools = [tool if isinstance(tool, BaseTool) else FunctionTool(tool) for tool in listed]
         if self.tool_name_prefix:
@@ -88,19 +88,19 @@ class BaseToolset(abc.ABC):
         return list(tools)
 
     async def close(self) -> None:  # noqa: B027  # most toolsets hold no resources
-        """Release the toolset's resources. Called when its worker stops; the toolset may be used again afterwards."""
+        """Release the toolset's resources when its worker stops. The toolset may be used again afterwards."""
 
     async def process_llm_request(  # noqa: B027  # most toolsets change nothing
         self, *, tool_context: ToolContext, llm_request: Any
     ) -> None:
-        """Change the request of a model call before its tools do."""
+        """Modify a model request before the toolset's tools modify it."""
 
     def get_auth_config(self) -> Any:
-        """Return the `AuthConfig` of the credential that the toolset needs, or None."""
+        """Return the `AuthConfig` of the credential that the toolset needs, or None if it does not need one."""
         return None
 
     def setting_problems(self) -> list[str]:
-        """Return the invalid settings, one sentence each."""
+        """Return one sentence for each invalid setting."""
         problems = []
         if not isinstance(self.tool_name_prefix, str | None):
             problems.append(f"`tool_name_prefix` is {self.tool_name_prefix!r}; use a string.")
@@ -110,7 +110,7 @@ class BaseToolset(abc.ABC):
         return problems
 
     def _is_tool_selected(self, tool: BaseTool, readonly_context: ReadonlyContext | None) -> bool:
-        """Whether `tool_filter` selects a tool, by its name without prefix."""
+        """Return whether `tool_filter` selects a tool. The filter sees tool names without the prefix."""
         if not self.tool_filter:
             return True
         if isinstance(self.tool_filter, Collection):
@@ -122,14 +122,14 @@ class BaseToolset(abc.ABC):
 
 
 def _rename(tool: BaseTool, name: str) -> BaseTool:
-    """Return a copy of a tool that models call `name`."""
+    """Return a copy of a tool that models see under the name `name`."""
     declare: Callable[[], Any] = tool._get_declaration
 
     def declaration() -> Any:
         declared = declare()
         if declared is None:
             return None
-        # Otherwise a genai FunctionDeclaration, from a tool written for ADK.
+        # A tool written for ADK returns a genai FunctionDeclaration instead of a dictionary.
         return {**declared, "name": name} if isinstance(declared, dict) else declared.model_copy(update={"name": name})
 
     renamed = copy.copy(tool)

@@ -1,10 +1,10 @@
-"""Code execution in the provider's sandbox."""
+"""The built-in tool for running code in the model provider's sandbox."""
 
 from waystation.tools import NativeTool
 
 
 class BuiltInCodeExecutionTool(NativeTool):
-    """Runs Python code from the model in the provider's sandbox."""
+    """A built-in tool that runs the model's Python code in the provider's sandbox."""
 
     name = "code_execution"
     title = "Gemini code execution tool"

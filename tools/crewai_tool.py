@@ -1,4 +1,4 @@
-"""CrewAI tools. This module does not import crewai; the wrapped tool brings it."""
+"""Wrap CrewAI tools. This module does not import crewai itself, because the wrapped tool already has."""
 
 from typing import Any
 
@@ -6,15 +6,16 @@ from waystation.tools.framework_tool import FrameworkTool
 
 
 class CrewaiTool(FrameworkTool):
-    """A CrewAI tool as a tool of an agent."""
+    """A tool that wraps a CrewAI tool."""
 
     def __init__(self, tool: Any, *, name: str, description: str = "") -> None:
         """Wrap `tool`.
 
         Args:
             tool: A `crewai.tools.BaseTool`.
-            name: Name for models; when empty, the tool's own name in lower case, with `_` for spaces.
-            description: Description for models; when empty, the tool's own.
+            name: The name that models see. If empty, the CrewAI tool's name in lower case, with spaces replaced by
+                underscores.
+            description: The description that models see. If empty, the CrewAI tool's description.
 
         Raises:
             ValueError: `tool` is not a CrewAI tool.

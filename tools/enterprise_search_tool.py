@@ -1,10 +1,10 @@
-"""Enterprise web search, run by Vertex AI."""
+"""The built-in tool for Web Grounding for Enterprise on Vertex AI."""
 
 from waystation.tools import NativeTool
 
 
 class EnterpriseWebSearchTool(NativeTool):
-    """Web search with Google's enterprise terms. Vertex AI only."""
+    """A built-in tool for web search under Google's enterprise terms. Available only on Vertex AI."""
 
     name = "enterprise_web_search"
     title = "Enterprise Web Search tool"

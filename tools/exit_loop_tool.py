@@ -1,4 +1,4 @@
-"""The function that ends a LoopAgent. Source: adk-semantics 9.2."""
+"""The tool function that ends the loop of a LoopAgent."""
 
 from waystation.tools import ToolContext
 

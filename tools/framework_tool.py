@@ -1,4 +1,4 @@
-"""The base class of tools from other frameworks, which bring their own argument schema."""
+"""The base class for tools from other frameworks, which define their own argument schema."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ from waystation.tools import (
 
 
 class FrameworkTool(FunctionTool):
-    """A tool of another framework. `func` is called with the arguments of its schema, by name."""
+    """A tool from another framework. Calls `func` with the arguments in the tool's schema as keyword arguments."""
 
     def __init__(
         self,
@@ -37,10 +37,10 @@ class FrameworkTool(FunctionTool):
 
         Args:
             func: The function to call.
-            name: Name for models.
-            description: Description for models.
-            schema: JSON schema of the arguments.
-            arguments: pydantic model that validates the arguments, None without validation.
+            name: The name that models see.
+            description: The description that models see.
+            schema: The JSON schema of the arguments.
+            arguments: A pydantic model that validates the arguments, or None to skip this validation.
         """
         super().__init__(func)
         self.name, self.description = name, description
@@ -53,7 +53,7 @@ class FrameworkTool(FunctionTool):
         return declaration(self.name, self.description, flatten_for_vertex(schema) if on_vertex() else schema)
 
     def refused(self, args: JsonObject) -> ArgumentsRejected | None:
-        """Return the response to invalid arguments, None for valid ones."""
+        """Return the error response for invalid arguments, or None if the arguments are valid."""
         missing = [name for name in self._schema.get("required", ()) if name not in args]
         if missing:
             return ArgumentsRejected.missing(self.name, missing)
@@ -66,19 +66,19 @@ class FrameworkTool(FunctionTool):
         return None
 
     def taken(self, args: JsonObject) -> JsonObject:
-        """Return the arguments that the schema contains."""
+        """Return the arguments without those that the schema does not define."""
         known = self._schema.get("properties", {})
         return args if self._schema.get("additionalProperties") else {key: args[key] for key in args if key in known}
 
     def seen(self, args: JsonObject, tool_context: ToolContext) -> Mapping[str, Any] | None:
-        """Return the arguments that the schema contains; None when they are invalid."""
+        """Return the arguments that the schema defines, or None if the arguments are invalid."""
         return None if self.refused(args) else self.taken(args)
 
     def edited(self, args: JsonObject, shown: JsonObject) -> JsonObject:
-        """Return the arguments that an approver edited, validated with the schema.
+        """Validate arguments that an approver edited against the schema and return them.
 
         Raises:
-            ValueError: Arguments are invalid; the text names them and the reasons.
+            ValueError: Some arguments are invalid. The message lists them with the reasons.
         """
         valid = BaseTool.edited(self, args, shown)
         if refused := self.refused(valid):
@@ -86,6 +86,6 @@ class FrameworkTool(FunctionTool):
         return valid
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
-        """Call the function. Invalid arguments do not raise; they return `ArgumentsRefused`."""
+        """Call the function. If the arguments are invalid, return an `ArgumentsRejected` instead of raising."""
         args = args or {}
         return self.refused(args) or await invoke(self.func, inspect.signature(self.func).bind(**self.taken(args)))

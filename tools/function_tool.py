@@ -25,11 +25,11 @@ from waystation.tools import (
 
 
 class ArgumentsRejected(dict[str, Any]):
-    """The response to a call with invalid arguments; the function was not called. Source: adk-semantics 1.4."""
+    """The response to a call whose arguments were invalid, so that the function was not called."""
 
     @classmethod
     def missing(cls, tool: str, parameters: Sequence[str]) -> Self:
-        """Return the response that names the missing mandatory parameters, in ADK's words."""
+        """Return a response that lists the missing required parameters, worded as in ADK."""
         return cls(
             error=f"Invoking `{tool}()` failed as the following mandatory input parameters are not "
             "present:\n" + "\n".join(parameters) + "\nYou could retry calling this tool, but it is IMPORTANT for "
@@ -38,7 +38,7 @@ class ArgumentsRejected(dict[str, Any]):
 
     @classmethod
     def wrong(cls, tool: str, mistakes: Sequence[str]) -> Self:
-        """Return the response that lists the invalid arguments, in the words of ADK's opt-in validation."""
+        """Return a response that lists the invalid arguments, worded as in ADK's opt-in validation."""
         return cls(
             error=f"Invoking `{tool}()` failed due to argument validation errors:\n"
             + "\n".join(mistakes)
@@ -47,11 +47,11 @@ class ArgumentsRejected(dict[str, Any]):
 
 
 class FunctionTool(BaseTool):
-    """A Python function as a tool. The model sees its name, docstring and annotations.
+    """A tool that calls a Python function. The model sees the function's name, docstring and parameter types.
 
-    A parameter annotated `ToolContext`, or else one named `tool_context`, receives the context. Arguments are
-    converted to the annotated types; the model receives an error for arguments that cannot be converted. Sync functions
-    run in threads. A generator returns the one value that it yields.
+    The parameter annotated `ToolContext`, or otherwise the one named `tool_context`, receives the context. Arguments
+    are converted to the annotated types; if an argument cannot be converted, the model receives an error. Sync
+    functions run in threads. The result of a generator is the single value that it yields.
     """
 
     def __init__(
@@ -73,17 +73,18 @@ class FunctionTool(BaseTool):
 
         Args:
             func: A function, coroutine function, method, partial or callable object.
-            require_confirmation: Whether an approver must confirm each call, or a function that decides it. The
-                function receives the arguments that it names, converted to the tool's types.
-            hint: Text for the approver.
-            timeout: Limit for one attempt. BaseTool describes this and the following settings.
-            retries: Further attempts after the function raised.
-            heartbeat_timeout: Longest time without a heartbeat.
-            task_queue: Task queue of the function; the agent's by default.
-            effect: Effect of running the function twice.
-            on_error: `tell` reports an exception to the model, `raise` ends the invocation.
-            deadline: Time for the approver to confirm.
-            approval: Policy for approvers. Every call then waits for approval, or only the calls that
+            require_confirmation: Whether an approver must confirm each call, or a function that decides this for a
+                call. The function receives the arguments that match its parameter names, converted to the tool's
+                types.
+            hint: Text to show to the approver.
+            timeout: Time limit for one attempt. See `BaseTool` for details of this and the following settings.
+            retries: Number of retries if the function raises an exception.
+            heartbeat_timeout: Maximum time between heartbeats.
+            task_queue: The tool's task queue. Defaults to the agent's task queue.
+            effect: What happens if the function runs twice for the same call.
+            on_error: `tell` reports an exception to the model; `raise` ends the invocation.
+            deadline: How long the approver has to confirm a call.
+            approval: Approval policy. If set, every call waits for approval, or only the calls that
                 `require_confirmation` selects.
 
         Raises:
@@ -103,7 +104,7 @@ class FunctionTool(BaseTool):
 
     @functools.cached_property
     def signature(self) -> Signature:
-        """The parameters of the function."""
+        """The function's parameters."""
         return Signature(self.func, self.name)
 
     @cacheable
@@ -116,23 +117,26 @@ class FunctionTool(BaseTool):
         )
 
     def confirmation_hint(self) -> str:
-        """Return the tool's own hint, or ADK's default."""
+        """Return the tool's hint, or ADK's default hint if it does not have one."""
         return self.hint or super().confirmation_hint()
 
     def seen(self, args: JsonObject, tool_context: ToolContext) -> Mapping[str, Any] | None:
-        """Return the values that the function receives: converted arguments, its own defaults, the context."""
+        """Return the values that the function would receive, or None if the arguments are invalid.
+
+        The values are the converted arguments, the function's defaults and the context.
+        """
         prepared = self._prepare(args)
         return (
             None if isinstance(prepared, ArgumentsRejected) else self.signature.build_arguments(prepared, tool_context)
         )
 
     def edited(self, args: JsonObject, shown: JsonObject) -> JsonObject:
-        """Return the arguments that an approver edited, converted for the function.
+        """Validate arguments that an approver edited and convert them for the function.
 
-        Unknown arguments from the model are dropped; unknown arguments from the approver are errors.
+        Unknown arguments that the model sent are dropped. Unknown arguments that the approver added are errors.
 
         Raises:
-            ValueError: Arguments are invalid; the text names them and the reasons.
+            ValueError: Some arguments are invalid. The message lists them with the reasons.
         """
         known, missing = self.signature.annotations, self.signature.find_missing(args)
         unknown = [name for name in args if name not in known and (name not in shown or shown[name] != args[name])]
@@ -149,10 +153,10 @@ class FunctionTool(BaseTool):
         return taken
 
     def setting_problems(self) -> list[str]:
-        """Return the invalid settings, one sentence each."""
+        """Return one sentence for each invalid setting."""
         problems = super().setting_problems()
         if not isinstance(self.hint, str | None):
-            problems.append(f"`hint` is {self.hint!r}; use text.")
+            problems.append(f"`hint` is {self.hint!r}; use a string.")
         if isinstance(self.approval, ApprovalPolicy):
             problems += [
                 f"`remember_args` of its `approval` names {name!r}, which is not a parameter of the tool."
@@ -162,7 +166,7 @@ class FunctionTool(BaseTool):
         return problems
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
-        """Call the function. Invalid arguments do not raise; they return `ArgumentsRefused`."""
+        """Call the function. If the arguments are invalid, return an `ArgumentsRejected` instead of raising."""
         prepared = self._prepare(args)
         if isinstance(prepared, ArgumentsRejected):
             return prepared

@@ -1,7 +1,7 @@
-"""Read the signature of an author's function, describe its parameters to models, and call it.
+"""Inspect the signature of a user's function, describe its parameters to models, and call the function.
 
-One pydantic model per function both describes and converts the arguments, so the declaration always matches what the
-function accepts.
+For each function, a single pydantic model both describes and converts the arguments, so the declaration always matches
+what the function accepts.
 """
 
 import asyncio
@@ -33,18 +33,18 @@ _CONTEXT_NAME = "tool_context"
 _STREAM_NAME = "input_stream"
 _CONTEXT_ANNOTATION = re.compile(r"(\w+\.)*(ToolContext|Context|CallbackContext)")
 _SHOWN_ERRORS = 10
-"""Errors reported to the model for one argument. A list of a thousand wrong items has a thousand errors."""
+"""Maximum number of errors reported to the model per argument. A long list can have an error in every item."""
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Return the tool name of a callable. Source: adk-semantics 1.1."""
+    """Return a callable's tool name: its `__name__`, or its class name if it is an instance."""
     if isinstance(function, functools.partial):
         return name_of(function.func)
     return str(getattr(function, "__name__", type(function).__name__))
 
 
 def doc_of(function: Callable[..., Any]) -> str:
-    """Return the full docstring of a callable, without its indentation. Source: adk-semantics 1.1."""
+    """Return a callable's full docstring without indentation. An instance falls back to its `__call__`."""
     docs = _docs_of(function)
     return docs[0] if docs else ""
 
@@ -59,7 +59,7 @@ def _docs_of(function: Callable[..., Any]) -> list[str]:
 
 
 def _has_generated_doc(instance: object) -> bool:
-    """Whether the docstring is the signature that Python generates for a dataclass without one."""
+    """Return whether the docstring is the default one that Python generates for a dataclass from its signature."""
     kind = type(instance)
     if not dataclasses.is_dataclass(kind):
         return False
@@ -67,7 +67,7 @@ def _has_generated_doc(instance: object) -> bool:
 
 
 def parameter_descriptions(function: Callable[..., Any]) -> dict[str, str]:
-    """Return the description of each parameter in the `Args:` section of a Google-style docstring."""
+    """Return the parameter descriptions from the `Args:` section of a Google-style docstring, by name."""
     descriptions: dict[str, str] = {}
     for doc in reversed(_docs_of(function)):  # `__call__` first: it describes its parameters better than its class does
         try:
@@ -81,19 +81,20 @@ def parameter_descriptions(function: Callable[..., Any]) -> dict[str, str]:
 
 
 class Signature:
-    """The parameters of one function, read once.
+    """The parameters of one function.
 
-    Reading never raises, so all mistakes of a tool can be reported together. `model` raises them.
+    Creating a Signature does not raise for a bad function, so all problems with a tool can be reported together.
+    `model` raises an error that lists them.
     """
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         self.function, self.name = function, name
         self.problems: list[str] = []
-        """Reasons why the function cannot be a tool, one sentence each."""
+        """The reasons why the function cannot be a tool, one sentence each."""
         self.context: str | None = None
-        """Name of the parameter that receives the ToolContext, None without one."""
+        """Name of the parameter that receives the ToolContext, or None if there is no such parameter."""
         self.annotations: dict[str, Any] = {}
-        """Resolved annotation of each parameter that the model fills in, in order; `Any` without an annotation."""
+        """Resolved annotation of each parameter that the model fills in, in order. `Any` if it is not annotated."""
         try:
             self.python = inspect.signature(function)
         except (ValueError, TypeError, NameError) as error:
@@ -118,7 +119,7 @@ class Signature:
             else:
                 self.annotations[parameter.name] = annotation
         if self.annotations.get("self") is Any and next(iter(self.annotations)) == "self":
-            self.problems.append("it is a method of a class; create an instance and use the method of the instance.")
+            self.problems.append("it is an unbound method; create an instance of the class and use its method.")
         if self.context is None and _CONTEXT_NAME in self.annotations:
             self.context = _CONTEXT_NAME
             del self.annotations[_CONTEXT_NAME]
@@ -132,17 +133,17 @@ class Signature:
                 )
 
     def hide(self, name: str) -> None:
-        """Hide a parameter from the model; the caller adds its value before binding the arguments."""
+        """Hide a parameter from the model. The caller must add its value before binding the arguments."""
         annotation = self.annotations.pop(name, None)
         if isinstance(annotation, str):  # it could not be resolved, which no longer matters
             self.problems = [text for text in self.problems if f" of parameter {name!r} " not in text]
 
     @functools.cached_property
     def model(self) -> type[BaseModel]:
-        """A pydantic model of the arguments. Its fields are numbered; the parameter names are their aliases.
+        """The pydantic model of the arguments. Its fields are numbered, with the parameter names as aliases.
 
         Raises:
-            InvalidTool: The function cannot be a tool; the message names each invalid parameter.
+            InvalidTool: The function cannot be a tool. The message names each invalid parameter.
         """
         if self.problems:
             raise InvalidTool(self.name, " ".join(self.problems))
@@ -153,14 +154,14 @@ class Signature:
 
     @functools.cached_property
     def schema(self) -> JsonObject | None:
-        """The JSON schema of the arguments, None for a function without any. Source: adk-semantics 1.2.
+        """The JSON schema of the arguments, or None if the function does not take any from the model.
 
         Raises:
-            InvalidTool: A parameter cannot be described to a model; the message names each invalid parameter.
+            InvalidTool: A parameter cannot be described to a model. The message names each invalid parameter.
         """
         if not self.model.model_fields:
             return None
-        # As in ADK, a pydantic class that is used as a function has its own schema.
+        # As in ADK, if the function is a pydantic class, its own JSON schema is used.
         function: Any = self.function
         own = isinstance(function, type) and issubclass(function, BaseModel)
         try:
@@ -169,7 +170,7 @@ class Signature:
             raise self._explain_failure(error) from error
 
     def _explain_failure(self, error: Exception) -> InvalidTool:
-        """Return an error that names each parameter that cannot be described, even alone."""
+        """Return an error that names each parameter that cannot be described to a model, testing each separately."""
         problems = []
         for name, annotation in self.annotations.items():
             try:
@@ -182,7 +183,7 @@ class Signature:
         return InvalidTool(self.name, " ".join(problems) or f"cannot be described to a model ({_reason(error)}).")
 
     def _create_model(self, annotations: Mapping[str, Any]) -> type[BaseModel]:
-        # Numbered, because pydantic forbids field names such as `schema`, `_x` or `model_config`.
+        # Number the fields, because pydantic does not allow field names such as `schema`, `_x` or `model_config`.
         fields = {f"p{i}": self._create_field(*item) for i, item in enumerate(annotations.items())}
         config = ConfigDict(extra="ignore", protected_namespaces=())
         model: type[BaseModel] = create_model(f"{self.name}Params", __config__=config, **fields)
@@ -205,7 +206,7 @@ class Signature:
 
     @functools.cached_property
     def response_schema(self) -> JsonObject | None:
-        """The JSON schema of the function's result, None when it has no annotation or cannot be described."""
+        """The JSON schema of the function's result, or None if it is not annotated or cannot be described."""
         annotation, function = self.python.return_annotation, self.function
         if annotation is EMPTY or (isinstance(function, type) and issubclass(function, BaseModel)):
             return None
@@ -218,11 +219,11 @@ class Signature:
 
     @property
     def required_names(self) -> list[str]:
-        """The parameters without a default."""
+        """The names of the parameters that do not have a default."""
         return [name for name in self.annotations if self.python.parameters[name].default is EMPTY]
 
     def find_missing(self, args: JsonObject) -> list[str]:
-        """Return the mandatory parameters that are missing in `args`, in the order of the signature."""
+        """Return the required parameters that are missing from `args`, in signature order."""
         fields = zip(self.annotations, self.model.model_fields.values(), strict=True)
         return [name for name, field in fields if field.is_required() and name not in args]
 
@@ -230,24 +231,24 @@ class Signature:
         """Return a deep copy of the known arguments, converted to the annotated types.
 
         Raises:
-            ValidationError: An argument cannot be converted to its type.
+            ValidationError: An argument cannot be converted to the annotated type.
         """
         known = {
             name: args[name]
             for name in self.annotations
-            # Models often send null to leave an argument out, and `d: str = None` allows null.
+            # Models often send null to omit an argument, and `d: str = None` means that null is allowed.
             if name in args and not (args[name] is None and self.python.parameters[name].default is None)
         }
-        # Validated as JSON, so that strict models accept dates and enums.
+        # Validate as JSON, so that pydantic models in strict mode accept strings for dates and enums.
         parsed = self.model.model_validate_json(to_json(known))
         values = {name: getattr(parsed, f"p{i}") for i, name in enumerate(self.annotations)}
         return {name: value for name, value in values.items() if name in known or self._lacks_default(name)}
 
     def convert_to_json(self, args: JsonObject) -> JsonObject:
-        """Return the converted arguments as JSON; unchanged when a conversion would not round-trip.
+        """Return the converted arguments as JSON, or the arguments unchanged if the conversion does not round-trip.
 
         Raises:
-            ValidationError: An argument cannot be converted to its type.
+            ValidationError: An argument cannot be converted to the annotated type.
         """
         values = self.convert(args)
         known = {name: args[name] for name in self.annotations if name in args}
@@ -260,12 +261,12 @@ class Signature:
             return known
 
     def _lacks_default(self, name: str) -> bool:
-        """Whether Python has no default for a parameter; its pydantic Field may have one."""
+        """Return whether a parameter has no default that Python can apply. A pydantic Field may still define one."""
         default = self.python.parameters[name].default
         return default is EMPTY or isinstance(default, FieldInfo)
 
     def bind(self, values: Mapping[str, Any], context: ToolContext) -> inspect.BoundArguments:
-        """Return the arguments ready for the call, with the context and the defaults."""
+        """Bind the arguments for the call, including the context and the defaults."""
         arguments = dict(values)
         if self.context is not None:
             arguments[self.context] = context
@@ -274,12 +275,12 @@ class Signature:
         return bound
 
     def build_arguments(self, values: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:
-        """Return the values that the function receives: the arguments, its own defaults, the context."""
+        """Return the values that the function receives: the arguments, the function's defaults and the context."""
         arguments = self.bind(values, context).arguments
         return {name: arguments[name] for name in (*self.annotations, self.context) if name in arguments}
 
     def bind_from(self, arguments: Mapping[str, Any], context: ToolContext) -> inspect.BoundArguments:
-        """Bind the arguments of another function to this one; arguments that it does not take are dropped."""
+        """Bind another function's arguments to this function, dropping those that this function does not take."""
         kinds = {parameter.kind: parameter.name for parameter in self.python.parameters.values()}
         rest = kinds.get(inspect.Parameter.VAR_KEYWORD)
         taken = {name: value for name, value in arguments.items() if name in self.annotations}
@@ -289,13 +290,13 @@ class Signature:
 
 
 def validation_mistakes(error: ValidationError) -> list[tuple[str, str]]:
-    """Return the path of each invalid value, joined with dots, and the reason. Values may be secret; none is quoted."""
+    """Return the dotted path and the reason for each invalid value. Possibly secret values are not quoted."""
     problems = error.errors(include_url=False, include_input=False, include_context=False)
     return [(".".join(map(str, problem["loc"])), problem["msg"]) for problem in problems]
 
 
 def argument_mistakes(error: ValidationError, annotations: Mapping[str, Any]) -> list[str]:
-    """Return one line for each invalid argument, with the reasons."""
+    """Return one line per invalid argument, listing the reasons why it is invalid."""
     mistakes: dict[str, list[str]] = {}
     for problem in error.errors(include_url=False, include_input=False, include_context=False):
         name, *path = map(str, problem["loc"] or ("arguments",))
@@ -310,7 +311,7 @@ def argument_mistakes(error: ValidationError, annotations: Mapping[str, Any]) ->
 
 
 class Schema(GenerateJsonSchema):
-    """Generates JSON schemas as ADK does; omits defaults that have no JSON form."""
+    """A schema generator that works like ADK's and omits defaults that cannot be represented in JSON."""
 
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}
 
@@ -327,7 +328,7 @@ def _generate_schema(model: type[BaseModel]) -> JsonObject:
 
 
 def _find_output_type(annotation: Any) -> Any:
-    """Return the type of the one value that a generator yields besides events; other types unchanged."""
+    """Return the type of the output that a generator yields, ignoring events. Other annotations are unchanged."""
     if typing.get_origin(annotation) not in _GENERATORS:
         return annotation
     yielded = typing.get_args(annotation)[0]
@@ -339,12 +340,12 @@ def _find_output_type(annotation: Any) -> Any:
 def _create_adapter(annotation: Any) -> TypeAdapter[Any]:
     try:
         return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
-    except PydanticUserError:  # models and dataclasses have a config of their own
+    except PydanticUserError:  # models and dataclasses have their own config
         return TypeAdapter(annotation)
 
 
 def namespace_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the namespace in which the annotations of a function are evaluated."""
+    """Return the namespace for evaluating a function's annotations."""
     while isinstance(function, functools.partial):
         function = function.func
     function = inspect.unwrap(function)
@@ -364,7 +365,7 @@ def resolve_annotation(annotation: Any, namespace: dict[str, Any]) -> Any:
 
 
 def _is_context(annotation: Any) -> bool:
-    if isinstance(annotation, str):  # unresolved, as names imported under TYPE_CHECKING are
+    if isinstance(annotation, str):  # it could not be resolved, for example because it is imported under TYPE_CHECKING
         bare = annotation.replace(" ", "").removesuffix("|None").removeprefix("Optional[").removesuffix("]")
         return _CONTEXT_ANNOTATION.fullmatch(bare) is not None
     origin = typing.get_origin(annotation)
@@ -396,10 +397,10 @@ def _remedy(annotation: Any) -> str:
 
 
 def _add_output(output: Any, yielded: Any) -> Any:
-    """Return a generator's output after one more value. At most one value is not None. Source: adk-semantics 1.8.
+    """Return a generator's output after it yields another value. As in ADK, at most one value may be non-None.
 
     Raises:
-        ValueError: There is an output already; the text is ADK's.
+        ValueError: The generator has already yielded an output. The message is the same as in ADK.
         TypeError: The value is an event.
     """
     if yielded is None:
@@ -413,12 +414,12 @@ def _add_output(output: Any, yielded: Any) -> Any:
 
 
 async def call_predicate(function: Callable[..., Any], arguments: Mapping[str, Any], context: ToolContext) -> bool:
-    """Return the decision of an author's predicate, called with the arguments that it takes."""
+    """Call a user-supplied predicate with the arguments it accepts, and return its decision."""
     return bool(await invoke(function, Signature(function, name_of(function)).bind_from(arguments, context)))
 
 
 async def invoke(function: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
-    """Call a function of any kind and return its result; sync functions run in a thread with our contextvars."""
+    """Call a sync or async function and return its result. A sync function runs in a thread with our contextvars."""
     if _is_kind(inspect.isasyncgenfunction, function):
         return await _await_result(_run_async_generator(function(*bound.args, **bound.kwargs)))
     if _is_kind(inspect.iscoroutinefunction, function):
@@ -469,9 +470,9 @@ async def _await_result(result: Awaitable[Any]) -> Any:
 
 
 def _wrap_error(error: BaseException) -> RuntimeError:
-    """Return an exception to raise instead of one that must not reach the event loop.
+    """Return an exception to raise in place of one that must not reach the event loop.
 
-    A thread cannot deliver StopIteration, so the caller would wait forever. SystemExit would end the whole worker.
-    CancelledError without a cancellation would look as if the call had been cancelled.
+    A thread cannot pass StopIteration to its caller, which would wait forever. SystemExit would stop the whole worker.
+    A CancelledError raised by the tool itself would look as if the call had been canceled.
     """
     return RuntimeError(f"{error!r} was raised out of the tool.")

@@ -1,4 +1,4 @@
-"""The function and the tool that let the user choose an option. Source: adk-semantics 2.3."""
+"""A long-running tool that asks the user to choose one of several options."""
 
 from waystation.tools import LongRunningFunctionTool, ToolContext
 

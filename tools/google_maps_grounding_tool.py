@@ -1,10 +1,10 @@
-"""Google Maps, run by Vertex AI."""
+"""The built-in tool for grounding with Google Maps on Vertex AI."""
 
 from waystation.tools import NativeTool
 
 
 class GoogleMapsGroundingTool(NativeTool):
-    """Grounding with Google Maps. Vertex AI only."""
+    """A built-in tool for grounding with Google Maps. Available only on Vertex AI."""
 
     name = "google_maps"
     title = "Google maps tool"

@@ -1,6 +1,6 @@
-"""JSON schemas: create them from authors' types, validate values, adapt them to Vertex AI.
+"""Create JSON schemas from user-defined types, validate values, and adapt schemas for Vertex AI.
 
-References are never fetched: they must point into the schema itself.
+References are never fetched over the network, so they must point into the schema itself.
 """
 
 import os
@@ -16,7 +16,7 @@ MAX_MISTAKE_CHARS = 200
 
 
 def json_schema(schema: Any) -> JsonObject:
-    """Return the JSON schema of a type, a genai Schema or a dictionary."""
+    """Return the JSON schema for a Python type, a genai Schema, or a dictionary that already is a schema."""
     if isinstance(schema, dict):
         return dict(to_plain_json(schema))
     if not isinstance(schema, type) and hasattr(schema, "json_schema"):  # a genai Schema
@@ -25,7 +25,7 @@ def json_schema(schema: Any) -> JsonObject:
 
 
 def schema_problem(schema: JsonObject) -> str | None:
-    """Return the reason why a JSON schema is invalid, None for a valid one."""
+    """Return the reason why a JSON schema is invalid, or None if it is valid."""
     from jsonschema import SchemaError
     from jsonschema.validators import Draft202012Validator, validator_for
 
@@ -34,15 +34,15 @@ def schema_problem(schema: JsonObject) -> str | None:
     except SchemaError as error:
         return _text_of(error)
     except RecursionError:
-        return "it contains itself without end"
+        return "it is infinitely recursive"
     return None
 
 
 def find_mistakes(schema: JsonObject, value: Any) -> list[str]:
-    """Return up to five errors of a value, one text each.
+    """Validate a value and return a message for each error, up to five.
 
     Raises:
-        ValueError: The schema is invalid; the text names the reason.
+        ValueError: The schema is invalid. The message gives the reason.
     """
     from jsonschema.validators import Draft202012Validator, validator_for
     from referencing import Registry
@@ -50,32 +50,32 @@ def find_mistakes(schema: JsonObject, value: Any) -> list[str]:
 
     if problem := schema_problem(schema):
         raise ValueError(problem)
-    # With an empty registry; by default the library would fetch references.
+    # Pass an empty registry, because by default jsonschema would fetch references over the network.
     validator = validator_for(schema, default=Draft202012Validator)(schema, registry=Registry())
     try:
         return [_text_of(error) for error in islice(validator.iter_errors(value), MAX_MISTAKES)]
     except Unresolvable as error:
-        raise ValueError(f"it refers to {error.ref!r}, which it does not contain") from None
+        raise ValueError(f"the reference {error.ref!r} cannot be resolved within the schema") from None
     except RecursionError:
-        raise ValueError("it contains itself without end") from None
+        raise ValueError("it is infinitely recursive") from None
 
 
 def _text_of(error: Any) -> str:
     path = ".".join(map(str, error.absolute_path))
     text = f"{path}: {error.message}" if path else str(error.message)
-    # A message begins with the value and ends with the reason.
+    # Shorten the middle, because a message begins with the value and ends with the reason.
     half = MAX_MISTAKE_CHARS // 2
     return text if len(text) <= MAX_MISTAKE_CHARS else f"{text[:half]} … {text[-half:]}"
 
 
 def on_vertex() -> bool:
-    """Whether google-genai's environment variables select Vertex AI. Source: adk-semantics 1.2, Vertex variant."""
+    """Return whether google-genai's environment variables select Vertex AI."""
     vertex = os.environ.get("GOOGLE_GENAI_USE_VERTEXAI", "")
     return os.environ.get("GOOGLE_GENAI_USE_ENTERPRISE", vertex).lower() in ("1", "true")
 
 
 def flatten_for_vertex(value: Any) -> Any:
-    """Return a schema with `nullable` instead of a null choice in `anyOf`, which Vertex AI rejects."""
+    """Replace a null choice in `anyOf`, which Vertex AI rejects, with `nullable`, and return the new schema."""
     if isinstance(value, list):
         return [flatten_for_vertex(item) for item in value]
     if not isinstance(value, dict):

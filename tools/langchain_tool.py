@@ -1,4 +1,4 @@
-"""LangChain tools, run by LangChain's own methods, so that its callbacks and error handling work."""
+"""Wrap LangChain tools. LangChain's own methods run them, so that its callbacks and error handling work."""
 
 import inspect
 import sys
@@ -13,14 +13,14 @@ from waystation.tools.framework_tool import FrameworkTool
 
 
 class LangchainTool(FunctionTool):
-    """A LangChain tool as a tool of an agent, or any object with a name, a description and a method `run`."""
+    """A tool that wraps a LangChain tool, or any object that has a name, a description and a `run` method."""
 
     def __init__(self, tool: Any, name: str | None = None, description: str | None = None) -> None:
-        """Wrap `tool`; `name` and `description` replace its own.
+        """Wrap `tool`. If given, `name` and `description` replace those of the LangChain tool.
 
         Raises:
-            ValueError: The object is a class, has neither `run` nor `_run`, or needs an argument that only LangChain's
-                caller can inject.
+            ValueError: `tool` is a class, has neither `run` nor `_run`, or requires an argument that only a LangChain
+                application can inject.
         """
         if isinstance(tool, type):
             raise ValueError(f"{tool.__name__} is a class; wrap an instance: LangchainTool({tool.__name__}(…)).")
@@ -37,17 +37,17 @@ class LangchainTool(FunctionTool):
         return super()._get_declaration() if self._delegate is None else self._delegate._get_declaration()
 
     def seen(self, args: JsonObject, tool_context: ToolContext) -> Mapping[str, Any] | None:
-        """Return the arguments for predicates."""
+        """Return the arguments to pass to predicates, or None if they are invalid."""
         method = super().seen if self._delegate is None else self._delegate.seen
         return method(args, tool_context)
 
     def edited(self, args: JsonObject, shown: JsonObject) -> JsonObject:
-        """Return the arguments that an approver edited, converted for the tool."""
+        """Validate arguments that an approver edited and convert them for the tool."""
         method = super().edited if self._delegate is None else self._delegate.edited
         return method(args, shown)
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
-        """Run the tool. With `return_direct`, a successful result ends the turn without another model call."""
+        """Run the tool. If it has `return_direct` set, a successful result ends the turn without another model call."""
         if self._delegate is None:
             result = await super().run_async(args=args, tool_context=tool_context)
         else:
@@ -59,13 +59,13 @@ class LangchainTool(FunctionTool):
 
 
 class _LangchainRun(FrameworkTool):
-    """Calls LangChain's `arun`, which takes all arguments as one dictionary."""
+    """A tool that calls LangChain's `arun`, passing all arguments as one dictionary."""
 
     takes_id = False
-    """Whether the tool has an `InjectedToolCallId` parameter for the id of the call."""
+    """Whether the tool has an `InjectedToolCallId` parameter that receives the call ID."""
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
-        """Run the tool as LangChain's `ainvoke` does."""
+        """Run the tool the way LangChain's `ainvoke` does."""
         if refused := self.refused(args or {}):
             return refused
         from langchain_core.runnables import ensure_config
@@ -75,12 +75,12 @@ class _LangchainRun(FrameworkTool):
             options["tool_call_id"] = tool_context.function_call_id or ""
         bound = inspect.signature(self.func).bind(self.taken(args or {}), **options)
         result = await invoke(self.func, bound)
-        # With an id, LangChain wraps the tool's result in a message.
+        # If it receives a call ID, LangChain wraps the tool's result in a message.
         return getattr(result, "content", result) if self.takes_id else result
 
 
 def _find_function(tool: Any) -> Callable[..., Any]:
-    """Return the function of a tool, by ADK's rules."""
+    """Return the function that a LangChain tool wraps, selected the way ADK does."""
     if _is(tool, "StructuredTool"):
         function: Callable[..., Any] = tool.func or tool.coroutine
         return function
@@ -89,7 +89,7 @@ def _find_function(tool: Any) -> Callable[..., Any]:
 
 
 def _create_delegate(tool: Any, name: str, description: str) -> FrameworkTool | None:
-    """Return a tool that runs a LangChain tool; None for any other object."""
+    """Return a tool that runs `tool` through LangChain, or None if `tool` is not a LangChain tool."""
     if not _is(tool, "BaseTool"):
         return None
     known = tool.args_schema
@@ -109,10 +109,10 @@ def _create_delegate(tool: Any, name: str, description: str) -> FrameworkTool | 
 
 
 def _takes_id(arguments: type[BaseModel], injected: Collection[str], name: str) -> bool:
-    """Whether one of the injected arguments is the id of the call.
+    """Return whether one of the injected arguments is the call ID.
 
     Raises:
-        ValueError: Another injected argument is required.
+        ValueError: A different injected argument is required.
     """
     from langchain_core.tools import InjectedToolCallId
 
@@ -121,8 +121,8 @@ def _takes_id(arguments: type[BaseModel], injected: Collection[str], name: str) 
     missing = sorted(key for key, field in fields.items() if field.is_required() and key not in ids)
     if missing:
         raise ValueError(
-            f"Tool {name!r}: LangChain's caller must inject {missing[0]!r}, but Waystation injects only the id of the "
-            "call (InjectedToolCallId). Give the argument a default, or wrap a function that takes a ToolContext."
+            f"Tool {name!r}: the argument {missing[0]!r} must be injected, but Waystation injects only the call ID "
+            "(InjectedToolCallId). Give the argument a default, or wrap a function that takes a ToolContext."
         )
     return bool(ids)
 
@@ -132,5 +132,5 @@ def _is_a(annotation: object, kind: type) -> bool:
 
 
 def _is(tool: object, kind: str) -> bool:
-    # Looked up, not imported: a LangChain tool exists only after LangChain was imported.
+    # Look the module up instead of importing it: if the tool comes from LangChain, LangChain is already imported.
     return isinstance(tool, getattr(sys.modules.get("langchain_core.tools"), kind, ()))

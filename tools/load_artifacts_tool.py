@@ -1,4 +1,4 @@
-"""The tool that shows artifacts to the model. Its name, parameters and responses are ADK's."""
+"""The tool that shows artifacts to the model. Its name, parameters and responses are the same as in ADK."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("waystation.tools")
 
 ProcessArtifact = Callable[["Part", str], "Part | Awaitable[Part | None] | None"]
-"""Takes an artifact and its name; returns the Part for the model, or None to omit the artifact."""
+"""A function that takes an artifact and its name, and returns a Part for the model or None to omit the artifact."""
 
 _DESCRIPTION = "Show the contents of artifacts, such as files that the user has uploaded, for the next answer."
 _STATUS = (
@@ -45,19 +45,22 @@ _OCTETS = "application/octet-stream"
 _DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 _WORD_NAMESPACE = re.compile(r'xmlns:(\w+)="http://schemas\.openxmlformats\.org/wordprocessingml/2006/main"')
 MAX_DOCX_BYTES = 10 * 1024 * 1024
-"""Limit for the decompressed text of a Word document, against compression bombs."""
+"""Size limit for the decompressed text of a Word document, as a defense against zip bombs."""
 
 
 class LoadArtifactsTool(BaseTool):
-    """Lists the artifacts for the model and shows the ones that it requests.
+    """A tool that lists the artifacts for the model and shows it the ones that it requests.
 
-    The contents are part of the next request only, and never of the history.
+    The contents are added to the next model request only and are never stored in the history.
     """
 
     effect = "read"
 
     def __init__(self, *, process_artifact: ProcessArtifact | None = None) -> None:
-        """`process_artifact` replaces the default conversion by `shown`."""
+        """Initialize the tool.
+
+        If given, `process_artifact` is called instead of `format_artifact` to convert artifacts for the model.
+        """
         super().__init__(name="load_artifacts", description=_DESCRIPTION)
         self._process_artifact = process_artifact
 
@@ -66,14 +69,14 @@ class LoadArtifactsTool(BaseTool):
         return declaration(self.name, self.description, {"type": "object", "properties": {"artifact_names": names}})
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
-        """Return the status for the model; the next request contains the artifacts."""
+        """Return a status for the model. The artifacts themselves are added to the next request."""
         names = args.get("artifact_names", [])
         if not _are_names(names):
             return {"error": "'artifact_names' must be a list of strings.", "error_code": "INVALID_ARGUMENTS"}
         return {"artifact_names": list(names), "status": _STATUS}
 
     async def process_llm_request(self, *, tool_context: ToolContext, llm_request: LlmRequest) -> None:
-        """Declare the tool, list the artifacts, and add the contents of those that the model just requested."""
+        """Declare the tool, list the available artifacts, and add the contents of those the model just requested."""
         from google.genai.types import Content, Part
 
         await super().process_llm_request(tool_context=tool_context, llm_request=llm_request)
@@ -88,7 +91,7 @@ class LoadArtifactsTool(BaseTool):
                 llm_request.contents.append(Content(role="user", parts=parts))
 
     async def _load_part(self, requested: str, available: Sequence[str], context: ToolContext) -> Part | None:
-        # The model chose the name, so only listed artifacts are loaded. Models tend to drop the prefix.
+        # The model supplies the name, so load only listed artifacts. Models tend to drop the `user:` prefix.
         name = requested if requested in available else f"{USER_PREFIX}{requested}"
         artifact = await context.load_artifact(name) if name in available else None
         if artifact is None:
@@ -99,13 +102,16 @@ class LoadArtifactsTool(BaseTool):
         try:
             part = self._process_artifact(artifact, name)
             return await part if inspect.isawaitable(part) else part
-        except Exception as error:  # noqa: BLE001  # author's code
+        except Exception as error:  # noqa: BLE001  # user code
             log.warning("artifact.not_shown", agent=context.agent_name, reason=type(error).__name__)
             return None
 
 
 def format_artifact(artifact: Part, name: str) -> Part:
-    """Return an artifact in a form that Gemini accepts: media unchanged, text as text, otherwise a description."""
+    """Convert an artifact to a form that Gemini accepts.
+
+    Media is passed on unchanged, text is passed as text, and other data is replaced by a short description.
+    """
     from google.genai.types import Part
 
     blob = artifact.inline_data
@@ -115,7 +121,7 @@ def format_artifact(artifact: Part, name: str) -> Part:
     base, separator, parameters = mime_type.partition(";")
     kind = base.strip().lower()
     if (kind.startswith(_MEDIA) and kind not in _XML_IMAGES) or kind == "application/pdf":
-        # Gemini accepts only lower case.
+        # Gemini accepts only lowercase MIME types.
         normalized = f"{kind}{separator}{parameters}"
         if normalized == mime_type:
             return artifact
@@ -135,12 +141,12 @@ def format_artifact(artifact: Part, name: str) -> Part:
 
 
 def _word_text(data: bytes) -> str | None:
-    """Return the paragraphs of a Word document, None for other data."""
+    """Return the text of a Word document, one paragraph per line, or None if the data is not a Word document."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive, archive.open("word/document.xml") as file:
-            # Not an XML parser, which would expand malicious entities.
+            # Do not use an XML parser, because it would expand malicious entities.
             document = file.read(MAX_DOCX_BYTES).decode("utf-8", "ignore")
-    # The errors of zipfile for other data, broken archives and encrypted archives.
+    # These are the errors that zipfile raises for other data and for damaged or encrypted archives.
     except (zipfile.BadZipFile, zlib.error, KeyError, NotImplementedError, RuntimeError, OSError, EOFError, ValueError):
         return None
     namespace = _WORD_NAMESPACE.search(document)
@@ -155,9 +161,9 @@ def _are_names(value: object) -> bool:
 
 
 def _requested_names(contents: Sequence[Content]) -> list[str]:
-    """Return the artifact names in the last responses of load_artifacts.
+    """Return the artifact names in the most recent responses of load_artifacts.
 
-    Other tools may have appended user contents after those responses.
+    Skip user contents at the end, because other tools may have appended them after those responses.
     """
     for content in reversed(contents):
         responses = [part.function_response for part in content.parts or () if part.function_response]

@@ -1,4 +1,4 @@
-"""The tool that searches the user's memories. Name and declaration are ADK's."""
+"""The tool that searches the user's memories. Its name and declaration are the same as in ADK."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def load_memory(query: str, tool_context: ToolContext) -> SearchMemoryResp
 
 
 class LoadMemoryTool(FunctionTool):
-    """Lets the model search the user's memories, and adds an instruction about it."""
+    """A tool that lets the model search the user's memories. Adds an instruction that says when to use it."""
 
     def __init__(self) -> None:
         super().__init__(load_memory, effect="read")
@@ -37,7 +37,7 @@ class LoadMemoryTool(FunctionTool):
         return declaration(self.name, self.description, schema)
 
     async def process_llm_request(self, *, tool_context: ToolContext, llm_request: LlmRequest) -> None:
-        """Declare the tool and add its instruction."""
+        """Add the tool's declaration and instruction to the request."""
         await super().process_llm_request(tool_context=tool_context, llm_request=llm_request)
         llm_request.append_instructions([_HINT])
 

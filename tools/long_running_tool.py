@@ -1,4 +1,4 @@
-"""Functions whose final response arrives later, from outside the tool."""
+"""Function tools whose final response arrives later, from outside the tool."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -14,10 +14,10 @@ NOTE = (
 
 
 class LongRunningFunctionTool(FunctionTool):
-    """A function that starts work which ends later: a request to a person, an order, a render.
+    """A function that starts work that finishes later, such as a request to a person, an order, or a render job.
 
-    The function runs once, and an `answer` from outside closes the call. A truthy return value goes to the model at
-    once, as an interim response; after a falsy one the model receives nothing until the answer.
+    The function runs once, and an `answer` from outside closes the call. If the return value is truthy, the model
+    receives it immediately as an interim response. Otherwise the model receives nothing until the answer arrives.
     """
 
     is_long_running = True
@@ -36,9 +36,9 @@ class LongRunningFunctionTool(FunctionTool):
         approval: ApprovalPolicy | None = None,
         response_schema: Any = None,
     ) -> None:
-        """Wrap `func`. BaseTool describes the settings.
+        """Wrap `func`. See `BaseTool` for the settings.
 
-        `deadline` limits the wait for the answer, `approval` restricts the approvers, and `response_schema` describes
+        `deadline` limits the wait for the answer, `approval` restricts who may answer, and `response_schema` describes
         the answer's `response`.
         """
         self.response_schema = response_schema

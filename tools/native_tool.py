@@ -1,6 +1,7 @@
-"""Tools that the model's provider runs: they have no declaration, and no worker runs them.
+"""Built-in tools that the model provider runs. They do not have a declaration and never run on a worker.
 
-Each becomes one genai Tool in the request. It is stored as JSON, since importing genai's types takes a second.
+Each one becomes a genai Tool in the model request. The genai Tool is stored as JSON, because importing genai's types
+takes about a second.
 """
 
 import os
@@ -20,32 +21,34 @@ _GEMINI = re.compile(
 
 
 def is_gemini_model(model: str) -> bool:
-    """Whether a name is a Gemini model; always True while ADK_DISABLE_GEMINI_MODEL_ID_CHECK is set."""
+    """Return whether a model name is a Gemini model, or True if ADK_DISABLE_GEMINI_MODEL_ID_CHECK is set."""
     if os.environ.get("ADK_DISABLE_GEMINI_MODEL_ID_CHECK", "").strip().lower() in ("1", "true", "yes", "on"):
         return True
     return _GEMINI.fullmatch(model) is not None
 
 
 class NativeTool(BaseTool):
-    """A tool that Gemini's provider runs. Subclass it for a provider tool without a class."""
+    """A tool that Gemini's provider runs. Subclass it to use a provider tool that does not have its own class here."""
 
     title: str = ""
-    """Name of the tool in error messages."""
+    """The tool's name in error messages."""
     tool: JsonObject = {}
     """The genai Tool as JSON, such as `{"googleSearch": {}}`."""
     model: str | None = None
-    """The model to call instead of the agent's, or None."""
+    """The model to call instead of the agent's model, or None to keep the agent's model."""
 
     def __init__(self, *, name: str | None = None, description: str | None = None) -> None:
-        """`name` defaults to the class attribute. Models see neither name nor description."""
+        """Initialize the tool. `name` defaults to the class attribute. Models see neither name nor description."""
         name = name or self.name
         super().__init__(name=name, description=description or name)
 
     def native_tool(self, model: str | None, context: ReadonlyContext) -> JsonObject:
-        """Return the genai Tool as JSON for a request to `model`; None stands for a model object, which is not checked.
+        """Return the genai Tool as JSON for a request to `model`.
+
+        If the agent uses a model object, `model` is None and is not checked.
 
         Raises:
-            ValueError: `model` is not a Gemini model; the text is ADK's.
+            ValueError: `model` is not a Gemini model. The message is the same as in ADK.
         """
         if model is not None and not is_gemini_model(model):
             raise ValueError(f"{self.title} is not supported for model {model}")
@@ -55,7 +58,7 @@ class NativeTool(BaseTool):
         return self.tool
 
     async def process_llm_request(self, *, tool_context: ToolContext, llm_request: "LlmRequest") -> None:
-        """Add the tool to a request, as in ADK."""
+        """Add the tool to a model request, as in ADK."""
         from google.genai import types
 
         if self.model is not None:
@@ -64,13 +67,13 @@ class NativeTool(BaseTool):
         llm_request.config.tools = [*(llm_request.config.tools or ()), tool]
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
-        """Raise RuntimeError: the provider runs the tool."""
-        raise RuntimeError(f"`{self.name}` cannot be called: the model's provider runs it.")
+        """Always raise RuntimeError, because only the model provider can run the tool."""
+        raise RuntimeError(f"`{self.name}` cannot be called here, because the model's provider runs it.")
 
 
 def refuse_bypass(bypass: bool, name: str) -> None:
     if bypass:
         raise ValueError(
-            f"`{name}` does not support `bypass_multi_tools_limit`, and models before Gemini 3 do not combine it with "
-            "other tools; move it to a separate agent, and add that agent as an AgentTool."
+            f"`{name}` does not support `bypass_multi_tools_limit`, and models before Gemini 3 cannot combine it with "
+            "other tools; move the tool to a separate agent, and add that agent as an AgentTool."
         )

@@ -1,7 +1,7 @@
-"""Turn the return value or exception of a tool into the outcome to record.
+"""Turn a tool's return value or exception into the outcome to record.
 
-Every outcome can be recorded and read back. The server repeats an activity whose result it rejects, and a tool must not
-run twice because of its result.
+Every outcome can be recorded and read back. If the server rejected an activity's result, it would run the activity
+again, and a tool must not run twice because of its result.
 """
 
 import sys
@@ -25,12 +25,12 @@ from waystation.tools import ArgumentsRejected, ToolContext
 
 MAX_ERROR_BYTES = 4096
 MAX_RESULT_BYTES = 32_000_000
-"""Limit for a result with its media. Results over MAX_VALUE_BYTES are stored outside the history."""
+"""Size limit for a result, including media. Results larger than MAX_VALUE_BYTES are stored outside the history."""
 _MAX_NAME_BYTES = 200
 _CUT = " … (cut)"
 _SHOWN_CAUSES = 5
 _MAX_DEPTH = 1
-"""Media parts are searched in the returned container and in the containers inside it. Source: adk-semantics 1.5."""
+"""As in ADK, look for media parts in the returned container and in the containers directly inside it."""
 
 
 class TooLarge(NotJson):
@@ -45,16 +45,16 @@ class TooLarge(NotJson):
 def create_outcome(
     value: object, *, context: ToolContext, long_running: bool = False, duration_s: float = 0.0
 ) -> ToolOutcome:
-    """Return the outcome of a tool that returned `value`. Source: adk-semantics 1.5 and 3.2.
+    """Return the outcome of a tool that returned `value`.
 
-    A value that cannot be recorded becomes an error response, which states that the tool did run.
+    If the value cannot be recorded, the outcome is an error response that says that the tool did run.
     """
     try:
         answer = _build_response(value, long_running)
         _check_size(encode([answer.response, answer.parts]), MAX_RESULT_BYTES)
     except NotJson as error:
         answer = _build_ran_error("its result cannot be given to you", error)
-    except Exception as error:  # noqa: BLE001  # an author's value can raise anything when it is read
+    except Exception as error:  # noqa: BLE001  # a user's object can raise anything when it is read
         answer = _build_ran_error("its result cannot be read", error)
     if forgotten := context.not_awaited():
         answer = _build_ran_error("part of it was not done", forgotten)
@@ -62,14 +62,14 @@ def create_outcome(
 
 
 def create_failure_outcome(error: BaseException, *, context: ToolContext, duration_s: float = 0.0) -> ToolOutcome:
-    """Return the outcome of a tool that raised. State that it wrote before is kept, as in ADK (adk-semantics 1.7)."""
+    """Return the outcome of a tool that raised `error`. As in ADK, state written before the error is kept."""
     if isinstance(error, TypeError | AttributeError):  # for instance, a coroutine was used instead of its result
         error = context.not_awaited() or error
     return _make_recordable(_build_error(describe_error(error), error_type_of(error)), context, duration_s)
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the text of an exception to record: at most 4 KiB, never empty."""
+    """Return the text to record for an exception. It is never empty and at most 4 KiB long."""
     if isinstance(error, ValidationError):  # its own text has several lines and links
         return _clean_text(f"{error.title}: {describe_errors(error)}.", MAX_ERROR_BYTES)
     if isinstance(error, BaseExceptionGroup):
@@ -79,14 +79,14 @@ def describe_error(error: BaseException) -> str:
 
 
 def error_type_of(error: BaseException) -> str:
-    """Return the name of an exception's class, in at most 200 bytes."""
+    """Return the name of an exception's class, truncated to 200 bytes."""
     return _clean_text(type(error).__name__, _MAX_NAME_BYTES)
 
 
 def _build_response(value: Any, long_running: bool) -> ToolOutcome:
-    """Return the response for the model, without a check that it can be recorded."""
+    """Return an outcome with the response for the model, without checking that it can be recorded."""
     if isinstance(value, ArgumentsRejected):
-        # Final for a long-running tool too: the function was not called.
+        # The response is final even for a long-running tool, because the function was not called.
         return ToolOutcome(function_call_id="", response=to_plain_json(dict(value)), error_type="InvalidArguments")
     if isinstance(value, _genai("FunctionResponse")):  # its name and id are ignored
         waits = long_running and value.will_continue is not False
@@ -103,7 +103,7 @@ def _build_response(value: Any, long_running: bool) -> ToolOutcome:
 
 
 def _make_recordable(answer: ToolOutcome, context: ToolContext, duration_s: float) -> ToolOutcome:
-    """Return an outcome that can be encoded and decoded, even if the context's actions cannot."""
+    """Mask secrets in an outcome and add the context's actions, or report an error if they cannot be recorded."""
     secrets = tuple(context.secrets_given())
     masks = {"response": mask(answer.response, secrets), "parts": mask(answer.parts, secrets)}
     answer = answer.model_copy(update=masks)
@@ -137,7 +137,7 @@ def _build_error(text: str, error_type: str) -> ToolOutcome:
 
 
 def create_not_stored_outcome(outcome: ToolOutcome, error: Exception) -> ToolOutcome:
-    """Return the outcome to record when a large result cannot be stored outside the history."""
+    """Return the outcome to record if a large result cannot be stored outside the history."""
     answer = _build_ran_error("its result cannot be kept", error)
     return outcome.model_copy(
         update={"response": answer.response, "error_type": answer.error_type, "parts": (), "final": True}
@@ -152,13 +152,13 @@ def _check_size(data: bytes, limit: int = MAX_VALUE_BYTES) -> None:
 def _read_text(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # noqa: BLE001  # author's code
+    except Exception:  # noqa: BLE001  # user code
         return f"(the text of this {type(error).__name__} cannot be read)"
 
 
 def _clean_text(text: str, limit: int) -> str:
-    """Return `text` without lone surrogates, in at most `limit` bytes of UTF-8."""
-    # An exact str, since a subclass may override len. Cut before encoding, since the text may have megabytes.
+    """Return `text` without lone surrogates, truncated to `limit` bytes of UTF-8."""
+    # Use a plain str, because a subclass may override `len`. Cut before encoding, because the text may be very long.
     exact = str.__str__(text)
     data = exact[: limit + 1].encode("utf-8", "replace")
     if len(data) <= limit:
@@ -167,9 +167,9 @@ def _clean_text(text: str, limit: int) -> str:
 
 
 def _split_media(value: Any, depth: int = 0) -> tuple[Any, tuple[JsonObject, ...]]:
-    """Return `value` without its media, and the media as parts of a FunctionResponse.
+    """Split `value` into a copy without media, and the media as parts of a FunctionResponse.
 
-    A container without media is unchanged; one with only media is dropped.
+    A container without media is unchanged. A nested container that holds only media is dropped.
     """
     if isinstance(value, _genai("Part")):
         media = _extract_media(value)
@@ -189,7 +189,7 @@ def _split_media(value: Any, depth: int = 0) -> tuple[Any, tuple[JsonObject, ...
 
 
 def _genai(name: str) -> Any:
-    """Return a class of `google.genai.types`, or () before its first import, which takes a second."""
+    """Return a class from `google.genai.types`, or () if that module is not loaded. Importing it takes a second."""
     return getattr(sys.modules.get("google.genai.types"), name, ())
 
 

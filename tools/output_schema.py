@@ -1,7 +1,7 @@
-"""The output schema of an agent: declared to the model and, for pydantic models, validated.
+"""Declare an agent's output schema to the model, and validate answers.
 
-Source: adk-semantics 9.3. A schema is a pydantic model, a list of one, any other type, a dictionary or a genai Schema.
-As in ADK, only the first two are validated.
+An output schema can be a pydantic model, a list of a pydantic model, any other type, a dictionary, or a genai Schema.
+As in ADK, answers are validated only for the first two.
 """
 
 import inspect
@@ -17,16 +17,16 @@ from waystation.tools import BaseTool, Signature, ToolContext, cacheable, declar
 
 SET_MODEL_RESPONSE = "set_model_response"
 OUTPUT_SCHEMA = "OUTPUT_SCHEMA"
-"""Error code of an answer that does not match the schema."""
+"""Error code for an answer that does not match the output schema."""
 
 _FENCE = re.compile(r"```[A-Za-z0-9_]*[ \t]*\n?")
 
 
 def parse_answer_text(schema: Any, text: str) -> Any:
-    """Return an answer as plain JSON, without the fields that are None.
+    """Parse an answer and return it as plain JSON, without fields of a pydantic model that are None.
 
     Raises:
-        ValueError: It is not JSON, or does not match the schema; the text quotes no values.
+        ValueError: The answer is not JSON or does not match the schema. The message does not quote any values.
     """
     text = _strip_fence(text)
     try:
@@ -40,12 +40,12 @@ def parse_answer_text(schema: Any, text: str) -> Any:
 
 
 def explain_schema_errors(error: ValidationError) -> str:
-    """Return the first ten errors as one text, without the values."""
+    """Return the first ten errors as one string that does not quote any values."""
     return "; ".join(f"{path or 'value'}: {reason}" for path, reason in validation_mistakes(error)[:10])
 
 
 class SetModelResponseTool(BaseTool):
-    """The tool with which a model that also has other tools returns its structured answer."""
+    """The tool that a model calls to return its structured answer if the agent has other tools too."""
 
     def __init__(self, output_schema: Any) -> None:
         self.output_schema = output_schema
@@ -57,7 +57,7 @@ class SetModelResponseTool(BaseTool):
         return declaration(self.name, self.description, Signature(self._function, self.name).schema)
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
-        """Return the answer as plain JSON, or an error that the model can correct."""
+        """Return the answer as plain JSON, or an error so that the model can correct the answer."""
         if not _is_validated(self.output_schema):
             return args.get("response")
         answer = args.get("items", []) if _find_item_type(self.output_schema) else args
@@ -111,7 +111,7 @@ def _is_model(schema: Any) -> bool:
 
 
 def _find_item_type(schema: Any) -> Any:
-    """Return the item type of a schema that is a list of pydantic models, otherwise None."""
+    """Return the item type if the schema is a list of a pydantic model, otherwise None."""
     args = typing.get_args(schema)
     return args[0] if typing.get_origin(schema) is list and args and _is_model(args[0]) else None
 
@@ -127,7 +127,7 @@ def _dump(value: Any) -> Any:
 
 
 def _strip_fence(text: str) -> str:
-    """Return the text without the code fence that models sometimes add."""
+    """Remove the code fence that models sometimes put around JSON."""
     stripped = text.strip()
     if len(stripped) < 6 or not (stripped.startswith("```") and stripped.endswith("```")):
         return text

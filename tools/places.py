@@ -1,4 +1,4 @@
-"""Find the line of author code that raised an exception."""
+"""Find the line of user code that raised an exception."""
 
 import sysconfig
 import traceback
@@ -9,13 +9,13 @@ _OTHERS = (
     *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")},
     "<frozen ",
 )
-"""Path prefixes of code that is not the author's: Waystation, Python, installed packages."""
+"""Path prefixes of code that is not user code: Waystation, Python and installed packages."""
 
 
 def find_author_line(error: BaseException) -> str | None:
-    """Return file and line of the innermost author code in a traceback; None without a traceback.
+    """Return the file and line of the innermost user code in a traceback, or None if there is no traceback.
 
-    The mistake is there, even if a library that the author called raised the exception.
+    That line is where the mistake usually is, even if the exception was raised in a library that the user code called.
     """
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:

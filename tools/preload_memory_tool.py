@@ -1,4 +1,4 @@
-"""Add the memories that match the user's message to each model request."""
+"""The tool that adds memories matching the user's message to each model request."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _PRELOADED = """From earlier conversations with the user, as they may bear on wh
 
 
 class PreloadMemoryTool(BaseTool):
-    """Searches the user's memories for the current message before each model call.
+    """A tool that searches the user's memories for the current message before each model call.
 
-    The model does not call this tool. The matches are part of the request, never of the history.
+    The model does not call this tool. The matches are added to the model request and never stored in the history.
     """
 
     def __init__(self) -> None:
         super().__init__(name="preload_memory", description="preload_memory")
 
     async def process_llm_request(self, *, tool_context: ToolContext, llm_request: LlmRequest) -> None:
-        """Insert the matches before the user's message. A failed search is logged, and the model is called anyway."""
+        """Insert the matches before the user's message. If the search fails, log it and call the model anyway."""
         from google.genai.types import Content, Part
 
         content = tool_context.user_content
@@ -44,8 +44,8 @@ class PreloadMemoryTool(BaseTool):
             return
         try:
             result = await tool_context.search_memory(query)
-        except Exception as error:  # noqa: BLE001  # an author's service can raise anything
-            # Log neither the query nor the error's text, which may quote it.
+        except Exception as error:  # noqa: BLE001  # a user's service can raise anything
+            # Do not log the query, nor the error's message, which may quote the query.
             log.warning("memory.not_preloaded", agent=tool_context.agent_name, error_type=type(error).__name__)
             return
         lines = [line for memory in result.memories for line in _format_memory(memory)]
@@ -63,7 +63,7 @@ def _format_memory(memory: MemoryEntry) -> list[str]:
 
 
 def _find_turn(contents: list[Content]) -> int:
-    """Return the index where the current turn begins: before the user's last message, after the last tool responses."""
+    """Return the index after the last model content or tool response, where the user's latest message begins."""
     for index in range(len(contents) - 1, -1, -1):
         content = contents[index]
         if content.role != "user" or any(part.function_response for part in content.parts or ()):

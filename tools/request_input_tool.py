@@ -1,4 +1,4 @@
-"""Ask a person for input. Source: adk-semantics 2.3."""
+"""The tool that lets a model ask the user for input."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ REQUEST_INPUT = "adk_request_input"
 
 
 class RequestInputTool(LongRunningFunctionTool):
-    """The tool with which a model asks a person for input. Agents use the instance `request_input`."""
+    """A tool that a model calls to ask the user for input. Agents use the `request_input` instance."""
 
     def __init__(self) -> None:
         super().__init__(_request_input, effect="read")

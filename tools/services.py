@@ -1,4 +1,4 @@
-"""The services that a worker provides to tools: artifacts, memory, credentials."""
+"""The services that a worker provides to tools: artifacts, memory and credentials."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Services:
-    """The services of one worker process; None for a missing one."""
+    """The services of one worker process. A service that is not configured is None."""
 
     artifacts: BaseArtifactService | None = None
     memory: BaseMemoryService | None = None

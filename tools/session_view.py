@@ -1,4 +1,4 @@
-"""The session of a call, as tools see it."""
+"""The view of a session that tools and callbacks receive."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from waystation.core import Event, JsonObject, copy_json
 
 
 class Session:
-    """A copy of the session. Changes are not recorded; write to `tool_context.state` instead.
+    """A copy of the session. Changes to it are not recorded; write to `tool_context.state` instead.
 
-    State and events belong to the log, so they are copied on first read. Most tools read neither.
+    State and events belong to the log, so they are copied, but only on first read, because most tools use neither.
     """
 
     def __init__(
@@ -28,15 +28,15 @@ class Session:
         self._given_state, self._given_events = state, events
 
     def over(self, state: Mapping[str, Any]) -> Session:
-        """Return a copy of the same session with another state."""
+        """Return a copy of this session with a different state."""
         return Session(id=self.id, app_name=self.app_name, user_id=self.user_id, state=state, events=self._given_events)
 
     @cached_property
     def state(self) -> JsonObject:
-        """The state at the time of the first read."""
+        """A copy of the state, taken when this property is first read."""
         return {key: copy_json(value) for key, value in (self._given_state or {}).items()}
 
     @cached_property
     def events(self) -> Sequence[Event]:
-        """The events before the call."""
+        """Copies of the events that precede the call."""
         return tuple(event.model_copy(deep=True) for event in self._given_events)

@@ -1,4 +1,4 @@
-"""The state that a tool reads and writes, with a record of its changes."""
+"""The state that tools read and write. It keeps track of the changes that a tool makes."""
 
 import threading
 from collections.abc import Iterator, Mapping, MutableMapping
@@ -19,24 +19,24 @@ _REMEDY = "store plain data (strings, numbers, lists, dictionaries), or save it 
 
 
 class StateRefused(NotJson):
-    """A tool wrote a value without a JSON form to the state."""
+    """A tool wrote a value to the state that cannot be represented as JSON."""
 
     def __init__(self, key: str, tool: str, path: str, found: str, remedy: str = _REMEDY) -> None:
         super().__init__(path, found, remedy)
         self.key, self.tool = key, tool
-        # Replaces the text of NotJson, which names neither the tool nor the state.
+        # Replace the message of NotJson, which mentions neither the tool nor the state.
         what = f"Tool {tool!r} cannot store state {path!r}" if tool else f"State {path!r} cannot be stored"
         self.args = (f"{what}: it is {found}, which has no JSON form; {remedy}.",)
 
 
 class State(MutableMapping[str, Any]):
-    """State as a tool sees it: the invocation's state plus the writes of this call.
+    """State as a tool sees it: the invocation's state plus what this call has written.
 
-    Prefixes (`user:`, `app:`, `temp:`) are part of a key. A tool may change a list or dictionary that it read in place;
-    `delta` detects the change. Writes of other calls in the same batch are not visible.
+    Prefixes (`user:`, `app:`, `temp:`) are part of a key. A tool may modify a list or dictionary from the state in
+    place; `delta` detects the change. Other calls in the same batch do not see the tool's writes.
 
-    Written values are stored unchanged when they are plain JSON, otherwise in their JSON form. A tool therefore reads
-    the same value as the next tool.
+    A value is stored unchanged if it is plain JSON. Otherwise it is converted when it is written, so that this tool
+    and the next one read the same value.
     """
 
     APP_PREFIX: ClassVar[str] = "app:"
@@ -44,10 +44,10 @@ class State(MutableMapping[str, Any]):
     TEMP_PREFIX: ClassVar[str] = "temp:"
 
     def __init__(self, current: Mapping[str, Any] | None = None, *, tool: str = "", scopes_read: bool = True) -> None:
-        """Overlay `current`, which is never modified and must not change while the tool runs.
+        """Create a state on top of `current`, which is never modified and must not change while the tool runs.
 
-        With `scopes_read=False`, `user:` and `app:` state was not loaded: missing keys with these prefixes raise
-        `ScopesNotRead`.
+        Pass `scopes_read=False` if `user:` and `app:` state was not loaded. Reading a missing key with one of these
+        prefixes then raises `ScopesNotRead`.
         """
         self._current = {} if current is None else current
         self._scopes_read = scopes_read
@@ -55,7 +55,7 @@ class State(MutableMapping[str, Any]):
         self._read: dict[str, tuple[Any, Any]] = {}  # key -> (value in `current`, the copy that the tool received)
         self._written: dict[str, Any] = {}
         self._removed: dict[str, None] = {}
-        # Sync tools run in threads, may start more threads, and may still run when the delta is read.
+        # Sync tools run in threads, can start more threads, and may still be running when the delta is read.
         self._lock = threading.RLock()
 
     def __getitem__(self, key: str) -> Any:
@@ -73,7 +73,7 @@ class State(MutableMapping[str, Any]):
     def __setitem__(self, key: str, value: Any) -> None:
         form = self._plain(key, value)
         with self._lock:
-            # The same object, so that `state["items"] = items; items.append(1)` is recorded, as in ADK.
+            # Keep the same object, so that `state["items"] = items; items.append(1)` is recorded, as in ADK.
             self._written[key] = value if form == value else form
             self._removed.pop(key, None)
             self._read.pop(key, None)
@@ -88,7 +88,7 @@ class State(MutableMapping[str, Any]):
                 self._removed[key] = None
 
     def __contains__(self, key: object) -> bool:
-        # Overrides Mapping's method, which would copy the value.
+        # Override Mapping's method, which would copy the value.
         with self._lock:
             if key in self._written or key in self._removed:
                 return key in self._written
@@ -96,7 +96,7 @@ class State(MutableMapping[str, Any]):
             return key in self._current
 
     def _check_read(self, key: object) -> None:
-        """Raise for a key whose scope was not loaded: it may be stored, and a default would hide its value."""
+        """Raise if a missing key's scope was not loaded. The key may be stored, and a default would hide its value."""
         if not self._scopes_read and isinstance(key, str) and is_scoped(key) and key not in self._current:
             raise ScopesNotRead(key)
 
@@ -109,7 +109,7 @@ class State(MutableMapping[str, Any]):
             return len(self._current) - len(self._removed) + len(self._new_keys())
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """Return the value of `key`; set it to `default` first if it is missing."""
+        """Return the value of `key`. If the key is missing, set it to `default` first."""
         with self._lock:
             if key not in self:
                 self[key] = default
@@ -123,15 +123,15 @@ class State(MutableMapping[str, Any]):
             }
 
     def has_delta(self) -> bool:
-        """Whether any value was changed, also in place."""
+        """Return whether any value was written, removed, or modified in place."""
         with self._lock:
             return bool(self._written or self._removed or any(map(self._is_changed, self._read)))
 
     def delta(self) -> tuple[JsonObject, tuple[str, ...]]:
-        """Return the written keys with their values, and the keys removed with `del` or `pop`.
+        """Return the changed keys with their values, and the keys removed with `del` or `pop`.
 
         Raises:
-            StateRefused: A value that was changed in place has no JSON form.
+            StateRefused: A value that was modified in place cannot be represented as JSON.
         """
         with self._lock:
             changed = {key: self._read[key][1] for key in self._read if self._is_changed(key)}
@@ -146,9 +146,9 @@ class State(MutableMapping[str, Any]):
         if not isinstance(copy, dict | list):
             return False
         try:
-            # Encoded, because True == 1 == 1.0 in Python, but not in JSON.
+            # Compare the encoded values, because True == 1 == 1.0 in Python but not in JSON.
             return encode(original) != encode(copy)
-        except Exception:  # noqa: BLE001  # an author's value can raise anything; `delta` reports it
+        except Exception:  # noqa: BLE001  # a user's object can raise anything; `delta` reports it
             return True
 
     def _plain(self, key: str, value: Any) -> Any:
@@ -160,7 +160,7 @@ class State(MutableMapping[str, Any]):
             return to_plain_json({key: value})[key]
         except NotJson as error:
             raise StateRefused(key, self._tool, error.path or key, error.found) from None
-        except Exception as error:  # an author's value can raise anything when it is read
+        except Exception as error:  # a user's object can raise anything when it is read
             raise StateRefused(
                 key, self._tool, key, f"{with_article(value)} that cannot be read ({type(error).__name__})"
             ) from error

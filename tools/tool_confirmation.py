@@ -1,4 +1,4 @@
-"""ToolConfirmation, where ADK has it: `google.adk.tools.tool_confirmation`."""
+"""Provides ToolConfirmation under the same module name as in ADK, `google.adk.tools.tool_confirmation`."""
 
 from waystation.core import ToolConfirmation
 

@@ -1,7 +1,6 @@
-"""The context of a tool call or callback: state, actions, artifacts, memory, credentials.
+"""The context of a tool call or callback: state, actions, artifacts, memory and credentials.
 
-As in ADK, tools and callbacks share one class under three names. Names, signatures and texts are ADK's; see
-adk-semantics 5.
+As in ADK, tools and callbacks share one class that has three names. Method names, signatures and messages match ADK.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ T = TypeVar("T")
 
 
 class Actions(BaseModel):
-    """The EventActions of a tool call, under ADK's names. Setting another field raises ValidationError."""
+    """The EventActions of a tool call, with the field names of ADK. Setting any other field raises ValidationError."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", validate_assignment=True)
 
@@ -53,7 +52,7 @@ class Actions(BaseModel):
     transfer_to_agent: str | None = None
     transfer_reason: str | None = None
     escalate: bool | None = None
-    # Factories: pydantic takes ten times as long to copy a default.
+    # Use factories, because pydantic takes ten times as long to copy a mutable default.
     artifact_delta: dict[str, int] = Field(default_factory=dict)
     requested_tool_confirmations: dict[str, ToolConfirmation] = Field(default_factory=dict)
     requested_auth_configs: dict[str, JsonObject] = Field(default_factory=dict)
@@ -63,33 +62,33 @@ class Actions(BaseModel):
 
     @classmethod
     def over(cls, state: State) -> Actions:
-        """Return empty actions whose `state_delta` is that of `state`."""
+        """Return empty actions whose `state_delta` reads from and writes to `state`."""
         actions = cls()
         actions._state = state
         return actions
 
     @property
     def state_delta(self) -> MutableMapping[str, Any]:
-        """The state that this call has written so far. Writing here writes to the state."""
+        """The state changes that this call has made so far. Writing to this mapping writes to the state."""
         return _StateDelta(self._state)
 
     def recorded(self) -> EventActions:
         """Return the actions to record.
 
         Raises:
-            NotJson: A value that was changed in place, or a key, has no JSON form.
-            ValidationError: A dictionary contains a value of another type.
+            NotJson: A key, or a value that was modified in place, cannot be represented as JSON.
+            ValidationError: A dictionary contains a value of the wrong type.
         """
         delta, removed = self._state.delta()
         actions = {name: value for name, value in self if value is not None and value != {} and value != []}
         if not (actions or delta or removed):
             return NO_ACTIONS
-        # Converted first: pydantic silently changes a lone surrogate in a key of dict[str, int].
+        # Convert to JSON first, because pydantic silently changes a lone surrogate in a key of dict[str, int].
         return EventActions(state_delta=delta, removed_keys=removed, **to_plain_json(actions))
 
 
 class _StateDelta(MutableMapping[str, Any]):
-    """The changed part of a state."""
+    """A mutable view of the changed part of a state."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -114,7 +113,7 @@ class _StateDelta(MutableMapping[str, Any]):
 
 
 class NotAwaited(WaystationError):
-    """A coroutine method of the context was called without `await`."""
+    """An async method of the context was called without `await`."""
 
     def __init__(self, *methods: str) -> None:
         self.methods = methods
@@ -129,23 +128,23 @@ class _ActionContext(ReadonlyContext):
     """A context with actions."""
 
     def __init__(self, *, function_call_id: str | None = None, idempotency_key: str = "", **about: Any) -> None:
-        """`about` are the arguments of `ReadonlyContext`."""
+        """Initialize the context. `about` is passed on to `ReadonlyContext`."""
         super().__init__(**about)
         self.function_call_id: Final = function_call_id
-        """Id of the call; None in callbacks around agents and models."""
+        """ID of the function call, or None in agent and model callbacks."""
         self.function_call_event_id: Final = function_call_id
-        """The same id, under another name from ADK's guide."""
+        """The same ID under another name, which ADK's guide uses."""
         self.idempotency_key: Final = idempotency_key
-        """Equal for all attempts at this call, also after a reset. Pass it to services that accept idempotency keys."""
+        """The same for all attempts of this call, even after a reset. Pass it to services that accept such keys."""
         self._acts: Actions | None = None
         self._first = threading.Lock()
         self._coroutines: list[tuple[str, Coroutine[Any, Any, Any]]] = []
-        """Names and coroutines of the context's methods that were called."""
+        """Names and coroutines of the async methods that were called."""
 
     @property
     def actions(self) -> Actions:
-        """Effects of the call besides its result."""
-        # Created on first use, in any thread: most calls only return a result.
+        """The call's effects other than its result."""
+        # Create the actions on first use, from any thread, because most calls only return a result.
         with self._first:
             if self._acts is None:
                 self._acts = Actions.over(self._state)
@@ -155,14 +154,14 @@ class _ActionContext(ReadonlyContext):
         """Return the actions and state changes to record.
 
         Raises:
-            NotJson: A value that was changed in place, or a key, has no JSON form.
-            ValidationError: A dictionary in `actions` contains a value of another type.
+            NotJson: A key, or a value that was modified in place, cannot be represented as JSON.
+            ValidationError: A dictionary in `actions` contains a value of the wrong type.
         """
         untouched = self._acts is None and not self._state.has_delta()
         return NO_ACTIONS if untouched else self.actions.recorded()
 
     def not_awaited(self) -> NotAwaited | None:
-        """Return an error that names the coroutine methods called without `await`, and close their coroutines."""
+        """Return an error that names the async methods called without `await`, or None. Close their coroutines."""
         forgotten: dict[str, None] = {}
         for name, coroutine in self._coroutines:
             if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
@@ -176,7 +175,7 @@ C = TypeVar("C", bound=_ActionContext)
 def _must_be_awaited(
     method: Callable[Concatenate[C, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[C, P], Coroutine[Any, Any, T]]:
-    """Record the calls of a coroutine method, so that a forgotten `await` is reported when the tool returns."""
+    """Record calls to an async method, so that a forgotten `await` can be reported when the tool returns."""
 
     @functools.wraps(method)
     def call(context: C, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
@@ -188,10 +187,10 @@ def _must_be_awaited(
 
 
 def _require(valid: bool, method: str, name: str, value: object, remedy: str) -> None:
-    """Check an argument early; a later failure would point into Waystation's own code.
+    """Check an argument early, because a later error would point into Waystation's code instead of the user's.
 
     Raises:
-        TypeError: It is not valid.
+        TypeError: The argument is not valid.
     """
     if not valid:
         raise TypeError(f"`{name}` of `{method}` is {reprlib.repr(value)}; use {remedy}.")
@@ -208,10 +207,10 @@ def _require_version(method: str, value: object) -> None:
 def _require_list(method: str, name: str, value: object, kind: str) -> None:
     remedy = f"a list of {kind} objects"
     _require(isinstance(value, Iterable) and not isinstance(value, str), method, name, value, remedy)
-    # By attribute, since ADK's own types are accepted. Iterators are not checked: they can be read only once.
+    # Check for an attribute, because ADK's types are accepted too. Skip iterators, which can be read only once.
     for item in value if isinstance(value, list | tuple) else ():
         if not hasattr(item, "content"):
-            raise TypeError(f"`{name}` of `{method}` has {reprlib.repr(item)} in it; use {remedy}.")
+            raise TypeError(f"`{name}` of `{method}` contains {reprlib.repr(item)}; use {remedy}.")
 
 
 def _require_config(method: str, value: object) -> None:
@@ -226,20 +225,20 @@ def _require_service(service: T | None, missing: str) -> T:
 
 
 class _ArtifactContext(_ActionContext):
-    """Named files with versions.
+    """Artifacts: named files with versions.
 
-    They belong to the session or, with the prefix `user:` in the name, to the user. An invocation without a session is
-    its own session.
+    Artifacts belong to the session, or to the user if the name has the prefix `user:`. If an invocation does not have
+    a session, its artifacts belong to the invocation.
     """
 
     def __init__(self, **about: Any) -> None:
-        """`about` are the arguments of `ReadonlyContext`."""
+        """Initialize the context. `about` is passed on to the base class."""
         super().__init__(**about)
         self._saved: Counter[str] = Counter()
 
     @_must_be_awaited
     async def list_artifacts(self) -> list[str]:
-        """Return the names of the session's and the user's artifacts, sorted.
+        """Return the sorted names of the session's and the user's artifacts.
 
         Raises:
             ValueError: The worker has no artifact service.
@@ -248,7 +247,7 @@ class _ArtifactContext(_ActionContext):
 
     @_must_be_awaited
     async def load_artifact(self, filename: str, version: int | None = None) -> Part | None:
-        """Return a version of an artifact, by default the latest; None when it does not exist.
+        """Return a version of an artifact, by default the latest, or None if it does not exist.
 
         Raises:
             ValueError: The worker has no artifact service.
@@ -258,7 +257,7 @@ class _ArtifactContext(_ActionContext):
         service = self._artifacts()
         artifact = await service.load_artifact(**self._session_scope(), filename=filename, version=version)
         if artifact is None and any(filename in event.actions.artifact_delta for event in self.session.events):
-            # Not an error: it may have been deleted. The log helps to find a worker with another store.
+            # The artifact may have been deleted, so only log this. The log helps find a worker that uses another store.
             log.warning(
                 "artifact.missing",
                 agent=self.agent_name,
@@ -271,10 +270,10 @@ class _ArtifactContext(_ActionContext):
     async def save_artifact(
         self, filename: str, artifact: Part | dict[str, Any], custom_metadata: dict[str, Any] | None = None
     ) -> int:
-        """Save a new version of an artifact, return its number, and record it in `actions.artifact_delta`.
+        """Save a new version of an artifact, record it in `actions.artifact_delta`, and return the version number.
 
-        A repeated attempt does not save the same content twice: the first save under a name returns the version from
-        the first save of the earlier attempt, the second save that of the second, and so on.
+        A retry does not save the same content again. The first save under a name returns the version that the first
+        save under that name returned in the earlier attempt, and so on for later saves.
 
         Raises:
             InputValidationError: The Part has no content that can be stored.
@@ -290,7 +289,7 @@ class _ArtifactContext(_ActionContext):
             "artifact": artifact,
             "custom_metadata": custom_metadata,
         }
-        # Services written for ADK have no such method, and callbacks have no key.
+        # Services written for ADK do not have this method, and callbacks do not have an idempotency key.
         if self.idempotency_key and hasattr(service, "save_artifact_once"):
             key = f"{self.idempotency_key}#{number}"
             version = await service.save_artifact_once(**request, idempotency_key=key)
@@ -301,7 +300,7 @@ class _ArtifactContext(_ActionContext):
 
     @_must_be_awaited
     async def get_artifact_version(self, filename: str, version: int | None = None) -> ArtifactVersion | None:
-        """Return the metadata of an artifact version, by default the latest; None when it does not exist.
+        """Return the metadata of an artifact version, by default the latest, or None if it does not exist.
 
         Raises:
             ValueError: The worker has no artifact service.
@@ -318,11 +317,11 @@ class _ArtifactContext(_ActionContext):
 
 
 class _MemoryContext(_ActionContext):
-    """The user's memories, across sessions."""
+    """Access to the user's memories, which are shared by all of the user's sessions."""
 
     @_must_be_awaited
     async def search_memory(self, query: str) -> SearchMemoryResponse:
-        """Return the user's memories that match `query`, which may be any text.
+        """Return the user's memories that match `query`, which can be any string.
 
         Raises:
             ValueError: The worker has no memory service.
@@ -333,7 +332,7 @@ class _MemoryContext(_ActionContext):
 
     @_must_be_awaited
     async def add_session_to_memory(self) -> None:
-        """Add this session's conversation to memory. Adding it again later adds only the new events.
+        """Add this session's conversation to memory. Later calls add only the new events.
 
         Raises:
             ValueError: The worker has no memory service.
@@ -347,7 +346,7 @@ class _MemoryContext(_ActionContext):
     async def add_events_to_memory(
         self, *, events: Sequence[Event], custom_metadata: Mapping[str, object] | None = None
     ) -> None:
-        """Add some events of this session to memory.
+        """Add the given events of this session to memory.
 
         Raises:
             ValueError: The worker has no memory service.
@@ -364,7 +363,7 @@ class _MemoryContext(_ActionContext):
     async def add_memory(
         self, *, memories: Sequence[MemoryEntry], custom_metadata: Mapping[str, object] | None = None
     ) -> None:
-        """Add memories that do not come from a conversation.
+        """Add memories directly, rather than from the events of a conversation.
 
         Raises:
             ValueError: The worker has no memory service.
@@ -375,7 +374,7 @@ class _MemoryContext(_ActionContext):
 
     @_must_be_awaited
     async def delete_memory(self, memory_id: str | None = None) -> None:
-        """Delete one of the user's memories, by its `id` from a search.
+        """Delete one of the user's memories. `memory_id` is the `id` of a search result.
 
         Raises:
             ValueError: The worker has no memory service.
@@ -388,19 +387,19 @@ class _MemoryContext(_ActionContext):
 
 
 class _CredentialContext(_ActionContext):
-    """Requests and reads credentials, which never enter history, state, logs or traces.
+    """Requests and reads credentials, which never appear in the history, state, logs or traces.
 
-    ADK's functions for tools are sync, so they read the store where the tool runs: in the tool's thread or, for an
-    async tool, on the worker's event loop. That takes less than a millisecond unless a token must be refreshed. Await
-    `load_credential` in an async tool that must never block the loop.
+    ADK's credential methods are sync, so they read the store wherever the tool runs: in the tool's thread or, for an
+    async tool, on the worker's event loop. Reading takes less than a millisecond unless a token must be refreshed. If
+    an async tool must never block the event loop, await `load_credential` instead.
     """
 
     _credentials: tuple[AuthCredential, ...] = ()
-    """The credentials that this context has returned."""
+    """The credentials that this context has returned so far."""
 
     @property
     def credential_service(self) -> BaseCredentialService | None:
-        """The worker's credential service, None without one."""
+        """The worker's credential service, or None if it does not have one."""
         return self._services.credentials
 
     @property
@@ -409,10 +408,11 @@ class _CredentialContext(_ActionContext):
         return self._services.credentials is not None
 
     def request_credential(self, auth_config: AuthConfig) -> None:
-        """Ask the user for a credential. The tool then returns an interim response for the model.
+        """Ask the user for a credential. The tool should then return an interim response for the model.
 
-        When the credential arrives, the tool runs again from the top and reads it with `get_auth_response`. It also
-        runs again when an answer only claims that the credential is available. Source: adk-semantics 11.1.
+        When the credential arrives, the tool runs again from the start and reads the credential with
+        `get_auth_response`. As in ADK, the tool also runs again if an answer merely claims that the credential is
+        available.
 
         Raises:
             ValueError: This is not a tool call, there is no credential service, or the configuration is incomplete.
@@ -433,12 +433,12 @@ class _CredentialContext(_ActionContext):
         )
 
     def get_auth_response(self, auth_config: AuthConfig) -> AuthCredential | None:
-        """Return the user's credential, None when there is none yet. An expired token is refreshed.
+        """Return the user's credential, or None if it is not available yet. An expired token is refreshed.
 
-        Also finds credentials from earlier invocations.
+        Credentials from earlier invocations are found too.
 
         Raises:
-            AuthorizationFailed: It has expired, and the provider does not respond.
+            AuthorizationFailed: The credential has expired, and the provider does not respond.
         """
         _require_config("get_auth_response", auth_config)
         if not self.has_credential_service:
@@ -448,7 +448,7 @@ class _CredentialContext(_ActionContext):
 
     @property
     def auth_response(self) -> AuthCredential | None:
-        """The credential that this call requested in an earlier run, None until it arrives. From ADK's guide."""
+        """The credential that this call requested in an earlier run, or None until the credential arrives."""
         call_id = self.function_call_id
         if call_id is None or not self.has_credential_service:
             return None
@@ -457,44 +457,44 @@ class _CredentialContext(_ActionContext):
         return None if bucket is None else self.note_credential(store.credential(bucket))
 
     async def load_credential(self, auth_config: AuthConfig) -> AuthCredential | None:
-        """Return the user's credential, None when there is none. An expired token is refreshed.
+        """Return the user's credential, or None if there is none. An expired token is refreshed.
 
         Raises:
-            ValueError: There is no credential service.
-            AuthorizationFailed: It has expired, and the provider does not respond.
+            ValueError: The worker has no credential service.
+            AuthorizationFailed: The credential has expired, and the provider does not respond.
         """
         _require_config("load_credential", auth_config)
         return self.note_credential(await self._service().load_credential(auth_config, self))
 
     async def save_credential(self, auth_config: AuthConfig) -> None:
-        """Store the `exchanged_auth_credential` of a configuration for the user.
+        """Store the configuration's `exchanged_auth_credential` for the user.
 
         Raises:
-            ValueError: There is no credential service.
+            ValueError: The worker has no credential service.
         """
         _require_config("save_credential", auth_config)
         await self._service().save_credential(auth_config, self)
 
     def get_credential(self, key: str) -> AuthCredential | None:
-        """Return the user's stored credential under a key, perhaps expired; None when there is none."""
+        """Return the credential stored for the user under a key, or None. The credential may have expired."""
         _require_text("get_credential", "key", key)
         if not self.has_credential_service:
             return None
         return self.note_credential(self._store("get_credential").credential(auth.Bucket.of(self, key)))
 
     def secrets_given(self) -> Iterator[str]:
-        """Yield the secrets of all credentials that this context has returned, to mask them in recorded values."""
+        """Yield the secrets in all credentials that this context has returned. They are masked in recorded values."""
         for credential in self._credentials:
             yield from credential.secrets()
 
     def note_credential(self, credential: AuthCredential | None) -> AuthCredential | None:
-        """Return `credential`; its secrets will be masked in the recorded values of this call."""
+        """Return `credential`, and have its secrets masked in the recorded values of this call."""
         if credential is not None:
             self._credentials = (*self._credentials, credential)
         return credential
 
     def _service(self) -> BaseCredentialService:
-        # ADK's wire literal, see adk-semantics 5.
+        # This message is the same as in ADK.
         return _require_service(self._services.credentials, "Credential service is not initialized.")
 
     def _store(self, member: str) -> CredentialStore:
@@ -522,47 +522,47 @@ class ToolContext(_ArtifactContext, _MemoryContext, _CredentialContext):
         is_aborted: Callable[[], bool] | None = None,
         **about: Any,
     ) -> None:
-        """`heartbeat` and `is_aborted` may be called from any thread.
+        """Initialize the context. `heartbeat` and `is_aborted` must be safe to call from any thread.
 
-        `about` are `function_call_id`, `idempotency_key` and the arguments of `ReadonlyContext`.
+        `about` can contain `function_call_id`, `idempotency_key` and the arguments of `ReadonlyContext`.
         """
         super().__init__(**about)
         self._heartbeat = heartbeat
         self._is_aborted = is_aborted
         self.attempt: Final = attempt
-        """1 for the first attempt at this call."""
+        """The number of this attempt at running the call, starting at 1."""
         self.tool_confirmation: Final = tool_confirmation
-        """The approver's answer about this call, None when no approver was asked."""
+        """The approver's answer about this call, or None if no approver was asked."""
 
     @property
     def state(self) -> State:
-        """The state. Changes are recorded with the call's response."""
+        """The session state. Changes are recorded with the call's response."""
         return self._state
 
     @property
     def is_aborted(self) -> bool:
-        """Whether the invocation was cancelled. Long loops should check it and return."""
+        """Whether the invocation was canceled. Long-running loops should check this and return."""
         return self._is_aborted is not None and self._is_aborted()
 
     def heartbeat(self, *details: Any) -> None:
-        """Report that the tool is alive. The server stores `details` for a while; the next attempt may receive them.
+        """Report that the tool is alive. The server keeps `details` for a while and may pass them to the next attempt.
 
         Raises:
-            NotJson: A detail has no JSON form, or is a credential.
+            NotJson: A detail cannot be represented as JSON, or is a credential.
         """
         checked = to_plain_json({"heartbeat": list(details)})["heartbeat"]
         if self._heartbeat is not None:
             self._heartbeat(*checked)
 
     def request_confirmation(self, *, hint: str | None = None, payload: Any = None) -> None:
-        """Ask an approver to confirm this call. The tool then returns an interim response for the model.
+        """Ask an approver to confirm this call. The tool should then return an interim response for the model.
 
-        After the answer, which may be a rejection, the tool runs again from the top and reads the answer in
-        `tool_confirmation`. Source: adk-semantics 2.2.
+        After the approver has answered, even with a rejection, the tool runs again from the start and can read the
+        answer from `tool_confirmation`.
 
         Raises:
             ValueError: This is not a tool call.
-            NotJson: The payload has no JSON form.
+            NotJson: The payload cannot be represented as JSON.
         """
         if self.function_call_id is None:
             raise ValueError("request_confirmation requires function_call_id: only a tool call can be confirmed.")
@@ -571,17 +571,21 @@ class ToolContext(_ArtifactContext, _MemoryContext, _CredentialContext):
         )
 
     def render_ui_widget(self, widget: Any) -> None:
-        """Attach a widget to the event, for clients to render: a pydantic model or object with a unique `id`.
+        """Attach a widget to the event, for clients to render.
+
+        Args:
+            widget: A pydantic model or dictionary. Its `id` must be unique within the event.
 
         Raises:
-            ValueError: The event already has a widget with this id.
-            NotJson: The widget has no JSON form.
+            TypeError: The widget does not become a JSON object.
+            ValueError: The event already has a widget with this ID.
+            NotJson: The widget cannot be represented as JSON.
         """
         widget_json: JsonObject = to_plain_json({"widget": widget})["widget"]
         if not isinstance(widget_json, dict):
             raise TypeError(f"`widget` of `render_ui_widget` is {reprlib.repr(widget)}; use an object with an `id`.")
         if any(widget_json.get("id") == other.get("id") for other in self.actions.render_ui_widgets):
-            raise ValueError(f"Widget id {widget_json.get('id')!r} is already in use; give each widget its own id.")
+            raise ValueError(f"Widget ID {widget_json.get('id')!r} is already in use; give each widget a unique `id`.")
         self.actions.render_ui_widgets.append(widget_json)
 
 

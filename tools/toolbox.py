@@ -1,4 +1,4 @@
-"""The tools of an agent: as declared, and as offered in a context with its toolsets expanded."""
+"""List an agent's tools, either as declared or with its toolsets expanded for a given context."""
 
 import asyncio
 import re
@@ -25,19 +25,19 @@ RESERVED_NAMES = frozenset(
         "transfer_to_agent",
     }
 )
-"""Names of ADK's own calls (adk-semantics 2.4). Not `exit_loop`: ADK's guide has authors write that one."""
+"""Names of calls that ADK defines. `exit_loop` is not reserved, because ADK's guide has users define it themselves."""
 
-# Gemini's rule, the least strict of the large providers. A tool's name is also part of an activity type.
+# This is Gemini's rule, the least strict of the major providers. A tool's name is also part of an activity type.
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,63}")
 _CACHE = "__waystation_tools__"
 CLOSE_TIMEOUT_S = 10.0
-"""Limit for closing one toolset. Source: adk-semantics 10."""
+"""Time limit for closing one toolset, as in ADK."""
 
 _DEFAULT_LIMIT = ActivitySettings().toolset_timeout
 
 
 def tools_of(agent: LlmAgent) -> dict[str, BaseTool]:
-    """Return the tools that an agent declares, by name, in the agent's order. Toolsets are not expanded.
+    """Return an agent's declared tools by name, in the order of `agent.tools`. Toolsets are not expanded.
 
     Raises:
         InvalidTool: An item of `agent.tools` is not a tool, or its name is invalid.
@@ -47,14 +47,14 @@ def tools_of(agent: LlmAgent) -> dict[str, BaseTool]:
 
 
 def toolsets_of(agent: LlmAgent) -> list[BaseToolset]:
-    """Return the toolsets of an agent, in its order."""
+    """Return an agent's toolsets in the order of `agent.tools`."""
     return [entry for entry in agent.tools if isinstance(entry, BaseToolset)]
 
 
 def entries_of(agent: LlmAgent) -> tuple[BaseTool | BaseToolset, ...]:
-    """Return the tools and toolsets of an agent, in its order; functions become FunctionTools.
+    """Return an agent's tools and toolsets in the order of `agent.tools`. Functions become FunctionTools.
 
-    Returns the same objects until `agent.tools` changes.
+    The same objects are returned until `agent.tools` changes.
 
     Raises:
         InvalidTool: An item of `agent.tools` is not a tool, or its name is invalid.
@@ -67,12 +67,12 @@ def entries_of(agent: LlmAgent) -> tuple[BaseTool | BaseToolset, ...]:
             raise problems[0]
         return tuple(entries)
 
-    # By identity, since tools may define equality. The entries keep the items alive, so their ids stay unique.
+    # Compare by identity, because tools may define `__eq__`. The entries keep the items alive, so IDs stay unique.
     return memoize(agent, _CACHE, [id(item) for item in agent.tools], resolve)
 
 
 def resolve_tools(agent: LlmAgent) -> tuple[list[BaseTool | BaseToolset], list[AuthoringError]]:
-    """Return the usable tools and toolsets of an agent, and the problems of the others."""
+    """Return an agent's tools and toolsets, and the problems found in `agent.tools`."""
     tools: list[BaseTool | BaseToolset] = []
     problems: list[AuthoringError] = []
     names: set[str] = set()
@@ -100,7 +100,7 @@ def _convert_to_tool(item: object) -> BaseTool:
         if not hasattr(item, "name"):
             raise InvalidTool(kind, "its `__init__` must begin with `super().__init__(name=..., description=...)`.")
         if not isinstance(item.name, str):
-            raise InvalidTool(kind, f"`name` is {reprlib.repr(item.name)}; use text.")
+            raise InvalidTool(kind, f"`name` is {reprlib.repr(item.name)}; use a string.")
         return item
     if isinstance(item, type) and issubclass(item, BaseTool | BaseToolset):
         raise InvalidTool(item.__name__, "`tools` contains the class; use an instance of it.")
@@ -114,13 +114,13 @@ def _convert_to_tool(item: object) -> BaseTool:
 
 
 def name_problem(name: str) -> str | None:
-    """Return the reason why a tool cannot have this name, None for a valid one."""
+    """Return the reason why a tool cannot have this name, or None if the name is valid."""
     if name in RESERVED_NAMES:
         return "the name is reserved for the framework; rename the function."
     if not NAME.fullmatch(name):
         return (
             "models do not accept this name; start it with a letter or an underscore, and use at most 64 "
-            "letters, digits, `_`, `.`, `:` and `-`. Replace a lambda by a `def`."
+            "letters, digits, `_`, `.`, `:` and `-`. Replace a lambda with a `def`."
         )
     return None
 
@@ -128,10 +128,12 @@ def name_problem(name: str) -> str | None:
 def agents_below(
     root: BaseAgent, *, with_plugins: bool = False, called: bool = True
 ) -> Iterator[tuple[str, BaseAgent]]:
-    """Yield every agent of a tree once, with its place in the tree. A tree may contain itself.
+    """Yield each agent in a tree once, with its place in the tree. The tree may contain cycles.
 
-    With `called=False`, skip agents that only AgentTools call; `with_plugins` skips those that only AgentTools with
-    `include_plugins=False` call.
+    Args:
+        root: The root of the tree.
+        with_plugins: Whether to skip agents that can be reached only through AgentTools with `include_plugins=False`.
+        called: Whether to include agents that can be reached only through AgentTools.
     """
     seen: set[int] = set()
     waiting: list[tuple[str, BaseAgent]] = [(root.name, root)]
@@ -141,7 +143,7 @@ def agents_below(
             continue
         seen.add(id(agent))
         yield place, agent
-        children: Sequence[object] = agent.sub_agents  # authors may change the list, without validation
+        children: Sequence[object] = agent.sub_agents  # users may change the list without validation
         below = [child for child in children if isinstance(child, BaseAgent)]
         waiting.extend((f"{place}.sub_agents[{i}]", child) for i, child in enumerate(below))
         for i, tool in enumerate(agent.tools if called and isinstance(agent, LlmAgent) else ()):
@@ -157,22 +159,22 @@ async def list_tools(
     failed: list[str] | None = None,
     limit: timedelta = _DEFAULT_LIMIT,
 ) -> dict[str, BaseTool]:
-    """Return the tools of `agent` by name, in the agent's order, with its toolsets expanded.
+    """Return an agent's tools by name, in the order of `agent.tools`, with toolsets expanded.
 
-    A toolset that raises, and a toolset's tool that has no valid declaration, are left out. The last of several tools
-    with the same name counts.
+    Toolsets that raise an exception and toolset tools without a valid declaration are left out. If several tools have
+    the same name, the last one is used.
 
     Args:
-        agent: Owner of the tools.
-        context: Returns a context; called once for each toolset.
-        wanted: The only tool that the caller needs. Toolsets that cannot contain it are skipped, since listing their
-            tools may need the network.
-        failed: Receives the class names of toolsets that raised or exceeded `limit`.
-        limit: Time for each toolset.
+        agent: The agent whose tools to list.
+        context: Creates a context. Called once for each toolset.
+        wanted: Name of the only tool that the caller needs. Toolsets that cannot contain that tool are skipped, because
+            listing their tools may require network access.
+        failed: A list that receives the class names of toolsets that raised an exception or exceeded `limit`.
+        limit: Time limit for each toolset.
 
     Raises:
         InvalidTool: An item of `agent.tools` is not a tool, or its name is invalid.
-        ToolNameTaken: Two tools outside of toolsets have the same name.
+        ToolNameTaken: Two tools that are not part of a toolset have the same name.
     """
     tools: dict[str, BaseTool] = {}
     failures = [] if failed is None else failed
@@ -190,7 +192,7 @@ async def list_tools(
 
 
 def _find_candidates(entries: Sequence[BaseTool | BaseToolset], wanted: str) -> tuple[BaseTool | BaseToolset, ...]:
-    """Return the entries that may be, or contain, the last tool with a name."""
+    """Drop the toolsets that cannot provide the tool `wanted`, such as those listed before a tool with that name."""
     named = [i for i, entry in enumerate(entries) if isinstance(entry, BaseTool) and entry.name == wanted]
     last = named[-1] if named else -1
     return tuple(
@@ -204,13 +206,13 @@ def _find_candidates(entries: Sequence[BaseTool | BaseToolset], wanted: str) -> 
 async def _list_usable_tools(
     toolset: BaseToolset, agent: LlmAgent, context: ReadonlyContext, failures: list[str], limit: timedelta
 ) -> list[BaseTool]:
-    """Return the usable tools of a toolset; none when it raises."""
+    """Return a toolset's usable tools, or an empty list if the toolset raises an exception."""
     kind = type(toolset).__name__
     try:
         async with asyncio.timeout(limit.total_seconds()):
             tools = await toolset.get_tools_with_prefix(context)
-    except Exception as error:  # noqa: BLE001  # author's code, or an unreachable server
-        # Texts of foreign errors may quote credentials.
+    except Exception as error:  # noqa: BLE001  # user code, or an unreachable server
+        # Messages of errors that are not our own may quote credentials.
         reason = {"reason": str(error)} if isinstance(error, WaystationError) else {"place": find_author_line(error)}
         prefix = {"prefix": toolset.tool_name_prefix} if toolset.tool_name_prefix else {}
         log.warning(
@@ -228,9 +230,9 @@ async def _list_usable_tools(
 
 
 def _find_problem(tool: BaseTool, agent: LlmAgent) -> str | None:
-    """Return the reason why a toolset's tool cannot be offered, None for a usable one."""
+    """Return the reason why a tool from a toolset cannot be offered, or None if it is usable."""
     if isinstance(tool, AgentTool) and all(found is not tool.agent for _, found in agents_below(agent)):
-        # Its agent would run as a child workflow, and workers only serve agents that they find without a toolset.
+        # Its agent would run as a child workflow, but workers serve only agents that they can find without toolsets.
         return "a toolset cannot contain an AgentTool; add the AgentTool to the agent's `tools`."
     if problem := name_problem(tool.name):
         return problem
@@ -242,7 +244,7 @@ def _find_problem(tool: BaseTool, agent: LlmAgent) -> str | None:
 
 
 async def close_toolsets(roots: Iterable[BaseAgent], *, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-    """Close all toolsets of these agent trees concurrently. Log toolsets that raise or exceed `timeout_s`."""
+    """Close all toolsets in these agent trees concurrently. Log those that raise an exception or exceed `timeout_s`."""
     found = {
         id(toolset): toolset
         for root in roots
@@ -256,7 +258,7 @@ async def close_toolsets(roots: Iterable[BaseAgent], *, timeout_s: float = CLOSE
 async def _close(toolset: BaseToolset, timeout_s: float) -> None:
     kind = type(toolset).__name__
     closing = asyncio.create_task(_try_close(toolset))
-    # Not asyncio.timeout, which waits forever for a toolset that suppresses its cancellation.
+    # Do not use asyncio.timeout, which would wait forever for a toolset that suppresses cancellation.
     done, _ = await asyncio.wait((closing,), timeout=timeout_s)
     if not done:
         closing.cancel()
@@ -268,6 +270,6 @@ async def _close(toolset: BaseToolset, timeout_s: float) -> None:
 async def _try_close(toolset: BaseToolset) -> Exception | None:
     try:
         await toolset.close()
-    except Exception as error:  # noqa: BLE001  # author's code; the other toolsets are closed anyway
+    except Exception as error:  # noqa: BLE001  # user code; the other toolsets are closed anyway
         return error
     return None

@@ -1,4 +1,4 @@
-"""The tool that transfers the conversation to another agent. Source: adk-semantics 9.1."""
+"""The tool that transfers the conversation to another agent."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ def transfer_to_agent(agent_name: str, tool_context: ToolContext) -> None:
 
 
 class TransferToAgentTool(FunctionTool):
-    """`transfer_to_agent` with the valid agent names. Every agent with transfer targets has this tool."""
+    """The `transfer_to_agent` tool with a list of valid agent names. Every agent that can transfer has this tool."""
 
     def __init__(self, agent_names: Sequence[str]) -> None:
         super().__init__(transfer_to_agent)
@@ -29,7 +29,7 @@ class TransferToAgentTool(FunctionTool):
     def _get_declaration(self) -> JsonObject | None:
         declared = super()._get_declaration()
         assert declared is not None
-        # As in ADK: only the tool's description describes the parameter.
+        # As in ADK, the parameter is described only in the tool's description.
         name: JsonObject = declared["parametersJsonSchema"]["properties"]["agent_name"]
         name.pop("description", None)
         name["enum"] = self._agent_names

@@ -1,10 +1,10 @@
-"""Web pages from the conversation, read by the model's provider."""
+"""The built-in tool for reading web pages, which the model provider runs."""
 
 from waystation.tools import NativeTool
 
 
 class UrlContextTool(NativeTool):
-    """Lets the provider read web pages whose URLs are in the conversation."""
+    """A built-in tool that lets the model provider read web pages whose URLs appear in the conversation."""
 
     name = "url_context"
     title = "Url context tool"

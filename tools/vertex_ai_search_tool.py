@@ -1,4 +1,4 @@
-"""Search in data stores and apps of Vertex AI Search."""
+"""Search data stores and apps of Vertex AI Search."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 class VertexAiSearchTool(NativeTool):
-    """Search in a data store or an app of Vertex AI Search.
+    """A built-in tool that searches a data store or an app of Vertex AI Search.
 
-    To choose a filter for each request, override `_build_vertex_ai_search_config`.
+    To use a different filter for each request, override `_build_vertex_ai_search_config`.
     """
 
     name = "vertex_ai_search"
@@ -35,14 +35,14 @@ class VertexAiSearchTool(NativeTool):
         """Pass either `data_store_id` or `search_engine_id`.
 
         Args:
-            data_store_id: `projects/…/locations/…/collections/…/dataStores/…`.
-            data_store_specs: Data stores of the engine to search.
-            search_engine_id: `projects/…/locations/…/collections/…/engines/…`.
-            filter: Filter for results, in the service's syntax.
-            max_results: Maximum number of results for the model.
+            data_store_id: Data store in the form `projects/…/locations/…/collections/…/dataStores/…`.
+            data_store_specs: The data stores to search if `search_engine_id` is given.
+            search_engine_id: App in the form `projects/…/locations/…/collections/…/engines/…`.
+            filter: Filter for the results, in the syntax of Vertex AI Search.
+            max_results: Maximum number of results to return to the model.
             bypass_multi_tools_limit: Not supported; see docs/reference/adk.md.
-            name: Name among the agent's tools; not sent to models.
-            description: Not sent to models either.
+            name: The tool's name within the agent. Not sent to the model.
+            description: The tool's description. Not sent to the model.
 
         Raises:
             ValueError: The settings contradict each other.

@@ -1,4 +1,4 @@
-"""Tools from servers of the Model Context Protocol (MCP). Needs the extra `mcp`."""
+"""Tools from Model Context Protocol (MCP) servers. Requires the optional extra `mcp`."""
 
 try:
     from mcp import StdioServerParameters

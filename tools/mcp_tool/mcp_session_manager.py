@@ -1,10 +1,10 @@
-"""Connection parameters of an MCP server, and sessions shared by all calls of this process.
+"""Connection parameters for MCP servers, and sessions that all calls in this process share.
 
-Each session opens and closes in its own task: the task that enters an anyio cancel scope must also leave it, and calls
-come from activities, which are different tasks. Connections record whether a request may have reached the server. A
-request that was never sent can be repeated; a tool call that was sent may have taken effect.
+Each session is opened and closed in a dedicated task. The task that enters an anyio cancel scope must also leave it,
+and calls come from activities, which run in different tasks. Connections record whether a request may have reached the
+server. A request that was never sent can be repeated, but a tool call that was sent may have taken effect.
 
-Source: adk-semantics 10; names and defaults of parameters are ADK's.
+Parameters have the same names and defaults as in ADK.
 """
 
 import asyncio
@@ -34,56 +34,56 @@ from waystation.core import WaystationError, with_article
 log = structlog.get_logger(__name__)
 
 IDLE_S = 900.0
-"""Unused sessions close after this time. Source: ADK 2.13."""
+"""Sessions are closed after being unused for this long, as in ADK 2.13."""
 MAX_SESSIONS = 64
-"""Limit for the open sessions of one toolset; each set of headers has its own session."""
+"""Maximum number of open sessions per toolset. Each distinct set of headers has its own session."""
 CLOSE_TIMEOUT_S = 8.0
-"""Longer than the six seconds that `mcp` gives a program to exit."""
+"""Time limit for closing a session. Longer than the six seconds that `mcp` gives a server program to exit."""
 
 Result = TypeVar("Result")
 DEFAULT_TIMEOUT_S = 5.0
 
 
 class StdioConnectionParams(BaseModel):
-    """A server program that runs on the worker's machine and ends with the worker."""
+    """Connection to a server program that runs on the worker's machine and stops when the worker does."""
 
     server_params: StdioServerParameters
     timeout: float = DEFAULT_TIMEOUT_S
-    """Seconds to start the program and negotiate the protocol."""
+    """Time limit in seconds for starting the program and negotiating the protocol."""
 
 
 class SseConnectionParams(BaseModel):
-    """A server with SSE, the transport that streamable HTTP replaced."""
+    """Connection to a server over SSE, the transport that streamable HTTP has replaced."""
 
     url: str
-    # Hidden in repr: headers often contain credentials.
+    # Hide headers in repr, because they often contain credentials.
     headers: dict[str, Any] | None = Field(default=None, repr=False)
     timeout: float = DEFAULT_TIMEOUT_S
-    """Seconds to connect."""
+    """Time limit in seconds for connecting."""
     sse_read_timeout: float = 300.0
-    """Seconds without data from the server."""
+    """Maximum time in seconds to wait for data from the server."""
     httpx_client_factory: Callable[..., httpx2.AsyncClient] = create_mcp_http_client
 
 
 class StreamableHTTPConnectionParams(SseConnectionParams):
-    """A server with streamable HTTP."""
+    """Connection to a server over streamable HTTP."""
 
     terminate_on_close: bool = True
-    """Whether to notify the server when the session ends."""
+    """Whether to tell the server to end the session when the connection closes."""
 
 
 ConnectionParams: TypeAlias = StdioConnectionParams | SseConnectionParams | StreamableHTTPConnectionParams
 
 
 def place_of(parameters: ConnectionParams) -> str:
-    """Return a server's name for messages: its program or host. Paths and arguments may contain credentials."""
+    """Return a server's program or host, for use in messages. URL paths and arguments may contain credentials."""
     if isinstance(parameters, StdioConnectionParams):
         return repr(parameters.server_params.command)
     return f"at {urlsplit(parameters.url).netloc.rpartition('@')[2]}"
 
 
 def parameter_problems(parameters: object) -> Iterator[str]:
-    """Yield the problems of connection parameters, one sentence each, without connecting."""
+    """Yield one sentence for each problem with the connection parameters, without connecting."""
     if isinstance(parameters, StdioConnectionParams):
         yield from _timeout_problems(timeout=parameters.timeout)
         if not _program_exists(parameters.server_params):
@@ -104,7 +104,7 @@ def parameter_problems(parameters: object) -> Iterator[str]:
 
 
 def _program_exists(parameters: StdioServerParameters) -> bool:
-    """Whether the operating system can find the program."""
+    """Return whether the operating system can find the program."""
     command = parameters.command
     if os.sep in command:
         command = str(Path(parameters.cwd or ".") / command)
@@ -127,16 +127,16 @@ def _timeout_problems(**timeouts: float) -> Iterator[str]:
 
 @dataclass
 class Sent:
-    """Delivery status of one request."""
+    """Tracks whether one request may have been sent or was certainly sent."""
 
     maybe: bool = False
     surely: bool = False
     refused: bool = False
-    """Whether the server rejected the request because the session no longer exists."""
+    """Whether the server refused the request because the session no longer exists."""
 
 
 SENT: ContextVar[Sent | None] = ContextVar("mcp_request_sent", default=None)
-"""Status of the current request. The transports of `mcp` pass the sender's context to the code that posts."""
+"""Delivery status of the current request. `mcp` transports pass the sender's context on to the code that sends it."""
 
 _NOT_CONNECTED = (
     "connection.connect_tcp.failed",
@@ -149,7 +149,7 @@ _NOT_CONNECTED = (
 async def connected(
     parameters: ConnectionParams, headers: Mapping[str, str], errlog: TextIO
 ) -> AsyncGenerator[tuple[Any, Any], None]:
-    """Yield the streams of a connection for `mcp.Client`."""
+    """Connect to a server and yield the read and write streams for `mcp.Client`."""
     if isinstance(parameters, StdioConnectionParams):
         async with stdio_client(parameters.server_params, errlog) as (read, write):
             yield read, _RecordingStream(write)
@@ -172,32 +172,32 @@ async def connected(
         sse_read_timeout=parameters.sse_read_timeout,
         httpx_client_factory=parameters.httpx_client_factory,
     ) as (read, write):
-        # SSE posts from its own task, without the sender's context.
+        # The SSE transport posts from a separate task, which does not have the sender's context.
         yield read, _RecordingStream(write)
 
 
 def _record_delivery(client: httpx2.AsyncClient) -> httpx2.AsyncClient:
-    """Make a client record for each request whether it may have been sent."""
+    """Add hooks to a client that record for each request whether it may have been sent."""
 
     async def record_request(request: httpx2.Request) -> None:
         sent = SENT.get()
         if sent is None:
             return
-        # The default, since a transport without trace events may have sent the request.
+        # Assume so by default, because a transport that does not emit trace events may have sent the request.
         sent.maybe = True
 
         async def trace(event: str, info: Mapping[str, Any]) -> None:
             if event.endswith("send_request_headers.started"):
                 sent.surely = True
             elif event in _NOT_CONNECTED:
-                # A call may need several requests, and an earlier one may have been sent.
+                # A call can consist of several HTTP requests, and an earlier one may have been sent.
                 sent.maybe = sent.surely
 
         request.extensions = {**request.extensions, "trace": trace}
 
     async def record_response(response: httpx2.Response) -> None:
         sent = SENT.get()
-        # By the protocol, the session has ended, and the server did not process the request.
+        # According to the protocol, this means that the session has ended and the request was not processed.
         if sent is not None and response.status_code == 404 and "mcp-session-id" in response.request.headers:
             sent.refused = True
 
@@ -210,7 +210,7 @@ def _record_delivery(client: httpx2.AsyncClient) -> httpx2.AsyncClient:
 
 
 class _RecordingStream:
-    """The write stream of a connection; records that a request was written."""
+    """Wraps a connection's write stream to record that a request may have been sent."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -233,11 +233,11 @@ class _RecordingStream:
 
 
 class McpConnectionError(WaystationError, ConnectionError):
-    """The server is unreachable, or the connection broke."""
+    """The server is unreachable, or the connection was lost."""
 
 
 class OutcomeUnknown(McpConnectionError):
-    """The connection broke after the request was sent. The server may have processed it."""
+    """The connection was lost after the request was sent, so the server may have processed the request."""
 
 
 class McpSession:
@@ -251,12 +251,12 @@ class McpSession:
         self._broken = False
         self.calls = 0
         self.used = time.monotonic()
-        # With an empty context: it must not keep the context of the activity that opened it.
+        # Run the task in an empty context, so that it does not keep the context of the activity that opened it.
         self.task = self._loop.create_task(self._run(), context=Context())
 
     @property
     def usable(self) -> bool:
-        """Whether the session accepts calls: neither closed nor broken, and in this event loop."""
+        """Whether the session can be used: it is neither closed nor broken, and belongs to the running event loop."""
         return not (self._broken or self.task.done() or self._closing.is_set()) and self._here
 
     @property
@@ -270,7 +270,7 @@ class McpSession:
             McpConnectionError: The session cannot be opened.
         """
         try:
-            # Shielded: other calls may wait for the same session.
+            # Shield the future, because other calls may be waiting for the same session.
             return await asyncio.wait_for(asyncio.shield(self._opened), self._parameters.timeout)
         except TimeoutError:
             reason = f"no response within {self._parameters.timeout:g} s"
@@ -280,11 +280,11 @@ class McpSession:
         raise McpConnectionError(f"The MCP server {place_of(self._parameters)} cannot be used: {reason}.")
 
     async def call(self, request: Callable[[Client], Awaitable[Result]]) -> Result:
-        """Send one request and return its result.
+        """Send a request and return its result.
 
         Raises:
-            McpConnectionError: The connection is broken, and the request was not processed.
-            OutcomeUnknown: The connection broke, and the request may have been processed.
+            McpConnectionError: The connection is broken, but the request was not processed.
+            OutcomeUnknown: The connection is broken, and the request may have been processed.
             MCPError: The server rejected the request.
         """
         client = await self.client()
@@ -297,7 +297,7 @@ class McpSession:
             if sent.refused:
                 self.abandon()
                 raise McpConnectionError("The MCP server has ended the session.") from error
-            # Servers use the same code for other errors.
+            # Compare the message too, because servers use the same code for other errors.
             if error.code != CONNECTION_CLOSED or error.message != "Connection closed":
                 raise
             self.abandon()
@@ -310,7 +310,7 @@ class McpSession:
             SENT.reset(token)
 
     def abandon(self) -> None:
-        """Stop using this session; it closes by itself."""
+        """Stop using this session and let it close in the background."""
         self._broken = True
         if not self._here:
             return
@@ -319,9 +319,9 @@ class McpSession:
             self.task.cancel()
 
     async def close(self) -> None:
-        """Close the session; wait at most CLOSE_TIMEOUT_S."""
+        """Close the session, waiting for at most CLOSE_TIMEOUT_S seconds."""
         self.abandon()
-        if not self._here:  # its event loop has ended, and the connection with it
+        if not self._here:  # its event loop has ended, and so has the connection
             return
         done, _ = await asyncio.wait((self.task,), timeout=CLOSE_TIMEOUT_S)
         if not done:
@@ -329,7 +329,7 @@ class McpSession:
             log.warning("mcp_session.close_timed_out", timeout_s=CLOSE_TIMEOUT_S)
 
     async def _run(self) -> None:
-        """Keep the session open until it is closed or breaks."""
+        """Open the session and keep it open until it is closed or the connection breaks."""
         try:
             transport = connected(self._parameters, self._headers, self._opener.errlog)
             async with Client(transport, cache=None, **self._opener.callbacks) as client:
@@ -342,18 +342,18 @@ class McpSession:
             self._fail(error)
         finally:
             self._broken = True
-            self._fail(McpConnectionError("closed while it was opened"))
+            self._fail(McpConnectionError("the session was closed before it was open"))
 
     def _fail(self, error: Exception) -> None:
         if not self._opened.done():
             self._opened.set_exception(error)
-            self._opened.exception()  # retrieved, or asyncio warns when no call waits for it
+            self._opened.exception()  # mark it as retrieved, or asyncio warns if no call is waiting for it
 
 
 class McpSessions:
     """The sessions of one toolset, one for each set of headers.
 
-    Used by one event loop at a time, therefore without locks.
+    Locks are not needed, because only one event loop uses the sessions at a time.
     """
 
     def __init__(self, parameters: ConnectionParams, *, errlog: TextIO, callbacks: Mapping[str, Any]) -> None:
@@ -364,9 +364,9 @@ class McpSessions:
     async def call(
         self, request: Callable[[Client], Awaitable[Result]], headers: Mapping[str, str], *, repeatable: bool
     ) -> Result:
-        """Send a request in the session for these headers; if the session is broken, in a new one.
+        """Send a request in the session for these headers. If the session is broken, retry in a new session.
 
-        A request that may have reached the server is sent again only if it is `repeatable`.
+        A request that may have reached the server is sent again only if `repeatable` is true.
 
         Raises:
             McpConnectionError: The request was not processed.
@@ -395,7 +395,10 @@ class McpSessions:
         return session
 
     def _drop_unused(self) -> None:
-        """Close sessions that have not been used for IDLE_S: headers with tokens change, and old ones never return."""
+        """Close sessions that have been idle for IDLE_S seconds, and older ones if there are more than MAX_SESSIONS.
+
+        A session is never used again after a token in its headers has changed.
+        """
         oldest = time.monotonic() - IDLE_S
         for key, session in list(self._sessions.items())[:-1]:
             too_many = len(self._sessions) > MAX_SESSIONS
@@ -404,12 +407,12 @@ class McpSessions:
                 self._retire(session)
 
     def _retire(self, session: McpSession) -> None:
-        """Abandon a session. Keep a reference until it is closed, since event loops hold tasks only weakly."""
+        """Abandon a session, but keep a reference until it is closed: event loops reference tasks only weakly."""
         session.abandon()
         self._retired = {old for old in self._retired if not old.task.done()} | {session}
 
     async def close(self) -> None:
-        """Close all sessions. Later calls open new ones."""
+        """Close all sessions. Later calls open new sessions."""
         sessions = [*self._sessions.values(), *self._retired]
         self._sessions.clear()
         self._retired.clear()
@@ -417,7 +420,7 @@ class McpSessions:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the error type, without addresses or headers: models receive it, and it is logged."""
+    """Return only an error's type and code. Models and logs receive them, and the message may contain secrets."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
     return type(error).__name__ if not isinstance(error, MCPError) else f"{type(error).__name__} {error.code}"

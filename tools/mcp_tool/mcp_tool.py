@@ -1,4 +1,4 @@
-"""One tool of an MCP server, as a tool for agents. Source: adk-semantics 10."""
+"""A tool for agents that calls a tool on an MCP server."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,11 +16,11 @@ from waystation.tools.authorization import PENDING
 from waystation.tools.mcp_tool.mcp_session_manager import McpSessions, OutcomeUnknown
 
 HeadersFor = Callable[[ReadonlyContext], Awaitable[Mapping[str, str] | None]]
-"""Returns the headers of requests in a context; None after asking the user for a credential."""
+"""Returns the request headers for a context, or None after asking the user for a missing credential."""
 
 
 class McpTool(BaseTool):
-    """A tool that an MCP server runs. `McpToolset` creates it."""
+    """A tool that an MCP server runs. Created by `McpToolset`."""
 
     def __init__(
         self,
@@ -48,11 +48,11 @@ class McpTool(BaseTool):
         return declared
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
-        """Call the tool on the server. Return its result, or PENDING when the user must log in first.
+        """Call the tool on the server. Return its result, or PENDING if the user must log in first.
 
         Raises:
             McpConnectionError: The server is unreachable.
-            OutcomeUnknown: The connection broke, and the call may have been processed.
+            OutcomeUnknown: The connection is broken, and the call may have been processed.
             McpCallFailed: The server rejected the call.
         """
         progress = await self._progress(tool_context)
@@ -75,10 +75,10 @@ class McpTool(BaseTool):
         return plain_result(result)
 
     async def _progress(self, context: ToolContext) -> ProgressFnT:
-        """Return the progress handler: a heartbeat, then the author's callback."""
+        """Return a progress handler that sends a heartbeat and then calls the user's callback."""
         callback = self._progress_callback
         if callback is not None and not inspect.iscoroutinefunction(callback):
-            callback = callback(self.name, callback_context=context)  # a factory, see ADK's ProgressCallbackFactory
+            callback = callback(self.name, callback_context=context)  # a factory, like ADK's ProgressCallbackFactory
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
             context.heartbeat()
@@ -93,7 +93,7 @@ class McpCallFailed(Exception):
 
 
 def effect_of(tool: Tool) -> Effect:
-    """Return the effect class from the tool's annotations. Missing hints count as the worst case, as in MCP."""
+    """Return the effect class from the tool's MCP annotations. As in MCP, missing hints mean the worst case."""
     hints = tool.annotations
     if hints is not None and hints.read_only_hint:
         return "read"
@@ -103,7 +103,7 @@ def effect_of(tool: Tool) -> Effect:
 
 
 def plain_result(result: BaseModel) -> JsonObject:
-    """Return a server's result as JSON with ADK's names: the protocol's names, but `meta` instead of `_meta`."""
+    """Return a server's result as JSON. As in ADK, keys are named as in the protocol, except that `_meta` is `meta`."""
     dumped: JsonObject = _rename_meta(result.model_dump(mode="json", by_alias=True, exclude_none=True))
     dumped.pop("resultType", None)
     return dumped
@@ -114,7 +114,7 @@ def _rename_meta(value: Any) -> Any:
         return [_rename_meta(item) for item in value]
     if not isinstance(value, dict):
         return value
-    # The server defines the keys inside these objects.
+    # The server chooses the keys inside these objects, so do not rename them.
     opaque = {"_meta", "structuredContent", "inputSchema", "outputSchema"}
     return {
         ("meta" if key == "_meta" else key): item if key in opaque else _rename_meta(item)

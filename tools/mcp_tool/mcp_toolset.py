@@ -1,4 +1,4 @@
-"""The tools of an MCP server. Source: adk-semantics 10."""
+"""A toolset that offers the tools of an MCP server."""
 
 import asyncio
 import functools
@@ -45,7 +45,7 @@ __all__ = [
 log = structlog.get_logger(__name__)
 
 LISTING_S = 60.0
-"""Default lifetime of a listing of the server's tools within one invocation."""
+"""Default time in seconds for which an invocation caches the list of the server's tools."""
 MAX_LISTINGS = 64
 MAX_PAGES = 100
 
@@ -53,30 +53,32 @@ Result = TypeVar("Result")
 
 
 class McpToolset(BaseToolset):
-    """The tools of one MCP server. The first use of a tool connects to the server.
+    """The tools of one MCP server. Connects to the server on first use.
 
-    All calls in this process share the sessions, which close with the worker. A broken session is replaced. A tool call
-    that may have reached the server is repeated only if the tool's annotations declare that this is safe.
+    All calls in this process share sessions, which are closed when the worker stops. A broken session is replaced. A
+    tool call that may have reached the server is repeated only if its `effect` says that this is safe.
 
     Args:
-        connection_params: Connection to the server.
-        tool_filter: Names of the tools to offer, without prefix, or a function that decides.
-        tool_name_prefix: Prefix for all tool names, joined with an underscore.
-        tool_list_cache_ttl_seconds: Lifetime of one listing for all invocations. By default, each has its own listing.
-        errlog: Error stream of a server program; standard error by default.
-        auth_scheme: Security scheme of the server.
-        auth_credential: Credential for the server. It must be sent in a header.
-        credential_key: Key of the user's credential in the credential service.
-        require_confirmation: Whether an approver must confirm each call, or a function that decides it. The function
-            receives the arguments that it names.
-        header_provider: Returns headers for a context, sync or async. Each set of headers has its own session.
-        progress_callback: Receives progress: an async function of progress, total and message, or a function of the
-            tool's name and `callback_context` that returns one.
-        sampling_callback: Answers the server's requests to a model.
-        sampling_capabilities: Capabilities of that callback.
-        elicitation_callback: Answers the server's questions to the user.
-        effect: Effect of running a call twice, for all tools or by tool name. By default from the tool's annotations;
-            `once` without them.
+        connection_params: How to connect to the server.
+        tool_filter: Names of the tools to offer, without the prefix, or a function that decides for each tool.
+        tool_name_prefix: Prefix for all tool names. An underscore separates the prefix and the name.
+        tool_list_cache_ttl_seconds: How long to cache the list of tools. If set, all invocations share the cached
+            list. By default, each invocation fetches the list itself.
+        errlog: Receives the standard error of a server program. Defaults to `sys.stderr`.
+        auth_scheme: The server's security scheme.
+        auth_credential: The credential for the server. It must be one that is sent in a header.
+        credential_key: Key under which the credential service stores the user's credential.
+        require_confirmation: Whether an approver must confirm each call, or a function that decides this for a call.
+            The function receives the arguments that match its parameter names.
+        header_provider: A sync or async function that returns the headers for a context. Each distinct set of headers
+            has its own session.
+        progress_callback: An async function that is called with progress, total and message, or a factory that is
+            called with the tool's name and `callback_context` and returns such a function.
+        sampling_callback: Handles the server's requests to call a model.
+        sampling_capabilities: The capabilities of `sampling_callback`.
+        elicitation_callback: Handles the server's requests for input from the user.
+        effect: What happens if a call runs twice, for all tools or by tool name. Defaults to what the tool's
+            annotations say, or to `once` if it does not have annotations.
 
     Raises:
         ValueError: `connection_params` is None, or `tool_list_cache_ttl_seconds` is not positive.
@@ -126,7 +128,7 @@ class McpToolset(BaseToolset):
         self._listings: TTLCache[object, list[Tool]] = TTLCache(MAX_LISTINGS, tool_list_cache_ttl_seconds or LISTING_S)
 
     async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
-        """Return the server's tools, sorted by name, without tools that have a reserved name.
+        """Return the server's tools, sorted by name. Tools with a reserved name are left out.
 
         Raises:
             ConnectionError: The server is unreachable.
@@ -134,7 +136,7 @@ class McpToolset(BaseToolset):
         tools: list[BaseTool] = []
         for listed in await self._list_tools(readonly_context):
             if listed.name in RESERVED_NAMES:
-                if listed.name not in self._left_out:  # logged once, not before each model call
+                if listed.name not in self._left_out:  # log it once, not before each model call
                     log.warning("mcp_tool.left_out", tool=listed.name, problem="the name is reserved for the framework")
                 self._left_out.add(listed.name)
                 continue
@@ -148,7 +150,7 @@ class McpToolset(BaseToolset):
             )
             if self._is_tool_selected(tool, readonly_context):
                 tools.append(tool)
-        # Sorted: servers guarantee no order, and a stable order allows prompt caching.
+        # Sort the tools, because servers do not guarantee an order and prompt caching requires a stable one.
         return sorted(tools, key=lambda tool: tool.name)
 
     async def list_resources(self, readonly_context: ReadonlyContext | None = None) -> list[str]:
@@ -156,7 +158,7 @@ class McpToolset(BaseToolset):
         return [resource.name for resource in await self._resources(readonly_context)]
 
     async def get_resource_info(self, name: str, readonly_context: ReadonlyContext | None = None) -> JsonObject:
-        """Return the server's metadata of a resource.
+        """Return the server's metadata for a resource.
 
         Raises:
             ValueError: The server has no resource with this name.
@@ -167,7 +169,7 @@ class McpToolset(BaseToolset):
         raise ValueError(f"Resource with name '{name}' not found.")
 
     async def read_resource(self, name: str, readonly_context: ReadonlyContext | None = None) -> list[Any]:
-        """Return the contents of a resource, as objects of `mcp`.
+        """Return the contents of a resource as objects from the `mcp` package.
 
         Raises:
             ValueError: The server has no resource with this name.
@@ -177,12 +179,12 @@ class McpToolset(BaseToolset):
         return list(result.contents)
 
     async def close(self) -> None:
-        """Close all sessions. A server program ends."""
+        """Close all sessions. If the server is a local program, it exits."""
         self._listings.clear()
         await self._sessions.close()
 
     def setting_problems(self) -> list[str]:
-        """Return the invalid settings, one sentence each. This does not connect to the server."""
+        """Return one sentence for each invalid setting, without connecting to the server."""
         effects = self._effect.values() if isinstance(self._effect, Mapping) else [self._effect]
         return [
             *super().setting_problems(),
@@ -223,19 +225,20 @@ class McpToolset(BaseToolset):
         return list((await self._read(lambda client: client.list_resources(), context)).resources)
 
     async def _read(self, request: Callable[[Client], Awaitable[Result]], context: ReadonlyContext | None) -> Result:
-        """Send a read-only request, with the connection's timeout."""
+        """Send a read-only request, and apply the connection's timeout."""
         headers = await self._headers(context) or {}
         limit = self.connection_params.timeout
         try:
-            # Twice the timeout: for connecting and for the request.
+            # Allow twice the timeout: once for connecting and once for the request.
             return await asyncio.wait_for(self._sessions.call(request, headers, repeatable=True), 2 * limit)
         except TimeoutError:
             raise McpConnectionError(f"The MCP server did not respond within {limit:g} s.") from None
 
     async def _headers(self, context: ReadonlyContext | None, *, ask: bool = False) -> Mapping[str, str] | None:
-        """Return the headers for this context. As in ADK, the credential's headers override others.
+        """Return the headers for this context. As in ADK, the credential's headers override all others.
 
-        With `ask`, for a tool call, return None after asking the user for a credential.
+        If `ask` is true, which requires a tool call's context, and the credential is missing, ask the user for it and
+        return None.
         """
         headers: dict[str, str] = {}
         if self.header_provider is not None and context is not None:
@@ -247,7 +250,7 @@ class McpToolset(BaseToolset):
         if credential is None:
             return None
         if credential.query or credential.cookies:
-            raise InvalidTool(name, "its credential is for the query or a cookie; MCP supports only headers.")
+            raise InvalidTool(name, "its credential is sent in the query or a cookie, but MCP supports only headers.")
         overridden = {header.lower() for header in credential.headers}
         others = {header: value for header, value in headers.items() if header.lower() not in overridden}
         return others | credential.headers

@@ -1,4 +1,4 @@
-"""Tools for services with an OpenAPI specification. Needs the extra `openapi`."""
+"""Tools for services that have an OpenAPI specification. Requires the optional extra `openapi`."""
 
 try:
     from waystation.tools.openapi_tool.openapi_spec_parser.openapi_toolset import OpenAPIToolset

@@ -1,4 +1,4 @@
-"""Retrieval from corpora of the Vertex AI RAG engine."""
+"""Retrieval from Vertex AI RAG Engine corpora."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from waystation.tools import NativeTool
 
 
 class VertexAiRagRetrieval(NativeTool):
-    """Retrieval from corpora of the Vertex AI RAG engine."""
+    """A built-in tool that retrieves data from Vertex AI RAG Engine corpora."""
 
     title = "Vertex AI RAG retrieval"
 
@@ -22,10 +22,18 @@ class VertexAiRagRetrieval(NativeTool):
         similarity_top_k: int | None = None,
         vector_distance_threshold: float | None = None,
     ) -> None:
-        """`rag_resources` are dictionaries or objects with `rag_corpus` and `rag_file_ids`.
+        """Initialize the tool.
+
+        Args:
+            name: The tool's name within the agent. Not sent to the model.
+            description: The tool's description. Not sent to the model.
+            rag_corpora: Names of the corpora to search.
+            rag_resources: Dictionaries or objects with `rag_corpus` and `rag_file_ids`.
+            similarity_top_k: Maximum number of results to retrieve.
+            vector_distance_threshold: Maximum vector distance of the results.
 
         Raises:
-            TypeError: An item of `rag_resources` is neither.
+            TypeError: An item of `rag_resources` is neither a dictionary nor such an object.
         """
         super().__init__(name=name, description=description)
         store = {

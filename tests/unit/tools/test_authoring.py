@@ -141,7 +141,7 @@ class Forgetful(BaseTool):
             Forgetful(),
             "Tool 'Forgetful': its `__init__` must begin with `super().__init__(name=..., description=...)`.",
         ),
-        (BaseTool(name=3, description=""), "Tool 'BaseTool': `name` is 3; use text."),  # type: ignore[arg-type]
+        (BaseTool(name=3, description=""), "Tool 'BaseTool': `name` is 3; use a string."),  # type: ignore[arg-type]
         (3, "Tool '3': `tools` contains an int; use functions, BaseTools and BaseToolsets."),
         (BaseTool, "Tool 'BaseTool': `tools` contains the class; use an instance of it."),
         (dict, "Tool 'dict': `tools` contains the class; use a function that creates an instance."),
@@ -191,7 +191,7 @@ def test_all_mistakes_of_a_tree_are_found_at_once() -> None:
         "Tool 'bad': the annotation 'Nowhere' of parameter 'where' cannot be resolved (name 'Nowhere' is not defined); "
         "import or define it at module level, outside `if TYPE_CHECKING:`.",
         "Tool '<lambda>': models do not accept this name; start it with a letter or an underscore, and use at most 64 "
-        "letters, digits, `_`, `.`, `:` and `-`. Replace a lambda by a `def`.",
+        "letters, digits, `_`, `.`, `:` and `-`. Replace a lambda with a `def`.",
     ]
 
 
@@ -222,7 +222,7 @@ def test_a_method_without_an_instance_is_a_mistake() -> None:
 
     assert messages(LlmAgent(name="a", tools=[Desk().open])) == []
     assert messages(LlmAgent(name="a", tools=[Desk.open])) == [
-        "Tool 'open': it is a method of a class; create an instance and use the method of the instance."
+        "Tool 'open': it is an unbound method; create an instance of the class and use its method."
     ]
 
 

@@ -122,7 +122,10 @@ def test_a_tool_may_stay_unknown_to_models() -> None:
     ("declared", "message"),
     [
         (ValueError("no"), "Tool 'custom': its declaration failed (ValueError: no)."),
-        ({"name": "other"}, "Tool 'custom': its declaration is named 'other'; use the same name in both places."),
+        (
+            {"name": "other"},
+            "Tool 'custom': its declaration has the name 'other'; use the tool's name in the declaration.",
+        ),
         (
             ["custom"],
             'Tool \'custom\': `_get_declaration` must return {"name", "description", "parametersJsonSchema"} or None.',

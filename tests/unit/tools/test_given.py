@@ -44,7 +44,7 @@ async def told(method: str, *given: Any, **named: Any) -> str:
         ("get_artifact_version", {"filename": 3}, "`filename` of `get_artifact_version` is 3; use text."),
         ("search_memory", {"query": 3}, "`query` of `search_memory` is 3; use text."),
         ("add_memory", {"memories": "tea"}, "`memories` of `add_memory` is 'tea'; use a list of MemoryEntry objects."),
-        ("add_memory", {"memories": ["tea"]}, "`memories` of `add_memory` has 'tea' in it; use a list of MemoryEntry"),
+        ("add_memory", {"memories": ["tea"]}, "`memories` of `add_memory` contains 'tea'; use a list of MemoryEntry"),
         (
             "add_events_to_memory",
             {"events": 3},

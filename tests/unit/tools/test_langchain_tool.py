@@ -223,7 +223,7 @@ def test_what_nobody_injects_is_refused() -> None:
         """Note something."""
         return text + kept
 
-    with pytest.raises(ValueError, match="Tool 'note': LangChain's caller must inject 'kept'"):
+    with pytest.raises(ValueError, match="Tool 'note': the argument 'kept' must be injected"):
         LangchainTool(note)
 
 

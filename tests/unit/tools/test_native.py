@@ -109,7 +109,7 @@ def test_a_search_may_depend_on_the_situation() -> None:
         ({}, "Either data_store_id or search_engine_id"),
         ({"data_store_id": STORE, "search_engine_id": ENGINE}, "Either data_store_id or search_engine_id"),
         ({"data_store_id": STORE, "data_store_specs": []}, "search_engine_id must be specified if data_store_specs"),
-        ({"data_store_id": STORE, "bypass_multi_tools_limit": True}, "move it to a separate agent"),
+        ({"data_store_id": STORE, "bypass_multi_tools_limit": True}, "move the tool to a separate agent"),
     ],
 )
 def test_search_settings_that_do_not_go_together_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -264,8 +264,8 @@ def test_a_reference_to_nothing_is_named(ref: str) -> None:
     with pytest.raises(InvalidTool) as raised:
         OpenAPIToolset(spec_dict=document)
     assert str(raised.value) == (
-        f"Tool 'OpenAPIToolset': in POST /a: `$ref` {ref!r} does not exist in the document; use references within "
-        "the document."
+        f"Tool 'OpenAPIToolset': in POST /a: `$ref` {ref!r} does not exist in the document; use only references "
+        "within the document."
     )
 
 

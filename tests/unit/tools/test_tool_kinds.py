@@ -77,7 +77,7 @@ def test_a_confirmed_call_happens_once_unless_declared_otherwise(confirmed: bool
             {"require_confirmation": "yes"},
             "Tool 'ask': `require_confirmation` is 'yes'; use True, False or a function.",
         ),
-        ({"hint": 3}, "Tool 'ask': `hint` is 3; use text."),
+        ({"hint": 3}, "Tool 'ask': `hint` is 3; use a string."),
     ],
 )
 def test_a_setting_with_a_wrong_value_is_refused(settings: dict[str, Any], message: str) -> None:
@@ -187,8 +187,8 @@ async def test_an_agent_tool_cannot_be_run_by_a_tool() -> None:
     with pytest.raises(InvalidTool) as raised:
         await AgentTool(clerk()).run_async(args={"request": "x"}, tool_context=ToolContext())
     assert str(raised.value) == (
-        "Tool 'clerk': an AgentTool cannot run inside another tool, since its agent is a child of the invocation; "
-        "add it to the `tools` of an agent, so that the model calls it."
+        "Tool 'clerk': an AgentTool cannot run inside another tool, because its agent runs as a child of the "
+        "invocation; add the AgentTool to an agent's `tools` so that the model can call it."
     )
 
 

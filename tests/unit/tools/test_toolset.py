@@ -266,7 +266,7 @@ async def test_a_toolset_that_raises_is_left_out(logs: Logs) -> None:
     [
         (None, "`get_tools` returned None; return a list of tools."),
         ("add", "`get_tools` returned a str; return a list of tools."),
-        ([add, 3], "`get_tools` returned a list with an int in it; return BaseTools and functions."),
+        ([add, 3], "`get_tools` returned a list that contains an int; return BaseTools and functions."),
     ],
 )
 async def test_what_is_no_list_of_tools_is_named(logs: Logs, given: Any, reason: str) -> None:

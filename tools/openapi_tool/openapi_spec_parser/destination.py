@@ -1,4 +1,4 @@
-"""Check the destination of a request: only hosts from the specification or the author, and no private networks."""
+"""Check where a request goes: only to hosts that the specification or the user names, and not to private networks."""
 
 import asyncio
 import ipaddress
@@ -10,11 +10,11 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class DestinationRefused(ValueError):
-    """The destination of a request is not allowed. The model receives the message."""
+    """The destination of a request is not allowed. The message is sent to the model."""
 
 
 def place_of(url: str) -> str:
-    """Return host and port, in lower case, of a URL or a text such as `example.com` or `example.com:8443`."""
+    """Return the host and port in lower case, given a URL or a string such as `example.com` or `example.com:8443`."""
     parts = urlsplit(url if "//" in url else f"//{url}")
     host = (parts.hostname or "").rstrip(".")
     port = parts.port or _PORTS.get(parts.scheme)
@@ -22,13 +22,15 @@ def place_of(url: str) -> str:
 
 
 async def check_destination(url: str, *, allowed: Collection[str], named: Collection[str], private: bool) -> str | None:
-    """Check that a request may go to `url`. Return the IP address to connect to, None for any address of the host.
+    """Check that a request may go to `url`, and return the IP address to connect to.
+
+    Returns None if the request may connect to any address of the host.
 
     Args:
-        url: Absolute URL.
-        allowed: Allowed hosts, with or without ports.
-        named: The allowed hosts that the author named; they may be private.
-        private: Whether all allowed hosts may be private.
+        url: The absolute URL.
+        allowed: The allowed hosts, with or without ports.
+        named: Allowed hosts that the user listed explicitly. They may be in private networks.
+        private: Whether any allowed host may be in a private network.
 
     Raises:
         DestinationRefused: The destination is not allowed.
@@ -42,17 +44,17 @@ async def check_destination(url: str, *, allowed: Collection[str], named: Collec
     addresses = await _resolve(host, int(place.rpartition(":")[2]))
     for address in addresses:
         if not _is_public(address):
-            # As in ADK: a foreign specification must not reach into the worker's network.
+            # As in ADK, a third-party specification must not be able to send requests into the worker's network.
             raise DestinationRefused(
                 f"Blocked host: {host} is in a private network; the author can allow it with `allowed_hosts` or "
                 "`allow_private_network_access`."
             )
-    # The checked address, since a second lookup could return another one.
+    # Return the address that was checked, because a second DNS lookup could return a different one.
     return addresses[0]
 
 
 def allowed_at(place: str, hosts: Collection[str]) -> bool:
-    """Whether `hosts` contains a host and port. A host without a port allows all ports."""
+    """Return whether `hosts` allows a host and port. An entry without a port allows all ports."""
     return place in hosts or place.rpartition(":")[0] in hosts
 
 
@@ -63,9 +65,9 @@ _EMBEDDING = (
     ("64:ff9b::/96", 0),  # NAT64
     ("2002::/16", 80),  # 6to4
 )
-"""IPv6 networks whose addresses contain an IPv4 address, with the number of bits after it."""
+"""IPv6 networks whose addresses embed an IPv4 address, with the number of bits that follow the IPv4 address."""
 _UNKNOWN_TARGET = ("64:ff9b:1::/48", "2001::/32", "fec0::/10")
-"""IPv6 networks whose operator decides the destination: local NAT64, Teredo, and site-local addresses."""
+"""IPv6 networks where the destination depends on the operator: local NAT64, Teredo and site-local addresses."""
 
 
 def _is_public(address: str) -> bool:

@@ -1,4 +1,4 @@
-"""The operations of a service with an OpenAPI specification, as tools. Source: adk-semantics 10."""
+"""A toolset that offers the operations of a service with an OpenAPI specification."""
 
 import ssl
 from collections.abc import Callable, Collection, Mapping
@@ -15,35 +15,37 @@ from waystation.tools.openapi_tool.openapi_spec_parser.specification import is_a
 
 
 class OpenAPIToolset(BaseToolset):
-    """One tool for each operation of an OpenAPI specification.
+    """A toolset with one tool for each operation in an OpenAPI specification.
 
-    By default, requests go only to the servers of the specification and to no private network. They never follow
-    redirects.
+    By default, requests go only to the servers in the specification, and not to private networks. Redirects are not
+    followed.
 
     Args:
-        spec_dict: The specification, OpenAPI 3.0 or 3.1.
-        spec_str: The specification as text, if there is no `spec_dict`.
-        spec_str_type: Format of that text.
-        auth_scheme: Security scheme of the service; by default the one of each operation.
-        auth_credential: Credential for the service.
-        credential_key: Key of the user's credential in the credential service.
-        tool_filter: Names of the tools to offer, without prefix, or a function that decides.
-        tool_name_prefix: Prefix for all tool names, joined with an underscore.
-        ssl_verify: Whether to verify certificates, or the certificate authorities to trust.
-        header_provider: Returns further headers for a context, sync or async.
-        httpx_client_factory: Returns a new client for each request.
-        preserve_property_names: Whether models see the service's parameter names instead of snake case.
-        allow_private_network_access: Whether requests may go to private networks and to this machine.
-        server_url: Base URL of all requests, instead of the specification's first server.
-        allowed_hosts: Allowed hosts, with or without ports, instead of those in the specification. They may be private.
-        require_confirmation: Whether an approver must confirm each call, or a function that decides it. The function
-            receives the arguments that it names.
-        idempotency_header: Header in which the service accepts an idempotency key, such as `Idempotency-Key`.
-        effect: Effect of running a call twice, for all tools or by tool name. By default from the HTTP method: GET and
-            HEAD are `read`, PUT and DELETE `repeatable`, the others `once`.
+        spec_dict: The specification as a dictionary, in OpenAPI 3.0 or 3.1.
+        spec_str: The specification as a string. Ignored if `spec_dict` is given.
+        spec_str_type: The format of `spec_str`.
+        auth_scheme: The service's security scheme. Defaults to the scheme that each operation declares.
+        auth_credential: The credential for the service.
+        credential_key: Key under which the credential service stores the user's credential.
+        tool_filter: Names of the tools to offer, without the prefix, or a function that decides for each tool.
+        tool_name_prefix: Prefix for all tool names. An underscore separates the prefix and the name.
+        ssl_verify: Whether to verify certificates, or an SSL context or path with the certificate authorities to trust.
+        header_provider: A sync or async function that returns additional headers for a context.
+        httpx_client_factory: Creates a new client for each request.
+        preserve_property_names: Whether models see the service's parameter names instead of snake-case names.
+        allow_private_network_access: Whether requests may go to private networks and to the worker's own machine.
+        server_url: Base URL for all requests, in place of the specification's first server.
+        allowed_hosts: The allowed hosts, with or without ports, in place of those in the specification. They may be in
+            private networks.
+        require_confirmation: Whether an approver must confirm each call, or a function that decides this for a call.
+            The function receives the arguments that match its parameter names.
+        idempotency_header: Header that the service reads an idempotency key from, such as `Idempotency-Key`.
+        effect: What happens if a call runs twice, for all tools or by tool name. By default, this depends on the HTTP
+            method: GET, HEAD, OPTIONS and TRACE are `read`; PUT and DELETE are `repeatable`; the others are `once`, or
+            `repeatable` if `idempotency_header` is set.
 
     Raises:
-        InvalidTool: The specification is unusable; the message names the place.
+        InvalidTool: The specification is not usable. The message says where the problem is.
     """
 
     def __init__(
@@ -100,10 +102,10 @@ class OpenAPIToolset(BaseToolset):
         return [tool for tool in self._tools if self._is_tool_selected(tool, readonly_context)]
 
     def get_tool(self, tool_name: str) -> RestApiTool | None:
-        """Return a tool by its name without prefix, None when it does not exist."""
+        """Return a tool by its name without the prefix, or None if it does not exist."""
         return next((tool for tool in self._tools if tool.name == tool_name), None)
 
     def setting_problems(self) -> list[str]:
-        """Return the problems of the settings and the specification, one sentence each."""
+        """Return one sentence for each problem with the settings or the specification."""
         of_tools = (f"in operation {tool.name!r}: {text}" for tool in self._tools for text in tool.setting_problems())
         return [*super().setting_problems(), *authentication_problems(*self._auth), *of_tools]

@@ -1,7 +1,7 @@
-"""One operation of a service, as a tool. Source: adk-semantics 10.
+"""A tool that calls one operation of a service.
 
-Models repeat untrusted text in arguments. An argument must never change the destination of a request or add another
-header, cookie or parameter.
+Models can copy untrusted text into arguments. An argument must never change where a request goes, or add a header,
+cookie or parameter.
 """
 
 import functools
@@ -36,12 +36,12 @@ from waystation.tools.openapi_tool.openapi_spec_parser.specification import Oper
 log = structlog.get_logger(__name__)
 
 MAX_RESPONSE_BYTES = 2_000_000
-"""Limit for reading a response. Less than half of it can be recorded."""
+"""Maximum size of a response. A larger response is reported to the model as an error."""
 MAX_ERROR_CHARS = 8_000
 CONNECT_S = 10.0
 READ_S = 600.0
 PENDING = {"pending": True, "message": "Needs your authorization to access your data."}
-"""ADK's wire literal."""
+"""The same response as in ADK."""
 
 _EFFECTS: Mapping[str, Effect] = {
     "GET": "read",
@@ -51,14 +51,14 @@ _EFFECTS: Mapping[str, Effect] = {
     "PUT": "repeatable",
     "DELETE": "repeatable",
 }
-"""Idempotent HTTP methods (RFC 9110, 9.2.2). POST and PATCH are not idempotent."""
+"""Effects of the idempotent HTTP methods (RFC 9110, section 9.2.2). POST and PATCH are not idempotent."""
 
 _COOKIE_CHARS = "!#$&'()*+-./:<=>?@[]^_`{|}~"
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 
 class ArgumentRefused(ValueError):
-    """An argument cannot be sent. The model receives the message."""
+    """An argument cannot be sent. The message is sent to the model."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,17 +70,17 @@ class Request:
     query: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     body: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """httpx's keyword argument for the body: `data`, `files` or `content`."""
+    """The keyword argument that passes the body to httpx: `data`, `files` or `content`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The settings that all operations of a toolset share."""
+    """The settings that all operations in a toolset share."""
 
     allowed: Collection[str] = ()
-    """Allowed hosts, with or without ports."""
+    """The allowed hosts, with or without ports."""
     named: Collection[str] = ()
-    """The allowed hosts that the author named."""
+    """The hosts that the user listed in `allowed_hosts`. They may be in private networks."""
     private: bool = False
     verify: bool | str | ssl.SSLContext = True
     header_provider: Callable[[ReadonlyContext], Any] | None = None
@@ -91,7 +91,7 @@ class Settings:
 
 
 class RestApiTool(BaseTool):
-    """A tool that calls one operation. `OpenAPIToolset` creates it."""
+    """A tool that calls one operation of a service. Created by `OpenAPIToolset`."""
 
     def __init__(self, operation: Operation, settings: Settings) -> None:
         super().__init__(name=operation.name, description=operation.description)
@@ -103,12 +103,12 @@ class RestApiTool(BaseTool):
         self.require_confirmation = settings.require_confirmation
         self._default_headers: Mapping[str, str] = {}
         effect = settings.effect.get(self.name) if isinstance(settings.effect, Mapping) else settings.effect
-        # With an idempotency key, the service detects a repetition.
+        # If calls carry an idempotency key, the service can detect a repeated call.
         default: Effect = "repeatable" if settings.idempotency_header else "once"
         self.effect = effect or _EFFECTS.get(operation.method, default)
 
     def configure_auth_scheme(self, auth_scheme: Any) -> None:
-        """Set the security scheme of the service."""
+        """Set the service's security scheme."""
         self.auth_scheme = auth_scheme
 
     def configure_auth_credential(self, auth_credential: Any = None) -> None:
@@ -116,11 +116,11 @@ class RestApiTool(BaseTool):
         self.auth_credential = auth_credential
 
     def configure_credential_key(self, credential_key: str | None = None) -> None:
-        """Set the key of the user's credential in the credential service."""
+        """Set the key under which the credential service stores the user's credential."""
         self.credential_key = credential_key
 
     def set_default_headers(self, headers: Mapping[str, str]) -> None:
-        """Set default headers for all requests."""
+        """Set the headers to send with every request by default."""
         self._default_headers = headers
 
     @cacheable
@@ -128,7 +128,7 @@ class RestApiTool(BaseTool):
         return declaration(self.name, self.description, self.operation.schema)
 
     def setting_problems(self) -> list[str]:
-        """Return the invalid settings, one sentence each."""
+        """Return one sentence for each invalid setting."""
         problems = super().setting_problems()
         if not is_absolute(self.operation.server):
             problems.append(
@@ -139,10 +139,13 @@ class RestApiTool(BaseTool):
         return problems
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
-        """Call the operation. Return the response as JSON or `{"text"}`, or `{"error"}` for the model to correct.
+        """Call the operation and return the response.
+
+        A response that is not JSON is returned as `{"text": ...}`. If the request is refused or fails, return
+        `{"error": ...}`, so that the model can correct the call.
 
         Raises:
-            httpx2.TransportError: The service is unreachable, or the connection broke.
+            httpx2.TransportError: The service is unreachable, or the connection was lost.
         """
         authorization = await authorize(
             self.name, self.auth_scheme, self.auth_credential, self.credential_key, tool_context, ask=True
@@ -170,7 +173,7 @@ class RestApiTool(BaseTool):
             _CALLING.reset(calling)
 
     async def _headers(self, context: ToolContext) -> dict[str, str]:
-        """Return the headers that do not depend on arguments."""
+        """Return the headers that do not depend on the arguments."""
         headers = {"User-Agent": f"waystation (tool: {self.name})", **self._default_headers}
         if self._settings.header_provider is not None:
             headers.update(await call_header_provider(self._settings.header_provider, context))
@@ -186,7 +189,7 @@ class RestApiTool(BaseTool):
         headers = dict(request.headers)
         extensions: dict[str, Any] = {}
         if address is not None and self._settings.client_factory is None:
-            # Connect to the checked address, with the host's name.
+            # Connect to the address that was checked, but keep the host name in the Host header and for TLS.
             headers["Host"] = url.netloc.decode("ascii")
             extensions["sni_hostname"] = url.raw_host.decode("ascii")
             url = url.copy_with(host=address)
@@ -198,7 +201,7 @@ class RestApiTool(BaseTool):
                 params=list(request.query),
                 headers=headers,
                 extensions=extensions,
-                # A redirect could lead anywhere, with the headers.
+                # A redirect could send the headers, including credentials, to any host.
                 follow_redirects=False,
                 **request.body,
             ) as response,
@@ -219,11 +222,11 @@ class RestApiTool(BaseTool):
         if self._settings.client_factory is not None:
             return self._settings.client_factory()
         timeout = httpx2.Timeout(READ_S, connect=CONNECT_S, pool=CONNECT_S)
-        # Without proxies from the environment, which would send the request to an unchecked destination.
+        # Ignore proxies from the environment (`trust_env`): a proxy could connect to an address that was not checked.
         return httpx2.AsyncClient(timeout=timeout, verify=_create_ssl_context(self._settings.verify), trust_env=False)
 
     def _error(self, text: str) -> JsonObject:
-        # ADK's wire literal.
+        # The wording is the same as in ADK.
         return {
             "error": f"Tool {self.name} execution failed. Analyze this execution error and your inputs. Retry with "
             f"adjustments if applicable. But make sure don't retry more than 3 times. Execution Error: {text}"
@@ -231,7 +234,7 @@ class RestApiTool(BaseTool):
 
 
 async def _read(response: httpx2.Response) -> bytes | None:
-    """Return a response's body, None when it is too large."""
+    """Return a response's body, or None if it is too large."""
     body = bytearray()
     async for chunk in response.aiter_bytes(65_536):
         body += chunk
@@ -242,7 +245,7 @@ async def _read(response: httpx2.Response) -> bytes | None:
 
 @functools.lru_cache(maxsize=16)
 def _create_ssl_context(verify: bool | str | ssl.SSLContext) -> ssl.SSLContext | bool:
-    """Return the SSL context. Cached, because loading all certificate authorities takes tens of milliseconds."""
+    """Return an SSL context. The context is cached, because loading certificates takes tens of milliseconds."""
     if isinstance(verify, str):
         folder = Path(verify).is_dir()
         return ssl.create_default_context(cafile=None if folder else verify, capath=verify if folder else None)
@@ -252,7 +255,7 @@ def _create_ssl_context(verify: bool | str | ssl.SSLContext) -> ssl.SSLContext |
 
 
 class _Quiet(logging.Filter):
-    """Drops httpx's log line for each request, since the URL may contain a key."""
+    """A log filter that drops httpx's log line for each request, because the URL may contain an API key."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not _CALLING.get()
@@ -265,9 +268,9 @@ logging.getLogger("httpx2").addFilter(_Quiet())
 def request_for(
     operation: Operation, args: JsonObject, *, authorization: Authorization, headers: Mapping[str, str]
 ) -> Request:
-    """Return the request for a call, without unknown arguments.
+    """Return the request for a call, ignoring unknown arguments.
 
-    The author's headers override arguments, and those of the credential override both.
+    Headers from the toolset's settings override those from arguments, and the credential's headers override both.
 
     Raises:
         ArgumentRefused: An argument is missing or cannot be sent.
@@ -301,7 +304,7 @@ def request_for(
 
 
 def _select_arguments(operation: Operation, args: JsonObject) -> JsonObject:
-    """Return the arguments of the operation's parameters, and the defaults of missing required ones."""
+    """Return the arguments that match the operation's parameters, filling in defaults for missing required ones."""
     known = {}
     for parameter in operation.parameters:
         default = parameter.schema.get("default") if isinstance(parameter.schema, dict) else None
@@ -319,7 +322,7 @@ def _select_location(location: str, operation: Operation, args: JsonObject) -> I
 
 
 def _url(operation: Operation, args: JsonObject) -> tuple[str, list[tuple[str, str]]]:
-    """Return the URL without query, and the query that the path contains."""
+    """Return the URL without its query, and the query parameters that the operation's path contains."""
     values = {
         parameter.name: _segment(parameter, value) for parameter, value in _select_location("path", operation, args)
     }
@@ -339,11 +342,11 @@ def _url(operation: Operation, args: JsonObject) -> tuple[str, list[tuple[str, s
 
 
 def _segment(parameter: Parameter, value: Any) -> str:
-    """Return a path parameter, quoted so that it stays within its path segment."""
+    """Return the value of a path parameter, quoted so that it stays within its path segment."""
     text = _text(parameter, value)
     parts = text.replace("\\", "/").split("/")
     if any(part in (".", "..") for part in parts):
-        # ADK's wire literal. Quoting does not change dots, and a server may decode `%2F` to a slash.
+        # The message is the same as in ADK. Quoting does not change dots, and a server may decode `%2F` to a slash.
         raise ArgumentRefused(
             f"Path parameter {parameter.name!r} must not contain current-directory or parent-directory segments."
         )
@@ -363,20 +366,20 @@ def _headers(operation: Operation, args: JsonObject) -> dict[str, str]:
 
 
 def _set_header(headers: dict[str, str], name: str, value: str) -> None:
-    """Set a header; its name is case-insensitive."""
+    """Set a header, replacing any header whose name differs only in case."""
     for other in [other for other in headers if other.lower() == name.lower()]:
         del headers[other]
     headers[name] = value
 
 
 def _pairs(parameter: Parameter, value: Any) -> list[tuple[str, str]]:
-    """Return the pairs for a query or cookie parameter, in OpenAPI's styles `form` and `deepObject`."""
+    """Return the name-value pairs for a query or cookie parameter, in OpenAPI's `form` or `deepObject` style."""
     name = parameter.name
     if isinstance(value, dict) and not parameter.as_json:
         fields = {key: _text(parameter, item) for key, item in value.items() if item is not None}
         if parameter.style == "deepObject":
             return [(f"{name}[{key}]", item) for key, item in fields.items()]
-        # Each key becomes a parameter. Undeclared keys would let the model set any parameter.
+        # Each key becomes a parameter, so undeclared keys would let the model set arbitrary parameters.
         declared = parameter.schema.get("properties", {}) if isinstance(parameter.schema, dict) else {}
         if parameter.explode and set(fields) <= set(declared):
             return list(fields.items())
@@ -387,7 +390,7 @@ def _pairs(parameter: Parameter, value: Any) -> list[tuple[str, str]]:
 
 
 def _text(parameter: Parameter, value: Any) -> str:
-    """Return a value in OpenAPI's style `simple`. Source: ADK 2.13."""
+    """Return a value serialized in OpenAPI's `simple` style, or as JSON if the parameter requires it."""
     text = json.dumps(value, ensure_ascii=False) if parameter.as_json else _simple(value)
     try:
         text.encode()
@@ -407,7 +410,7 @@ def _simple(value: Any) -> str:
 
 
 def _body(operation: Operation, args: JsonObject) -> tuple[JsonObject, str | None]:
-    """Return httpx's keyword argument for the body, and its media type unless httpx sets the header."""
+    """Return httpx's keyword argument for the body, and the Content-Type, or None if httpx sets that header."""
     media_type = operation.media_type
     if media_type is None:
         return {}, None
@@ -427,7 +430,7 @@ def _body(operation: Operation, args: JsonObject) -> tuple[JsonObject, str | Non
         return {"data": fields}, media_type
     if kind == "multipart/form-data" and isinstance(value, dict):
         parts = [(p, value[p.name]) for p in parameters if value.get(p.name) is not None]
-        # httpx sets the header, since it chooses the boundary.
+        # httpx sets the Content-Type header, because it chooses the boundary.
         return {"files": [(p.name, _create_part(p, item)) for p, item in parts]}, None
     return {"content": value.encode() if isinstance(value, str) else _json(value)}, media_type
 
@@ -448,7 +451,7 @@ def _field(value: Any) -> str:
 
 
 def _create_part(parameter: Parameter, value: Any) -> tuple[str | None, bytes]:
-    """Return a part of a form, as a file only if the specification declares a file."""
+    """Return one part of a multipart form. It is sent as a file only if the specification declares a file."""
     schema = parameter.schema if isinstance(parameter.schema, dict) else {}
     is_file = schema.get("format") == "binary" or "contentMediaType" in schema
     return (parameter.name if is_file else None), _field(value).encode()

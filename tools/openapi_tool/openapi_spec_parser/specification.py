@@ -1,4 +1,4 @@
-"""Read the operations and schemas of a specification. Source: adk-semantics 10; names and flattening are ADK's."""
+"""Read operations and schemas from an OpenAPI specification. Naming and parameter flattening match ADK."""
 
 import json
 import keyword
@@ -15,37 +15,37 @@ from waystation.core import InvalidTool, JsonObject
 from waystation.tools import validation_mistakes
 
 MAX_PARTS = 5_000
-"""Limit for the size of one operation's schema with inlined references. Above it, the schema keeps references."""
+"""Maximum number of parts in an operation's schemas with references inlined. Larger schemas keep their references."""
 
 _NOT_JSON_SCHEMA = frozenset({"discriminator", "xml", "externalDocs"})
 _OF_SCHEMAS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 _TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 MAX_NAME_CHARS = 60
-"""ADK's limit for names."""
+"""Maximum length of an operation's name, as in ADK."""
 MAX_YAML_VALUES = 500_000
 METHODS = ("get", "post", "put", "delete", "patch", "head", "options", "trace")
-# Headers that the OpenAPI standard ignores, and headers that would redirect the request.
+# Ignore these header parameters. OpenAPI requires this for the first three; the others could manipulate the request.
 _NO_PARAMETERS = frozenset({"accept", "content-type", "authorization", "host", "cookie", "content-length"})
 _UNNAMED = {"body": "body", "query": "query_param", "path": "path_param", "header": "header_param"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parameter:
-    """One parameter of an operation."""
+    """A parameter of an operation."""
 
     name: str
-    """Name in the service."""
+    """The parameter's name in the service."""
     argument: str
-    """Name for the model."""
+    """The parameter's name as the model sees it."""
     location: Literal["path", "query", "header", "cookie", "body"]
     schema: Any
     required: bool = False
     explode: bool = True
     style: str = ""
     as_json: bool = False
-    """Whether the value is sent as JSON text."""
+    """Whether to send the value encoded as JSON."""
     description: str = ""
-    """Description outside of the schema."""
+    """The parameter's own description, which is separate from its schema's."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,13 +58,13 @@ class Operation:
     method: str
     path: str
     server: str
-    """The base URL of the path; empty or relative if the specification has no absolute one."""
+    """Base URL for the path. Empty or relative if the specification does not give an absolute one."""
     parameters: tuple[Parameter, ...] = ()
     defs: JsonObject = field(default_factory=dict)
     media_type: str | None = None
-    """Media type of the body; None without a body."""
+    """Media type of the body, or None if the operation does not have a body."""
     whole_body: bool = False
-    """Whether one argument is the whole body, instead of one argument per field."""
+    """Whether a single argument contains the whole body, rather than one argument per field."""
     security: JsonObject | None = None
     """The security scheme that the operation requires."""
 
@@ -82,11 +82,11 @@ class Operation:
 
 
 def load(spec: str, kind: str) -> JsonObject:
-    """Parse a specification.
+    """Parse a specification from JSON or YAML text.
 
     Raises:
         ValueError: `kind` is neither `json` nor `yaml`.
-        InvalidTool: The text is invalid, or not an object.
+        InvalidTool: The text cannot be parsed, or does not contain an object.
     """
     if kind not in ("json", "yaml"):
         raise ValueError(f"Unsupported spec type: {kind}")
@@ -104,7 +104,7 @@ def _yaml(text: str) -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        """Keeps dates as text: JSON has no dates."""
+        """A YAML loader that keeps dates as strings, because JSON does not have dates."""
 
     Loader.yaml_implicit_resolvers = {
         first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
@@ -117,10 +117,10 @@ def _yaml(text: str) -> Any:
 
 
 def _convert_keys_to_text(value: Any) -> Any:
-    """Convert all keys to text, for instance the status 200 of a response.
+    """Convert all keys to strings, such as the status code 200 of a response.
 
     Raises:
-        ValueError: It has too many values. With aliases, a short text can contain any number of them.
+        ValueError: There are too many values. By using YAML aliases, a short document can expand to a huge number.
     """
     remaining = MAX_YAML_VALUES
 
@@ -128,7 +128,7 @@ def _convert_keys_to_text(value: Any) -> Any:
         nonlocal remaining
         remaining -= 1
         if remaining < 0:
-            raise ValueError(f"it has more than {MAX_YAML_VALUES:,} values, including those of aliases")
+            raise ValueError(f"it has more than {MAX_YAML_VALUES:,} values after expanding aliases")
         if isinstance(value, dict):
             return {str(key): convert(item) for key, item in value.items()}
         return [convert(item) for item in value] if isinstance(value, list) else value
@@ -137,12 +137,12 @@ def _convert_keys_to_text(value: Any) -> Any:
 
 
 def operations_of(document: JsonObject, *, server: str | None = None, preserve_names: bool = False) -> list[Operation]:
-    """Return all operations, in the document's order, with unique names.
+    """Return all operations in document order, with unique names.
 
-    `server` replaces the servers in the document.
+    If given, `server` is used instead of the servers in the document.
 
     Raises:
-        InvalidTool: The document is not valid OpenAPI 3.0 or 3.1; the message names the place.
+        InvalidTool: The document is not valid OpenAPI 3.0 or 3.1. The message says where the problem is.
     """
     document = with_known_types(document)
     check(document)
@@ -164,10 +164,10 @@ def operations_of(document: JsonObject, *, server: str | None = None, preserve_n
 
 
 def check(document: JsonObject) -> None:
-    """Check that a document is a specification of OpenAPI 3.
+    """Check that a document is a valid OpenAPI 3.0 or 3.1 specification.
 
     Raises:
-        InvalidTool: It is invalid; the message names the place.
+        InvalidTool: The document is invalid. The message says where the problem is.
     """
     version = str(document.get("openapi") or document.get("swagger") or "")
     if not version.startswith(("3.0", "3.1")):
@@ -176,7 +176,7 @@ def check(document: JsonObject) -> None:
             f"the specification has version {version or 'unknown'!r}; use OpenAPI 3.0 or 3.1.",
         )
     old = version.startswith("3.0")
-    # Many documents omit these fields, which are not used here.
+    # Fill in required fields that many documents omit and that we do not use.
     filled = {"info": {"title": "", "version": ""}, "paths": {}, **document, "openapi": "3.0.3" if old else "3.1.0"}
     filled["paths"] = {path: _add_responses(item) for path, item in (filled["paths"] or {}).items()}
     try:
@@ -234,7 +234,7 @@ class _Reader:
         )
 
     def _parameters(self) -> Iterator[Parameter]:
-        """Yield the parameters outside of the body. The operation's parameters override those of its path."""
+        """Yield the parameters that are not in the body. An operation's parameters override those of its path."""
         raw: dict[tuple[str, Any], JsonObject] = {}
         for item in [*(self._raw.get("parameters") or []), *(self._item.get("parameters") or [])]:
             parameter = dereference(self._document, item)
@@ -258,7 +258,10 @@ class _Reader:
             )
 
     def _body(self) -> tuple[str | None, list[Parameter], bool]:
-        """Return the first media type, as in ADK, the body's parameters, and whether one of them is the whole body."""
+        """Return the body's media type and parameters, and whether a single parameter is the whole body.
+
+        As in ADK, only the first media type is considered.
+        """
         body = dereference(self._document, self._raw.get("requestBody")) or {}
         content: JsonObject = body.get("content") or {}
         if not content:
@@ -289,7 +292,7 @@ class _Reader:
         return media_type, [whole], True
 
     def _argument(self, name: str, location: str) -> str:
-        """Return a parameter's name for the model. Source: ADK 2.13."""
+        """Return the name that the model sees for a parameter, chosen as in ADK 2.13."""
         argument = name if self._preserve_names else snake_case(name)
         return f"param_{argument}" if keyword.iskeyword(argument) else argument or _UNNAMED.get(location, "value")
 
@@ -302,7 +305,10 @@ class _Reader:
         return server_url(servers[0]) if servers else ""
 
     def _security(self) -> JsonObject | None:
-        """Return the first required security scheme; None if an empty requirement makes authentication optional."""
+        """Return the first required security scheme, or None if authentication is not required.
+
+        An empty security requirement in the list makes authentication optional.
+        """
         required = self._raw.get("security", self._document.get("security")) or []
         if not all(required):
             return None
@@ -313,7 +319,7 @@ class _Reader:
 
 
 def servers_of(document: JsonObject) -> Iterator[str]:
-    """Yield the URLs of all servers in a specification."""
+    """Yield the URL of every server in a specification."""
     holders = [document]
     for item in (document.get("paths") or {}).values():
         shared = dereference(document, item) or {}
@@ -324,7 +330,7 @@ def servers_of(document: JsonObject) -> Iterator[str]:
 
 
 def server_url(server: JsonObject) -> str:
-    """Return a server's URL with the default values of its variables."""
+    """Return a server's URL, with variables replaced by their default values."""
     variables = server.get("variables") or {}
     return re.sub(
         r"\{([^{}]*)\}",
@@ -334,13 +340,13 @@ def server_url(server: JsonObject) -> str:
 
 
 def is_absolute(url: str) -> bool:
-    """Whether a URL is absolute, with http or https."""
+    """Return whether a URL is absolute and uses http or https."""
     parts = urlsplit(url)
     return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
 def snake_case(text: str) -> str:
-    """Return a name in snake case, by ADK's rules: `petID v2` becomes `pet_id_v2`."""
+    """Convert a name to snake case by ADK's rules. For example, `petID v2` becomes `pet_id_v2`."""
     text = re.sub(r"[^a-zA-Z0-9]+", "_", text)
     text = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text)
     text = re.sub(r"(?<=[A-Z])(?=[A-Z][a-z])", "_", text)
@@ -348,7 +354,7 @@ def snake_case(text: str) -> str:
 
 
 def _number_duplicates(names: list[str]) -> list[str]:
-    """Make names unique by numbering duplicates: `id`, `id_0`, `id_1`. Source: ADK 2.13."""
+    """Make names unique by numbering duplicates as in ADK 2.13: `id`, `id_0`, `id_1`."""
     uniques: list[str] = []
     for name in names:
         number, unique = 0, name
@@ -372,15 +378,15 @@ def _add_description(schema: Any, description: str) -> Any:
     return schema
 
 
-# Schemas of a specification, as self-contained JSON schemas.
+# The rest of this module converts a specification's schemas to self-contained JSON schemas.
 
 
 class UnknownReference(ValueError):
-    """A `$ref` points to nothing in the document."""
+    """A `$ref` points to something that is not in the document."""
 
     def __init__(self, ref: str) -> None:
         self.ref = ref
-        super().__init__(f"`$ref` {ref!r} does not exist in the document; use references within the document.")
+        super().__init__(f"`$ref` {ref!r} does not exist in the document; use only references within the document.")
 
 
 class _SchemaTooLarge(Exception):
@@ -388,10 +394,10 @@ class _SchemaTooLarge(Exception):
 
 
 def dereference(document: JsonObject, value: Any) -> Any:
-    """Return the target of a reference; other values unchanged.
+    """Return the target if a value is a reference, otherwise return the value unchanged.
 
     Raises:
-        UnknownReference: The target is not in the document, or is the reference itself.
+        UnknownReference: The target is not in the document, or the reference leads back to itself.
     """
     seen: set[str] = set()
     while isinstance(value, dict) and isinstance(value.get("$ref"), str):
@@ -419,13 +425,13 @@ def _target(document: JsonObject, ref: str) -> Any:
 
 
 def make_self_contained(document: JsonObject, schemas: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the schemas under the same keys, and the `$defs` that they need.
+    """Return the schemas under the same keys, and the `$defs` that they refer to.
 
-    References are inlined, as in ADK. A recursive schema goes to `$defs`. If inlining makes the schemas too large, all
-    referenced schemas go to `$defs`: ten nested references can expand to a million schemas.
+    As in ADK, references are inlined. Recursive schemas are moved to `$defs`. If inlining makes the schemas too large,
+    all referenced schemas are moved to `$defs`, because ten levels of references can expand to a million schemas.
 
     Raises:
-        UnknownReference: A reference points to nothing in the document.
+        UnknownReference: A reference points to something that is not in the document.
     """
     try:
         return _SchemaConverter(document, inline=True).convert_all(schemas)
@@ -439,18 +445,18 @@ class _SchemaConverter:
         self._names: dict[str, str] = {}
         self._defs: dict[str, Any] = {}
         self._parts = 0
-        # Schemas of OpenAPI 3.0 differ from JSON schemas.
+        # OpenAPI 3.0 schemas are not JSON schemas and need converting.
         self._is_openapi_30 = str(document.get("openapi", "")).startswith("3.0")
 
     def convert_all(self, schemas: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         converted = {key: self.convert(schema, ()) for key, schema in schemas.items()}
-        while len(self._defs) < len(self._names):  # converting one may add others
+        while len(self._defs) < len(self._names):  # converting a schema may add more
             ref, name = list(self._names.items())[len(self._defs)]
             self._defs[name] = self.convert(_target(self._document, ref), (ref,))
         return converted, self._defs
 
     def convert(self, schema: Any, above: tuple[str, ...]) -> Any:
-        """Return one schema; `above` are the references that led to it."""
+        """Return the converted schema. `above` contains the references that led to it."""
         self._parts += 1
         if self._inline and self._parts > MAX_PARTS:
             raise _SchemaTooLarge
@@ -487,9 +493,9 @@ class _SchemaConverter:
 
 
 def with_known_types(value: Any, *, in_schema: bool = False) -> Any:
-    """Return the document with only JSON schema's types in its schemas: some generators write `Any` or `STRING`.
+    """Return a copy of the document whose schemas use only the types that JSON Schema defines, as in ADK 2.13.
 
-    Source: ADK 2.13.
+    Some generators write types such as `STRING`, which becomes `string`, or `Any`, which is removed.
     """
     if isinstance(value, list):
         return [with_known_types(item, in_schema=in_schema) for item in value]
@@ -499,7 +505,7 @@ def with_known_types(value: Any, *, in_schema: bool = False) -> Any:
         key: with_known_types(item, in_schema=in_schema or key in ("schema", "schemas")) for key, item in value.items()
     }
     kind = written.get("type")
-    # A property named `type` has a schema here, not a text.
+    # If `type` is not a string, it is the schema of a property that happens to be named `type`.
     if in_schema and isinstance(kind, str):
         if kind.lower() in _TYPES:
             written["type"] = kind.lower()
@@ -509,7 +515,7 @@ def with_known_types(value: Any, *, in_schema: bool = False) -> Any:
 
 
 def _convert_openapi_30(schema: JsonObject) -> JsonObject:
-    """Convert a schema of OpenAPI 3.0 to JSON schema, in place."""
+    """Convert an OpenAPI 3.0 schema to JSON Schema, in place."""
     if schema.pop("nullable", False) is True:
         kind = schema.get("type")
         if isinstance(kind, str):
