@@ -299,7 +299,7 @@ def _create_declaration(tool: BaseTool) -> JsonObject | None:
     except AuthoringError:
         raise
     except Exception as error:  # user code
-        raise InvalidTool(tool.name, f"its declaration failed ({type(error).__name__}: {error}).") from error
+        raise InvalidTool(tool.name, f"`_get_declaration` failed ({type(error).__name__}: {error}).") from error
     if declared is None:
         return None
     try:

@@ -186,7 +186,7 @@ def test_all_mistakes_of_a_tree_are_found_at_once() -> None:
     assert messages(root) == [
         "Agent 'root' has two tools named 'pay'; rename one of them.",
         "Tool 'broken': `retries` is -1; use a whole number of at least 0.",
-        "Tool 'broken': its declaration failed (OSError: no network).",
+        "Tool 'broken': `_get_declaration` failed (OSError: no network).",
         """Tool "'text'": `tools` contains a str; use functions, BaseTools and BaseToolsets.""",
         "Tool 'bad': the annotation 'Nowhere' of parameter 'where' cannot be resolved (name 'Nowhere' is not defined); "
         "import or define it at module level, outside `if TYPE_CHECKING:`.",

@@ -121,7 +121,7 @@ def test_a_tool_may_stay_unknown_to_models() -> None:
 @pytest.mark.parametrize(
     ("declared", "message"),
     [
-        (ValueError("no"), "Tool 'custom': its declaration failed (ValueError: no)."),
+        (ValueError("no"), "Tool 'custom': `_get_declaration` failed (ValueError: no)."),
         (
             {"name": "other"},
             "Tool 'custom': its declaration has the name 'other'; use the tool's name in the declaration.",

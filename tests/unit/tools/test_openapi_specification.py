@@ -324,11 +324,11 @@ def test_a_specification_may_be_text() -> None:
     ("settings", "message"),
     [
         ({}, "the specification is missing; pass `spec_dict` or `spec_str`."),
-        ({"spec_str": "{"}, "the specification is not JSON:"),
-        ({"spec_str": "a: [", "spec_str_type": "yaml"}, "the specification is not YAML:"),
+        ({"spec_str": "{"}, "the specification is not valid JSON:"),
+        ({"spec_str": "a: [", "spec_str_type": "yaml"}, "the specification is not valid YAML:"),
         (
             {"spec_str": BILLION_LAUGHS, "spec_str_type": "yaml"},
-            "the specification is not YAML: it has more than 500,000",
+            "the specification is not valid YAML: it has more than 500,000",
         ),
         ({"spec_str": "[]"}, "the specification must be an object."),
         ({"spec_dict": {"swagger": "2.0"}}, "the specification has version '2.0'; use OpenAPI 3.0 or 3.1."),

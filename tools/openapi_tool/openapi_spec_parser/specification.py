@@ -94,7 +94,7 @@ def load(spec: str, kind: str) -> JsonObject:
         loaded: Any = json.loads(spec) if kind == "json" else _yaml(spec)
     except ValueError as error:
         other = "; pass `spec_str_type='yaml'` if it is YAML" if kind == "json" else ""
-        raise InvalidTool("OpenAPIToolset", f"the specification is not {kind.upper()}: {error}{other}.") from None
+        raise InvalidTool("OpenAPIToolset", f"the specification is not valid {kind.upper()}: {error}{other}.") from None
     if not isinstance(loaded, dict):
         raise InvalidTool("OpenAPIToolset", "the specification must be an object.")
     return loaded
