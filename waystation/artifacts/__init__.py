@@ -1,4 +1,4 @@
-"""Named files with versions. ADK's `google.adk.artifacts`."""
+"""Versioned files with names. The counterpart of ADK's `google.adk.artifacts`."""
 
 from waystation.lazy_exports import lazy_exports
 

@@ -1,4 +1,4 @@
-"""The interface of artifact stores. Method names and signatures are ADK's; source: adk-semantics 12.1."""
+"""The interface of artifact stores. Method names and signatures match ADK 2.13."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from google.genai.types import Part
 
 USER_PREFIX = "user:"
-"""Prefix of artifacts that all sessions of a user share."""
+"""Prefix of artifact names that are shared by all of a user's sessions."""
 
 
 class ArtifactVersion(BaseModel):
@@ -21,21 +21,21 @@ class ArtifactVersion(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, validate_by_alias=True)
 
     version: int
-    """0 for the first."""
+    """The version number. The first version is 0."""
     canonical_uri: str
-    """The location of the content."""
+    """The URI of the content."""
     custom_metadata: dict[str, Any] = {}
-    """The metadata from the save."""
+    """The metadata that was passed when the version was saved."""
     create_time: float
-    """Seconds since 1970."""
+    """Unix timestamp in seconds."""
     mime_type: str | None = None
 
 
 class BaseArtifactService(abc.ABC):
-    """Named files with versions.
+    """Stores versioned files by name.
 
-    All sessions of a user share the names with the prefix `user:`; other names belong to one session. All methods raise
-    `InputValidationError` for a session's name without a session.
+    Names with the prefix `user:` are shared by all of the user's sessions. Other names belong to one session; methods
+    that take such a `filename` raise `InputValidationError` if `session_id` is None.
     """
 
     @abc.abstractmethod
@@ -49,12 +49,13 @@ class BaseArtifactService(abc.ABC):
         session_id: str | None = None,
         custom_metadata: dict[str, Any] | None = None,
     ) -> int:
-        """Save a new version and return its number: 0 for the first, then one more each time.
+        """Save a new version and return its number. Numbers start at 0 and increase by one.
 
-        `artifact` is a genai Part or a dictionary in either case style, with inline data, text, or file data (a URI).
+        `artifact` is a genai Part, or the same as a dictionary with camelCase or snake_case keys. It must contain
+        inline data, text or file data (a URI).
 
         Raises:
-            InputValidationError: The Part has none of these.
+            InputValidationError: The Part contains none of these.
         """
 
     async def save_artifact_once(
@@ -68,9 +69,9 @@ class BaseArtifactService(abc.ABC):
         custom_metadata: dict[str, Any] | None = None,
         idempotency_key: str,
     ) -> int:
-        """Save like `save_artifact`, unless the same content was saved under this key; then return that version.
+        """Save like `save_artifact`, or return the existing version if the same content was saved under this key.
 
-        Not in ADK. A service that does not override it saves another version.
+        This method is not part of ADK. A service that does not override it saves another version.
         """
         return await self.save_artifact(
             app_name=app_name,
@@ -91,20 +92,23 @@ class BaseArtifactService(abc.ABC):
         session_id: str | None = None,
         version: int | None = None,
     ) -> Part | None:
-        """Return a version, by default the latest; None if it does not exist."""
+        """Return one version of an artifact, by default the latest, or None if it does not exist."""
 
     @abc.abstractmethod
     async def list_artifact_keys(self, *, app_name: str, user_id: str, session_id: str | None = None) -> list[str]:
-        """Return the sorted names of the session's and the user's artifacts; without a session only the user's."""
+        """Return the sorted names of the session's and the user's artifacts, or only the user's without a session."""
 
     @abc.abstractmethod
     async def delete_artifact(
         self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None
     ) -> None:
-        """Delete all versions, if there are any. The next save creates version 0 again."""
+        """Delete all versions of an artifact. The next save starts again at version 0."""
 
     async def delete_session_artifacts(self, *, app_name: str, user_id: str, session_id: str) -> list[str]:
-        """Delete all artifacts of one session; return their names. The user's (`user:`) stay. Not in ADK."""
+        """Delete all artifacts of one session and return their names.
+
+        Artifacts with the prefix `user:` are kept. This method is not part of ADK.
+        """
         where = {"app_name": app_name, "user_id": user_id, "session_id": session_id}
         names = [name for name in await self.list_artifact_keys(**where) if not name.startswith(USER_PREFIX)]
         for name in names:
@@ -115,13 +119,13 @@ class BaseArtifactService(abc.ABC):
     async def list_versions(
         self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None
     ) -> list[int]:
-        """Return the numbers of all versions, lowest first."""
+        """Return the numbers of all versions in ascending order."""
 
     @abc.abstractmethod
     async def list_artifact_versions(
         self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None
     ) -> list[ArtifactVersion]:
-        """Return the metadata of all versions, lowest first."""
+        """Return the metadata of all versions in ascending order."""
 
     @abc.abstractmethod
     async def get_artifact_version(
@@ -133,4 +137,4 @@ class BaseArtifactService(abc.ABC):
         session_id: str | None = None,
         version: int | None = None,
     ) -> ArtifactVersion | None:
-        """Return the metadata of a version, by default the latest; None if it does not exist."""
+        """Return the metadata of one version, by default the latest, or None if it does not exist."""

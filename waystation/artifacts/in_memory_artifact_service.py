@@ -1,4 +1,4 @@
-"""Artifacts in the process, for tests and trials. ADK's class of that name."""
+"""An in-memory artifact service for tests and experiments. The counterpart of ADK's class of the same name."""
 
 from waystation.artifacts.object_store_artifact_service import ArtifactKey, ObjectStoreArtifactService
 
@@ -10,7 +10,7 @@ class InMemoryArtifactService(ObjectStoreArtifactService):
         super().__init__("memory:///")
 
     def _uri(self, key: ArtifactKey, version: int, data: str) -> str:
-        """Return ADK's URI of a version."""
+        """Return the URI of a version in ADK's format."""
         app, user, session = key.scope
         place = f"/sessions/{session}" if session is not None else ""
         return f"memory://apps/{app}/users/{user}{place}/artifacts/{key.filename}/versions/{version}"

@@ -1,8 +1,8 @@
 """Artifacts in an object store: a local folder, S3, Google Cloud Storage or Azure.
 
-An artifact is a folder. Each version has a content file, and a record `<version>.json` that is written after it and
-only if it does not exist. So versions are never incomplete, concurrent saves get different numbers, and any program can
-open the content files.
+Each artifact is a folder. Each version consists of a content file and a record, `<version>.json`. The record is written
+last, and only if that file does not exist yet. As a result, versions are never incomplete, concurrent saves get
+different numbers, and any program can open the content files.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from google.genai.types import Part
 
 MAX_REFERENCES = 5
-"""Maximum number of references that are followed."""
+"""Maximum number of references to follow from one artifact to the next."""
 MAX_SEGMENT_CHARS = 120
-"""Four segments and their separators stay below 1,024 bytes, the limit of names in S3."""
+"""Maximum length of a path segment. A path has four of these, and must stay below S3's limit of 1,024 bytes."""
 ABANDONED_AFTER = timedelta(days=1)
-"""Content without a record is abandoned after this time; newer content may belong to a running save."""
+"""Age at which a content file without a record counts as abandoned. A newer one may belong to a save in progress."""
 Carrier = Literal["inlineData", "text", "fileData"]
 _REFERENCE = "artifact://"
 _REFERENCE_FORM = re.compile(
@@ -48,16 +48,16 @@ _EMPTY = "="
 
 
 class Scope(NamedTuple):
-    """The sessions or calls that share artifacts."""
+    """The app, user and session that artifacts belong to."""
 
     app_name: str
     user_id: str
     session_id: str | None
-    """None for artifacts that all sessions of the user share."""
+    """The session ID, or None for artifacts that all of the user's sessions share."""
 
     @property
     def folder(self) -> str:
-        """The folder of the artifact folders."""
+        """The folder that contains one folder per artifact."""
         user = f"{_segment(self.app_name)}/users/{_segment(self.user_id)}"
         return f"{user}/files" if self.session_id is None else f"{user}/sessions/{_segment(self.session_id)}"
 
@@ -67,29 +67,29 @@ class ArtifactKey(NamedTuple):
 
     scope: Scope
     filename: str
-    """With the prefix `user:`, if it has one."""
+    """The artifact's name, including the prefix `user:` if it has one."""
 
     @property
     def folder(self) -> str:
-        """The folder of its versions."""
+        """The folder that contains the artifact's versions."""
         shared = self.scope.session_id is None
         return f"{self.scope.folder}/{_segment(self.filename.removeprefix(USER_PREFIX) if shared else self.filename)}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArtifactContent:
-    """The content of one version of an artifact. It shares no objects with its Part."""
+    """The content of one version of an artifact. It shares no objects with the Part it was made from."""
 
     part: JsonObject
-    """The Part as genai's JSON, without `data`."""
+    """The Part as JSON in genai's format, without the data itself."""
     carrier: Carrier
     """The field of the Part that holds the data."""
     data: bytes | None
-    """The bytes, or the text as UTF-8; None for file data, which only has a URI."""
+    """The bytes, or the text as UTF-8, or None for file data, which has only a URI."""
 
     @property
     def mime_type(self) -> str | None:
-        """The type of the content; None for a reference to another artifact."""
+        """The MIME type of the content, or None for a reference to another artifact."""
         if self.carrier == "text":
             return "text/plain"
         mime_type: str | None = None if self.reference else self.part[self.carrier].get("mimeType")
@@ -97,12 +97,12 @@ class ArtifactContent:
 
     @property
     def reference(self) -> str | None:
-        """The URI of the artifact that it refers to."""
+        """The URI of the artifact that this content refers to, or None if it is not a reference."""
         uri: str = (self.part["fileData"].get("fileUri") or "") if self.carrier == "fileData" else ""
         return uri if uri.startswith(_REFERENCE) else None
 
     def token(self, idempotency_key: str, custom_metadata: JsonObject) -> str:
-        """Return a token that only the same content with the same metadata has under this key."""
+        """Return a token for this key, content and metadata. Saving the same content again yields the same token."""
         digest = hashlib.sha256(encode([self.part, self.carrier, custom_metadata]))
         digest.update(b"\0" if self.data is None else b"\1" + self.data)
         keyed = f"{idempotency_key}\0{digest.hexdigest()}"
@@ -110,7 +110,7 @@ class ArtifactContent:
 
 
 class _Record(BaseModel):
-    """The record file of a version."""
+    """The contents of a version's record file."""
 
     name: str
     part: JsonObject
@@ -118,39 +118,40 @@ class _Record(BaseModel):
     data: str
     """The name of the content file in the same folder."""
     is_elsewhere: bool = False
-    """Whether the content file is empty because the Part only has a URI."""
+    """Whether the content file is empty because the Part has only a URI."""
     mime_type: str | None = None
     create_time: float
     custom_metadata: JsonObject = {}
 
 
 class _Listing(NamedTuple):
-    """The files in the folder of an artifact."""
+    """The files in an artifact's folder."""
 
     versions: Sequence[int]
     others: dict[str, datetime]
-    """The other files, and the times at which they were written."""
+    """The files that are not records, with the times they were written."""
 
 
 class ObjectStoreArtifactService(BaseArtifactService):
-    """Keeps artifacts in an object store. Any number of processes may share it.
+    """Stores artifacts in an object store. Any number of processes may share the store.
 
-    Names cannot escape their folder: the name of an app, user, session or file becomes one path segment of letters,
-    digits, `-`, `_`, `.` and `=XX` for any other byte. A name that is too long is replaced by its hash.
+    Names cannot escape their folder. The name of an app, user, session or file becomes a single path segment of
+    letters, digits, `-`, `_` and `.`, with all other bytes escaped as `=XX`. A name that is too long is replaced by its
+    hash.
     """
 
     def __init__(self, url_or_path: str | Path) -> None:
-        """`url_or_path` is a folder, created when first needed, or a URL.
+        """Use the store at `url_or_path`, which is a folder (created when first needed) or a URL.
 
-        URLs: `s3://bucket/prefix`, `gs://…`, `az://…`, `file:///folder` or, for tests, `memory:///`. Credentials and
-        endpoints come from the environment, as for the cloud's own tools.
+        Supported URLs are `s3://bucket/prefix`, `gs://…`, `az://…`, `file:///folder` and, for tests, `memory:///`.
+        Credentials and endpoints are read from the environment, as with the cloud provider's own tools.
 
         Raises:
-            StoreFailed: The URL is not supported, or its settings are incomplete.
+            StoreFailed: The URL is not supported, or required settings are missing.
         """
         self._files = ObjectFiles(url_or_path)
         if self._files.folder is None:
-            _ = self._files.store  # a wrong URL must fail when the worker starts
+            _ = self._files.store  # an invalid URL must fail when the worker starts
 
     @property
     def place(self) -> str:
@@ -167,7 +168,11 @@ class ObjectStoreArtifactService(BaseArtifactService):
         session_id: str | None = None,
         custom_metadata: dict[str, Any] | None = None,
     ) -> int:
-        """Save a new version; see `BaseArtifactService`. Metadata that is not JSON raises `NotJson`."""
+        """Save a new version; see `BaseArtifactService`.
+
+        Raises:
+            NotJson: The metadata cannot be converted to JSON.
+        """
         return await self.save_artifact_once(
             app_name=app_name,
             user_id=user_id,
@@ -189,11 +194,11 @@ class ObjectStoreArtifactService(BaseArtifactService):
         custom_metadata: dict[str, Any] | None = None,
         idempotency_key: str | None,
     ) -> int:
-        """Save a new version, unless the same content was saved under this key; see `BaseArtifactService`."""
+        """Save a new version unless the same content was saved under this key; see `BaseArtifactService`."""
         key = _key_of(app_name, user_id, filename, session_id)
         content = _content_of(artifact)
         if content.reference:
-            # Checked here so that the caller gets the error, and again when it is followed.
+            # Check the reference now so that the caller gets the error. It is checked again when it is followed.
             _parse_reference(content.reference, Scope(app_name, user_id, session_id))
         metadata: JsonObject = to_plain_json(custom_metadata or {})
         token = secrets.token_hex(16) if idempotency_key is None else content.token(idempotency_key, metadata)
@@ -214,12 +219,12 @@ class ObjectStoreArtifactService(BaseArtifactService):
             create_time=time.time(),
             custom_metadata=metadata,
         )
-        # Even if empty: a repeated save finds the first one by this file.
+        # Write the file even if it is empty: a repeated save uses it to find the first one.
         await self._files.put(f"{key.folder}/{data}", content.data or b"")
         version = listing.versions[-1] + 1 if listing.versions else 0
         while not await self._files.put(f"{key.folder}/{version}.json", record.model_dump_json().encode(), new=True):
             if await self._is_saved(key, version, data):
-                # The store's client retried after a lost response, or this is another attempt of the same call.
+                # Either the store's client retried after losing a response, or another attempt saved this version.
                 break
             version += 1
         return version
@@ -233,7 +238,7 @@ class ObjectStoreArtifactService(BaseArtifactService):
         session_id: str | None = None,
         version: int | None = None,
     ) -> Part | None:
-        """Return a version, by default the latest, and follow references. See `BaseArtifactService`.
+        """Return one version, by default the latest, following references; see `BaseArtifactService`.
 
         Raises:
             InputValidationError: A reference is outside the caller's scope, or there are more than five in a row.
@@ -246,11 +251,11 @@ class ObjectStoreArtifactService(BaseArtifactService):
                 return None if content is None else _part_of(content)
             uri = content.reference
             key, version = _parse_reference(uri, Scope(app_name, user_id, session_id))
-        # ADK's literal.
+        # The same message as in ADK.
         raise InputValidationError(f"Exceeded maximum recursion depth resolving artifact reference: {uri}")
 
     async def list_artifact_keys(self, *, app_name: str, user_id: str, session_id: str | None = None) -> list[str]:
-        """Return the sorted names of the session's and the user's artifacts; without a session only the user's."""
+        """Return the sorted names of the session's and the user's artifacts, or only the user's without a session."""
         names = await self._list_names(_scope_of(app_name, user_id, None))
         if session_id:
             names += await self._list_names(_scope_of(app_name, user_id, session_id))
@@ -259,10 +264,10 @@ class ObjectStoreArtifactService(BaseArtifactService):
     async def delete_artifact(
         self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None
     ) -> None:
-        """Delete all versions, if there are any. The next save creates version 0 again."""
+        """Delete all versions of an artifact. The next save starts again at version 0."""
         key = _key_of(app_name, user_id, filename, session_id)
         listing = await self._list(key)
-        # Without newer content that has no record: it may belong to a running save.
+        # Keep newer content files without a record, because they may belong to a save in progress.
         cutoff = datetime.now(UTC) - ABANDONED_AFTER
         data = {name for name, written in listing.others.items() if written < cutoff}
         for version in reversed(listing.versions):
@@ -272,11 +277,11 @@ class ObjectStoreArtifactService(BaseArtifactService):
         await asyncio.gather(*(self._files.remove(f"{key.folder}/{name}") for name in sorted(data)))
 
     async def delete_session_artifacts(self, *, app_name: str, user_id: str, session_id: str) -> list[str]:
-        """Delete all files of one session, even content without a record; return the artifacts' names."""
+        """Delete all files of one session, including content without a record, and return the artifact names."""
         scope = _scope_of(app_name, user_id, session_id)
         names = sorted(await self._list_names(scope))
         paths = [path for path, _ in await self._files.below(scope.folder)]
-        # Records first, so that no version is incomplete.
+        # Delete records first so that no version is ever incomplete.
         for of_record in (True, False):
             selected = [path for path in paths if bool(_RECORD.fullmatch(path.rpartition("/")[2])) is of_record]
             await asyncio.gather(*(self._files.remove(f"{scope.folder}/{path}") for path in selected))
@@ -285,13 +290,13 @@ class ObjectStoreArtifactService(BaseArtifactService):
     async def list_versions(
         self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None
     ) -> list[int]:
-        """Return the numbers of all versions, lowest first."""
+        """Return the numbers of all versions in ascending order."""
         return list((await self._list(_key_of(app_name, user_id, filename, session_id))).versions)
 
     async def list_artifact_versions(
         self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None
     ) -> list[ArtifactVersion]:
-        """Return the metadata of all versions, lowest first."""
+        """Return the metadata of all versions in ascending order."""
         key = _key_of(app_name, user_id, filename, session_id)
         versions = [await self._read_metadata(key, version) for version in (await self._list(key)).versions]
         return [metadata for metadata in versions if metadata is not None]
@@ -305,7 +310,7 @@ class ObjectStoreArtifactService(BaseArtifactService):
         session_id: str | None = None,
         version: int | None = None,
     ) -> ArtifactVersion | None:
-        """Return the metadata of a version, by default the latest; None if it does not exist."""
+        """Return the metadata of one version, by default the latest, or None if it does not exist."""
         return await self._read_metadata(_key_of(app_name, user_id, filename, session_id), version)
 
     async def _read_metadata(self, key: ArtifactKey, version: int | None) -> ArtifactVersion | None:
@@ -326,7 +331,7 @@ class ObjectStoreArtifactService(BaseArtifactService):
             return None
         data = None if record.is_elsewhere else await self._files.get(f"{key.folder}/{record.data}")
         if data is None and not record.is_elsewhere:
-            return None  # deleted in between
+            return None  # deleted after the record was read
         return ArtifactContent(part=record.part, carrier=record.carrier, data=data)
 
     def _uri(self, key: ArtifactKey, version: int, data: str) -> str:
@@ -355,12 +360,12 @@ class ObjectStoreArtifactService(BaseArtifactService):
         return _Listing(sorted(records.values()), others)
 
     async def _is_saved(self, key: ArtifactKey, version: int, data: str) -> bool:
-        """Whether the save with this content file created the version."""
+        """Return whether the save that wrote this content file created the version."""
         record = await self._read_record(key.folder, version)
         return record is not None and record.data == data
 
     async def _find_version(self, key: ArtifactKey, version: int | None) -> tuple[int, _Record | None]:
-        """Return a version number, by default the latest, with its record."""
+        """Return the version number, by default the latest, and its record."""
         if version is None:
             version = max((await self._list(key)).versions, default=-1)
         return version, await self._read_record(key.folder, version) if version >= 0 else None
@@ -371,8 +376,8 @@ class ObjectStoreArtifactService(BaseArtifactService):
 
 
 def _segment(name: str) -> str:
-    """Return a name as one safe path segment: no separators, no `..`, no hidden files."""
-    # `=` instead of `%`, which obstore would escape again. Different names get different segments.
+    """Convert a name to one safe path segment, without separators, `..` or a leading dot."""
+    # Escape with `=` because obstore would escape `%` again. Different names get different segments.
     text = quote(name, safe="").replace("~", "%7E").replace("%", "=")
     if text.startswith("."):
         text = f"=2E{text[1:]}"
@@ -384,21 +389,21 @@ def _segment(name: str) -> str:
 
 
 def _key_of(app_name: str, user_id: str, filename: str, session_id: str | None) -> ArtifactKey:
-    """Return the artifact that a caller means.
+    """Return the key of an artifact in a session or, for names with the prefix `user:`, of a user.
 
     Raises:
-        InputValidationError: The name needs a session and there is none, or a name is not valid Unicode.
+        InputValidationError: The filename requires a session and none is given, or a name is not valid Unicode.
     """
     shared = filename.startswith(USER_PREFIX)
     if session_id is None and not shared:
-        # ADK's literal.
+        # The same message as in ADK.
         raise InputValidationError("Session ID must be provided for session-scoped artifacts.")
     _check("filename", filename)
     return ArtifactKey(_scope_of(app_name, user_id, None if shared else session_id), filename)
 
 
 def _scope_of(app_name: str, user_id: str, session_id: str | None) -> Scope:
-    """Return the scope of a session, or of all sessions of the user.
+    """Return the scope of one session, or of all the user's sessions if `session_id` is None.
 
     Raises:
         InputValidationError: A name is not valid Unicode.
@@ -418,10 +423,10 @@ def _check(field: str, name: str) -> None:
 
 
 def _parse_reference(uri: str, scope: Scope) -> tuple[ArtifactKey, int]:
-    """Return the artifact and version that a reference names, for a caller who may see `scope`.
+    """Parse a reference into an artifact key and a version, for a caller with access to `scope`.
 
     Raises:
-        InputValidationError: It is not a valid reference, or names another user, app or session.
+        InputValidationError: The reference is not valid, or names a different app, user or session.
     """
     form = _REFERENCE_FORM.fullmatch(uri)
     if form is None:
@@ -438,18 +443,18 @@ def _content_of(artifact: Part | dict[str, Any]) -> ArtifactContent:
     """Split a Part into JSON and data.
 
     Raises:
-        InputValidationError: It is not a Part, has no content to store, or has no JSON form.
+        InputValidationError: The value is not a Part, has no content to store, or cannot be converted to JSON.
     """
-    from google.genai.types import Part  # takes a second to import, but the caller has a Part already
+    from google.genai.types import Part  # takes a second to import, but a caller with a Part has already imported it
 
     part = Part.model_validate(artifact) if isinstance(artifact, dict) else artifact
     if not isinstance(part, Part):
         raise InputValidationError(
-            f"An artifact is a google.genai.types.Part, not {type(part).__name__}; "
-            "use types.Part.from_text(text=...) or types.Part.from_bytes(data=..., mime_type=...)."
+            f"An artifact must be a google.genai.types.Part, not {type(part).__name__}. "
+            "Use types.Part.from_text(text=...) or types.Part.from_bytes(data=..., mime_type=...)."
         )
     if part.inline_data is not None:
-        # Without the bytes, which JSON would encode as base64.
+        # Drop the bytes, which JSON would encode as base64.
         rest = part.model_copy(update={"inline_data": part.inline_data.model_copy(update={"data": None})})
         return ArtifactContent(part=_json(rest), carrier="inlineData", data=part.inline_data.data)
     if part.text is not None:
@@ -457,7 +462,7 @@ def _content_of(artifact: Part | dict[str, Any]) -> ArtifactContent:
         return ArtifactContent(part=_json(rest), carrier="text", data=part.text.encode("utf-8", "surrogatepass"))
     if part.file_data is not None:
         return ArtifactContent(part=_json(part), carrier="fileData", data=None)
-    raise InputValidationError("Not supported artifact type.")  # ADK's literal
+    raise InputValidationError("Not supported artifact type.")  # the same message as in ADK
 
 
 def _part_of(content: ArtifactContent) -> Part:
@@ -477,5 +482,5 @@ def _json(part: Part) -> JsonObject:
     try:
         dumped: JsonObject = to_plain_json(part.model_dump(mode="json", by_alias=True, exclude_none=True))
     except (ValueError, NotJson) as error:
-        raise InputValidationError(f"The artifact cannot be written as JSON: {error}") from None
+        raise InputValidationError(f"The artifact cannot be converted to JSON: {error}") from None
     return dumped

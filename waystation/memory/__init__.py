@@ -1,4 +1,4 @@
-"""Memory across sessions. ADK's `google.adk.memory`."""
+"""Memory that lasts across sessions. The counterpart of ADK's `google.adk.memory`."""
 
 from waystation.lazy_exports import lazy_exports
 

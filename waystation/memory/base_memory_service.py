@@ -1,4 +1,4 @@
-"""The interface of memory across sessions. Method names and signatures are ADK's; source: adk-semantics 12.2."""
+"""The interface of memory that lasts across sessions. Method names and signatures match ADK 2.13."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class BaseMemoryService(abc.ABC):
-    """Memories of the users of apps. Searches never return memories of another user.
+    """Stores memories per app and user. Searches never return another user's memories.
 
-    Subclass it to use another store. Activities are retried, so adding the same event again must have no effect.
+    Subclass this to use a different store. Activities are retried, so adding the same event again must have no effect.
     """
 
     @abc.abstractmethod
     async def add_session_to_memory(self, session: Session) -> None:
-        """Store all events of a session. A longer version of the session can be added later."""
+        """Store all events of a session. The same session can be added again after it has grown."""
 
     async def add_events_to_memory(
         self,
@@ -34,7 +34,7 @@ class BaseMemoryService(abc.ABC):
         """Store some events of a session.
 
         Raises:
-            NotImplementedError: This service only accepts whole sessions.
+            NotImplementedError: This service accepts only whole sessions.
         """
         raise NotImplementedError(
             "This memory service does not support adding event deltas. "
@@ -49,10 +49,10 @@ class BaseMemoryService(abc.ABC):
         memories: Sequence[MemoryEntry],
         custom_metadata: Mapping[str, object] | None = None,
     ) -> None:
-        """Store memories that are not from a session.
+        """Store memories that do not come from a session.
 
         Raises:
-            NotImplementedError: This service only accepts events of sessions.
+            NotImplementedError: This service accepts only events from sessions.
         """
         raise NotImplementedError(
             "This memory service does not support direct memory writes. "
@@ -61,23 +61,24 @@ class BaseMemoryService(abc.ABC):
 
     @abc.abstractmethod
     async def search_memory(self, *, app_name: str, user_id: str, query: str) -> SearchMemoryResponse:
-        """Return the memories of this user that match `query`, which is any text; best match first."""
+        """Return this user's memories that match `query`, best match first. The query can be any text."""
 
     async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:
-        """Delete one memory by the `id` from a search. Without an id, do nothing.
+        """Delete the memory with this ID, which a search returned. Do nothing if the ID is None.
 
         Raises:
-            NotImplementedError: This service does not support it.
+            NotImplementedError: This service cannot delete individual memories.
         """
         raise NotImplementedError("This memory service does not support deleting individual memories.")
 
     async def delete_session_memory(self, *, app_name: str, user_id: str, session_id: str) -> int:
-        """Delete the memories of one session; return their number. Not in ADK.
+        """Delete the memories of one session and return how many there were.
 
-        Memories from `add_memory` belong to the user and stay. A later session with the same id can be added again.
+        Memories from `add_memory` belong to the user and are kept. A later session with the same ID can be added again.
+        This method is not part of ADK.
 
         Raises:
-            NotImplementedError: This service does not support it.
+            NotImplementedError: This service cannot delete the memories of a session.
         """
         raise NotImplementedError("This memory service does not support deleting the memories of a session.")
 
@@ -85,7 +86,7 @@ class BaseMemoryService(abc.ABC):
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        # ADK defines the class in this module. It is loaded late because it imports genai's types.
+        # ADK defines this class here. Import it only on demand because it imports genai's types.
         if name != "SearchMemoryResponse":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from waystation.memory.memory_entry import SearchMemoryResponse

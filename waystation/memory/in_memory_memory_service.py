@@ -1,4 +1,4 @@
-"""Memory in the process, for tests and trials. ADK's class of that name, with its matching rules."""
+"""An in-memory memory service for tests and experiments, with the matching rules of ADK's class of the same name."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ MAX_RESULTS = 10
 
 
 class InMemoryMemoryService(StoringMemoryService):
-    """Finds up to ten memories that share the most words with the query; oldest first among equal ones."""
+    """Finds up to ten memories that share the most words with the query. Ties are sorted by age, oldest first."""
 
     def __init__(self) -> None:
         self._memories: dict[tuple[str, str], dict[str, StoredMemory | None]] = {}
-        """By app and user, then by id. None for a deleted memory: adding its session again must not restore it."""
+        """Memories by app and user, then by ID. A deleted one stays as None, so that adding its session again does not
+        restore it."""
         # Sync tools run in threads and may have their own event loops there.
         self._lock = threading.Lock()
 
@@ -63,5 +64,5 @@ def _count_shared(query_words: set[str], text: str) -> int:
     if not words:
         return 0
     lowered = unicodedata.normalize("NFC", text).lower()
-    # In other scripts a word may be part of a longer run of characters. Source: ADK 2.13.
+    # In other scripts, a word may be part of a longer run of characters. ADK 2.13 uses the same rule.
     return sum(word in words or (not word.isascii() and word in lowered) for word in query_words)

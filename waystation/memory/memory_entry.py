@@ -1,4 +1,4 @@
-"""One memory, and the result of a search. Imported late, because genai's types take a second to import."""
+"""A memory and the result of a search. Import this module only when needed: genai's types take a second to import."""
 
 from typing import Any
 
@@ -7,23 +7,23 @@ from pydantic import BaseModel, field_serializer
 
 
 class MemoryEntry(BaseModel):
-    """A stored event or note."""
+    """A stored event, or a note that was added directly."""
 
     content: Content
     custom_metadata: dict[str, Any] = {}
     id: str | None = None
-    """Identifies it for deletion: the id of its event, or a digest of its content."""
+    """The ID to pass to `delete_memory`. Defaults to the event's ID, or to a digest of the content."""
     author: str | None = None
     timestamp: str | None = None
-    """When it happened, in ISO 8601. Models receive it."""
+    """The time of the event in ISO 8601 format. The model sees it."""
 
     @field_serializer("content")
     def _without_nulls(self, content: Content) -> Any:
-        # For models: a Part has a dozen fields that are rarely set.
+        # Keeps the model's input short: a Part has a dozen fields that are rarely set.
         return content.model_dump(mode="json", exclude_none=True)
 
 
 class SearchMemoryResponse(BaseModel):
-    """The result of a search, best match first."""
+    """The memories that a search found, best match first."""
 
     memories: list[MemoryEntry] = []

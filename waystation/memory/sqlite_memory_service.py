@@ -1,4 +1,4 @@
-"""Memory in one SQLite file with full-text search. Any number of processes on one machine can share it."""
+"""A memory service with full-text search in one SQLite file. Processes on the same machine can share the file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 MAX_RESULTS = 10
 MAX_QUERY_CHARS = 10_000
 MAX_TERMS = 64
-"""Limit of search terms. A query may be a whole message, and SQLite limits the depth of expressions."""
+"""Maximum number of search terms. A query may be a whole message, and SQLite limits the depth of expressions."""
 MAX_INDEXED_CHARS = 200_000
 BUSY_TIMEOUT_S = 30.0
 
@@ -40,14 +40,14 @@ _SCHEMA = (
 )
 _ADD = "INSERT INTO memories (app_name, user_id, id, memory) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 _INDEX = "INSERT INTO words (rowid, scope, text) VALUES (?, ?, ?)"
-# The index has the scope so that a search only reads one user's words. The table is checked too, because isolation of
-# users must not depend on a digest. The scope has no weight in the rank.
+# The index includes the scope so that a search reads only one user's words. The query also checks the table's columns,
+# because user isolation must not depend on a digest. The scope has no weight in the ranking.
 _SEARCH = """
 SELECT memory FROM words JOIN memories ON number = words.rowid
 WHERE words MATCH ? AND app_name = ? AND user_id = ? AND memory IS NOT NULL
 ORDER BY bm25(words, 0.0, 1.0), number LIMIT ?
 """
-# The table's key finds the memories of one user. This is rare and needs no index of its own.
+# The table's unique key narrows this down to one user's memories. The query is rare, so it has no separate index.
 _OF_SESSION = """
 SELECT number FROM memories
 WHERE app_name = ? AND user_id = ? AND json_extract(memory, '$.session_id') = ?
@@ -57,11 +57,11 @@ WHERE app_name = ? AND user_id = ? AND json_extract(memory, '$.session_id') = ?
 class SqliteMemoryService(StoringMemoryService):
     """Finds the memories that share words with the query, best match first.
 
-    The comparison ignores case and accents. In scripts without spaces between words it compares characters.
+    Matching ignores case and accents. In scripts that do not put spaces between words, it compares characters.
     """
 
     def __init__(self, path: str | Path, *, max_results: int = MAX_RESULTS) -> None:
-        """`path` is a file, created when first needed."""
+        """Use the SQLite file at `path`, which is created when first needed."""
         self._path = Path(path).absolute()
         self._max_results = max_results
 
@@ -72,7 +72,7 @@ class SqliteMemoryService(StoringMemoryService):
         query_terms = terms(query[:MAX_QUERY_CHARS])[:MAX_TERMS]
         if not query_terms or not self._path.exists():
             return SearchMemoryResponse()
-        # Terms contain no quotes, and quoted text has no syntax.
+        # Quoting is safe: terms contain no quotation marks, and FTS5 does not interpret quoted text.
         words = " OR ".join(f'"{term}"' for term in query_terms)
         match = f'scope : "{_scope(app_name, user_id)}" AND text : ({words})'
 
@@ -84,7 +84,7 @@ class SqliteMemoryService(StoringMemoryService):
         return SearchMemoryResponse(memories=[memory.entry() for memory in memories])
 
     async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:
-        """Delete one memory and its words."""
+        """Delete one memory and its entry in the index."""
         if not memory_id or not self._path.exists():
             return
 
@@ -97,7 +97,7 @@ class SqliteMemoryService(StoringMemoryService):
         await self._do(delete, writing=True)
 
     async def delete_session_memory(self, *, app_name: str, user_id: str, session_id: str) -> int:
-        """Delete the memories of one session and their words."""
+        """Delete the memories of one session and their entries in the index. Return how many there were."""
         if not self._path.exists():
             return 0
 
@@ -123,7 +123,7 @@ class SqliteMemoryService(StoringMemoryService):
         await self._do(add, writing=True)
 
     async def _do(self, work: Callable[[sqlite3.Connection], T], *, writing: bool) -> T:
-        """Run `work` in one transaction, in a thread."""
+        """Run `work` in a thread and in one transaction."""
         try:
             return await asyncio.to_thread(self._transact, work, writing)
         except (sqlite3.Error, OSError) as error:
@@ -132,21 +132,21 @@ class SqliteMemoryService(StoringMemoryService):
     def _transact(self, work: Callable[[sqlite3.Connection], T], writing: bool) -> T:
         if not self._path.exists():
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            # Conversations are private. SQLite creates its other files with the same mode.
+            # Conversations are private. SQLite creates its WAL and journal files with the same mode.
             os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
-        # One connection per transaction: nothing is shared between threads or stays open.
+        # Use one connection per transaction, so that none is shared between threads or left open.
         with closing(sqlite3.connect(self._path, timeout=BUSY_TIMEOUT_S, isolation_level=None)) as db:
             _prepare(db)
             with db:
-                # IMMEDIATE: a transaction that starts with a read may fail to get the write lock without waiting.
+                # With a plain BEGIN, a transaction that starts with a read may fail to get the write lock at once.
                 db.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
                 return work(db)
 
 
 def _prepare(db: sqlite3.Connection) -> None:
-    """Configure a connection, and create the tables in a new file."""
+    """Configure a connection, and create the tables if the file is new."""
     if db.execute("PRAGMA journal_mode").fetchone() != ("wal",):
-        # Fails while another process has the file open. A later connection sets it then.
+        # This fails while another process has the file open. In that case, a later connection sets the mode.
         with suppress(sqlite3.OperationalError):
             db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = NORMAL")
@@ -158,5 +158,5 @@ def _prepare(db: sqlite3.Connection) -> None:
 
 
 def _scope(app_name: str, user_id: str) -> str:
-    """Return the word that identifies a user of an app in the index."""
+    """Return the word that identifies an app's user in the index."""
     return f"u{digest([app_name, user_id])[:32]}"

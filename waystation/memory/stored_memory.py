@@ -1,4 +1,4 @@
-"""The stored form of memories and the words that find them, for all memory services."""
+"""How the memory services store memories, and how they split text into searchable words."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SPACELESS = re.compile(
     # Thai, Lao, Myanmar, Khmer; kana; Han.
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
-"""A character of a script without spaces between words. Each counts as a word."""
+"""Matches a character of a script that does not put spaces between words. Each such character counts as a word."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,19 +35,19 @@ class StoredMemory:
     """A genai Content as JSON."""
     author: str | None
     timestamp: str | None
-    """ISO 8601."""
+    """The time in ISO 8601 format."""
     custom_metadata: JsonObject
     session_id: str | None = None
-    """The session of the event, if known."""
+    """The ID of the event's session, if known."""
 
     @property
     def text(self) -> str:
-        """The visible text, which searches match."""
+        """The text that searches match, without thoughts."""
         parts = self.content.get("parts") or ()
         return " ".join(part["text"] for part in parts if part.get("text") and not part.get("thought"))
 
     def entry(self) -> MemoryEntry:
-        """Return the public form."""
+        """Return this memory in its public form."""
         from google.genai.types import Content
 
         from waystation.memory.memory_entry import MemoryEntry
@@ -62,11 +62,11 @@ class StoredMemory:
 
 
 class StoringMemoryService(BaseMemoryService):
-    """A service that stores `StoredMemory` objects."""
+    """Base class of services that store `StoredMemory` objects."""
 
     @abc.abstractmethod
     async def _add(self, app_name: str, user_id: str, memories: Sequence[StoredMemory]) -> None:
-        """Store the memories of a user whose ids are new."""
+        """Store the memories that the user does not have yet, as identified by their IDs."""
 
     async def add_session_to_memory(self, session: Session) -> None:
         """Store all events of a session."""
@@ -83,10 +83,10 @@ class StoringMemoryService(BaseMemoryService):
         session_id: str | None = None,
         custom_metadata: Mapping[str, object] | None = None,
     ) -> None:
-        """Store the events that have text.
+        """Store the events that contain text.
 
         Raises:
-            InputValidationError: An event, or the metadata, cannot be written as JSON.
+            InputValidationError: An event or the metadata cannot be converted to JSON.
         """
         about = _json(custom_metadata or {})
         times = ((event, datetime.fromtimestamp(event.timestamp, UTC).isoformat()) for event in events)
@@ -101,10 +101,10 @@ class StoringMemoryService(BaseMemoryService):
         memories: Sequence[MemoryEntry],
         custom_metadata: Mapping[str, object] | None = None,
     ) -> None:
-        """Store memories that are not from a session.
+        """Store memories that do not come from a session.
 
         Raises:
-            InputValidationError: A memory, or the metadata, cannot be written as JSON.
+            InputValidationError: A memory or the metadata cannot be converted to JSON.
         """
         about = _json(custom_metadata or {})
         entries = [_stored(entry, entry.timestamp, about | _json(entry.custom_metadata)) for entry in memories]
@@ -116,7 +116,7 @@ def _stored(
 ) -> StoredMemory:
     content = _json(item.content or {})
     return StoredMemory(
-        # The same content gets the same id, so a retried activity adds nothing.
+        # The same content gets the same ID, so a retried activity does not add it twice.
         id=item.id or f"memory-{digest([content, item.author, item.timestamp])[:32]}",
         content=content,
         author=item.author or None,
@@ -127,37 +127,38 @@ def _stored(
 
 
 def _json(value: Any) -> JsonObject:
-    """Return a Content of either form, or a dictionary, as plain JSON."""
+    """Convert a genai Content, or a dictionary, to plain JSON."""
     try:
         if hasattr(value, "model_dump"):
             value = value.model_dump(mode="json", by_alias=True, exclude_none=True)
         content: JsonObject = to_plain_json(value)
     except (ValueError, NotJson) as error:
-        raise InputValidationError(f"A memory must be JSON: {error}") from None
+        raise InputValidationError(f"A memory cannot be converted to JSON: {error}") from None
     return content
 
 
 def words_of(text: str) -> set[str]:
-    """Return the words of a text in lower case."""
+    """Return the words in `text`, in lowercase."""
     return {word.lower() for word in re.findall(r"\w+", unicodedata.normalize("NFC", text))}
 
 
 def searchable_words(text: str) -> set[str]:
-    """Return the words of a memory. Words that mix scripts also count as their Latin and other parts."""
+    """Return the words in a memory. A word that mixes scripts is also split into its Latin and non-Latin parts."""
     words = words_of(text)
     mixed = [word for word in words if not word.isascii()]
     return words.union("".join(run) for word in mixed for _, run in itertools.groupby(word, _is_latin))
 
 
 def spaced(text: str) -> str:
-    """Add spaces around every character of a spaceless script, for an index that splits at spaces."""
+    """Add spaces around each character of a script without spaces, because the index splits text at spaces."""
     return _SPACELESS.sub(r" \g<0> ", unicodedata.normalize("NFC", text))
 
 
 def terms(query: str) -> list[str]:
-    """Return the unique search terms of a query in order: words, or runs of characters of a spaceless script.
+    """Return the unique search terms of a query, in order.
 
-    Terms contain only letters, digits, marks and single spaces.
+    A term is a word, or a run of characters from a script without spaces. Terms contain only letters, digits,
+    combining marks and single spaces.
     """
     unique: dict[str, None] = {}
     runs = itertools.groupby(unicodedata.normalize("NFC", query), _kind)

@@ -1,4 +1,4 @@
-"""The base class of models, and the Gemini adapter. ADK's `google.adk.models`."""
+"""The base class of models and the Gemini adapter. The counterpart of ADK's `google.adk.models`."""
 
 from waystation.lazy_exports import lazy_exports
 

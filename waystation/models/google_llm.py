@@ -1,8 +1,8 @@
-"""Gemini, by API key or on Vertex AI, through google-genai.
+"""Gemini models through google-genai, with an API key or on Vertex AI.
 
 Contents and declarations bypass the SDK's types in both directions. The types drop unknown part fields, re-encode
-thought signatures (`+/` becomes `-_`) and warn about new enum values, and the service rejects a conversation that lost
-a signature. The SDK handles the connection, credentials and generation config.
+thought signatures (`+/` becomes `-_`) and warn about new enum values, and the service rejects a conversation with a
+missing signature. The SDK handles connections, credentials and the generation config.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ from waystation.core import JsonObject, ModelError, ModelOverloaded, ModelRefuse
 from waystation.models.base_llm import BaseLlm, LlmRequest
 from waystation.models.llm_response import LlmResponse
 
-if TYPE_CHECKING:  # The import takes 0.8 s, which workers with other models need not pay.
+if TYPE_CHECKING:  # The import takes 0.8 s, which workers with other models should not pay.
     from google.genai import Client, types
     from google.genai.errors import APIError
 
 NO_CONTENT = "MODEL_RETURNED_NO_CONTENT"
 MAX_MESSAGE = 500
 MAX_RETRY_AFTER_S = 86_400.0
-MIN_KEY = 8  # Shorter keys exist only in tests, and occur in ordinary words.
-ECHO = 12  # A run of this many characters that is also in the request counts as its content.
+MIN_KEY = 8  # Shorter keys are used only in tests, and they also occur in ordinary words.
+ECHO = 12  # A run of this many characters that also occurs in the request counts as quoted content.
 
 CONTINUE_PROMPT = "Continue as instructed. If there is nothing left to do, say so or summarize."
 
@@ -39,7 +39,7 @@ _NO_CREDENTIALS = (
     "GOOGLE_GENAI_USE_VERTEXAI=true, GOOGLE_CLOUD_PROJECT and GOOGLE_CLOUD_LOCATION)"
 )
 _WRONG_ADDRESS = {"InvalidURL", "InvalidUrlClientError", "UnsupportedProtocol"}
-_WRONG_KEY = {"LocalProtocolError", "UnicodeEncodeError"}  # It does not fit into a header. The error texts quote it.
+_WRONG_KEY = {"LocalProtocolError", "UnicodeEncodeError"}  # Not valid in an HTTP header. These errors quote the key.
 _COUNTS = {
     "prompt_tokens": "promptTokenCount",
     "output_tokens": "candidatesTokenCount",
@@ -58,7 +58,7 @@ class Reply:
         self._parts: list[JsonObject] = []
         self._usage: Usage | None = None
         self._latest: JsonObject = {}
-        """The last value of each field. The service repeats fields with more complete values."""
+        """The latest value of each field. The service sends fields again as their values become more complete."""
 
     def add(self, response: JsonObject) -> str:
         """Add one response and return its visible text."""
@@ -94,12 +94,12 @@ class Reply:
             self._parts.append(part)
 
     def continuation(self) -> str | None:
-        """Finish one request; return the token for a request that continues the reply, or None.
+        """Finish one request. Return the token for requesting the rest of the reply, or None if it is complete.
 
         Raises:
-            ModelOverloaded: The stream ended before the reply did.
+            ModelOverloaded: The stream ended before the reply was complete.
         """
-        # Streamed counts are cumulative, so the last ones are the request's.
+        # Streamed counts are cumulative, so the last ones are the request's totals.
         if counts := self._latest.pop("counts", None):
             spent = {name: counts[key] for name, key in _COUNTS.items() if isinstance(counts.get(key), int)}
             self._usage = (self._usage or Usage()) + Usage(**spent)
@@ -113,7 +113,7 @@ class Reply:
         return None
 
     def response(self) -> LlmResponse:
-        """Return the reply, with an error code when it was blocked, cut off or empty."""
+        """Return the reply, with an error code if it was blocked, cut off or empty."""
         usable = not all(_is_text(part) and not part["text"] for part in self._parts)
         block, finish = self._latest.get("block"), self._latest.get("finish")
         code = message = None
@@ -140,9 +140,9 @@ class Reply:
 class Gemini(BaseLlm):
     """A Gemini model.
 
-    By default google-genai reads the credentials from the environment: `GOOGLE_API_KEY` or `GEMINI_API_KEY`; or
-    `GOOGLE_GENAI_USE_VERTEXAI=true` with `GOOGLE_CLOUD_PROJECT`, `GOOGLE_CLOUD_LOCATION` and application default
-    credentials.
+    By default, google-genai reads the credentials from the environment. It uses either `GOOGLE_API_KEY` or
+    `GEMINI_API_KEY`, or `GOOGLE_GENAI_USE_VERTEXAI=true` with `GOOGLE_CLOUD_PROJECT`, `GOOGLE_CLOUD_LOCATION` and
+    application default credentials.
     """
 
     def __init__(
@@ -153,23 +153,24 @@ class Gemini(BaseLlm):
         base_url: str | None = None,
         timeout: timedelta | None = None,
     ) -> None:
-        """Store the settings. The first call imports google-genai and connects.
+        """Store the settings. google-genai is imported, and its client created, on the first call.
 
         Args:
-            model: Replaces the model name of the request, for an agent that holds this object.
-            api_key: Replaces the key from the environment.
+            model: The model name. It overrides the name in the request.
+            api_key: The API key. It overrides the key from the environment.
             base_url: The URL of the API, such as a gateway or `FakeGemini.url`.
-            timeout: The longest pause of the service. Unlimited by default, because the activity has a timeout.
+            timeout: How long to wait for data from the service. There is no limit by default, because the activity
+                has its own timeout.
         """
         if timeout is not None and timeout <= timedelta(0):
-            raise ValueError(f"Gemini's timeout is {timeout}. Use a positive duration or None.")
+            raise ValueError(f"The Gemini timeout {timeout} is not positive. Use a longer one, or None for no limit.")
         self.model = model
         self._api_key, self._base_url, self._timeout = api_key, base_url, timeout
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
 
     async def generate(self, request: LlmRequest, *, on_text: Callable[[str], None] | None = None) -> LlmResponse:
-        """Return the model's response. See `BaseLlm.generate`."""
+        """Return the model's response; see `BaseLlm.generate`."""
         reply = Reply(join=on_text is not None)
         try:
             client = await self._connected()
@@ -186,7 +187,7 @@ class Gemini(BaseLlm):
             mapped = self._mapped(error, request)
             if mapped is None:
                 raise
-            # Not chained: histories record causes, and SDK errors quote requests and replies.
+            # Do not chain the error: histories record causes, and SDK errors quote requests and replies.
             raise mapped from None
         return reply.response()
 
@@ -200,7 +201,7 @@ class Gemini(BaseLlm):
     async def _connected(self) -> "Client":
         async with self._connecting:
             if self._client is None:
-                # In a thread: the import is slow, and credentials may come over the network.
+                # Connect in a thread: the import is slow, and loading credentials may involve the network.
                 self._client = await asyncio.to_thread(self._connect)
             return self._client
 
@@ -210,7 +211,7 @@ class Gemini(BaseLlm):
         options = types.HttpOptions(
             base_url=self._base_url,
             timeout=math.ceil(self._timeout.total_seconds() * 1000) if self._timeout else None,
-            # One attempt, because Temporal retries. By default the SDK also retries if aiohttp is installed.
+            # Make a single attempt because Temporal retries. By default, the SDK retries too if aiohttp is installed.
             retry_options=types.HttpRetryOptions(attempts=1),
         )
         try:
@@ -223,7 +224,7 @@ class Gemini(BaseLlm):
     async def _chunks(
         self, client: "Client", request: LlmRequest, continuation: str, stream: bool
     ) -> AsyncIterator[str]:
-        """Yield the JSON of each response; there are several when streaming."""
+        """Yield the JSON of each response. There are several if the reply is streamed."""
         models, name = client.aio.models, self.model or request.model
         config = _config(request, continuation, stream)
         if not stream:
@@ -233,11 +234,11 @@ class Gemini(BaseLlm):
         bodies: list[str] = []
         _streamed_json.set(bodies)
         async for chunk in await models.generate_content_stream(model=name, contents="-", config=config):
-            # Fallback for SDK versions with other internals. It loses unknown fields.
+            # The fallback is for SDK versions with different internals. It loses unknown fields.
             yield bodies.pop(0) if bodies else chunk.model_dump_json(by_alias=True, exclude_none=True)
 
     def _mapped(self, error: Exception, request: LlmRequest) -> ModelError | None:
-        """Return `error` as a ModelError; None if neither the service nor the request caused it."""
+        """Return `error` as a ModelError, or None if neither the service nor the request caused it."""
         from google.auth.exceptions import GoogleAuthError, TransportError
         from google.genai.errors import APIError, UnknownApiResponseError
 
@@ -268,7 +269,7 @@ class Gemini(BaseLlm):
         return None
 
     def _format_message(self, title: str, details: str, request: LlmRequest | None) -> str:
-        """Return a bounded message, without API keys and parts of the conversation that `details` may quote."""
+        """Return a message of limited length, without API keys or quotes from the conversation in `details`."""
         details = " ".join(details.split())
         for key in (self._api_key, os.environ.get("GOOGLE_API_KEY"), os.environ.get("GEMINI_API_KEY")):
             if key and len(key.strip()) >= MIN_KEY:
@@ -279,10 +280,10 @@ class Gemini(BaseLlm):
 
 
 def _parsed(text: str) -> JsonObject:
-    """Read one response.
+    """Parse one response.
 
     Raises:
-        ModelOverloaded: It is not a JSON object.
+        ModelOverloaded: The response is not a JSON object.
     """
     try:
         value = decode(text)
@@ -306,7 +307,7 @@ def _objects(holder: JsonObject, key: str) -> list[JsonObject]:
 
 
 def _tidy(part: JsonObject) -> JsonObject:
-    """Remove nulls, but not inside arguments and results, where they have a meaning."""
+    """Remove nulls from a part, except inside arguments and results, where they are significant."""
     return {
         key: {k: v for k, v in value.items() if v is not None} if isinstance(value, dict) else value
         for key, value in part.items()
@@ -315,7 +316,7 @@ def _tidy(part: JsonObject) -> JsonObject:
 
 
 def _is_text(part: JsonObject) -> bool:
-    """Whether a part has only text. Parts with a signature do not count, because it signs this exact part."""
+    """Return whether a part has only text. Parts with a signature do not count: it covers exactly that part."""
     return "text" in part and part.keys() <= {"text", "thought"}
 
 
@@ -324,7 +325,7 @@ def _config(request: LlmRequest, continuation: str, stream: bool) -> "types.Gene
 
     config = types.GenerateContentConfig.model_validate(request.config)
     options = config.http_options or types.HttpOptions()
-    # These contents replace the "-" that is passed because the SDK requires contents.
+    # These contents replace the "-" that the caller passes only because the SDK requires contents.
     body: JsonObject = {**(options.extra_body or {}), "contents": _in_turns(request.contents)}
     if tools := request.genai_tools():
         body["tools"] = tools
@@ -334,7 +335,7 @@ def _config(request: LlmRequest, continuation: str, stream: bool) -> "types.Gene
         update={
             "system_instruction": request.system_instruction or config.system_instruction,
             "automatic_function_calling": types.AutomaticFunctionCallingConfig(disable=True),
-            "automatic_continuation": False,  # It also reconnects streams, which is a retry.
+            "automatic_continuation": False,  # It would also reconnect streams, which is a retry.
             "should_return_http_response": None if stream else True,
             "http_options": options.model_copy(update={"extra_body": body, "retry_options": None}),
         }
@@ -342,10 +343,11 @@ def _config(request: LlmRequest, continuation: str, stream: bool) -> "types.Gene
 
 
 def _in_turns(contents: Sequence[JsonObject]) -> list[JsonObject]:
-    """Return contents that the API accepts: no two model turns in a row, and a user turn at the end.
+    """Return contents that the API accepts, without consecutive model turns and with a user turn at the end.
 
-    Function calls must follow a user turn directly. While an earlier call waits, the model may produce several contents
-    in a row; they are merged. In a loop, the agent's content may be last; a user turn is added then, as in ADK 2.13.
+    Function calls must directly follow a user turn. While an earlier call is pending, the model may produce several
+    contents in a row, which are merged. In a loop, the agent's content may come last. In that case, a user turn is
+    added, as in ADK 2.13.
     """
     turns: list[JsonObject] = []
     for content in contents:
@@ -360,10 +362,10 @@ def _in_turns(contents: Sequence[JsonObject]) -> list[JsonObject]:
 
 
 def _keep_streamed_json(client: "Client") -> None:
-    """Keep the JSON of streamed responses before the SDK parses it.
+    """Capture the JSON of streamed responses before the SDK parses it.
 
-    `should_return_http_response` returns the JSON of a whole response; streams have no public equivalent. The SDK gets
-    empty responses instead, which also saves time.
+    `should_return_http_response` returns the JSON of a whole response, but streams have no public equivalent. The SDK
+    then parses empty responses instead, which also saves time.
     """
     api: Any = getattr(client, "_api_client", None)
     plain: Any = getattr(api, "async_request_streamed", None)
@@ -381,7 +383,7 @@ def _keep_streamed_json(client: "Client") -> None:
 
 
 def _retry_after(error: "APIError") -> float | None:
-    """Return the requested delay in seconds: the longer of `Retry-After` and google.rpc.RetryInfo."""
+    """Return the delay in seconds that the service requested, the longer of `Retry-After` and google.rpc.RetryInfo."""
     headers: Any = getattr(error.response, "headers", {})
     delays = [str(headers.get("retry-after", headers.get("Retry-After"))).strip()]
     status = error.details.get("error") if isinstance(error.details, dict) else None
@@ -393,7 +395,7 @@ def _retry_after(error: "APIError") -> float | None:
 
 
 def _seconds(value: str) -> float | None:
-    """Parse a number of seconds, or return the seconds until an HTTP date."""
+    """Parse a delay that is given as a number of seconds or as an HTTP date. Return it in seconds."""
     if re.fullmatch(r"[0-9]{1,12}(?:\.[0-9]{1,9})?", value):
         return float(value)
     try:
@@ -404,14 +406,15 @@ def _seconds(value: str) -> float | None:
 
 
 def _without_content(message: str, request: LlmRequest) -> str:
-    """Remove quotes of the conversation from a message. Google's validation errors contain such quotes."""
+    """Remove quotes from the conversation from an error message. Google's validation errors contain such quotes."""
     message = re.sub(r"(\(TYPE_\w+\)), .*", r"\1", message, flags=re.DOTALL)[:MAX_MESSAGE]
-    tools = {tool.get("name") for tool in request.tools}  # Not secret, and they locate the problem.
+    tools = {tool.get("name") for tool in request.tools}  # Tool names are not secret, and they help locate the problem.
     texts = [request.system_instruction or "", *_texts(list(request.contents))]
     content = "\n".join(text for text in texts if text not in tools)
     quoted: set[int] = set()
     half = ECHO // 2
-    # Every echo contains one of these halves. Searching megabytes for every substring would take a second.
+    # Search for chunks of half the length, because every quote contains at least one whole chunk. Searching megabytes
+    # for every substring would take a second.
     for middle in range(0, len(message), half):
         if message[middle : middle + half] in content:
             for start in range(max(0, middle - half), middle + 1):

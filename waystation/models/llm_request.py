@@ -1,6 +1,6 @@
-"""The request for callbacks and tools: genai's types, changed in place.
+"""The request that callbacks and tools receive and can change in place. It uses genai's types.
 
-Created only when needed, because importing the types takes a second. The names are those of ADK's LlmRequest.
+It is created only when needed, because importing the types takes a second. The names match ADK's `LlmRequest`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 _MEDIA_DETAILS = {"displayName": "'{}'", "fileUri": "URI: {}", "mimeType": "type: {}"}
-"""ADK's wording for the properties of media in an instruction."""
+"""How to describe the properties of media in an instruction. The wording matches ADK."""
 
 
 class LlmRequest:
-    """The request of a model call, before it is sent."""
+    """The request of a model call before it is sent."""
 
     def __init__(
         self,
@@ -33,9 +33,9 @@ class LlmRequest:
 
         self.model = model
         self.contents: list[types.Content] = list(contents)
-        """The conversation, oldest first."""
+        """The conversation, oldest content first."""
         self.config: types.GenerateContentConfig = config or types.GenerateContentConfig()
-        """Generation settings, `system_instruction` and `tools` included."""
+        """The generation settings, including `system_instruction` and `tools`."""
         self.tools_dict: dict[str, Any] = tools_dict if tools_dict is not None else {}
         """The tools that the model may call, by name."""
 
@@ -43,14 +43,14 @@ class LlmRequest:
         """Append to the system instruction.
 
         Args:
-            instructions: Texts, or a Content. The text of a Content goes to the system instruction. Its media go to the
-                contents, and the system instruction refers to them.
+            instructions: A list of strings, or a Content. The text of a Content is added to the system instruction. Its
+                media is added to the contents, and the system instruction refers to it.
 
         Returns:
             The contents that were added for media.
 
         Raises:
-            TypeError: `instructions` has another type.
+            TypeError: `instructions` is neither a list of strings nor a Content.
         """
         from google.genai import types
 
@@ -72,7 +72,7 @@ class LlmRequest:
         """Declare tools to the model.
 
         Raises:
-            ValueError: A tool is not one of the agent's, so workers could not run its calls.
+            ValueError: A tool does not belong to the agent, so workers could not run its calls.
         """
         from google.genai import types
 
@@ -80,7 +80,7 @@ class LlmRequest:
         for tool in tools:
             if not any(own is tool for own in self.tools_dict.values()):
                 raise ValueError(
-                    f"The tool {tool.name!r} is not one of the agent's. Add it, or its toolset, to the agent's `tools`."
+                    f"Tool {tool.name!r} does not belong to the agent. Add it or its toolset to the agent's `tools`."
                 )
             if declaration := tool._get_declaration():
                 declared.append(types.FunctionDeclaration.model_validate(declaration))
@@ -94,10 +94,10 @@ class LlmRequest:
         self.config.tools = [types.Tool(function_declarations=declared), *tools_before]
 
     def set_output_schema(self, output_schema: Any = None) -> None:
-        """Make the model answer with JSON of this schema.
+        """Make the model respond with JSON that matches this schema.
 
         Raises:
-            ValueError: No schema is passed.
+            ValueError: `output_schema` is None.
         """
         if output_schema is None:
             raise ValueError("Pass output_schema=<your_schema>.")
@@ -106,12 +106,12 @@ class LlmRequest:
 
 
 def joined(before: str | None, text: str) -> str:
-    """Append a text to a system instruction."""
+    """Append `text` to a system instruction."""
     return f"{before}\n\n{text}" if before else text
 
 
 def split_instruction(content: JsonObject) -> tuple[list[str], list[JsonObject]]:
-    """Return the texts of an instruction, and contents for its media. The texts refer to the media in ADK's wording."""
+    """Split an instruction into text parts and contents for its media. The text refers to the media as in ADK."""
     texts: list[str] = []
     media: list[JsonObject] = []
     for part in content.get("parts") or ():

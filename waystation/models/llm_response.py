@@ -12,17 +12,18 @@ class LlmResponse:
     """The content of a model's reply, or the reason why there is none. Callbacks may change or replace it."""
 
     content: Any = None
-    """A genai Content as JSON, without nulls, with all parts, even unknown ones. Callbacks receive and may return
-    `google.genai.types.Content`."""
+    """A genai Content as JSON, without nulls but with all parts, including unknown ones. Callbacks receive a
+    `google.genai.types.Content` instead, and may return one."""
     finish_reason: str | None = None
     error_code: str | None = None
-    """Set when there is no usable content: a block reason, a finish reason such as SAFETY, or
+    """The reason why there is no usable content: a block reason, a finish reason such as SAFETY, or
     MODEL_RETURNED_NO_CONTENT."""
     error_message: str | None = None
     usage: Usage | None = None
     model_version: str | None = None
     custom_metadata: JsonObject | None = None
-    """For ADK callbacks, like the fields below. Only usage, grounding and citation metadata are recorded."""
+    """This field and the ones below exist for ADK callbacks. Only usage, grounding and citation metadata are
+    recorded."""
     grounding_metadata: Any = None
     citation_metadata: Any = None
     usage_metadata: Any = None
@@ -31,15 +32,15 @@ class LlmResponse:
     interrupted: bool | None = None
 
     def get_function_calls(self) -> list[Any]:
-        """Return the function calls in the content: genai objects if the content is one, otherwise JSON."""
+        """Return the function calls in the content, as genai objects if the content is one, otherwise as JSON."""
         return _in_parts(self.content, "function_call", "functionCall")
 
     def get_function_responses(self) -> list[Any]:
-        """Return the function responses in the content: genai objects if the content is one, otherwise JSON."""
+        """Return the function responses in the content, as genai objects if the content is one, otherwise as JSON."""
         return _in_parts(self.content, "function_response", "functionResponse")
 
     def model_copy(self, *, update: JsonObject | None = None, deep: bool = False) -> "LlmResponse":
-        """Return a copy. ADK callbacks call this pydantic method."""
+        """Return a copy. ADK callbacks call this method because ADK's class is a pydantic model."""
         return replace(copy.deepcopy(self) if deep else self, **(update or {}))
 
 

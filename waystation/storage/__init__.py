@@ -1,4 +1,4 @@
-"""Object storage for payloads that are too large for a history, and for data that must outlive one.
+"""Object storage for payloads that are too large for a history, and for data that must outlive its history.
 
 Clients and workers must use the same store to read offloaded payloads.
 """

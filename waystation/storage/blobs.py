@@ -13,32 +13,32 @@ from waystation.storage.object_files import ObjectFiles
 STORE = Path(".waystation") / "payloads"
 STORE_VARIABLE = "WAYSTATION_STORE"
 RECENT_S = 60.0
-"""Bytes are not stored again within this time. A result is stored before its activity returns; the SDK then stores it
-again."""
+"""How long to skip storing the same bytes again. A large result is stored before its activity returns, and the SDK then
+stores it a second time."""
 MAX_RECENT = 1_000
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class BlobMissing(StoreFailed):
-    """The store does not have the bytes of a digest."""
+    """The bytes for a digest are missing from the store, or damaged."""
 
 
 class Blobs:
-    """Stores bytes under their SHA-256. Equal bytes are stored once, and damaged bytes are detected."""
+    """Stores bytes under their SHA-256 digest. Equal bytes are stored only once, and damaged bytes are detected."""
 
     def __init__(self, url_or_path: str | Path | None = None) -> None:
-        """`url_or_path` is a folder, created when first needed, or a URL such as `s3://bucket/prefix`.
+        """Use the store at `url_or_path`, a folder (created when first needed) or a URL such as `s3://bucket/prefix`.
 
-        The default is `WAYSTATION_STORE`, or else the folder `.waystation/payloads`.
+        The default is the value of `WAYSTATION_STORE` or, if that is not set, the folder `.waystation/payloads`.
         """
         self.files = ObjectFiles(url_or_path or os.environ.get(STORE_VARIABLE) or STORE)
         self._recent: TTLCache[str, bool] = TTLCache(MAX_RECENT, RECENT_S)
 
     async def put(self, data: bytes) -> str:
-        """Store bytes; return their digest.
+        """Store bytes and return their digest.
 
         Raises:
-            StoreFailed: The store failed.
+            StoreFailed: The bytes could not be stored.
         """
         digest = hashlib.sha256(data).hexdigest()
         if digest not in self._recent:
@@ -47,11 +47,11 @@ class Blobs:
         return digest
 
     async def get(self, digest: str) -> bytes:
-        """Return the bytes of a digest.
+        """Return the bytes with this digest.
 
         Raises:
-            BlobMissing: They are missing or damaged.
-            StoreFailed: The store failed.
+            BlobMissing: The bytes are missing or damaged.
+            StoreFailed: The store could not be read.
         """
         if not _DIGEST.fullmatch(digest):
             raise BlobMissing(self.files.place, "the requested digest is not a SHA-256 digest.")

@@ -1,8 +1,8 @@
-"""Large payloads outside the history: Temporal's external storage over `Blobs`.
+"""Storage of large payloads outside the history, based on Temporal's external storage and `Blobs`.
 
-The SDK stores payloads after the codec encodes them, and retrieves them before it decodes them, so the store sees the
-same bytes as the server. A reference contains a short form of the value, the same JSON with its largest parts cut, so
-people can read a history without the store.
+The SDK stores payloads after encoding them with the codec, and retrieves them before decoding them, so the store
+contains the same bytes that the server would. A reference includes a short form of the value, the same JSON with its
+largest parts cut, so that people can read a history without the store.
 """
 
 import dataclasses
@@ -34,39 +34,45 @@ log = structlog.get_logger("waystation.storage")
 
 DRIVER = "waystation"
 OFFLOAD_OVER = Stores().offload_over
-"""In bytes. Smaller payloads stay in the history. Temporal's default."""
+"""Size in bytes at which a payload is moved to the store. Smaller ones stay in the history. This is Temporal's
+default."""
 INLINE_LIMIT = 2_050_000
-"""Payloads up to this size go into the history when the store fails. The server accepts 2 MiB."""
+"""Maximum size of a payload that is kept in the history if the store fails. The server accepts up to 2 MiB."""
 UNREADABLE = {"encoding": b"waystation/unreadable"}
-"""Metadata of the payload that replaces an unresolvable reference. No reader parses it as JSON."""
+"""Metadata of the payload that replaces a reference that cannot be resolved. The encoding keeps readers from parsing
+it as JSON."""
 _SDK_DEFAULTS = (DefaultPayloadConverter, None, DefaultFailureConverter)
 _REFERENCE_TYPE = ExternalStorageReference.DESCRIPTOR.full_name.encode()
 _LEGACY_REFERENCE = b"json/external-storage-reference"
 ROOM = 2_000
 """Approximate size of a short form in bytes."""
 MAX_BYTES = 4 * ROOM
-"""A value whose short form is larger has none."""
+"""Maximum size of a short form in bytes. A value that cannot be shortened to this size has no short form."""
 _LEAST = 64
-"""Minimum bytes per part. If a value has too many parts, only the first are kept."""
+"""Minimum number of bytes per part. If a value has too many parts, only the first ones are kept."""
 _TEXT = 200
-"""Maximum characters of a long text. The Web UI shows short forms in full."""
+"""Number of characters to keep of a long string. The Temporal Web UI shows short forms in full."""
 _SHOWN = 12
-"""Characters of a digest that identify a blob."""
+"""Number of characters of a digest to show in a short form."""
 
 
 class BlobDriver(StorageDriver):
     """Stores payloads in `Blobs`."""
 
     def __init__(self, blobs: Blobs, *, short_forms: bool = False) -> None:
-        """`short_forms`: read unavailable payloads as their short forms. For people only, never for agents."""
+        """Create a driver.
+
+        If `short_forms` is true, a payload that is not available is read as its short form. Set it only where people
+        read the data, never for agents.
+        """
         self.blobs = blobs
         self._short_forms = short_forms
         self._made: tuple[str, str | None] | None = None
         self.shortened: dict[str, str] = {}
-        """Digests of payloads that were read as short forms, with the reasons."""
+        """The digests of payloads that were read as short forms, with the reasons."""
 
     def name(self) -> str:
-        """Return the driver name in references."""
+        """Return the driver's name, which is recorded in references."""
         return DRIVER
 
     def type(self) -> str:
@@ -74,10 +80,10 @@ class BlobDriver(StorageDriver):
         return "waystation.blobs"
 
     async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
-        """Store payloads; return their claims.
+        """Store payloads and return their claims.
 
         Raises:
-            StoreFailed: The store failed.
+            StoreFailed: A payload could not be stored.
         """
         return [await self._claim(payload) for payload in payloads]
 
@@ -97,12 +103,12 @@ class BlobDriver(StorageDriver):
     async def retrieve(
         self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
     ) -> list[Payload]:
-        """Return payloads. A missing one is replaced by an unreadable payload.
+        """Return the stored payloads. A missing one is replaced by an unreadable payload.
 
-        Anyone can send an unresolvable reference, and raising here would block the workflow that receives it.
+        Anyone can send a reference that cannot be resolved, and raising here would block the workflow that receives it.
 
         Raises:
-            StoreFailed: The store failed. The server retries the workflow task.
+            StoreFailed: The store could not be read. The server retries the workflow task.
         """
         return [await self._retrieve(claim.claim_data) for claim in claims]
 
@@ -127,14 +133,14 @@ class BlobDriver(StorageDriver):
 
 
 class Offload(ExternalStorage):
-    """External storage that raises for no external message, and keeps payloads inline when the store fails.
+    """External storage that tolerates invalid references, and keeps payloads inline if the store fails.
 
-    Overrides the SDK's methods for single payloads. They raise for invalid references and unknown drivers, and the
-    workflow task is then retried forever.
+    It overrides the SDK's methods for single payloads, which raise for invalid references and unknown drivers. The
+    workflow task would then be retried forever.
     """
 
     def _with_store_context(self, ctx: StorageDriverStoreContext) -> "Offload":
-        return self  # the digest identifies the content, whatever the context
+        return self  # the digest identifies the content in every context
 
     async def _store_payload(self, payload: Payload) -> Payload:
         try:
@@ -170,10 +176,10 @@ class Offload(ExternalStorage):
 
 @dataclasses.dataclass(frozen=True)
 class Offloading(DataConverter):
-    """A converter that is not copied for every payload.
+    """A data converter that is not copied for every payload.
 
-    The SDK copies converters to pass the serialization context to their parts. The copies took a tenth of a worker's
-    CPU time, and neither `BlobDriver` nor the SDK's default parts use the context.
+    The SDK copies converters to pass the serialization context to their parts. Copying took a tenth of a worker's CPU
+    time, and neither `BlobDriver` nor the SDK's default parts use the context.
     """
 
     def with_context(self, context: SerializationContext) -> Self:
@@ -185,7 +191,7 @@ class Offloading(DataConverter):
 
 
 def is_reference(payload: Payload) -> bool:
-    """Whether a payload is a reference to stored content."""
+    """Return whether a payload is a reference to a stored payload."""
     encoding = payload.metadata.get("encoding")
     if encoding == _LEGACY_REFERENCE:
         return True
@@ -199,7 +205,7 @@ def offloading(
     converter: DataConverter = DataConverter.default,
     short_forms: bool = False,
 ) -> DataConverter:
-    """Return a converter that stores payloads of at least `over` bytes in `blobs`, after the codec, if any.
+    """Return a converter that stores payloads of at least `over` bytes in `blobs`, after encoding them with any codec.
 
     See `BlobDriver` for `short_forms`.
     """
@@ -215,14 +221,14 @@ def offloading(
 
 
 def list_shortened(converter: DataConverter) -> Mapping[str, str]:
-    """Return the digests of payloads that were read as short forms, with the reasons."""
+    """Return the digests of payloads that this converter read as short forms, with the reasons."""
     storage = converter.external_storage
     driver = storage.drivers[0] if storage else None
     return driver.shortened if isinstance(driver, BlobDriver) else {}
 
 
 def add_storage(client: Client, blobs: Blobs, *, over: int = OFFLOAD_OVER) -> Client:
-    """Return a client over the same connection that offloads payloads; `client` itself if it does so already."""
+    """Return a client that offloads payloads over the same connection, or `client` itself if it already does."""
     if client.data_converter.external_storage is not None:
         return client
     converter = offloading(blobs, over=over, converter=client.data_converter)
@@ -230,16 +236,16 @@ def add_storage(client: Client, blobs: Blobs, *, over: int = OFFLOAD_OVER) -> Cl
 
 
 def without_storage(client: Client) -> Client:
-    """Return a client over the same connection that keeps all payloads inline."""
+    """Return a client that uses the same connection but keeps all payloads inline."""
     converter = dataclasses.replace(client.data_converter, external_storage=None)
     return Client(**(client.config() | {"data_converter": converter}))
 
 
 async def retrieve_payloads(payloads: Sequence[Payload], converter: DataConverter) -> list[Payload]:
-    """Replace references by the stored payloads, without decoding them.
+    """Replace references with the stored payloads, without decoding them.
 
     Raises:
-        StoreFailed: The store failed.
+        StoreFailed: The store could not be read.
     """
     storage = converter.external_storage
     if not isinstance(storage, Offload):
@@ -249,7 +255,7 @@ async def retrieve_payloads(payloads: Sequence[Payload], converter: DataConverte
 
 
 def short_form(data: bytes, digest: str) -> str | None:
-    """Return JSON with its largest parts cut, with `digest` in the cuts; None if it is not JSON or stays too large."""
+    """Return JSON with its largest parts cut and marked with `digest`, or None if it is not JSON or stays too large."""
     try:
         text = encode(_cut(decode(data), ROOM, len(data), digest))
     except ValueError:
@@ -258,18 +264,18 @@ def short_form(data: bytes, digest: str) -> str | None:
 
 
 def offloaded(size: int, digest: str) -> str:
-    """Return the text that replaces offloaded bytes."""
+    """Return the note that a short form contains in place of offloaded bytes."""
     amount = f"{size / 1_000_000:.1f} MB" if size >= 1_000_000 else f"{size / 1_000:.1f} kB"
     return f"[offloaded: {amount}, sha256 {digest[:_SHOWN]}…]"
 
 
 def _cut(value: Any, room: int, size: int, digest: str) -> Any:
-    """Cut a value to about `room` bytes. It is part of a value of `size` bytes. Reads only the parts that it keeps."""
+    """Cut a value, which is part of a payload of `size` bytes, to about `room` bytes. Read only the parts to keep."""
     if _size(value, room) <= room:
         return value
     match value:
         case str():
-            # The note comes first, because readers clip long texts.
+            # The note comes first because viewers clip long strings.
             note = offloaded(len(value.encode()), digest)
             begins = value[: min(max(room - len(note) - 2, 0), _TEXT)]
             return f"{note} {begins}…" if begins else note
@@ -291,7 +297,7 @@ def _cut(value: Any, room: int, size: int, digest: str) -> Any:
 
 
 def _size(value: Any, most: int) -> int:
-    """Return the approximate JSON size of a value in bytes, or any larger number than `most` if it exceeds that."""
+    """Return the approximate JSON size of a value in bytes. If it exceeds `most`, the result is any larger number."""
     match value:
         case str():
             return len(value) if len(value) > most else len(value.encode()) + 2
@@ -307,7 +313,7 @@ def _size(value: Any, most: int) -> int:
 
 
 def _share_room(sizes: list[int], room: int) -> list[int]:
-    """Return the bytes for each part: small parts get all that they need, large ones equal shares."""
+    """Divide `room` bytes among parts. Small parts get all they need, and large ones get equal shares of the rest."""
     rooms = [0] * len(sizes)
     for remaining_parts, index in zip(
         range(len(sizes), 0, -1), sorted(range(len(sizes)), key=sizes.__getitem__), strict=True

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _CREDENTIALS = re.compile(r"(?<=//)[^/\s]*@|\?\S*")
-"""User and password in a URL, and the query of a signed URL."""
+"""Matches the user and password in a URL, and the query string of a signed URL."""
 
 _REMEDY = "use a folder, or a URL such as s3://bucket/prefix, gs://bucket/prefix or az://container/prefix."
 _NEARLY_URL = re.compile(r"[a-z][a-z0-9+]+:/", re.IGNORECASE)
 
 
 def unusable(folder: Path) -> str | None:
-    """Return why a folder is not writable; None if it seems to be. It need not exist yet."""
+    """Return why a folder is not writable, or None if it appears to be. The folder does not have to exist yet."""
     if _NEARLY_URL.match(str(folder)):
         return f"{str(folder)!r} is neither a folder nor a URL; {_REMEDY}"
     existing = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
@@ -37,10 +37,10 @@ def unusable(folder: Path) -> str | None:
 
 
 class ObjectFiles:
-    """Reads and writes files by path. Every method raises StoreFailed when the store fails."""
+    """Reads and writes files by path. All methods raise StoreFailed if the store fails."""
 
     def __init__(self, url_or_path: str | Path) -> None:
-        """`url_or_path` is a folder, created when first needed, or a URL such as `s3://bucket/prefix`."""
+        """Use a folder, which is created when first needed, or a URL such as `s3://bucket/prefix`."""
         self._url = str(url_or_path)
         self.folder: Path | None = None
         if "://" not in self._url:
@@ -58,14 +58,14 @@ class ObjectFiles:
 
     @functools.cached_property
     def store(self) -> ObjectStore:
-        """The store, opened at first use."""
+        """The store, which is opened on first use."""
         from obstore.store import LocalStore, from_url
 
         with self._convert_errors():
             return from_url(self._url) if self.folder is None else LocalStore(self.folder, mkdir=True)
 
     def unusable(self) -> str | None:
-        """Return why the store cannot be used; None if no problem is known. Creates and requests nothing."""
+        """Return why the store cannot be used, or None if no problem is known. Do not create or request anything."""
         if self.folder is not None:
             return unusable(self.folder)
         try:
@@ -78,7 +78,7 @@ class ObjectFiles:
         return None
 
     async def below(self, folder: str) -> list[tuple[str, datetime]]:
-        """Return the relative paths of the files below a folder, with the times at which they were written."""
+        """Return the relative paths of the files below a folder, with the times they were written."""
         import obstore
 
         with self._convert_errors():
@@ -86,7 +86,7 @@ class ObjectFiles:
         return [(meta["path"].removeprefix(f"{folder}/"), meta["last_modified"]) for meta in files]
 
     async def get(self, path: str) -> bytes | None:
-        """Return the content of a file; None if it does not exist."""
+        """Return the content of a file, or None if it does not exist."""
         import obstore
 
         with self._convert_errors():
@@ -96,7 +96,7 @@ class ObjectFiles:
                 return None
 
     async def put(self, path: str, data: bytes, *, new: bool = False) -> bool:
-        """Write a file. With `new`, write nothing and return False if it exists."""
+        """Write a file. If `new` is true and the file exists, write nothing and return False."""
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
@@ -116,7 +116,7 @@ class ObjectFiles:
 
     @contextlib.contextmanager
     def _convert_errors(self) -> Iterator[None]:
-        """Convert the store's errors to a short StoreFailed without signed URLs."""
+        """Convert the store's errors to a short StoreFailed that does not contain credentials or signed URLs."""
         from obstore.exceptions import BaseError
 
         try:

@@ -1,4 +1,4 @@
-"""Workers: agents as a Temporal plugin, and the program that serves them."""
+"""Workers that run agents: the Temporal plugin and the worker program."""
 
 from waystation.lazy_exports import lazy_exports
 

@@ -1,4 +1,4 @@
-"""`python -m waystation.worker` is `waystation worker`."""
+"""Run `waystation worker` as `python -m waystation.worker`."""
 
 import sys
 

@@ -1,10 +1,10 @@
-"""The worker program: finds agents, connects, serves, and drains on SIGTERM.
+"""The worker program, which finds agents, connects to Temporal, serves the agents, and drains on SIGTERM.
 
-waystation worker --agents examples                 serve the agents of a folder
-waystation worker --embedded --agents examples      the same, with its own Temporal server
+waystation worker --agents examples                 serve the agents in a folder
+waystation worker --embedded --agents examples      also start a Temporal server
 waystation worker check --agents examples           only check the agents
 
-Exit codes: 0 after SIGTERM or SIGINT, 1 if an agent has a mistake or the worker cannot serve, 2 for a usage error.
+Exit codes: 0 after SIGTERM or SIGINT, 1 if an agent is invalid or the worker cannot serve, 2 for a usage error.
 """
 
 import argparse
@@ -57,7 +57,7 @@ log = structlog.get_logger("waystation.worker")
 
 TOOL_THREADS = "tool"
 ABANDON_AFTER_S = 0.5
-"""Time for threads to end after the worker has stopped waiting for tools."""
+"""How long threads have to finish after the worker has stopped waiting for tools."""
 _DEFAULTS = Settings()
 
 
@@ -70,10 +70,10 @@ def _parse_seconds(text: str) -> timedelta:
 
 
 def _parse_deployment(text: str) -> WorkerDeploymentConfig:
-    """Parse the name of a deployment and the id of its build.
+    """Parse a deployment name and a build ID.
 
     Open workflows move to the current build. If they were pinned to the build that started them, a session, which may
-    never end, would keep its old build forever, and so would all invocations that it starts.
+    never end, would stay on its old build forever, and so would all invocations that it starts.
     """
     name, _, build = text.partition(".")
     if not name or not build:
@@ -169,21 +169,21 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "help": "format of the logs; default: console in a terminal, otherwise json",
     },
 }
-"""For argparse, because typer loads slowly and a worker should poll soon after its start."""
+"""Options for argparse. A worker should start polling quickly, and typer is slow to load."""
 
 
 def parse_options(arguments: Sequence[str] | None, program: str) -> argparse.Namespace:
-    """Parse the command line. Exits with code 2 if it is not valid."""
+    """Parse the command line, or exit with code 2 if it is not valid."""
     parser = argparse.ArgumentParser(prog=program, description="Serve agents on a Temporal task queue.")
     for name, option in _OPTIONS.items():
         parser.add_argument(name, **option)
     options = parser.parse_args(arguments)
     if options.version:
-        from waystation.version import versions  # slow, so not at every start
+        from waystation.version import versions  # slow to import, so only when needed
 
         sys.stdout.write(f"{versions()}\n")
         parser.exit()
-    if not options.agents and options.only != "workflows":  # workflows need no agents
+    if not options.agents and options.only != "workflows":  # a worker that runs only workflows does not use agents
         parser.error("--agents is required, except with --only workflows")
     if options.embedded and options.address:
         parser.error("--embedded starts its own server; use either --embedded or --address")
@@ -191,7 +191,7 @@ def parse_options(arguments: Sequence[str] | None, program: str) -> argparse.Nam
 
 
 def parse_settings(options: argparse.Namespace) -> Settings:
-    """Return the settings of the command line."""
+    """Return the settings that the command-line options specify."""
     return Settings(
         stores=Stores(
             payloads=options.store,
@@ -206,13 +206,13 @@ def parse_settings(options: argparse.Namespace) -> Settings:
 
 
 def check(folders: Sequence[Path], model: str | None = None) -> tuple[Registry, list[Problem]]:
-    """Find the agents in `folders`, and all mistakes in them. With the model `demo`, any model name is valid."""
+    """Return the agents in `folders` and all problems found in them. With `--model demo`, any model name is valid."""
     registry, problems = discover(folders)
     return registry, [*problems, *(() if model == DEMO else find_foreign_model_names(registry))]
 
 
 class CannotServe(WaystationError):
-    """The worker cannot reach Temporal or its namespace."""
+    """The worker cannot connect to Temporal, or cannot access its namespace."""
 
 
 async def serve(
@@ -225,7 +225,7 @@ async def serve(
     """Serve until SIGTERM or SIGINT, then let running tools finish.
 
     Raises:
-        CannotServe: Temporal or its namespace cannot be reached.
+        CannotServe: The worker cannot connect to Temporal, or cannot access the namespace.
         EmbeddedServerError: The embedded server did not start.
         StoreFailed: The artifact store cannot be used.
         CredentialStoreError: The credential store cannot be used.
@@ -235,7 +235,8 @@ async def serve(
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
-    # The loop's own pool may have only six threads; further sync tools would wait in it while they appear to run.
+    # The event loop's default pool may have only six threads. Additional sync tools would wait in its queue, although
+    # their activities appear to be running.
     threads = ThreadPoolExecutor(settings.concurrent_activities, thread_name_prefix=TOOL_THREADS)
     loop.set_default_executor(threads)
     async with AsyncExitStack() as stack:
@@ -271,7 +272,7 @@ async def serve(
 
 
 async def _start_embedded_server(stack: AsyncExitStack, db: Path | None) -> str:
-    """Start a server until `stack` closes, on Temporal's usual ports if they are free."""
+    """Start a server that runs until `stack` closes, on Temporal's default ports if they are free."""
     from waystation.embedded import USUAL_PORT, USUAL_UI_PORT, EmbeddedServer, ServerPortTaken, are_usual_ports_free
 
     usual = are_usual_ports_free()
@@ -280,7 +281,7 @@ async def _start_embedded_server(stack: AsyncExitStack, db: Path | None) -> str:
     )
     try:
         await stack.enter_async_context(server)
-    except ServerPortTaken:  # by another worker that starts at the same time
+    except ServerPortTaken:  # another worker that is starting at the same time took it
         server = await stack.enter_async_context(EmbeddedServer(db_filename=db, ui=True))
     clients = {} if server.address.endswith(f":{USUAL_PORT}") else {"clients": f"TEMPORAL_ADDRESS={server.address}"}
     log.info("server.ready", address=server.address, ui=server.ui_url, **clients)
@@ -288,7 +289,7 @@ async def _start_embedded_server(stack: AsyncExitStack, db: Path | None) -> str:
 
 
 async def _connect(options: argparse.Namespace, address: str | None, stores: Stores) -> Client:
-    """Connect and check the namespace; the SDK would report a missing one only after the worker is ready."""
+    """Connect and check that the namespace exists. The SDK would report a missing one only after startup."""
     try:
         client = await connect(
             address=address,
@@ -316,7 +317,7 @@ async def _connect(options: argparse.Namespace, address: str | None, stores: Sto
 
 
 def _leave(threads: ThreadPoolExecutor) -> None:
-    """Exit the process if a sync tool still runs: it cannot be stopped, and Python would wait for its thread."""
+    """Exit the process if a sync tool is still running. It cannot be stopped, and Python would wait for its thread."""
     threads.shutdown(wait=False, cancel_futures=True)
     deadline = time.monotonic() + ABANDON_AFTER_S
     tools = [thread for thread in threading.enumerate() if thread.name.startswith(f"{TOOL_THREADS}_")]
@@ -329,12 +330,12 @@ def _leave(threads: ThreadPoolExecutor) -> None:
 
 
 def main(arguments: Sequence[str] | None = None, *, program: str = "worker.py") -> int:
-    """Run the program; return its exit code. `program` is its name in usage messages."""
+    """Run the program and return its exit code. `program` is its name in usage messages."""
     open_standard_streams()
     options = parse_options(arguments, program)
     configure_logs(options.log_format)
     registry, problems = check(options.agents, options.model)
-    if options.command != "check" and options.only != "workflows":  # a check needs no API key
+    if options.command != "check" and options.only != "workflows":  # checking agents does not require an API key
         problems += find_agents_without_model(registry, options.model)
     for problem in problems:
         log.error("agent.invalid", place=problem.place, problem=str(problem.error))
@@ -350,7 +351,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "worker.py") 
         if options.command == "check":
             log.info("agents.valid", agents=sorted(registry.roots))
             return 0
-        # By itself the SDK's core writes its logs to standard output, in a form for terminals.
+        # By default, the SDK's core writes logs to standard output in a format for terminals.
         forwarding = LogForwardingConfig(logger=logging.getLogger("temporalio.core"))
         levels = TelemetryFilter(core_level="WARN", other_level="ERROR")
         logs = LoggingConfig(filter=levels, forwarding=forwarding)

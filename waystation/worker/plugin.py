@@ -1,4 +1,4 @@
-"""The Temporal plugin that serves agents, and workers with it."""
+"""The Temporal plugin that serves agents, and a function that creates workers with it."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
@@ -77,13 +77,13 @@ def _tool_activity(handler: Callable[[ToolCallInput], Awaitable[bytes]]) -> Acti
     @activity.defn(dynamic=True)
     async def call_tool(params: Sequence[RawValue]) -> RawValue:
         name = activity.info().activity_type
-        if "." not in name:  # not a tool; another version may have this activity, with an input that looks alike
-            raise ApplicationError(f"Unknown activity {name!r}; a worker of another version may have it.")
+        if "." not in name:  # Not a tool. Another version may have this activity, with a similar input.
+            raise ApplicationError(f"Unknown activity {name!r}. A worker with a different version may provide it.")
         try:
             parsed = ToolCallInput.model_validate_json(data_of(params[0].payload) if params else b"")
         except ValueError:
             raise ApplicationError(
-                f"Unknown activity {name!r}, and its input is not that of a tool call.", non_retryable=True
+                f"Unknown activity {name!r}. Its input is not a tool call.", non_retryable=True
             ) from None
         return raw(await handler(parsed))
 
@@ -91,20 +91,21 @@ def _tool_activity(handler: Callable[[ToolCallInput], Awaitable[bytes]]) -> Acti
 
 
 HEARTBEAT_THROTTLE = timedelta(milliseconds=100)
-"""Limits the delay of streamed text and of the cancellation of a running tool. Without news, activities heartbeat
-once per second."""
+"""Upper limit for the delay of streamed text, and of the cancellation of a running tool. Without new details, an
+activity sends one heartbeat per second."""
 
 WORKER_OPTIONS: Mapping[str, Any] = {
-    # Bounds memory. It costs little: an evicted invocation wakes in 17 ms instead of 13.
+    # Limits memory use at little cost: an evicted invocation resumes in 17 ms instead of 13 ms.
     "max_cached_workflows": 1_000,
-    # After a crash the next signal, update or query of a cached workflow waits this long; the SDK's default is 10 s.
+    # After a worker crash, the next signal, update or query of a workflow that it had cached is delayed by this long.
+    # The SDK's default is 10 s.
     "sticky_queue_schedule_to_start_timeout": timedelta(seconds=1),
-    # Five parallel tools take 22 % less time than with the SDK's default of 3.
+    # With this value, five parallel tools take 22% less time than with the SDK's default of 3.
     "max_eager_activity_reservations_per_workflow_task": 10,
     "max_heartbeat_throttle_interval": HEARTBEAT_THROTTLE,
     "default_heartbeat_throttle_interval": HEARTBEAT_THROTTLE,
 }
-"""Options of `temporalio.worker.Worker` that suit agents better than the SDK's defaults. A plugin cannot set them."""
+"""Options for `temporalio.worker.Worker` that suit agents better than the SDK's defaults. A plugin cannot set them."""
 
 
 class WaystationPlugin(SimplePlugin):
@@ -117,8 +118,8 @@ class WaystationPlugin(SimplePlugin):
         ...
     ```
 
-    Workers of this client then serve the agents in addition to their own workflows and activities. When the last of
-    these workers stops, the tools, plugins and models of the agents are closed; they can be used again.
+    Workers that use this client then serve the agents in addition to their own workflows and activities. When the last
+    of these workers stops, the agents' tools, plugins and models are closed. They can be used again.
     """
 
     def __init__(
@@ -135,19 +136,19 @@ class WaystationPlugin(SimplePlugin):
         workflows: bool = True,
         activities: bool = True,
     ) -> None:
-        """Create a plugin. Nothing is opened before a worker starts.
+        """Create a plugin. Nothing is opened until a worker starts.
 
         Args:
-            agents: Agents or apps, or a registry of discovered ones.
+            agents: Agents or apps, or a registry of discovered agents.
             settings: Stores, timeouts and limits.
-            models: Resolves model names.
-            services: Stores of artifacts, memories and credentials, instead of those in `settings.stores`.
-            blobs: Store of large payloads and archived logs, instead of the one in `settings.stores`.
+            models: Resolves model names to models.
+            services: Stores for artifacts, memories and credentials. They replace those in `settings.stores`.
+            blobs: Store for large payloads and archived logs. It replaces the one in `settings.stores`.
             identity: Verifies the identity of approvers. Without it, no identity is verified.
-            channels: Channels that notify approvers.
+            channels: Channels for notifying approvers.
             sign_link: Signs the links in notifications.
-            workflows: False for a worker that only runs models and tools.
-            activities: False for a worker that only runs workflows.
+            workflows: Set to False for a worker that runs only models and tools.
+            activities: Set to False for a worker that runs only workflows.
         """
         self._settings = settings or Settings()
         stores = self._settings.stores
@@ -174,21 +175,21 @@ class WaystationPlugin(SimplePlugin):
         config = super().configure_worker(config)
         client = config["client"]
         if client.data_converter.external_storage is None:
-            # Otherwise anyone could block the worker by sending a reference that it cannot resolve.
+            # Without a payload store, anyone could block the worker by sending a reference that it cannot resolve.
             raise InvalidConfiguration(
-                "The worker's client", "", "has no payload store; connect it with `plugins=[WaystationPlugin(...)]`."
+                "The worker's client", "", "has no payload store. Connect it with `plugins=[WaystationPlugin(...)]`."
             )
         interceptors: list[Interceptor] = [SettingsInterceptor(self._settings.workflow)]
         if self._activities:
             logs = LogCache(client, self._blobs)
             config["activities"] = [*(config.get("activities") or ()), *self._create_activities(client, logs)]
-            # Only activities read what this interceptor stores.
+            # Only activities read the cache that this interceptor fills.
             interceptors.append(CacheInterceptor(logs))
         config["interceptors"] = [*(config.get("interceptors") or ()), *interceptors]
         return config
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
-        """Run the worker. When the last one ends, close tools, plugins and models."""
+        """Run the worker. Close tools, plugins and models when the last worker of this plugin stops."""
         self._running += 1  # before the first await: another worker may stop during it
         try:
             for client, model_caller in self._model_callers:
@@ -262,13 +263,15 @@ def create_worker(
     activities: bool = True,
     **options: Any,
 ) -> Worker:
-    """Return a worker that serves only agents, with any client.
+    """Return a worker that serves only agents.
+
+    See `WaystationPlugin` for the parameters that are not listed here.
 
     Args:
-        client: A client with or without the plugin.
-        agents: See `WaystationPlugin`, as for all parameters not listed here.
+        client: Any client, with or without the plugin.
+        agents: Agents or apps, or a registry of discovered agents.
         task_queue: The task queue to poll.
-        options: Further options of `temporalio.worker.Worker`. They override `WORKER_OPTIONS`.
+        options: Additional options for `temporalio.worker.Worker`. They override `WORKER_OPTIONS`.
     """
     settings = settings or Settings()
     blobs = blobs or Blobs(settings.stores.payloads)

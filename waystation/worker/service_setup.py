@@ -1,4 +1,4 @@
-"""The services of a worker: stores, the verification of approvers, and warnings about missing settings."""
+"""Set up a worker's services: its stores, the verification of approvers, and warnings about missing settings."""
 
 import os
 from collections.abc import Iterator
@@ -24,10 +24,10 @@ class StoreUnusable(WaystationError):
 
 
 def check_stores(stores: Stores) -> None:
-    """Check before the first tool call that the stores can be written.
+    """Check that the stores are writable, so that problems are found before the first tool call.
 
     Raises:
-        StoreUnusable: A store cannot be written.
+        StoreUnusable: A store is not writable.
     """
     payloads, artifacts, memory = Blobs(stores.payloads), ObjectFiles(stores.artifacts), Path(stores.memory)
     for what, setting, place, problem in (
@@ -48,10 +48,10 @@ def _file_problem(path: Path) -> str | None:
 
 
 def create_lasting_services(stores: Stores | None = None) -> Services:
-    """Return services that outlive the worker. They create nothing on disk before a tool uses them.
+    """Return services with persistent stores. Nothing is created on disk until a tool uses them.
 
     Raises:
-        StoreFailed: The URL does not name an object store, or a dependency is missing.
+        StoreFailed: The artifact URL is not supported, or required settings are missing.
         CredentialStoreError: The credential store does not exist.
     """
     stores = stores or Stores()
@@ -63,17 +63,17 @@ def create_lasting_services(stores: Stores | None = None) -> Services:
 
 
 def create_temporary_services() -> Services:
-    """Return services in memory, for tests."""
+    """Return services that keep everything in memory, for tests."""
     return Services(
         artifacts=InMemoryArtifactService(), memory=InMemoryMemoryService(), credentials=InMemoryCredentialService()
     )
 
 
 def create_link_signer(file: Path, *, namespace: str) -> LinkSigner | None:
-    """Return the signer of links in notifications; None if the identity file has no key for it.
+    """Return the function that signs links in notifications, or None if the identity file has no key for links.
 
     Raises:
-        InvalidConfiguration: The file is not valid.
+        InvalidConfiguration: The identity file is not valid.
     """
     from waystation.identity import Configuration, Links
 
@@ -82,10 +82,10 @@ def create_link_signer(file: Path, *, namespace: str) -> LinkSigner | None:
 
 
 def load_identity(file: Path) -> TokenVerifier:
-    """Return the verifier of approvers that an identity file configures.
+    """Return the token verifier that an identity file configures.
 
     Raises:
-        InvalidConfiguration: The file is not valid.
+        InvalidConfiguration: The identity file is not valid, or a required package is not installed.
     """
     try:
         from waystation.identity import WorkerIdentity
@@ -96,11 +96,11 @@ def load_identity(file: Path) -> TokenVerifier:
 
 
 def list_settings_warnings(registry: Registry, channels: Channels | None, *, verifies: bool) -> Iterator[str]:
-    """Yield a warning for each policy that this worker cannot fulfill.
+    """Yield a warning for each approval policy that this worker cannot enforce.
 
     Args:
-        registry: The agents.
-        channels: The configured channels.
+        registry: The agents to check.
+        channels: The configured notification channels, or None.
         verifies: Whether the worker can verify identities.
     """
     for owner, policy in _policies(registry):
