@@ -1,4 +1,4 @@
-"""The activities: model calls, tool calls, and the engine's own."""
+"""Temporal activities for model calls, tool calls and the engine's internal work."""
 
 from waystation.lazy_exports import lazy_exports
 

@@ -1,6 +1,7 @@
-"""One attempt of an activity: its heartbeats and its failures.
+"""The heartbeats and failures of one activity attempt.
 
-Without heartbeats the server notices a lost worker only at the timeout, and the activity never receives a cancellation.
+Without heartbeats, the server would notice a lost worker only at the timeout, and the activity would never receive a
+cancellation.
 """
 
 import asyncio
@@ -18,50 +19,51 @@ from waystation.core import ForeignHistory, StoreFailed
 events = structlog.get_logger("waystation.activities")
 
 INTERVAL_S = 1.0
-"""Also the delay until a running tool receives a cancellation. Quick tools end before the first beat."""
+"""Interval between heartbeats. A running tool receives a cancellation with this delay. Quick tools finish before the
+first heartbeat."""
 DETAILS_INTERVAL_S = 0.1
-"""Shortest interval between beats that carry a model's text. The first beat is immediate."""
+"""Minimum interval between heartbeats that carry a model's text. The first one is sent immediately."""
 TOOL_DETAILS_INTERVAL_S = 0.5
-"""The same for beats that a tool requests. Only the tool's next attempt reads their details. At 0.1 s, fifty such tools
-use a sixth of a server core and a quarter of a worker core."""
+"""Minimum interval between heartbeats that a tool requests. Only the tool's next attempt reads their details. With an
+interval of 0.1 s, fifty such tools would use a sixth of a server core and a quarter of a worker core."""
 MAX_FAILURE_CHARS = 500
 
 
 class Heartbeater:
-    """Sends heartbeats at regular intervals, and early when there are new details."""
+    """Sends heartbeats at regular intervals, and sooner if there are new details."""
 
     def __init__(self, details_interval_s: float = DETAILS_INTERVAL_S) -> None:
         self._details_interval_s = details_interval_s
         timeout = activity.info().heartbeat_timeout
         self._interval = min(INTERVAL_S, timeout.total_seconds() / 3) if timeout else INTERVAL_S
         self._loop = asyncio.get_running_loop()
-        # Bound here: `send` is called from threads without the activity context.
+        # Capture the context now, because `send` is called from threads that do not have the activity's context.
         self._context = contextvars.copy_context()
         self._details: Callable[[], Sequence[object]] = tuple
         self._last_beat_at = float("-inf")
         self._is_urgent = False
         self._is_stopped = False
-        # Not a task: a timer costs nothing when the tool ends before the first beat.
+        # Use a timer instead of a task: it costs nothing if the tool finishes before the first heartbeat.
         self._timer = self._beat_after(self._interval)
 
     def send(self, details: Callable[[], Sequence[object]]) -> None:
-        """Beat soon. This and all later beats carry what `details` returns at that time. Thread-safe."""
+        """Send a heartbeat soon. Each heartbeat calls `details` for the details to send. This method is thread-safe."""
         self._details = details
         if not self._is_urgent:
             self._is_urgent = True
             self._loop.call_soon_threadsafe(self._beat_soon, context=self._context)
 
     def record(self, *details: object) -> None:
-        """Send the heartbeat of a tool. Thread-safe; calls in quick succession are merged."""
+        """Send a heartbeat for a tool. This method is thread-safe, and merges calls in quick succession."""
         self.send(lambda: details)
 
     def flush(self) -> None:
-        """Send pending details now. The activity is about to fail, and its next attempt reads them."""
+        """Send pending details now, because the activity is about to fail and its next attempt reads them."""
         if self._is_urgent:
             self._beat()
 
     def stop(self) -> None:
-        """Stop beating."""
+        """Stop sending heartbeats."""
         self._is_stopped = True
         self._timer.cancel()
 
@@ -100,7 +102,7 @@ def activity_failure(
     info, text = activity.info(), text[:MAX_FAILURE_CHARS]
     about = {"invocation_id": info.workflow_id, "error_type": kind, "problem": text, "attempt": info.attempt}
     events.warning(event, **about, retry=retry, **fields)
-    # Benign: it is logged here. The SDK would log a stack trace, which contains content.
+    # The error is benign because it is logged here. Otherwise, the SDK would log a stack trace, which has user content.
     benign = ApplicationErrorCategory.BENIGN
     return ApplicationError(text, type=kind, non_retryable=not retry, next_retry_delay=delay, category=benign)
 
@@ -112,7 +114,7 @@ def convert_errors(
     final: tuple[type[Exception], ...] = (ForeignHistory,),
     retried: tuple[type[Exception], ...] = (StoreFailed,),
 ) -> Iterator[None]:
-    """Turn these errors into failures of the activity: `final` ones for good, `retried` ones with a retry."""
+    """Convert `final` errors to activity failures that are not retried, and `retried` ones to failures that are."""
     try:
         yield
     except (*final, *retried) as error:

@@ -1,10 +1,10 @@
-"""Verify answers before they count, and approved calls just before they run.
+"""Verify answers before they take effect, and approved calls right before they run.
 
-An activity verifies the token of an answer and checks its values against the tool. The result is always a `Review`,
-whatever was sent; the workflow decides.
+An activity verifies an answer's token and checks the answer's values against the tool. The result is always a
+`Verification`, no matter what was sent. The workflow then decides.
 
-The workflow passes a digest of the approved call. Just before the tool runs, the digest is compared with the current
-arguments, the current declaration of the tool, and the recorded policy.
+The workflow passes a digest of the approved call. Right before the tool runs, the digest is compared with the current
+arguments, the tool's current declaration and the recorded policy.
 """
 
 import secrets
@@ -79,19 +79,19 @@ class TokenVerifier(Protocol):
     """Verifies the identity of approvers; see `waystation.identity.WorkerIdentity`."""
 
     async def verify(self, token: str, *, namespace: str, approval_id: str, answer: Answer) -> tuple[Verified, str]:
-        """Return the identity of the approver, and the nonce that makes the token usable once.
+        """Return the approver's identity, and the nonce that makes the token valid only once.
 
         Raises:
             NotAllowed: The token is not valid.
-            IdentityUnavailable: The token cannot be verified now.
+            IdentityUnavailable: The token cannot be verified right now.
         """
 
 
 class Reviewer:
     """Runs the activity `review_answer`.
 
-    The activity fails, and is retried, only for transient problems: an unreadable history, an unreachable identity
-    provider.
+    The activity fails and is retried only for temporary problems, such as an unreadable history or an unreachable
+    identity provider.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Reviewer:
         self._services, self._identity, self._limits = services, identity, limits
 
     async def review(self, params: VerificationInput) -> bytes:
-        """Return an encoded `Review`."""
+        """Return an encoded `Verification`."""
         info = activity.info()
         with send_heartbeats(), convert_errors("answer.not_reviewed", retried=(StoreFailed, IdentityUnavailable)):
             log = await self._logs.at(info.workflow_id or "", info.workflow_run_id or "", params)
@@ -133,7 +133,7 @@ class Reviewer:
                 approval_id = ids.approval(log.invocation_id, call.id)
                 who, nonce = await self._verify(answer, answer.token, namespace, approval_id)
                 review = Verification(who=who, nonce=nonce)
-            # Before the values are checked: an unauthorized sender must not learn which values would fit.
+            # Check authority before the values: an unauthorized sender must not learn which values would be valid.
             check_authority(call, answer, review.who, log.state.input.requesters if log.state.input else ())
             if answer.action == "edit" and call.gate == "waiting" and answer.args is not None:
                 args = await self._check_edit(params.root, log, call, answer.args)
@@ -145,11 +145,11 @@ class Reviewer:
         return review
 
     async def _verify(self, answer: Answer, token: str, namespace: str, approval_id: str) -> tuple[Verified, str]:
-        """Return the identity of the approver, and the nonce of the token.
+        """Return the approver's identity and the token's nonce.
 
         Raises:
-            NotAllowed: The token is not valid, or the worker cannot verify tokens.
-            IdentityUnavailable: The token cannot be verified now.
+            NotAllowed: The token is not valid, or this worker cannot verify tokens.
+            IdentityUnavailable: The token cannot be verified right now.
         """
         if self._identity is None:
             raise NotAllowed(NO_IDENTITY)
@@ -165,7 +165,7 @@ class Reviewer:
         """Return the edited arguments in the form that the tool receives.
 
         Raises:
-            AnswerRefused: They do not fit, or cannot be checked.
+            AnswerRefused: The arguments are not valid for the tool, or cannot be checked.
         """
         try:
             root, agent = self._registry.find(root_name, call.agent)
@@ -189,7 +189,7 @@ class Reviewer:
             await _check_policy(call, tool, edited, contexts, root.rules_of(agent))
         except AnswerRefused:
             raise
-        except Exception as error:  # noqa: BLE001  # author code, run for an external sender
+        except Exception as error:  # noqa: BLE001  # user code raises anything, and the sender is external
             events.warning("edit.failed", tool=call.name, error_type=type(error).__name__)
             problem = f"the tool raised {type(error).__name__} when it checked them."
             raise InvalidAnswer(UNVERIFIABLE.format(problem=problem)) from None
@@ -200,7 +200,7 @@ def _parse_edited_args(call: CallState, tool: BaseTool, args: JsonObject) -> Jso
     """Return edited arguments in the form that the tool receives.
 
     Raises:
-        AnswerRefused: They do not fit.
+        AnswerRefused: The arguments are not valid for the tool, or its parameters have changed.
     """
     if parameters_digest(tool) != call.declared:
         raise DigestMismatch(
@@ -216,7 +216,7 @@ def _parse_edited_args(call: CallState, tool: BaseTool, args: JsonObject) -> Jso
 async def _check_policy(
     call: CallState, tool: BaseTool, args: JsonObject, contexts: Contexts, rules: Sequence[ApprovalRule]
 ) -> None:
-    """Refuse edited arguments that need other approvers: an edit must not bypass a rule."""
+    """Refuse edited arguments that require different approvers, because an edit must not bypass a rule."""
     original, edited = [
         await judge_call(tool, variant, contexts.proposed(call.id, tool.name), rules) for variant in (call.args, args)
     ]
@@ -230,17 +230,17 @@ async def _check_policy(
 
 
 def _check_response(call: CallState, response: JsonObject) -> None:
-    """Check the answer to a long-running call against the tool's schema.
+    """Check the answer to a long-running call against the tool's response schema.
 
     Raises:
-        InvalidAnswer: It does not fit.
+        InvalidAnswer: The answer does not match the schema.
     """
     schema = call.call.response_schema
     try:
         wrong = find_mistakes(schema, response) if schema is not None else []
     except ValueError as error:
         raise InvalidAnswer(
-            f"The `response` to {call.id!r} cannot be checked: the schema is invalid: {error}."
+            f"The `response` to {call.id!r} cannot be checked because the tool's response schema is invalid: {error}."
         ) from None
     if wrong:
         raise InvalidAnswer(f"The `response` to {call.id!r} is not what {call.name!r} takes: {'; '.join(wrong)}.")
@@ -254,7 +254,7 @@ async def find_refusal(
     context: ToolContext,
     rules: Sequence[ApprovalRule] = (),
 ) -> ToolOutcome | None:
-    """Return the outcome that replaces running the tool; None when the call may run."""
+    """Return the outcome to record instead of running the tool, or None if the call may run."""
     mismatch = await _find_mismatch(call, params, tool, args, context, rules)
     rejected = context.tool_confirmation is not None and not context.tool_confirmation.confirmed
     if (
@@ -276,7 +276,7 @@ async def _find_mismatch(
     rules: Sequence[ApprovalRule],
 ) -> ToolOutcome | None:
     if params.digest is None:
-        # The call needed no approval, but a callback may have changed its arguments to ones that do.
+        # The call did not need approval, but a callback may have changed its arguments to ones that do.
         if args == call.args or call.call.confirmation is not None or context.tool_confirmation is not None:
             return None
         needed = (await judge_call(tool, args, context, rules)).confirmation is not None
@@ -295,9 +295,9 @@ async def _find_mismatch(
 async def _can_ignore_answer(
     call: CallState, tool: BaseTool, args: JsonObject, context: ToolContext, rules: Sequence[ApprovalRule]
 ) -> bool:
-    """Whether a tool that requested confirmation from inside would now ignore the answer.
+    """Return whether a tool that requested confirmation in its own code would now ignore the answer.
 
-    After a deployment its function may take no context, or its confirmation may happen before it runs.
+    After a deployment, the tool's function may no longer take a context, or the tool may be confirmed before it runs.
     """
     if isinstance(tool, FunctionTool) and tool.signature.context is None:
         return True
@@ -307,7 +307,7 @@ async def _can_ignore_answer(
 
 
 def bind_approval(call: CallState, tool: BaseTool, args: JsonObject, outcome: ToolOutcome) -> ToolOutcome:
-    """Add the values that an answer is bound to, when the tool requests confirmation from inside."""
+    """Add the values that an answer applies to, if the tool's own code requested confirmation."""
     if outcome.actions is None or call.id not in outcome.actions.requested_tool_confirmations:
         return outcome
     update = {
@@ -319,7 +319,7 @@ def bind_approval(call: CallState, tool: BaseTool, args: JsonObject, outcome: To
 
 
 def to_recordable(args: JsonObject) -> JsonObject | None:
-    """Return arguments as JSON; None when they cannot be recorded, in which case the call does not run."""
+    """Return arguments as JSON, or None if they cannot be recorded. In that case, the call does not run."""
     try:
         result: JsonObject = to_plain_json(args)
     except NotJson:

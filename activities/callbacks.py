@@ -1,6 +1,6 @@
-"""The callbacks around agents, models and tools: those of the app's plugins first, then the agent's own.
+"""Run the callbacks around agents, models and tools. The app's plugins come first, then the agent's own callbacks.
 
-The first callback that returns an answer ends the chain. Sources: adk-semantics 1.6 and 9.4.
+The first callback that returns a value ends the chain, as in ADK 2.13.
 """
 
 import asyncio
@@ -46,9 +46,9 @@ from waystation.tools.tool_context import NotAwaited
 events = structlog.get_logger("waystation.activities")
 
 CLOSE_TIMEOUT_S = 5.0
-"""How long a plugin may take to close, as in ADK."""
+"""Time limit for closing a plugin, as in ADK."""
 CLEANUP_S = 2.0
-"""How long the callbacks of a cancelled call may take to clean up."""
+"""Time limit for the callbacks of a canceled call to clean up."""
 CALLBACK_TIMEOUT = ActivitySettings().callback_timeout
 
 
@@ -60,20 +60,20 @@ class WrongReturnType(TypeError):
 
 
 class CallbackRaised(WaystationError):
-    """A callback raised. `kind` and the message can be recorded: they contain no text from the author's code."""
+    """A callback raised an exception. `kind` and the message can be recorded: they contain no text from user code."""
 
     def __init__(self, name: str, error: Exception, plugin: str | None = None) -> None:
         kind = TypeError if isinstance(error, WrongReturnType) else type(error)
         self.kind = "RuntimeError" if plugin else kind.__name__
         quoted = name if " " in name else f"`{name}`"
-        # ADK's wording, see adk-semantics 1.6.
+        # The wording matches ADK.
         prefix = f"Error in plugin '{plugin}' during '{name}' callback:" if plugin else f"{quoted} raised"
         self.cause = RuntimeError(f"{prefix} {error}") if plugin else error
-        """The error that is reported to the model."""
+        """The error that the model sees."""
         self.retryable = isinstance(error, StoreFailed)
         if isinstance(error, WrongReturnType):
             text = f"{quoted} {error}"
-        elif isinstance(error, NotAwaited | NotJson | StoreFailed):  # their texts are ours and name the remedy
+        elif isinstance(error, NotAwaited | NotJson | StoreFailed):  # these messages are ours and name the remedy
             text = f"{prefix} {error}" if plugin else f"{quoted}: {error}"
         else:
             text = f"{prefix} {type(error).__name__}{f' at {place}' if (place := find_author_line(error)) else ''}."
@@ -81,14 +81,14 @@ class CallbackRaised(WaystationError):
 
 
 class UserMessageChanged(WaystationError):
-    """A plugin tried to replace the user message of an invocation, which is already recorded."""
+    """A plugin tried to replace an invocation's user message, which is already recorded."""
 
 
 def collect_actions(context: CallbackContext, name: str) -> EventActions:
-    """Return the actions of callbacks in the form that is recorded.
+    """Return the actions of callbacks in the form in which they are recorded.
 
     Raises:
-        CallbackRaised: They cannot be recorded. The error names the callback `name`.
+        CallbackRaised: The actions cannot be recorded. The error names the callback `name`.
     """
     if (forgotten := context.not_awaited()) is not None:
         raise CallbackRaised(name, forgotten)
@@ -99,24 +99,24 @@ def collect_actions(context: CallbackContext, name: str) -> EventActions:
 
 
 async def close_plugins(plugins: Iterable[BasePlugin], *, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-    """Close every plugin once. Log plugins that raise or hang."""
+    """Close each plugin once. If a plugin raises or hangs, log it and continue."""
     for plugin in {id(plugin): plugin for plugin in plugins}.values():
         try:
             async with asyncio.timeout(timeout_s):
                 await plugin.close()
-        except Exception as error:  # noqa: BLE001  # author code; the other plugins must still be closed
+        except Exception as error:  # noqa: BLE001  # user code; the other plugins must still be closed
             events.warning("plugin.close_failed", plugin=plugin.name, error_type=type(error).__name__)
 
 
 class Hooks:
-    """The callbacks of one agent. Methods raise CallbackRaised when a callback raises."""
+    """The callbacks of one agent. The methods raise CallbackRaised if a callback raises."""
 
     def __init__(self, agent: BaseAgent, plugins: Sequence[BasePlugin], timeout: timedelta = CALLBACK_TIMEOUT) -> None:
-        """`timeout` limits one callback."""
+        """Store the settings. `timeout` limits each callback."""
         self.agent, self.plugins, self._timeout = agent, plugins, timeout
 
     def has(self, *names: str) -> bool:
-        """Whether a plugin or the agent has a callback with one of these names, such as `before_tool_callback`."""
+        """Return whether a plugin or the agent has a callback with one of these names, e.g. `before_tool_callback`."""
         return any(
             self._own(name) or any(overrides_callback(plugin, name) for plugin in self.plugins) for name in names
         )
@@ -130,7 +130,7 @@ class Hooks:
         return self.has("before_model_callback", "after_model_callback", "on_model_error_callback")
 
     async def run_plugins(self, name: str, **params: Any) -> Any:
-        """Run a callback of the plugins only; return the first answer. Invocation callbacks run this way."""
+        """Run a callback of the plugins only and return the first result. Invocation callbacks run this way."""
         for plugin in self.plugins:
             if not overrides_callback(plugin, name):
                 continue
@@ -143,11 +143,11 @@ class Hooks:
         return None
 
     async def around_agent(self, name: str, context: CallbackContext) -> Any:
-        """Run the callbacks before or after the agent; return the Content that one of them returned."""
+        """Run the callbacks before or after the agent. Return the Content that one of them returned, or None."""
         return await self._first_answer(name, bool, agent=self.agent, callback_context=context)
 
     async def around_model(self, name: str, context: CallbackContext, **params: Any) -> LlmResponse | None:
-        """Run the callbacks of one kind around a model call; return the response that replaces the model's."""
+        """Run one kind of callback around a model call. Return the response that replaces the model's, or None."""
         answer = await self._first_answer(name, bool, callback_context=context, **params)
         if answer is not None and not isinstance(answer, LlmResponse):
             raise CallbackRaised(name, WrongReturnType(answer, "an LlmResponse"))
@@ -156,14 +156,14 @@ class Hooks:
     async def around_tool(
         self, name: str, tool: BaseTool, args: JsonObject, context: ToolContext, **params: Any
     ) -> Any:
-        """Run the callbacks of one kind around a tool call; return the value that replaces the tool's result.
+        """Run one kind of callback around a tool call. Return the value that replaces the tool's result, or None.
 
-        The callbacks may change `args`.
+        The callbacks may modify `args`.
         """
         return await self._first_answer(name, _is_not_none, tool=tool, tool_args=args, tool_context=context, **params)
 
     async def tool_cancelled(self, tool: BaseTool, args: JsonObject, context: ToolContext) -> None:
-        """Run every error callback of a cancelled call so that it can clean up. Ignore what they return."""
+        """Run all error callbacks of a canceled call so that they can clean up. Ignore what they return."""
         name = "on_tool_error_callback"
         if not self.has(name):
             return
@@ -174,11 +174,11 @@ class Hooks:
                 for callback, own in (*callbacks, *((callback, True) for callback in self._own(name))):
                     try:
                         await self._call(callback, name, params, own=own)
-                    except Exception as error:  # noqa: BLE001  # author code; the other callbacks must still run
+                    except Exception as error:  # noqa: BLE001  # user code; the other callbacks must still run
                         events.warning("callback.failed", callback=name, error_type=type(error).__name__)
 
     async def _first_answer(self, name: str, is_answer: Callable[[Any], bool], **params: Any) -> Any:
-        """Return the first answer of the plugins, then of the agent's own callbacks."""
+        """Return the first result, trying the plugins and then the agent's own callbacks, or None."""
         answer = await self.run_plugins(name, **params)
         if is_answer(answer):
             return answer
@@ -195,10 +195,10 @@ class Hooks:
         return as_list(getattr(self.agent, name, None))
 
     async def _call(self, callback: Callable[..., Any], name: str, params: JsonObject, *, own: bool = False) -> Any:
-        """Call a callback by keyword.
+        """Call a callback with keyword arguments.
 
-        ADK's rules: an agent's own callbacks (`own`) have other parameter names than a plugin's. If they use different
-        names, they are called by position.
+        As in ADK, an agent's own callbacks (`own`) have different parameter names than a plugin's. If a callback of the
+        agent uses other names, it is called with positional arguments.
         """
         if own:
             renamed = {"args": params.get("tool_args"), "tool_response": params.get("result"), **params}
@@ -234,7 +234,7 @@ class AgentCallbacks:
         return self.contexts.work.index == 0
 
     async def enter(self) -> ModelReply:
-        """Return the agent spec and the result of the callbacks before the agent.
+        """Run the callbacks before the agent. Return the agent spec and the callbacks' result.
 
         Raises:
             UserMessageChanged: A plugin tried to replace the user message.
@@ -264,7 +264,7 @@ class AgentCallbacks:
         content = _parse_content(await self.hooks.around_agent(name, context), name)
         if content is not None:
             self._apply_output_key(context.state, content)
-            # Only the plugins' `after_run_callback` runs for an agent that a callback answered for.
+            # If a callback answered for the agent, only the plugins' `after_run_callback` still runs.
             has_after_run = self._is_first and self.hooks.has("after_run_callback")
             shape = (shape or AgentSpec(name=agent.name)).model_copy(update={"after": has_after_run})
         return ModelReply(
@@ -272,7 +272,7 @@ class AgentCallbacks:
         )
 
     async def leave(self) -> CallbackResult | None:
-        """Run the callbacks after the agent; return their content and actions."""
+        """Run the callbacks after the agent and return their content and actions."""
         name, answer = "after_agent_callback", None
         context = self.contexts.callback("agent")
         if not self.contexts.work.spoken_for:
@@ -282,7 +282,7 @@ class AgentCallbacks:
         return _build_said(_parse_content(answer, name), collect_actions(context, name))
 
     def _apply_output_key(self, state: Any, content: JsonObject) -> None:
-        """Apply `output_key` to content that callbacks returned for an LLM agent, as to its model's content."""
+        """Store content that callbacks returned for an LLM agent under its `output_key`, like the model's content."""
         agent, text = self.hooks.agent, text_of(content)
         if not (isinstance(agent, LlmAgent) and agent.output_key and text):
             return
@@ -296,7 +296,7 @@ class AgentCallbacks:
 
 
 def _parse_content(answer: Any, name: str) -> JsonObject | None:
-    """Return the value of a callback as a Content in JSON."""
+    """Convert a callback's return value to a Content in JSON."""
     try:
         return content_to_json(answer) if answer else None
     except NotJson as error:
@@ -317,15 +317,15 @@ class Attempt:
 
     context: ToolContext
     value: Any = None
-    """The value that the tool returned, unchanged."""
+    """The unchanged value that the tool returned."""
     raised: BaseException | None = None
     outcome: ToolOutcome | None = None
-    """Recorded instead of the value. Callbacks may replace it only if the tool raised; otherwise the tool was not
-    allowed to run."""
+    """The outcome to record instead of the value, if any. Callbacks may replace it only if `raised` is set. Otherwise,
+    the tool was not allowed to run."""
     repeatable: bool = False
     """Whether the tool may run again."""
     ran: bool = True
-    """False for a tool that does not exist. No `after_tool` callback follows."""
+    """False if the tool does not exist. In that case, no `after_tool` callbacks run."""
 
 
 async def run_with_callbacks(
@@ -335,7 +335,7 @@ async def run_with_callbacks(
     context: ToolContext,
     run: Callable[[], Awaitable[Attempt]],
 ) -> ToolOutcome:
-    """Run a tool with its callbacks. They may change `args`, replace the tool's result, or change it."""
+    """Run a tool with its callbacks, which may modify `args` and modify or replace the tool's result."""
     try:
         answer = await run_before_tool(hooks, tool, args, context, long_running=tool.is_long_running)
         if answer is not None:
@@ -356,9 +356,9 @@ async def run_with_callbacks(
 async def run_after_agent(
     hooks: Hooks, tool: BaseTool, args: JsonObject, context: ToolContext, child: ToolOutcome
 ) -> ToolOutcome:
-    """Pass the outcome of a called agent through the error and result callbacks."""
+    """Run the error and result callbacks on the outcome of an agent that was called as a tool."""
     response = child.response or {}
-    # Callbacks receive the text that an AgentTool returns, without the object around it.
+    # Callbacks receive an AgentTool's text without the object that wraps it.
     value: Any = response["result"] if response.keys() == {"result"} else response
     try:
         if child.error_type is not None:
@@ -381,10 +381,10 @@ async def run_after_agent(
 async def run_before_tool(
     hooks: Hooks, tool: BaseTool, args: JsonObject, context: ToolContext, *, long_running: bool = False
 ) -> ToolOutcome | None:
-    """Return the outcome that a `before_tool` callback gives instead of the tool's; None when the tool is to run.
+    """Return the outcome that a `before_tool` callback provides in place of the tool's, or None if the tool should run.
 
     Raises:
-        CallbackRaised: A callback before or after the tool raised.
+        CallbackRaised: A callback before or after the tool raised an exception.
     """
     value = await hooks.around_tool("before_tool_callback", tool, args, context)
     return (
@@ -400,12 +400,12 @@ async def _run_after_tool(
 
 
 def build_error_outcome(tool: BaseTool, error: BaseException, context: ToolContext) -> ToolOutcome:
-    """Return the outcome of a call whose tool or callback raised."""
+    """Return the outcome of a call for which the tool or a callback raised an exception."""
     return create_failure_outcome(error, context=context).model_copy(update={"fatal": tool.on_error == "raise"})
 
 
 def add_transfer(outcome: ToolOutcome, hooks: Hooks) -> ToolOutcome:
-    """Add the spec of the agent that an outcome transfers to. Return an error if the transfer is not allowed."""
+    """Add the spec of the agent that the outcome transfers to, or return an error if the transfer is not allowed."""
     agent, name = hooks.agent, outcome.actions.transfer_to_agent if outcome.actions else None
     if outcome.actions is None or name is None or not isinstance(agent, LlmAgent):
         return outcome

@@ -1,4 +1,4 @@
-"""State that passes between workflow runs: archived logs, forks, results of called agents."""
+"""Pass state between workflow runs: archive logs, fork invocations and read the results of called agents."""
 
 from collections.abc import Sequence
 
@@ -53,36 +53,36 @@ events = structlog.get_logger("waystation.activities")
 
 MAX_INLINE_BYTES = 64_000
 MAX_BYTES = 1_500_000
-"""Limit of the carried state."""
+"""Maximum size of the carried state."""
 MAX_CHILD_RUNS = 1_000
-"""Limit of runs that a child may have had since the last check."""
+"""Maximum number of runs that a child may have had since the last check."""
 
 
 class CarryOver:
     """Runs the activities `archive`, `take_over` and `child_outcome`."""
 
     def __init__(self, client: Client, registry: Registry, logs: LogCache, blobs: Blobs, *, overrides: bool) -> None:
-        """`overrides`: whether forks may replace instructions and models."""
+        """Store the settings. `overrides` determines whether forks may replace instructions and models."""
         self._client, self._registry, self._logs, self._blobs = client, registry, logs, blobs
         self._overrides = overrides
 
     async def archive(self, params: ArchiveInput) -> bytes:
-        """Store the log of a run before it continues as new; return an encoded `Archived`.
+        """Store a run's log before the run continues as new. Return an encoded `Archived`.
 
-        The entries are read from the history, because cached logs lack the times at which entries were applied.
+        The entries are read from the history because cached logs do not include the times when entries were applied.
 
         Raises:
-            ApplicationError: The store or the history cannot be used.
+            ApplicationError: The store or the history is not available.
         """
         info = activity.info()
         workflow_id, run_id = info.workflow_id or "", info.workflow_run_id or ""
         upto = params.at + len(params.new)
-        # Retried also for ForeignHistory: the next attempt reads the history again.
+        # Retry for ForeignHistory, too: the next attempt reads the history again.
         with send_heartbeats(), convert_errors("archive.failed", final=(), retried=(ForeignHistory, StoreFailed)):
             history = await self._client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history()
             history_events = await decode_events(history.events, self._client.data_converter)
             data = pack_entries(_entries_of(workflow_id, history_events, params.since, upto))
-            # Fills the cache: the next run finds the whole log in this process.
+            # Fill the cache so that the next run finds the whole log in this process.
             await self._logs.at(workflow_id, run_id, params)
             if len(data) <= params.inline:
                 return Archived(upto=upto).encode()
@@ -92,10 +92,10 @@ class CarryOver:
         return Archived(upto=upto, segment=ref).encode()
 
     async def take_over(self, position: Position) -> bytes:
-        """Return an encoded `TakenOver`: the state that a fork takes from its source.
+        """Return an encoded `TakenOver`, the state that a fork inherits from its source.
 
         Raises:
-            ApplicationError: The source cannot be read, or cannot be forked this way.
+            ApplicationError: The source cannot be read, or cannot be forked as requested.
         """
         info = activity.info()
         with send_heartbeats(), convert_errors("fork.failed", final=(InvalidInput,)):
@@ -115,7 +115,7 @@ class CarryOver:
                 "or fork without them."
             )
         source, run_id = await self._source(request)
-        # The server's clock, as in workflows.
+        # Use the server's clock, as workflows do.
         now = activity.info().current_attempt_scheduled_time.timestamp()
         entries = fork.forked_entries(source, request.model_copy(update={"run_id": run_id}), started, now)
         built = Log(activity.info().workflow_id or "").extend(entries)
@@ -137,15 +137,15 @@ class CarryOver:
             ref = SegmentRef(digest=await self._blobs.put(packed), size=len(packed), entries=len(entries))
             fork_state = fork_state.model_copy(update={"segments": (ref,)})
         if (size := len(fork_state.encode())) > MAX_BYTES:
-            raise InvalidInput(f"State and pending calls have {size} bytes; a fork can take at most {MAX_BYTES}.")
+            raise InvalidInput(f"State and pending calls take up {size} bytes; a fork can inherit at most {MAX_BYTES}.")
         events.info("fork.taken_over", source=request.invocation_id, at=request.event, entries=len(entries))
         return fork_state
 
     def _check_overridden(self, root_name: str, top: str, agent: str) -> None:
-        """Check that an agent has an instruction and a model; `apply_overrides` ignores all other agents.
+        """Check that an agent has an instruction and a model. `apply_overrides` ignores all other agents.
 
         Raises:
-            InvalidInput: The agent has none, or is not below `top`.
+            InvalidInput: The agent has no instruction and model, or is not in the tree of `top`.
         """
         root = self._registry.roots.get(root_name)
         if root is None or top not in root.tree:
@@ -159,7 +159,7 @@ class CarryOver:
             )
 
     async def _source(self, request: Fork) -> tuple[Log, str]:
-        """Return the log of the source and the id of its latest run."""
+        """Return the source invocation's log and the ID of its latest run."""
         handle = self._client.get_workflow_handle(request.invocation_id, run_id=request.run_id or None)
         try:
             [latest] = await decode_histories([await handle.fetch_history()], self._client.data_converter)
@@ -174,10 +174,10 @@ class CarryOver:
         return log, find_run_id(latest.events)
 
     async def child_outcome(self, params: ChildInput) -> bytes:
-        """Return an encoded `ChildOutcome`: the end of an agent that an earlier run called.
+        """Return an encoded `ChildOutcome` for an agent that an earlier run called.
 
         Raises:
-            ApplicationError: The child is still running; the server retries the activity.
+            ApplicationError: The called agent is still running. The server retries the activity.
         """
         run_id = params.run_id
         closing = WorkflowHistoryEventFilterType.CLOSE_EVENT
@@ -201,10 +201,10 @@ class CarryOver:
 
 
 def _entries_of(workflow_id: str, history: Sequence[HistoryEvent], since: int, upto: int) -> list[Entry]:
-    """Return entries `since` to `upto` from one run's history, including inherited ones in its input.
+    """Return entries `since` to `upto` from one run's history, including those that its input inherits.
 
     Raises:
-        ForeignHistory: The history lacks them.
+        ForeignHistory: The history does not contain these entries.
     """
     projection = Projection(workflow_id)
     inherited: list[Entry] = []
@@ -222,7 +222,7 @@ def _entries_of(workflow_id: str, history: Sequence[HistoryEvent], since: int, u
 
 
 def apply_overrides(agent: BaseAgent, started: InvocationInput | None) -> BaseAgent:
-    """Return an agent with the instruction and the model from the fork, if they are for this agent."""
+    """Return the agent with the fork's instruction and model, if the fork overrides this agent."""
     request = started.fork if started else None
     if request is None or started is None or agent.name != (request.agent or started.agent):
         return agent

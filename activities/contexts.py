@@ -1,4 +1,4 @@
-"""The contexts in which author code runs, and the tools that an agent's model may call in them."""
+"""The contexts that user code receives, and the tools that an agent's model may call."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -37,15 +37,15 @@ from waystation.tools.transfer import TransferToAgentTool
 
 @dataclass(frozen=True)
 class Contexts:
-    """Builds contexts for one agent run over one state."""
+    """Builds contexts for one agent run, based on one version of the state."""
 
     conversation: Conversation
-    """The invocation and the earlier ones of its session."""
+    """The invocation and its session's earlier events."""
     work: AgentRun
     state: JsonObject
     services: Services = NO_SERVICES
     step: str = ""
-    """Id of the activity. Idempotency keys of callbacks are derived from it."""
+    """The activity's ID. The idempotency keys of callbacks are derived from it."""
     scopes_read: bool = True
     """Whether the state includes the stored `user:` and `app:` keys."""
     limits: ActivitySettings = field(default_factory=ActivitySettings)
@@ -61,21 +61,21 @@ class Contexts:
         scopes_read: bool = True,
         limits: ActivitySettings | None = None,
     ) -> "Contexts":
-        """Return contexts over the recorded state."""
+        """Return contexts that are based on the recorded state."""
         state = conversation.log.state.session.values
         return cls(conversation, work, state, services, step, scopes_read, limits or ActivitySettings())
 
     @property
     def log(self) -> Log:
-        """The log of the invocation."""
+        """The invocation's log."""
         return self.conversation.log
 
     def over(self, scopes: JsonObject | None) -> "Contexts":
-        """Return the same contexts with `user:` and `app:` state that is not in the log yet."""
+        """Return the same contexts, with `user:` and `app:` state added that is not in the log yet."""
         return replace(self, state={**scopes, **self.state}) if scopes else self
 
     def after(self, actions: EventActions | None) -> "Contexts":
-        """Return the same contexts over the state after `actions`."""
+        """Return the same contexts, with the state after `actions` are applied."""
         if actions is None:
             return self
         fold = SessionState(self.state)
@@ -83,16 +83,16 @@ class Contexts:
         return replace(self, state=fold.values)
 
     def readonly(self) -> ReadonlyContext:
-        """Return the context of instruction providers and toolsets."""
+        """Return the context for instruction providers and toolsets."""
         return ReadonlyContext(**self._fields())
 
     def callback(self, around: str) -> CallbackContext:
-        """Return the context of callbacks. Every `around` (`agent`, `model`, `instruction`) has its own key."""
+        """Return the context for callbacks. Each `around` (`agent`, `model`, `instruction`) has a separate key."""
         key = ids.idempotency_key(self.log.invocation_id, f"{self.step}/{around}")
         return CallbackContext(idempotency_key=key, **self._fields())
 
     def proposed(self, call_id: str, tool: str) -> ToolContext:
-        """Return the context for predicates, and for calls that run without an activity."""
+        """Return the context for approval predicates, and for calls that run without an activity."""
         return ToolContext(
             function_call_id=call_id,
             idempotency_key=ids.idempotency_key(self.log.invocation_id, call_id),
@@ -102,7 +102,7 @@ class Contexts:
     def call(
         self, call: CallState, params: ToolCallInput, attempt: int, is_aborted: Callable[[], bool], heart: Heartbeater
     ) -> ToolContext:
-        """Return the context in which a tool runs, inside its activity. `is_aborted` is called from any thread."""
+        """Return the context for a tool that runs in its activity. `is_aborted` may be called from any thread."""
         confirmation = params.confirmation or call.tool_confirmation()
         return ToolContext(
             function_call_id=call.id,
@@ -120,7 +120,7 @@ class Contexts:
 
     @functools.cached_property
     def _shared_fields(self) -> JsonObject:
-        # Computed once: they do not depend on the state.
+        # Compute these fields only once, because they do not depend on the state.
         started = self.log.state.input
         user = next((event.content for event in self.log.state.events if event.author == "user"), None)
         fields: JsonObject = {
@@ -156,7 +156,7 @@ def _run_config(started: InvocationInput) -> RunConfig:
 
 @functools.lru_cache(maxsize=128)
 def _frozen_run_config(max_llm_calls: int, *, streaming: bool) -> RunConfig:
-    # Cached: every tool call gets one, and few tools read it.
+    # Cache the object, because every tool call gets one but few tools read it.
     mode = StreamingMode.SSE if streaming else StreamingMode.NONE
     return RunConfig(max_llm_calls=max_llm_calls, streaming_mode=mode)
 
@@ -164,7 +164,7 @@ def _frozen_run_config(max_llm_calls: int, *, streaming: bool) -> RunConfig:
 async def tools_for(
     agent: LlmAgent, contexts: Contexts, *, wanted: str | None = None, failed: list[str] | None = None
 ) -> dict[str, BaseTool]:
-    """Return the tools by name. See `toolbox` for `wanted` and `failed`."""
+    """Return the agent's tools by name. See `list_tools` for `wanted` and `failed`."""
     limit = contexts.limits.toolset_timeout
     return _adk_tools(agent) | await list_tools(agent, contexts.readonly, wanted=wanted, failed=failed, limit=limit)
 
@@ -183,12 +183,12 @@ def _adk_tools(agent: LlmAgent) -> dict[str, BaseTool]:
 
 
 def callable_tools(tools: Mapping[str, BaseTool]) -> dict[str, BaseTool]:
-    """Return the tools that a model may call, without those that its provider runs."""
+    """Return the tools that a model may call, excluding those that its provider runs."""
     return {name: tool for name, tool in tools.items() if not isinstance(tool, NativeTool)}
 
 
 def unknown_tool(name: str, tools: Mapping[str, BaseTool]) -> str:
-    """Return ADK's answer to a call of a tool that does not exist. Source: adk-semantics 1.6."""
+    """Return the error for a call to a tool that does not exist. The wording matches ADK 2.13."""
     names = ", ".join(callable_tools(tools)) or "none"
     return (
         f"Invoking `{name}()` failed as no tool with that name is available. The tools you can call are: {names}. "

@@ -1,7 +1,8 @@
-"""Logs of invocations for activities: rebuilt from history and cached between calls.
+"""Give activities the logs of their invocations, which are rebuilt from history and cached between calls.
 
-Activities receive positions, not content. The process that produced the previous results reads nothing; any other
-process reads the new part of the history. Queries are not used, because they wait for the workflow's worker.
+Activities receive positions in the log, not content. The process that produced the previous results does not have to
+read anything. Any other process reads the new part of the history. Queries are not used because they would have to wait
+for the workflow's worker.
 """
 
 import asyncio
@@ -35,7 +36,7 @@ from waystation.workflows.ports import HAND_OVER, raw
 
 MAX_RUNS = 1_000
 MAX_BYTES = 256_000_000
-"""Total size of the cached runs. The least recently used run is evicted first and read again when needed."""
+"""Maximum total size of the cached runs. The least recently used run is evicted first and read again when needed."""
 
 
 @dataclass(slots=True)
@@ -46,7 +47,7 @@ class _Run:
     sources: Sources = field(default_factory=Sources)
     reader: HistoryReader = field(default_factory=HistoryReader)
     carried: Carried | None = None
-    """The state carried over from the previous run; None once it is part of the log."""
+    """The state carried over from the previous run, or None once it is part of the log."""
     size: int = 0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -55,13 +56,13 @@ class Logs(Protocol):
     """Gives activities the log of their invocation."""
 
     async def at(self, workflow_id: str, run_id: str, position: Position) -> Log:
-        """Return the log at `position` or later."""
+        """Return the invocation's log, up to at least `position`."""
 
     async def keep(self, data: bytes) -> None:
         """Store a large result."""
 
     def put(self, run_id: str, ref: EntryRef, body: Body, size: int) -> None:
-        """Cache a result of this process."""
+        """Cache a result that this process produced."""
 
 
 class LogCache:
@@ -85,10 +86,10 @@ class LogCache:
         await self._client.data_converter.encode([raw(data)])
 
     async def at(self, workflow_id: str, run_id: str, position: Position) -> Log:
-        """Return the log at `position`, or later when other activities of the run requested later positions.
+        """Return the log up to `position`, or further if other activities of the run requested later positions.
 
         Raises:
-            ForeignHistory: The history lacks entries that the position refers to.
+            ForeignHistory: The history does not contain entries that the position refers to.
             StoreFailed: The log of earlier runs cannot be loaded.
         """
         run = self._run(workflow_id, run_id)
@@ -113,7 +114,7 @@ class LogCache:
         return run.log
 
     def expect(self, workflow_id: str, run_id: str, ref: EntryRef, body: Body | Carried, size: int) -> None:
-        """Cache what a workflow in this process received; its activities will need it."""
+        """Cache what a workflow in this process received, because its activities will need it."""
         run = self._run(workflow_id, run_id)
         if not isinstance(body, Carried):
             self.put(run_id, ref, body, size)
@@ -130,13 +131,13 @@ class LogCache:
         return run
 
     def put(self, run_id: str, ref: EntryRef, body: Body, size: int) -> None:
-        """Cache a result of this process so that it is not read back."""
+        """Cache a result that this process produced, so that it is not read back from the history."""
         if run := self._runs.get(run_id):
             run.sources.put(ref, body)
             run.size += size
 
     async def _read(self, run: _Run, workflow_id: str, run_id: str) -> None:
-        """Read the new events, and apply the positions that their commands name."""
+        """Read the new history events and apply the entries up to the positions that their commands name."""
         self.reads += 1
         events = await fetch_events_after(self._client, workflow_id, run_id, run.reader.last_event_id)
         run.size += sum(event.ByteSize() for event in events)
@@ -154,11 +155,11 @@ class LogCache:
                     catch_up(run.log, position_of(fact), run.sources, time.time())
 
     async def _rebuild(self, run: _Run, workflow_id: str, run_id: str, position: Position) -> bool:
-        """Rebuild the log from the whole history; return whether it has the entries that the position refers to.
+        """Rebuild the log from the whole history. Return whether it has the entries that the position refers to.
 
-        The positions in commands are not always sufficient. A worker that replays while it handles an update receives
-        the results of earlier, empty workflow tasks after the update, but on its next replay before it. A command
-        issued in between does not name these results, and the next command assumes that it did.
+        The positions in commands are not always sufficient. If a worker replays while it handles an update, it receives
+        the results of earlier, empty workflow tasks after the update. In its next replay, it receives them before the
+        update. A command issued in between does not name these results, but the next command assumes that it did.
         """
         self.reads += 1
         log, reader = Log(workflow_id, timed=False), HistoryReader()
@@ -177,8 +178,8 @@ class LogCache:
         return True
 
     async def _continue(self, run: _Run, carried: Carried) -> None:
-        """Add the entries of earlier runs, from the cache or from the store."""
-        # The previous run has ended, so this run can extend its log.
+        """Add the entries of earlier runs from the cache or from the store."""
+        # The previous run has ended, so this run can take over its log and extend it.
         previous = self._runs.get(carried.run_id)
         if previous and not carried.forked and previous.log.length <= carried.snapshot.entries:
             del self._runs[carried.run_id]
@@ -195,14 +196,14 @@ class LogCache:
 
 
 class CacheInterceptor(Interceptor):
-    """Lets workflows in this process add their inputs to the cache. This saves a history read of 2 to 3 ms."""
+    """Lets workflows in this process add their inputs to the cache, which saves reading the history for 2 to 3 ms."""
 
     def __init__(self, logs: LogCache) -> None:
-        """`logs` is used in the running event loop."""
+        """Store the cache, which is only used in the event loop that is running now."""
         self._logs, self._loop = logs, asyncio.get_running_loop()
 
     def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> None:
-        """Give workflows the function that adds to the cache."""
+        """Give workflows access to the function that adds to the cache."""
         input.unsafe_extern_functions[HAND_OVER] = self._deliver
 
     def _deliver(self, workflow_id: str, run_id: str, ref: EntryRef, body: Body | Carried, size: int) -> None:

@@ -1,6 +1,6 @@
-"""Choose the model of an agent: its own, Gemini by name, or the demo model of its package.
+"""Choose the model for an agent: its own instance, Gemini by model name, or its package's demo model.
 
-Workers check at startup that every agent has a usable model: a known name, credentials or a demo model.
+At startup, workers check that every agent has a usable model: a known name, credentials or a demo model.
 """
 
 import os
@@ -23,13 +23,14 @@ KEY_VARIABLES = (
     "GOOGLE_GENAI_USE_ENTERPRISE",
 )
 _FAMILIES = re.compile(r"(gemini|gemma|learnlm|model-optimizer|nano-banana|deep-research)", re.IGNORECASE)
-"""Prefixes of the names of Google's models that generate content."""
+"""Matches names of Google models that generate content."""
 _ELSEWHERE = re.compile(
     r"(azure|bedrock|gemini|groq|ollama|ollama_chat|openrouter|vertex_ai)/|[^/]+/(gpt-\d|chatgpt|o\d)", re.IGNORECASE
 )
-"""LiteLLM's `provider/model`. Other names with a slash may be resources, or a publisher's models on Vertex AI."""
+"""Matches LiteLLM's `provider/model` names. Other names with a slash may be resource names, or names of partner models
+on Vertex AI."""
 _GATEWAYS = ("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL")
-"""A custom endpoint may serve models of any name."""
+"""Variables that set a custom endpoint, which may serve models with any name."""
 
 _NO_DEMO = "its package has no demo model, which `--model demo` requires. Define `demo_model` there, or omit `--model`."
 _NO_KEY = (
@@ -40,10 +41,10 @@ _NO_KEY = (
 
 
 class Models:
-    """The models of one worker process. They share connections, which are closed together."""
+    """The models that one worker process uses. They share connections, which are closed together."""
 
     def __init__(self, override: str | BaseLlm | None = None) -> None:
-        """`override` replaces the model of every agent: `demo` for the demo models, or a model."""
+        """Store the settings. `override` replaces every agent's model. It is a model, or `demo` for the demo models."""
         self._override = override
         self._gemini: Gemini | None = None
 
@@ -51,16 +52,16 @@ class Models:
         """Return the model for an agent.
 
         Raises:
-            ModelRefused: A demo model is required, and the agent's package has none.
+            ModelRefused: A demo model is required, but the agent's package has none.
         """
         model = self._override if isinstance(self._override, BaseLlm) else agent.canonical_model
         return self.named(model, agent.name, demo)
 
     def named(self, model: str | BaseLlm, agent: str, demo: object = None) -> BaseLlm:
-        """Return a model by instance or name, for use by an agent.
+        """Return the model to use for an agent, given an instance or a model name.
 
         Raises:
-            ModelRefused: As for `of`.
+            ModelRefused: A demo model is required, but the agent's package has none.
         """
         if isinstance(model, BaseLlm):
             return model
@@ -84,15 +85,15 @@ class Models:
 
 
 def has_api_key() -> bool:
-    """Whether the environment has credentials or a project for Gemini."""
+    """Return whether the environment contains an API key for Gemini, or enables Vertex AI."""
     return any(os.environ.get(name) for name in KEY_VARIABLES)
 
 
 def find_agents_without_model(registry: Registry, model: str | None = None) -> Iterator[Problem]:
-    """Yield a problem for each package whose agents have neither Gemini nor a demo model in this process.
+    """Yield a problem for each package whose agents can use neither Gemini nor a demo model in this process.
 
-    A worker that served them would fail every open invocation, even one that waited for weeks. `model` is as in
-    `Models`.
+    A worker that served them would fail every open invocation, even one that has been waiting for weeks. `model` is the
+    override that is passed to `Models`.
     """
     if model != DEMO and (has_api_key() or _has_gateway()):
         return
@@ -103,7 +104,7 @@ def find_agents_without_model(registry: Registry, model: str | None = None) -> I
 
 
 def find_foreign_model_names(registry: Registry) -> Iterator[Problem]:
-    """Yield a problem for each agent whose model name Gemini does not know."""
+    """Yield a problem for each agent whose model name is not a Gemini model."""
     if _has_gateway():
         return
     for root in registry.roots.values():
@@ -118,7 +119,7 @@ def find_foreign_model_names(registry: Registry) -> Iterator[Problem]:
 
 
 def can_be_gemini(name: str) -> bool:
-    """Whether the Gemini API or Vertex AI may have a model with this name."""
+    """Return whether the Gemini API or Vertex AI may offer a model with this name."""
     return not _ELSEWHERE.match(name) if "/" in name else bool(_FAMILIES.match(name))
 
 
@@ -127,7 +128,7 @@ def _has_gateway() -> bool:
 
 
 def _agents_with_models(root: Root) -> Iterator[LlmAgent]:
-    """Yield the agents that call models. A `before_model` callback may replace the model."""
+    """Yield the agents that call models. Skip those with a `before_model` callback, which may replace the model."""
     is_replaced = any(
         type(plugin).before_model_callback is not BasePlugin.before_model_callback for plugin in root.plugins
     )
@@ -137,7 +138,7 @@ def _agents_with_models(root: Root) -> Iterator[LlmAgent]:
 
 
 def _model_names(root: Root) -> Iterator[tuple[str, str]]:
-    """Yield agent names with the model names that they use."""
+    """Yield pairs of an agent name and a model name that the agent uses."""
     for agent in _agents_with_models(root):
         if isinstance(agent.model, str) and agent.model:
             yield agent.name, agent.model

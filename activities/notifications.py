@@ -1,6 +1,7 @@
-"""Notify approvers of pending calls: the configured channels, the texts, the activity `notify`.
+"""Notify approvers of pending calls. Contains the configured channels, the messages and the activity `notify`.
 
-Policies and histories name channels. Addresses and keys stay in the worker, and no text contains a secret.
+Policies and histories refer to channels by name. Addresses and keys stay in the worker, and messages never contain
+secrets.
 """
 
 import asyncio
@@ -52,9 +53,9 @@ events = structlog.get_logger("waystation.activities")
 CHANNELS_ENV = "WAYSTATION_CHANNELS"
 WEBHOOK_LIMIT_S = 10.0
 MIN_SECRET_BYTES = 24
-"""Required by Standard Webhooks."""
+"""The minimum length that Standard Webhooks requires."""
 GIVE_UP_AFTER = timedelta(minutes=50)
-"""How long failed deliveries are retried, counted from the schedule time. The workflow waits 60 minutes."""
+"""How long to retry failed deliveries after the activity was scheduled. The workflow waits 60 minutes."""
 UNKNOWN = "UnknownChannel"
 MAX_LINE = 300
 _RETRYABLE_STATUSES = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}
@@ -68,21 +69,22 @@ _TITLES: dict[Occasion, str] = {
 }
 
 LinkSigner = Callable[[str, str | None], str]
-"""Returns the token of a link to a call (its approval id), for one person or, with None, for anyone with the link."""
+"""A function that takes an approval ID and a person, and returns the token for the link to that call. If the person is
+None, the link works for anyone who has it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Notification:
-    """The notification that is delivered to one channel."""
+    """A notification to deliver to one channel."""
 
     title: str
     text: str
     record: JsonObject
-    """The body that webhooks receive; see the contract."""
+    """The body that webhooks receive, as specified in docs/reference/contract.md."""
 
 
 class NotDelivered(WaystationError):
-    """A notification was not delivered. The message contains no address."""
+    """A notification was not delivered. The error message does not contain an address."""
 
     def __init__(self, problem: str, *, retryable: bool = True) -> None:
         self.retryable = retryable
@@ -90,18 +92,18 @@ class NotDelivered(WaystationError):
 
 
 class WebhookSection(ConfigurationTable):
-    """`webhook`: the URL that receives notifications as signed JSON (Standard Webhooks)."""
+    """The `webhook` section: a URL that receives notifications as signed JSON, as specified by Standard Webhooks."""
 
     url: str
     secret_file: str
-    """A file, or `env:NAME`, that contains `whsec_…`."""
+    """The file that contains the secret, `whsec_…`, or `env:NAME` for an environment variable."""
 
 
 class ChannelSection(ConfigurationTable):
-    """`[channels.NAME]`: people who are notified together."""
+    """A `[channels.NAME]` section: people who are notified together."""
 
     urls: Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)] = ()
-    """Apprise URLs, or `env:NAME` for a variable that contains some."""
+    """Apprise URLs, or `env:NAME` for an environment variable that contains them."""
     webhook: WebhookSection | None = None
     person: str | None = Field(default=None, min_length=1, max_length=300)
     """The owner of a personal channel. Links are signed for this person."""
@@ -110,13 +112,14 @@ class ChannelSection(ConfigurationTable):
 class _File(ConfigurationTable):
     channels: dict[str, ChannelSection] = {}
     default: tuple[str, ...] = ()
-    """The channels for every pending call whose policy names no others."""
+    """The channels to notify of a pending call if its policy does not name any."""
     inbox: str | None = None
-    """The URL of `waystation web`, the target of links."""
+    """The URL of `waystation web`. Links in notifications lead there."""
 
 
 Target: TypeAlias = Callable[[Notification, str], Awaitable[None]]
-"""Delivers a notification to one address of a channel. Repeats have the same id. Raises NotDelivered."""
+"""A function that delivers a notification to one of a channel's addresses. It also takes an ID, which stays the same
+if the delivery is repeated, and raises NotDelivered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,18 +138,18 @@ class Channels:
     ) -> None:
         self._channels, self.default = channels, tuple(default)
         self.inbox = inbox.rstrip("/") if inbox else None
-        """The URL of the inbox; None if not configured."""
+        """The URL of the inbox, or None if it is not configured."""
 
     def get(self, name: str) -> Channel | None:
-        """Return a channel; None if this worker has none with that name."""
+        """Return the channel with this name, or None if this worker does not have it."""
         return self._channels.get(name)
 
     @classmethod
     def read(cls, file: str | Path) -> "Channels":
-        """Read a configuration.
+        """Read the channels from a configuration file.
 
         Raises:
-            InvalidConfiguration: It is not valid. The message contains no address.
+            InvalidConfiguration: The file is not valid. The error message does not contain an address.
         """
         path = Path(file)
         content = read_configuration(path, _File)
@@ -160,18 +163,18 @@ class Channels:
 
 
 def read_channels(file: Path | None) -> Channels | None:
-    """Return the channels of a file, by default the one that WAYSTATION_CHANNELS names; None without a file.
+    """Read the channels from a file, by default the one that WAYSTATION_CHANNELS names. Return None without a file.
 
     Raises:
-        InvalidConfiguration: It is not valid.
+        InvalidConfiguration: The file is not valid.
     """
     name = file or os.environ.get(CHANNELS_ENV)
     return Channels.read(name) if name else None
 
 
 async def _notify_by_apprise(apprise: "Apprise", notice: Notification, id: str) -> None:
-    """Deliver a notification by e-mail, chat or phone."""
-    # `notify` blocks. Its rare exceptions may quote the address.
+    """Deliver a notification by email, chat or phone."""
+    # `notify` blocks, so it runs in a thread. It rarely raises, but its exceptions may quote the address.
     try:
         delivered = await asyncio.to_thread(apprise.notify, body=notice.text, title=notice.title, body_format="text")
     except Exception as error:  # noqa: BLE001  # from any of a hundred plugins
@@ -181,7 +184,7 @@ async def _notify_by_apprise(apprise: "Apprise", notice: Notification, id: str) 
 
 
 async def _post_to_webhook(url: str, signing: "Webhook", notice: Notification, id: str) -> None:
-    """Deliver a notification to a program, in a signed request."""
+    """Deliver a notification to a program as a signed request."""
     import httpx2
 
     body, now = encode(notice.record), datetime.now(UTC)
@@ -222,11 +225,11 @@ def _apprise_target(file: Path, key: str, url: str) -> Target:
         from apprise import Apprise, AppriseAsset
     except ModuleNotFoundError as error:
         raise InvalidConfiguration(file, key, _MISSING_PACKAGE.format(name=error.name)) from None
-    # Its log messages contain parts of addresses.
+    # Silence Apprise's logger, because its messages contain parts of addresses.
     logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)
     apprise = Apprise(asset=AppriseAsset(app_id="Waystation", app_desc="Waystation", storage_mode="memory"))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # from modules that apprise imports here
+        warnings.simplefilter("ignore", DeprecationWarning)  # raised by modules that apprise imports here
         is_valid = apprise.add(url)
     if not is_valid:
         raise InvalidConfiguration(file, key, "is not a URL that apprise supports.")
@@ -245,7 +248,7 @@ def _webhook_target(file: Path, key: str, section: WebhookSection) -> Target:
         )
     secret = read_secret(file, f"{key}.secret_file", section.secret_file)
     try:
-        # The library ignores characters that are not base64.
+        # Decode the key here: standardwebhooks would silently skip characters that are not valid base64.
         key_bytes = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     except ValueError:
         key_bytes = b""
@@ -256,10 +259,10 @@ def _webhook_target(file: Path, key: str, section: WebhookSection) -> Target:
 
 
 class Notifier:
-    """Runs the activity `notify`. It notifies each channel once, even if the activity is retried.
+    """Runs the activity `notify`, which notifies each channel only once even if the activity is retried.
 
     Heartbeats record completed and permanently refused deliveries for the next attempt. If a worker is lost between a
-    delivery and its heartbeat, the notification is delivered again with the same id.
+    delivery and its heartbeat, the notification is delivered again with the same ID.
     """
 
     def __init__(
@@ -277,7 +280,7 @@ class Notifier:
         """Return an encoded `NoticeReport`.
 
         Raises:
-            ApplicationError: A delivery failed and may succeed later.
+            ApplicationError: A delivery failed, but may succeed later.
         """
         info = activity.info()
         with send_heartbeats() as heart:
@@ -320,14 +323,14 @@ class Notifier:
     async def _notify(
         self, name: str, params: NotifyInput, log: Log, call: CallState, deliveries: "_Deliveries"
     ) -> NotDelivered | None:
-        """Notify all addresses of one channel; return the most relevant error."""
+        """Notify all addresses of one channel. Return the most relevant error, or None if there was none."""
         channel = self._channels.get(name)
         if channel is None:
             return NotDelivered(UNKNOWN, retryable=False)
         info = activity.info()
         link = None
         if self._channels.inbox is not None:
-            # Unsigned links lead to the login page.
+            # A link without a token leads to the login page.
             approval_id = ids.approval(log.invocation_id, call.id)
             token = self._sign(approval_id, channel.person) if self._sign else None
             link = call_url(self._channels.inbox, approval_id, token)
@@ -343,13 +346,13 @@ class Notifier:
 
 
 def _has_ended() -> bool:
-    """Whether the invocation has ended. Running deliveries are then completed, but not retried."""
+    """Return whether the invocation has ended. If so, deliveries in progress are completed but not retried."""
     details = activity.cancellation_details()
     return details is not None and details.not_found
 
 
 class _Deliveries:
-    """The completed and the permanently refused deliveries of this and earlier attempts."""
+    """The deliveries that this attempt and earlier ones completed, or that were permanently refused."""
 
     def __init__(
         self, heart: Heartbeater, delivered: Sequence[str] = (), refused: Mapping[str, str] | None = None
@@ -358,7 +361,7 @@ class _Deliveries:
         self._beat()
 
     async def deliver(self, target: Target, notice: Notification, event: list[object]) -> NotDelivered | None:
-        """Deliver a notification to one address, once over all attempts; return the error, if any."""
+        """Deliver a notification to one address, unless an earlier attempt did. Return the error, if any."""
         id = f"msg_{digest(event)}"
         if id in self._delivered:
             return None
@@ -386,12 +389,12 @@ def build_notice(
     """Build the notification of a pending or decided call.
 
     Args:
-        log: The log of the invocation.
-        call: The call.
-        params: The occasion, its number and the deadline.
+        log: The invocation's log.
+        call: The pending or decided call.
+        params: The occasion of the notification, its number and the deadline.
         namespace: The Temporal namespace.
         link: The URL of the call's page.
-        at: The schedule time in seconds since 1970, the same for all attempts.
+        at: When the activity was scheduled, as a Unix timestamp. It is the same for all attempts.
     """
     call_summary = summary.call(call.name, call.args)
     requester = (log.state.input.requester or log.state.input.user_id) if log.state.input else ""

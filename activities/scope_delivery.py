@@ -1,4 +1,4 @@
-"""Read `user:` and `app:` state when an invocation begins, and deliver the writes of the invocation."""
+"""Read `user:` and `app:` state when an invocation begins, and deliver the invocation's writes to it."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -37,32 +37,32 @@ events = structlog.get_logger("waystation.activities")
 
 MAX_SIGNAL_BYTES = 1_000_000
 SEEN_WITHIN_S = 15.0
-"""How long to wait until a signal is in the history. The server delays signals while a workflow task runs:
-up to 10 s when its worker was lost."""
+"""How long to wait for a signal to appear in the history. The server delays signals while a workflow task is running,
+by up to 10 s if its worker was lost."""
 
 
 class ScopeSource(Protocol):
     """Reads `user:` and `app:` state when an invocation begins."""
 
     async def read(self, started: InvocationInput) -> JsonObject:
-        """Return the state of the user and of the app; keys include their prefixes."""
+        """Return the state of the user and the app. The keys include their prefixes."""
 
 
 class ScopeKeeper:
-    """Reads the scopes of invocations, and runs the activity `apply_scopes`."""
+    """Reads `user:` and `app:` state for invocations, and runs the activity `apply_scopes`."""
 
     def __init__(self, client: Client, logs: LogCache) -> None:
         self._logs = logs
-        # Inline: readers of the state may use another store. Every signal fits into a history.
+        # Keep signals inline, because readers of the state may use a different store. Every signal fits in a history.
         self._client = without_storage(client)
         self.scopes = ScopeReader(client)
 
     async def read(self, started: InvocationInput) -> JsonObject:
-        """Return the state of the user and of the app; keys include their prefixes.
+        """Return the state of the user and the app. The keys include their prefixes.
 
         Raises:
-            ScopeNameTooLong: The names do not fit into a workflow id.
-            ForeignHistory: Another workflow has the id.
+            ScopeNameTooLong: The names are too long for a workflow ID.
+            ForeignHistory: A different kind of workflow has this ID.
         """
         ids = app_scope(started.app), user_scope(started.app, started.user_id)
         app, user = await asyncio.gather(*map(self.scopes.read, ids))
@@ -72,18 +72,18 @@ class ScopeKeeper:
         """Return an encoded `ScopeReport`.
 
         Raises:
-            ApplicationError: The server refused the signals (final), or did not receive them (retryable).
+            ApplicationError: The server refused the signals (not retryable), or did not receive them (retryable).
         """
         info = activity.info()
         run = info.workflow_run_id or ""
-        # With heartbeats, so that the workflow notices soon when this process is lost.
+        # Send heartbeats so that the workflow soon notices if this process is lost.
         with send_heartbeats(), convert_errors("scopes.failed"):
             log = await self._logs.at(info.workflow_id or "", run, params)
             refused = await self._deliver(log, run, params.after, params.last)
         return ScopeReport(refused=tuple(refused)).encode()
 
     async def deliver_rest(self, log: Log, run: str) -> None:
-        """Deliver the pending writes of an invocation that was terminated.
+        """Deliver the pending writes of an invocation that was terminated or timed out.
 
         Raises:
             ApplicationError: The server refused the signals.
@@ -139,7 +139,7 @@ class ScopeKeeper:
             raise activity_failure("scopes.failed", type(error).__name__, str(error), retry=not final) from None
 
     async def _wait_for_refusals(self, scope_id: str, log: Log, deltas: Sequence[ScopeDelta]) -> list[RefusedDelta]:
-        """Wait until the deltas are in the scope's history; return those that it refused."""
+        """Wait until the deltas appear in the scope's history. Return those that the scope refused."""
         last, sender = int(deltas[-1].id.rpartition("/e")[2]), (log.invocation_id, deltas[-1].run)
         names = {(delta.id, delta.run) for delta in deltas}
         waited, pause = 0.0, 0.02
@@ -156,7 +156,7 @@ def _refuse(deltas: Sequence[ScopeDelta], reason: str) -> list[RefusedDelta]:
 
 
 def _batch_deltas(deltas: Sequence[ScopeDelta]) -> Iterator[list[ScopeDelta]]:
-    """Yield the deltas in batches that fit into one signal each."""
+    """Yield the deltas in batches, each small enough for one signal."""
     signal: list[ScopeDelta] = []
     size = 0
     for delta in deltas:

@@ -1,6 +1,6 @@
-"""Sessions for activities: earlier events of a session, reports about invocations, transcripts to archive.
+"""Give activities access to sessions: earlier events, reports about invocations, and transcripts to archive.
 
-Everything is read from histories; no worker is queried.
+Everything is read from histories. Workers are never queried.
 """
 
 import asyncio
@@ -55,25 +55,26 @@ from waystation.history import (
 from waystation.storage import Blobs
 
 MAX_SESSIONS = 200
-"""Number of cached transcripts, and of cached invocations. Evicted ones are read again when needed."""
+"""Maximum number of cached transcripts, and of cached invocations. Evicted ones are read again when needed."""
 MAX_INLINE_BYTES = 100_000
-"""Transcripts up to this size are passed from run to run; larger ones go to the store."""
+"""Maximum size of a transcript that is passed from run to run. Larger ones go to the store."""
 MAX_WITHOUT_STORE_BYTES = 1_500_000
-"""Reports up to this size go into the history when the store fails. The server accepts 2 MB."""
+"""Maximum size of a report that is kept in the history if the store fails. The server accepts up to 2 MB."""
 CLOSED_WITHIN_S = 20.0
-"""An invocation announces its end one workflow task before it ends."""
+"""How long to wait for an invocation to close after it has announced its end, which it does one workflow task
+earlier."""
 
 
 class ConversationReader(Protocol):
     """Reads the earlier events of a session."""
 
     async def conversation(self, log: Log) -> Conversation:
-        """Return the conversation: the earlier events of the session, and the log of the invocation."""
+        """Return the conversation, which combines the session's earlier events and the invocation's log."""
 
 
 @dataclass(slots=True)
 class _CachedSession:
-    """One session as this process has read it."""
+    """What this process has read of one session."""
 
     run_id: str = ""
     reader: SessionReader | None = None
@@ -81,7 +82,7 @@ class _CachedSession:
 
 
 class Sessions:
-    """The sessions of this worker process."""
+    """Reads sessions for the activities of one worker process, and caches them."""
 
     def __init__(self, client: Client, blobs: Blobs, scopes: ScopeKeeper, *, max_sessions: int = MAX_SESSIONS) -> None:
         self._client, self._blobs, self._scopes = client, blobs, scopes
@@ -89,10 +90,10 @@ class Sessions:
         self._turns: LRUCache[str, TurnReader] = LRUCache(max_sessions)
 
     async def conversation(self, log: Log) -> Conversation:
-        """Return the conversation: the earlier events of the session, and the log of the invocation.
+        """Return the conversation, which combines the session's earlier events and the invocation's log.
 
         Raises:
-            ApplicationError: The earlier events cannot be read now.
+            ApplicationError: The earlier events cannot be read at the moment.
         """
         link = log.state.input.session if log.state.input else None
         if link is None:
@@ -111,7 +112,7 @@ class Sessions:
                 try:
                     reader = await self._read(link.id, link.run_id, cached)
                 except RPCError as error:
-                    # A later run includes the earlier ones, whose retention may be over.
+                    # This run's retention period may be over, but a later run includes its events.
                     if error.status is not RPCStatusCode.NOT_FOUND or cached.run_id == "":
                         raise
                     reader = await self._read(link.id, "", cached)
@@ -130,10 +131,10 @@ class Sessions:
         return reader
 
     async def collect(self, params: CollectInput) -> bytes:
-        """Return an encoded `Collected`: the news about one invocation of the calling session.
+        """Return an encoded `Collected`, which contains what is new in one invocation of the calling session.
 
         Raises:
-            ApplicationError: The history is not that of an invocation, or the store failed.
+            ApplicationError: The history does not belong to an invocation, or the store failed.
         """
         invocation_id = ids.session_invocation(activity.info().workflow_id or "", params.number)
         turn = self._turns.setdefault(invocation_id, TurnReader(self._client, invocation_id, self._blobs.get))
@@ -141,8 +142,8 @@ class Sessions:
             try:
                 async with turn.lock:
                     log = await turn.log()
-                    # Only the invocation's history counts: anybody can send the signal that announces its end, and the
-                    # session may have missed the real one just before it continued as new.
+                    # Rely only on the invocation's history: anyone can send the signal that announces its end, and the
+                    # session may have missed the real one right before it continued as new.
                     if turn.announced and not log.state.outcome.ended:
                         await _wait_until_closed(self._client.get_workflow_handle(invocation_id))
                         log = await turn.log()
@@ -195,9 +196,9 @@ class Sessions:
         )
 
     async def _store_if_large(self, data: bytes, entries: int) -> SegmentRef | None:
-        """Store the entries of a report. None: they stay in the history, because they are small or the store failed.
+        """Store a report's entries. Return None if they stay in the history, being small or because the store failed.
 
-        The session accepts no further message until it has the report.
+        Falling back to the history matters, because the session accepts no more messages until it has the report.
         """
         if len(data) <= MAX_REPORT_BYTES:
             return None
@@ -212,7 +213,7 @@ class Sessions:
         return SegmentRef(digest=await self._blobs.put(data), size=len(data), entries=entries)
 
     async def archive(self, params: SessionArchiveInput) -> bytes:
-        """Return an encoded `KeptTranscript`: the transcript of the calling session.
+        """Return an encoded `StoredTranscript`, which contains or refers to the calling session's transcript.
 
         Raises:
             ApplicationError: The store failed.
@@ -233,7 +234,7 @@ class Sessions:
 
 
 async def _wait_until_closed(handle: WorkflowHandle[Any, Any]) -> None:
-    """Wait for an invocation that announced its end to close, up to `CLOSED_WITHIN_S`."""
+    """Wait up to `CLOSED_WITHIN_S` for an invocation to close after it has announced its end."""
     closing = WorkflowHistoryEventFilterType.CLOSE_EVENT
     with suppress(TimeoutError):
         async with asyncio.timeout(CLOSED_WITHIN_S):
@@ -242,7 +243,7 @@ async def _wait_until_closed(handle: WorkflowHandle[Any, Any]) -> None:
 
 
 def _log_at(log: Log, count: int) -> Log:
-    """Return the log as it was after `count` entries."""
+    """Return the log with only its first `count` entries."""
     if count >= len(log.entries):
         return log
     return Log(log.invocation_id).extend(log.entries[:count])
@@ -261,7 +262,7 @@ def _status(log: Log) -> TurnStatus:
 
 
 class TurnReader:
-    """Reads one invocation through all its runs. Each later read fetches and applies only new entries."""
+    """Reads one invocation across all its runs. Each later read fetches and applies only new entries."""
 
     def __init__(self, client: Client, id: str, fetch: Fetch) -> None:
         self._client, self._id, self._fetch = client, id, fetch
@@ -271,10 +272,10 @@ class TurnReader:
         self._begin("")
 
     async def log(self) -> Log:
-        """Return the current log. The same object grows with later calls.
+        """Return the current log. Later calls may extend the same object.
 
         Raises:
-            RPCError: The server has no such invocation, or does not answer.
+            RPCError: The server does not have the invocation, or does not respond.
             ForeignHistory: The workflow is not an invocation, or its history is damaged.
             StoreFailed: The log of earlier runs cannot be loaded.
         """
@@ -284,21 +285,21 @@ class TurnReader:
             except RPCError as error:
                 if error.status is not RPCStatusCode.NOT_FOUND:
                     raise
-                # This run's retention is over; the current run may still exist.
+                # This run's retention period is over, but the current run may still exist.
             else:
                 if log.state.outcome.ended != "terminated":
                     return log
-                # A reset terminates this run and continues in a new one from an earlier point.
+                # A reset terminates this run and starts a new one from an earlier point.
         self._begin("")
         return await self._read_new()
 
     def _begin(self, run_id: str) -> None:
         self.run_id = run_id
-        """The run that was read last."""
+        """The ID of the run that was read last."""
         self._reader = HistoryReader()
         self._projection: Projection | None = None
         self.announced = False
-        """Whether it has signaled its end to the session, one workflow task before it closes."""
+        """Whether the invocation has signaled its end to the session. It does so one workflow task before closing."""
 
     async def _read_new(self) -> Log:
         log: Log | None = None

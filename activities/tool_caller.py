@@ -1,6 +1,6 @@
 """Run one tool call.
 
-Exceptions, timeouts and invalid results of a tool are outcomes, not activity failures: Temporal would retry a failed
+A tool's exceptions, timeouts and invalid results are outcomes, not activity failures. Temporal would retry a failed
 activity and repeat the tool's side effect.
 """
 
@@ -61,7 +61,7 @@ DEFAULT_TIMEOUT_S = 600.0
 STOP_GRACE_S = 2.0
 MAX_BACKOFF_S = 30.0
 READ_AGAIN_S = (1.0, 2.0, 4.0, 8.0)
-"""Pauses between attempts to read the history. Their sum is below the grace period of the server's timeout."""
+"""Pauses between attempts to read the history. Their sum is shorter than the grace period of the server's timeout."""
 UNKNOWN = "Whether it took effect is unknown; it was not repeated."
 
 
@@ -93,13 +93,13 @@ class ToolCaller:
         )
         data = outcome.encode()
         if len(data) > MAX_VALUE_BYTES:
-            # Stored here: if the SDK failed to store it, the server would retry the activity and so the tool.
+            # Store the result here: if the SDK failed to store it, the server would retry the activity and the tool.
             try:
                 await self._logs.keep(data)
             except Exception as error:  # noqa: BLE001  # stores and codecs raise anything
                 outcome = create_not_stored_outcome(outcome, error)
                 data = outcome.encode()
-        # Runs while the SDK sends the result, so it delays nothing.
+        # The callback runs while the SDK sends the result, so it does not delay it.
         asyncio.get_running_loop().call_soon(self._report, activity.info(), call, params.run, outcome, len(data))
         return data
 
@@ -119,10 +119,10 @@ class ToolCaller:
         )
 
     async def _conversation(self, params: ToolCallInput) -> Conversation:
-        """Return the conversation so far. Retry for a while: calls with effect `once` have only this attempt.
+        """Return the conversation so far. Retry for a while, because calls with effect `once` have only this attempt.
 
         Raises:
-            ApplicationError: It cannot be read. The tool did not run.
+            ApplicationError: The conversation cannot be read. The tool did not run.
         """
         info = activity.info()
         for delay in (*READ_AGAIN_S, None):
@@ -145,7 +145,7 @@ class ToolCaller:
         try:
             root, agent = self._registry.find(params.root, call.agent)
         except UnknownAgent as error:
-            # A deployment removed the agent after it made the call.
+            # A deployment removed the agent after the agent made the call.
             return _impossible_outcome(params, call, str(error), "UnknownAgent")
         if not isinstance(agent, LlmAgent):  # a deployment changed the kind of agent
             return _impossible_outcome(params, call, unknown_tool(call.name, {}), "UnknownTool")
@@ -172,10 +172,10 @@ class ToolCaller:
 
 
 def _find_call(log: Log, params: ToolCallInput) -> CallState:
-    """Return the call of this activity.
+    """Return the call that this activity should run.
 
     Raises:
-        ApplicationError: It is not a tool call. A dynamic activity receives every unknown activity type.
+        ApplicationError: The activity is not a tool call. A dynamic activity receives every unknown activity type.
     """
     call, name = log.state.calls[params.function_call_id], activity.info().activity_type
     if name != f"{call.agent}.{call.name}":
@@ -186,7 +186,7 @@ def _find_call(log: Log, params: ToolCallInput) -> CallState:
 
 @dataclass(frozen=True, slots=True)
 class _MissingTool:
-    """The reason why an agent has no tool of a name."""
+    """The reason why an agent does not have a tool with a given name."""
 
     error_type: str
     problem: str
@@ -224,7 +224,7 @@ class _ToolRun:
         return self.contexts.call(self.call, self.params, attempt, lambda: self.aborted, self.heart)
 
     async def without_tool(self, problem: str, outcome: ToolOutcome) -> ToolOutcome:
-        """Run the callbacks for a tool that does not exist; return `outcome` when none of them answers."""
+        """Run the callbacks for a tool that does not exist. Return `outcome` if none of them returns a value."""
         tool, context = BaseTool(name=self.call.name or "<unnamed>", description="Tool not found"), self.context(1)
 
         async def fail() -> Attempt:
@@ -233,7 +233,7 @@ class _ToolRun:
         return await run_with_callbacks(self.hooks, tool, copy_json(self.call.args), context, fail)
 
     async def after_agent(self, tool: BaseTool, child: ToolOutcome) -> ToolOutcome:
-        """Pass the outcome of a called agent through the callbacks."""
+        """Run the callbacks on the outcome of an agent that was called as a tool."""
         self.contexts = self.contexts.after(child.actions)
         return await run_after_agent(self.hooks, tool, copy_json(self.call.args), self.context(1), child)
 
@@ -245,7 +245,7 @@ class _ToolRun:
         return bind_approval(self.call, tool, args, outcome)
 
     async def _run_approved(self, tool: BaseTool, args: JsonObject, context: ToolContext) -> Attempt:
-        """Run the tool if the call matches its approval. Retry here if it may be repeated within this attempt."""
+        """Run the tool if the call matches its approval. If it may be repeated, retry within this activity attempt."""
         if refusal := await find_refusal(self.call, self.params, tool, args, context, self.rules):
             return Attempt(context, outcome=refusal)
         attempt = context.attempt
@@ -256,14 +256,15 @@ class _ToolRun:
                 return result
             if self.params.effect != "once":
                 kind = type(result.raised).__name__
-                # Benign: it is logged here. The SDK would log a stack trace, which contains content.
+                # The error is benign because it is logged here. Otherwise, the SDK would log a stack trace, which has
+                # user content.
                 benign = ApplicationErrorCategory.BENIGN
                 raise ApplicationError(f"{tool.name} raised; it will be retried.", type=kind, category=benign)
-            # Within one attempt of the activity. A retryable activity is also retried when its worker is lost, and
-            # then it is unknown whether the tool took effect.
+            # Retry here, within a single activity attempt. If Temporal could retry the activity, it would also do so
+            # after losing a worker, when it is unknown whether the tool took effect.
             await asyncio.sleep(min(2.0 ** (attempt - 1), MAX_BACKOFF_S))
             attempt += 1
-            # Discard the state that the failed attempt wrote, but keep what callbacks wrote before it.
+            # Discard the state that the failed attempt wrote, but keep what callbacks wrote before the attempt.
             context = self.context(attempt)
             context.state.update(written)
             for key in removed:
@@ -273,7 +274,7 @@ class _ToolRun:
         limit = self.params.timeout_s or DEFAULT_TIMEOUT_S
         running = asyncio.create_task(_call_tool(tool, args, context))
         try:
-            # Not asyncio.timeout: a tool that suppresses its cancellation would block forever.
+            # Do not use asyncio.timeout: a tool that suppresses its cancellation would block forever.
             await asyncio.wait((running,), timeout=limit)
         except asyncio.CancelledError:
             await self._abort(running)
@@ -283,7 +284,7 @@ class _ToolRun:
                     text = f"The worker stopped while `{self.call.name}` ran. {UNKNOWN}"
                     return self._unknown_outcome(context, text, "OutcomeUnknown")
                 raise
-            # Otherwise it returned despite the cancellation, so its result has to be recorded.
+            # The tool returned a result despite the cancellation, so the result has to be recorded.
         if not running.done():
             await self._abort(running)
             return self._unknown_outcome(
@@ -303,13 +304,13 @@ class _ToolRun:
         return replace(attempt, outcome=build_error_outcome(tool, attempt.raised, context), repeatable=True)
 
     async def _abort(self, running: asyncio.Task[Attempt]) -> None:
-        """Cancel the tool and give it a moment to clean up. Abandon it if it does not end."""
+        """Cancel the tool and give it a moment to clean up. Abandon it if it does not finish."""
         self.aborted = True
         running.cancel()
         await asyncio.wait((running,), timeout=STOP_GRACE_S)
 
     def _unknown_outcome(self, context: ToolContext, text: str, error_type: str) -> Attempt:
-        """Return an attempt with an unknown effect, which is not repeated."""
+        """Return the result of an attempt whose effect is unknown. It is not repeated."""
         return Attempt(context, raised=TimeoutError(text), outcome=_error_outcome(self.call, text, error_type))
 
 
@@ -321,12 +322,12 @@ async def _call_tool(tool: BaseTool, args: JsonObject, context: ToolContext) -> 
                 f"`run_async` of {type(tool).__name__} returned {with_article(running)}; make it an `async def`."
             )
         return Attempt(context, await running)
-    except BaseException as error:  # noqa: BLE001  # author code raises anything, even SystemExit
+    except BaseException as error:  # noqa: BLE001  # user code raises anything, even SystemExit
         return Attempt(context, raised=error)
 
 
 def _impossible_outcome(params: ToolCallInput, call: CallState, problem: str, error_type: str) -> ToolOutcome:
-    """Return the outcome of a call that can no longer run, though an earlier attempt may have run it."""
+    """Return the outcome of a call that can no longer run. An earlier attempt may have run it."""
     if activity.info().attempt == 1 or params.effect == "read":
         return _error_outcome(call, problem, error_type)
     return _error_outcome(call, f"An earlier attempt may have run `{call.name}`. {UNKNOWN} {problem}", "OutcomeUnknown")
@@ -334,6 +335,6 @@ def _impossible_outcome(params: ToolCallInput, call: CallState, problem: str, er
 
 def _error_outcome(call: CallState, text: str, error_type: str) -> ToolOutcome:
     response: JsonObject = {"error": text}
-    if error_type != "UnknownTool":  # ADK has no type for it, see adk-semantics 1.6
+    if error_type != "UnknownTool":  # ADK does not have an error type for this
         response["error_type"] = error_type
     return ToolOutcome(function_call_id=call.id, response=response, error_type=error_type)

@@ -1,1 +1,1 @@
-"""One model call: the activity, its request, and the recorded reply."""
+"""One model call: its activity, its request and the recorded reply."""

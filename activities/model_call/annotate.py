@@ -1,6 +1,6 @@
 """Annotate a model's function calls with everything that the workflow needs to run them.
 
-Author code (predicates, tool settings, callbacks of calls that run without an activity) is evaluated here, once. The
+User code (predicates, tool settings, callbacks of calls that run without an activity) is evaluated once, here. The
 results are recorded with the reply, so the workflow does not need the agent.
 """
 
@@ -41,13 +41,14 @@ from waystation.tools.output_schema import ResponseRejected, SetModelResponseToo
 from waystation.tools.transfer import TransferToAgentTool
 
 MAX_DEPTH = 8
-"""Maximum depth of agents that call each other."""
+"""Maximum depth of calls from agent to agent."""
 MAX_AGENT_INPUT_BYTES = 2_000_000
-"""Total input of the agents that one reply calls. The server terminates a workflow whose task sends 4 MB."""
+"""Maximum total input of the agents that one reply calls. The server terminates a workflow if one of its workflow tasks
+sends 4 MB."""
 
 
 def find_content_problem(content: object) -> str | None:
-    """Return the problem with a content from a model; None if it is valid."""
+    """Return what is wrong with a model's content, or None if the content is valid."""
     if not isinstance(content, dict) or not isinstance(content.get("role"), str | None):
         return "it is not an object with a role and parts."
     parts = content.get("parts")
@@ -65,15 +66,15 @@ def find_content_problem(content: object) -> str | None:
 
 
 class Approvals(NamedTuple):
-    """Approval rules and remembered approvals for the calls of one reply."""
+    """Approval rules and remembered approvals that apply to the calls in one reply."""
 
     rules: Sequence[ApprovalRule] = ()
-    """The rules of the agent, then those of its app."""
+    """The agent's rules, followed by its app's rules."""
     remembered: Sequence[StandingApproval] = ()
-    """Approvals in force that cover further calls."""
+    """The approvals that are in force and also cover later calls."""
 
     def covering(self, agent: str, tool: str, call: Call, args: JsonObject) -> str | None:
-        """Return the origin of the remembered approval that covers a call; None if it needs none or none covers it."""
+        """Return the origin of the remembered approval that covers a call, or None if none is needed or available."""
         if not (self.remembered and call.confirmation and call.approval):
             return None
         approval = find_covering_approval(
@@ -84,27 +85,27 @@ class Approvals(NamedTuple):
 
 @dataclass(slots=True)
 class Annotator:
-    """Annotates the calls of one reply, and collects the side results of author code."""
+    """Annotates the calls in one reply, and collects the actions and the structured answer that user code produces."""
 
     contexts: Contexts
     tools: Mapping[str, BaseTool]
     hooks: Hooks
     approvals: Approvals
     calls: list[Call] = field(default_factory=list)
-    """One for each function call, in order."""
+    """The annotated calls, one for each function call, in order."""
     written: list[EventActions] = field(default_factory=list)
-    """Actions of callbacks around calls that still have to run. They are recorded with the reply."""
+    """The actions of callbacks for calls that still have to run. They are recorded with the reply."""
     answer: Any = None
     """The structured answer, if one of the calls was `set_model_response`."""
     has_answer: bool = False
-    """Whether there is a structured answer."""
+    """Whether there is a structured answer, which may be None."""
     _has_several_calls: bool = False
     """Whether the reply makes more than one call."""
     _agent_input_bytes: int = 0
-    """Total input of the called agents so far."""
+    """Total input size of the agents called so far."""
 
     async def annotate(self, content: JsonObject) -> JsonObject:
-        """Return the content with the engine's call ids. Append an annotated call to `calls` for each function call."""
+        """Return the content with the engine's call IDs. Append an annotated call to `calls` for each function call."""
         work, parts = self.contexts.work, list[JsonObject]()
         self._has_several_calls = sum("functionCall" in part for part in content.get("parts") or ()) > 1
         for part in content.get("parts") or ():
@@ -123,7 +124,7 @@ class Annotator:
         name, args = requested.get("name") or "", requested.get("args") or {}
         tool = callable_tools(self.tools).get(name)
         if tool is None:
-            # The tool activity runs the tool callbacks.
+            # If there are tool callbacks, the tool activity runs them.
             return call if self.hooks.has_tool_callbacks else _answer(call, {"error": unknown_tool(name, self.tools)})
         if not isinstance(args, dict):
             return _refuse(call, f"Invoking `{name}()` failed as its arguments are not an object.", "InvalidArguments")
@@ -133,7 +134,7 @@ class Annotator:
             case SetModelResponseTool():
                 return await self._respond(call, tool, args, context)
             case TransferToAgentTool() if not self.hooks.has_tool_callbacks:
-                # A transfer needs no activity.
+                # A transfer does not need an activity.
                 outcome = create_outcome(await tool.run_async(args=args, tool_context=context), context=context)
                 return _answer_with(call, add_transfer(outcome, self.hooks))
             case AgentTool():
@@ -141,7 +142,7 @@ class Annotator:
         return await self._function(call, tool, args, context)
 
     async def _function(self, call: Call, tool: BaseTool, args: JsonObject, context: ToolContext) -> Call:
-        """Annotate the call of a tool that an activity runs."""
+        """Annotate a call to a tool that runs in an activity."""
         judgement = await judge_call(tool, args, context, self.approvals.rules)
         confirmation, original = judgement.confirmation, copy_json(args)
         if confirmation is not None and (answered_call := await self._before(call, tool, args)):
@@ -167,7 +168,7 @@ class Annotator:
         return call.model_copy(update={"standing": origin}) if origin else call
 
     async def _respond(self, call: Call, tool: BaseTool, args: JsonObject, context: ToolContext) -> Call:
-        """Run `set_model_response` and keep the structured answer."""
+        """Run `set_model_response` and store the structured answer."""
 
         async def run() -> Attempt:
             value = await tool.run_async(args=args, tool_context=context)
@@ -178,7 +179,10 @@ class Annotator:
         return _answer_with(call, await run_with_callbacks(self.hooks, tool, args, context, run))
 
     async def _before(self, call: Call, tool: BaseTool, args: JsonObject) -> Call | None:
-        """Run `before_tool` callbacks for a call that waits or needs no activity; return the call if answered."""
+        """Run the `before_tool` callbacks for a call that will be pending or does not need an activity.
+
+        Return the answered call if a callback answers it, or None.
+        """
         if not self.hooks.has("before_tool_callback"):
             return None
         context = self.contexts.proposed(call.id, tool.name)
@@ -193,7 +197,7 @@ class Annotator:
         return None
 
     async def _agent(self, call: Call, tool: AgentTool, args: JsonObject) -> Call:
-        """Annotate the call of another agent, which runs in its own invocation."""
+        """Annotate a call to another agent, which runs in a separate invocation."""
         request = args.get("request")
         if answered_call := await self._before(call, tool, args):
             return answered_call
@@ -215,11 +219,12 @@ class Annotator:
         return call.model_copy(
             update={
                 "kind": "agent",
-                # Attached only if nothing else runs: the history does not grow then, and the server manages the child.
+                # Run the agent as an attached child only if nothing else runs. The history does not grow in that case,
+                # and the server manages the child.
                 "detached": self._has_several_calls
                 or bool(self.contexts.work.branch or any(run.open for run in self.contexts.log.state.runs.at_work())),
                 "agent": tool.agent.name,
-                # The workflow uses the argument `request` by default.
+                # By default, the workflow uses the argument `request` as the message.
                 "message": None if message == request else message,
                 "skip_summarization": tool.skip_summarization,
                 "after": self.hooks.has("after_tool_callback", "on_tool_error_callback"),

@@ -1,6 +1,6 @@
 """Summarize older events before a model call, if the app configures compaction and the prompt is long enough.
 
-If a summary fails, the model is called with all events, and the reason is recorded with the event.
+If summarizing fails, the model is called with all events, and the reason is recorded with the reply.
 """
 
 import asyncio
@@ -40,23 +40,24 @@ from waystation.tools.places import find_author_line
 events = structlog.get_logger("waystation.activities")
 
 MAX_SUMMARY_BYTES = 200_000
-"""Limit of a summary, which is recorded together with the model's reply."""
+"""Maximum size of a summary, which is recorded together with the model's reply."""
 MAX_REASON_CHARS = 300
 PATIENCE = 5
-"""Model calls of the agent between a failed summary and the next attempt. An attempt may take minutes to fail."""
+"""How many of the agent's model calls must follow a failed summary before the next attempt, which may take minutes to
+fail."""
 MAX_KEPT = 1_000
-"""Number of cached summaries. A retry of a model call reuses the summary of the attempt before."""
+"""Maximum number of cached summaries. A retried model call reuses the summary from its previous attempt."""
 
 
 class NoSummary(WaystationError):
-    """The summarizer returned no usable summary."""
+    """The summarizer did not return a usable summary."""
 
 
 class SummarizesEvents(Protocol):
-    """Gives model calls their summaries."""
+    """Provides summaries of older events to model calls."""
 
     async def compaction(self, root: Root, agent: LlmAgent, contexts: Contexts) -> Compaction | None:
-        """Return the summary that is due before the model call; None if none is due."""
+        """Return a summary if one is due before the model call, or None."""
 
 
 class Compactor:
@@ -68,7 +69,7 @@ class Compactor:
         self._made: LRUCache[tuple[str, str], Compaction] = LRUCache(MAX_KEPT)
 
     async def compaction(self, root: Root, agent: LlmAgent, contexts: Contexts) -> Compaction | None:
-        """Return the summary that is due before the model call, or a failed one with a reason; None if none is due."""
+        """Return a summary, or the reason why it failed, if one is due before the model call. Otherwise return None."""
         config = root.compaction
         if config is None or agent.include_contents == "none":
             return None
@@ -86,7 +87,7 @@ class Compactor:
         try:
             async with asyncio.timeout(self._timeout_s):
                 summary = await self._summarize(config.summarizer, agent, due_range, root.demo_model)
-        except Exception as error:  # noqa: BLE001  # author code and model adapters raise anything
+        except Exception as error:  # noqa: BLE001  # user code and model adapters raise anything
             reason = self._reason(error)
             events.warning("compaction.failed", **about, reason=reason)
             return due_range.compaction(failure=reason)
@@ -100,14 +101,14 @@ class Compactor:
         )
         events.info("compaction.completed", **about, events=due_range.covered.count, tokens=size)
         if limit is not None and size >= limit:
-            # Every further call would summarize, without effect.
+            # Every later call would summarize again, without getting below the threshold.
             events.warning("compaction.threshold_too_low", **about, tokens=size, token_threshold=limit)
         return compaction
 
     async def _summarize(
         self, summarizer: BaseEventsSummarizer | None, agent: LlmAgent, due_range: SummaryRange, demo: object
     ) -> JsonObject | None:
-        """Return the fields of a new summary; None when the summarizer returned none."""
+        """Return the fields of a new summary, or None if the summarizer did not return one."""
         if summarizer is None:
             summarizer = LlmEventSummarizer(agent.canonical_model).using(self._models.of(agent, demo))
         elif isinstance(summarizer, LlmEventSummarizer):
@@ -129,7 +130,7 @@ class Compactor:
         }
 
     def _reason(self, error: Exception) -> str:
-        """Return the reason for a failed summary. Other error texts are omitted: they may quote the conversation."""
+        """Return the reason for a failed summary, without error messages that may quote the conversation."""
         if isinstance(error, NoSummary | ModelError):
             return str(error)[:MAX_REASON_CHARS]
         if isinstance(error, TimeoutError):
@@ -140,7 +141,7 @@ class Compactor:
 def _find_due_range(
     config: EventsCompactionConfig, conversed: ConversationView, contents: Callable[[], list[JsonObject]]
 ) -> SummaryRange | None:
-    """Return the events to summarize now. As in ADK, the token threshold comes first."""
+    """Return the events to summarize now, or None. As in ADK, the token threshold is checked first."""
     threshold, retention = config.token_threshold, config.event_retention_size
     is_over = threshold is not None and retention is not None and conversed.tokens(contents) >= threshold
     if is_over and (due_range := conversed.over_threshold(retention or 0)):
@@ -151,7 +152,11 @@ def _find_due_range(
 
 
 def _clean_summary(content: Any) -> JsonObject:
-    """Return the content of a summary without thoughts, function calls and empty texts."""
+    """Return the content of a summary without thoughts, function calls, function responses and empty text.
+
+    Raises:
+        NoSummary: The content is not valid, is empty or is too large.
+    """
     try:
         summary = to_plain_json(content)
     except NotJson as error:
@@ -171,7 +176,7 @@ def _clean_summary(content: Any) -> JsonObject:
 
 
 def _to_genai_event(event: Event) -> Event:
-    """Return an event with a genai Content, as summarizers written for ADK expect."""
+    """Return the event with a genai Content, which summarizers written for ADK expect."""
     from google.genai import types
 
     try:

@@ -1,7 +1,7 @@
-"""Convert requests and responses to genai's types, for callbacks and request-changing tools, and back to plain JSON.
+"""Convert requests and responses to genai's types, for callbacks and for tools that change requests, and back to JSON.
 
-Only done when needed, because importing the types takes a second. Unchanged values keep their original JSON: the types
-re-encode thought signatures and drop unknown part fields.
+The conversion is done only when needed, because importing the types takes a second. Unchanged values keep their
+original JSON, because the types re-encode thought signatures and drop unknown part fields.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -15,15 +15,15 @@ from waystation.tools.base_tool import BaseTool
 
 
 class TypedRequest:
-    """A request that callbacks change in place, and its original."""
+    """A request that callbacks can change in place, together with the original."""
 
     def __init__(self, request: LlmRequest, tools: Mapping[str, BaseTool]) -> None:
-        """`tools` are those that the model may call."""
+        """Convert `request` to genai's types. `tools` contains the tools that the model may call."""
         from google.genai import types
 
         self._plain = request
         contents = [_content(content) for content in request.contents]
-        # Keeps a reference to each object, so that no other object gets its id.
+        # Keep a reference to each object so that its `id()` is not reused.
         self._originals = {
             id(content): (content, _json(content), plain_content)
             for content, plain_content in zip(contents, request.contents, strict=True)
@@ -42,10 +42,10 @@ class TypedRequest:
         self.editable = EditableRequest(model=request.model, contents=contents, config=config, tools_dict=dict(tools))
 
     def plain(self) -> LlmRequest:
-        """Return the request as it is now.
+        """Return the current request as plain JSON.
 
         Raises:
-            NotJson: Something in it has no JSON form.
+            NotJson: A value cannot be converted to JSON.
             TypeError: A value has the wrong type.
         """
         now, config = self.editable, self.editable.config
@@ -86,7 +86,7 @@ class TypedRequest:
 
 
 def to_genai_response(response: LlmResponse) -> LlmResponse:
-    """Return a response with genai's types, for callbacks."""
+    """Convert a response to genai's types for callbacks."""
     from google.genai import types
 
     usage = response.usage
@@ -102,13 +102,13 @@ def to_genai_response(response: LlmResponse) -> LlmResponse:
 
 
 def to_plain_response(response: LlmResponse, original: LlmResponse | None = None) -> LlmResponse:
-    """Return a response from callbacks as plain JSON.
+    """Convert a response from callbacks to plain JSON.
 
     `original` is the model's response. Unchanged content keeps its original JSON. A response without token counts gets
-    those of the model, since that call was paid for.
+    those of `original`, because that call has to be paid for.
 
     Raises:
-        NotJson: Something in it has no JSON form.
+        NotJson: A value cannot be converted to JSON.
         TypeError: A value has the wrong type.
     """
     content = response.content
@@ -140,7 +140,7 @@ def _content(content: JsonObject) -> Any:
         types.Part.model_fields
     )
     parts = [{key: value for key, value in part.items() if key in field_names} for part in content.get("parts") or ()]
-    # A copy: genai's types keep references to arguments and responses, and these belong to the log.
+    # Copy the parts: genai's types keep references to arguments and responses, which belong to the log.
     return types.Content.model_validate({"role": content.get("role"), "parts": copy_json(parts)})
 
 
@@ -152,16 +152,16 @@ def _json(value: Any, place: str = "content", kind: str = "Content") -> JsonObje
 
 def _dumped(value: Any, place: str, kind: str, left_out: Set[str] = frozenset()) -> JsonObject:
     if not hasattr(value, "model_dump"):
-        # The author of the value is unknown: callbacks, plugins and tools change requests in turn.
+        # It is not known what set the value, because callbacks, plugins and tools change requests one after another.
         raise TypeError(f"A callback put {with_article(value)} into `{place}`; put a genai {kind} there.")
-    # Without pydantic's warnings: a wrong type is reported where it is used.
+    # Suppress pydantic's warnings, because values with a wrong type are reported where they are used.
     return dict(
         to_plain_json(value.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=left_out, warnings=False))
     )
 
 
 def _settings(config: Any) -> JsonObject:
-    """Return a generation config as JSON, without the fields that the request has elsewhere."""
+    """Convert a generation config to JSON, without the fields that are stored elsewhere in the request."""
     from waystation.tools.json_schema import json_schema
 
     left_out = {"system_instruction", "tools", "response_schema"}
@@ -172,7 +172,7 @@ def _settings(config: Any) -> JsonObject:
 
 
 def _text(instruction: Any) -> str | None:
-    """Return a system instruction of any type as text."""
+    """Convert a system instruction of any supported type to text."""
     if instruction is None or isinstance(instruction, str):
         return instruction
     if isinstance(instruction, list):
@@ -197,16 +197,16 @@ def _usage(usage: Any) -> Usage | None:
 
 
 def _name(value: Any) -> str | None:
-    """Return the value of an enum, such as a finish reason, or a string unchanged."""
+    """Return the value of an enum member, such as a finish reason. Return strings unchanged."""
     return None if value is None else str(getattr(value, "value", value))
 
 
 def content_to_json(content: Any) -> JsonObject:
-    """Return the value of a callback (a Content, the same as JSON, or a text) as a Content in JSON.
+    """Convert a callback's return value (a string, or a Content as an object or as JSON) to a Content in JSON.
 
     Raises:
-        NotJson: It has no JSON form.
-        TypeError: It has another type.
+        NotJson: The value cannot be converted to JSON.
+        TypeError: The value has a different type.
     """
     if isinstance(content, str):
         return {"role": "model", "parts": [{"text": content}]}

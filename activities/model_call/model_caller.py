@@ -1,6 +1,6 @@
-"""The activity `call_model`: enter and leave agents, call their models, and record the replies.
+"""The activity `call_model`, which enters and leaves agents, calls their models and records the replies.
 
-Sources: adk-semantics 9.4 for callbacks around agents and models, 9.3 for structured answers and `output_key`.
+Callbacks around agents and models, structured answers and `output_key` work as in ADK 2.13.
 """
 
 import asyncio
@@ -83,9 +83,10 @@ MAX_ERROR_CHARS = 4_000
 AROUND = "a callback around the model"
 NO_CONTENT = "MODEL_RETURNED_NO_CONTENT"
 MAX_REPLY_BYTES = 2_000_000
-"""Content and annotations together. The server fails and retries an activity whose result is over 2 MiB."""
+"""Maximum size of content and annotations together. The server fails and retries an activity whose result exceeds
+2 MiB."""
 _FIELDS_OF_LARGE_REPLY = ("shape", "compaction", "attempt", "model", "scopes")
-"""Fields that are recorded of a reply over the limit."""
+"""The fields to record if a reply exceeds the limit."""
 
 Seen: TypeAlias = Callable[[LlmRequest, str], None]
 
@@ -108,14 +109,15 @@ class ModelCaller:
         seen: Seen = lambda _request, _definition: None,
         limits: ActivitySettings | None = None,
     ) -> None:
-        """`notify` names the channels for every pending call whose policy names no others.
+        """Store the settings.
 
-        `seen` is called with each request before callbacks and tools change it, and with its definition digest.
+        `notify` names the channels for pending calls whose policy does not name any. `seen` is called with each
+        request, before callbacks and tools change it, and with the digest of the agent's definition.
         """
         self._registry, self._logs, self._models, self._sessions = registry, logs, models, sessions
         self._services, self._scopes, self._limits = services, scopes, limits or ActivitySettings()
         self.search_attributes = search_attributes
-        """Whether the namespace has the search attributes; recorded with each reply."""
+        """Whether the namespace has Waystation's search attributes. This is recorded with each reply."""
         self._notify = tuple(notify)
         self._compactor, self._seen = compactor or Compactor(models), seen
 
@@ -123,8 +125,8 @@ class ModelCaller:
         """Return an encoded `ModelReply`.
 
         Raises:
-            ApplicationError: Its type is that of an InvocationError, or the name of the exception of author code. It is
-                retryable when another attempt may succeed.
+            ApplicationError: The call failed. The error's type is one of Waystation's, such as `ModelFailed`, or the
+                name of an exception from user code. It is retryable if another attempt may succeed.
         """
         started = time.perf_counter()
         try:
@@ -155,7 +157,7 @@ class ModelCaller:
             )
             reply = mark_unusable("MODEL_REPLY_TOO_LARGE", format_too_large(size, MAX_REPLY_BYTES), reply, reduced)
             data = reply.encode()
-        # Runs while the SDK sends the result, so it delays nothing.
+        # The callback runs while the SDK sends the result, so it does not delay it.
         asyncio.get_running_loop().call_soon(self._report, activity.info(), params, reply, len(data))
         return data
 
@@ -224,7 +226,7 @@ class ModelCaller:
         return reply.model_copy(update={"scopes": scopes})
 
     async def _read_scopes(self, root: Root, log: Log, params: ModelCallInput) -> JsonObject | None:
-        """Return `user:` and `app:` state when an invocation begins whose agents use it; None otherwise."""
+        """Return `user:` and `app:` state if the invocation is just starting and its agents use it, or None."""
         started, first = log.state.input, params.number == 1 and params.phase == "enter"
         if not (first and started and started.origin is None and root.state_scopes and self._scopes):
             return None
@@ -239,9 +241,9 @@ class ModelCaller:
 def _text_listener(
     heart: Heartbeater, log: Log, hooks: Hooks, *, number: int, attempt: int
 ) -> Callable[[str], None] | None:
-    """Return a listener that streams a model's text in heartbeats; None when the text must not be streamed.
+    """Return a listener that streams a model's text in heartbeats, or None if the text must not be streamed.
 
-    Text is not streamed if a callback may change the reply, because the callback may remove parts of it.
+    Text is not streamed if a callback may change the reply, because the callback may remove parts of the text.
     """
     streaming = log.state.input is not None and log.state.input.streaming
     if not streaming or hooks.has("after_model_callback", "on_model_error_callback"):
@@ -269,16 +271,16 @@ class ModelTurn:
     tools: dict[str, BaseTool]
     """The tools that the model may call."""
     changing: Sequence[BaseTool | BaseToolset]
-    """The toolsets and tools that change the request, in order."""
+    """The toolsets and tools that change the request, in the order they run."""
     on_text: Callable[[str], None] | None
-    """Called with pieces of the model's text."""
+    """A function that receives chunks of the model's text as they arrive."""
 
     async def reply(self, entered: ModelReply) -> ModelReply:
-        """Return `entered` with the model's reply.
+        """Call the model and return `entered` with the model's reply added.
 
         Raises:
-            ApplicationError: The model raised, or callbacks made the request or response invalid.
-            CallbackRaised: A callback raised, or its actions cannot be recorded.
+            ApplicationError: The model raised an exception, or callbacks made the request or response invalid.
+            CallbackRaised: A callback raised an exception, or its actions cannot be recorded.
         """
         context = self.contexts.callback("model") if self.changing or self.hooks.has_model_callbacks else None
         if context is None:
@@ -291,14 +293,14 @@ class ModelTurn:
         try:
             content = _content_of(response)
         except _Unusable as error:
-            # The callbacks' actions are discarded with the reply. Report it if they were invalid, too.
+            # The callbacks' actions are discarded with the reply. If they are invalid too, report that as well.
             code, problem = error.args
             return mark_unusable(code, f"{problem}{_describe_invalid_actions(context)}", response, entered)
         actions = NO_ACTIONS if context is None else collect_actions(context, AROUND)
         return await self._annotate_reply(response, content, actions, entered)
 
     async def _ask_with_callbacks(self, context: CallbackContext) -> LlmResponse:
-        """Call the model with its callbacks and the tools that change the request."""
+        """Call the model, running its callbacks and the tools that change the request."""
         from waystation.activities.model_call.conversion import TypedRequest, to_genai_response
 
         try:
@@ -312,7 +314,7 @@ class ModelTurn:
         except ValidationError as error:
             raise build_failure(self.agent.name, "ValidationError", explain_schema_errors(error)) from None
         except (NotJson, TypeError, ValueError) as error:
-            # Callbacks made the request invalid. The text names places, not values.
+            # Callbacks made the request invalid. The message names fields, not their values.
             raise build_failure(self.agent.name, type(error).__name__, str(error)) from None
         try:
             response = await self.model.generate(request, on_text=self.on_text)
@@ -341,7 +343,7 @@ class ModelTurn:
         try:
             result = to_plain_response(response, original)
             if result.content is not None and (problem := find_content_problem(result.content)):
-                raise TypeError(f"A callback returned an invalid content for the model's reply: {problem}")
+                raise TypeError(f"A callback returned invalid content for the model's reply: {problem}")
         except (NotJson, TypeError) as error:
             # Callbacks made the response invalid. Another attempt would fail the same way.
             raise build_failure(self.agent.name, type(error).__name__, str(error)) from None
@@ -350,9 +352,9 @@ class ModelTurn:
     async def _annotate_reply(
         self, response: LlmResponse, content: JsonObject | None, actions: EventActions, entered: ModelReply
     ) -> ModelReply:
-        """Return `entered` with the model's content and calls, and with the actions of the model callbacks."""
+        """Return `entered` with the model's content and calls and the model callbacks' actions added."""
         if content is not None and response.error_code:
-            # Cut off by the provider: keep the text, but drop calls, which may be incomplete.
+            # The provider cut off the reply. Keep the text, but drop the calls, which may be incomplete.
             content = {**content, "parts": [p for p in content.get("parts") or () if "functionCall" not in p]}
         contexts = self.contexts.after(None if actions is NO_ACTIONS else actions)
         annotator = Annotator(contexts, self.tools, self.hooks, self.approvals)
@@ -389,37 +391,38 @@ class ModelTurn:
         return entered.model_copy(update=update)
 
     def _output_state(self, content: JsonObject | None) -> JsonObject:
-        """Return the state that `output_key` stores for `content`: the joined texts of the agent in this turn.
+        """Return the state that `output_key` stores for `content`, the agent's joined text from this turn.
 
-        A turn ends with a text without calls. Only a late answer makes the agent continue then, in a new turn.
+        A turn ends with text that has no calls. After that, the agent continues only if a late answer arrives, which
+        starts a new turn.
         """
         agent, work = self.agent, self.contexts.work
         if not agent.output_key or agent.output_schema or not (text := text_of(content)):
             return {}
         events = self.contexts.log.state.events[work.entered_at :]
         own_events = [event for event in events if event.author == agent.name and event.branch == work.branch]
-        # Without function responses: text beside a function response is from a called agent.
+        # Skip function responses, because text next to a function response comes from a called agent.
         texts = [event for event in own_events if text_of(event.content) and not event.function_responses()]
         ends = [i for i, event in enumerate(texts) if not event.function_calls()]
         earlier_text = "".join(text_of(event.content) for event in texts[ends[-1] + 1 if ends else 0 :])
         return {agent.output_key: earlier_text + text}
 
     def _build_closing_event(self, value: Any) -> CallbackResult:
-        """Return the text event that ends the agent's turn with a structured answer."""
+        """Return the content and actions of the text event that ends the agent's turn with a structured answer."""
         key, text = self.agent.output_key, json.dumps(value, ensure_ascii=False)
         actions = EventActions(state_delta={key: value}) if key else None
         return CallbackResult(content={"role": "model", "parts": [{"text": text}]}, actions=actions)
 
 
 class _Unusable(Exception):
-    """The reply of a model cannot be recorded. Arguments: an error code, and the problem."""
+    """A model's reply cannot be recorded. The arguments are an error code and a description of the problem."""
 
 
 def _content_of(response: LlmResponse) -> JsonObject | None:
-    """Return the content of a response as JSON.
+    """Return the content of a response as JSON, or None if it is empty.
 
     Raises:
-        _Unusable: It cannot be recorded.
+        _Unusable: The content cannot be recorded.
     """
     if not response.content:
         return None
@@ -435,7 +438,7 @@ def _content_of(response: LlmResponse) -> JsonObject | None:
 
 
 def _describe_invalid_actions(context: CallbackContext | None) -> str:
-    """Return the problem with the actions of model callbacks, as a sentence to append; empty if there is none."""
+    """Return the problem with the model callbacks' actions as a sentence to append, or an empty string."""
     try:
         if context is not None:
             collect_actions(context, AROUND)
@@ -445,7 +448,7 @@ def _describe_invalid_actions(context: CallbackContext | None) -> str:
 
 
 def _check_not_empty(response: LlmResponse) -> LlmResponse:
-    """Add an error to a response that stopped without content. Source: adk-semantics 9.4."""
+    """Add an error to a response that stopped without content, as in ADK 2.13."""
     if response.error_code or response.finish_reason != "STOP" or _has_output(response.content):
         return response
     has_parts = isinstance(response.content, dict) and response.content.get("parts")
@@ -459,7 +462,7 @@ def _check_not_empty(response: LlmResponse) -> LlmResponse:
 
 
 def _metadata(value: Any) -> JsonObject | None:
-    """Return grounding or citation metadata as JSON; None when it has no JSON form."""
+    """Return grounding or citation metadata as JSON, or None if it cannot be converted."""
     try:
         metadata = to_plain_json(value) if value else None
     except NotJson:
@@ -482,12 +485,12 @@ def format_too_large(size: int, limit: int) -> str:
 
 
 def _wrap_output(value: Any) -> JsonObject:
-    """Return a structured answer as an object. Values of other types are wrapped like a tool's result."""
+    """Return a structured answer as a JSON object. Wrap values of other types, as for a tool's result."""
     return value if isinstance(value, dict) else {"result": value}
 
 
 def fail_model_call(agent: str, error: Exception) -> ApplicationError:
-    """Log a failed attempt at a model call, and return the error to raise. Never chain it: histories record causes."""
+    """Log a failed attempt at a model call and return the error to raise. Do not chain it: histories record causes."""
     match error:
         case ModelRefused():
             return build_failure(agent, "ModelFailed", str(error))
@@ -500,7 +503,7 @@ def fail_model_call(agent: str, error: Exception) -> ApplicationError:
         case ForeignHistory() | ScopeNameTooLong() | StoreFailed() | UnknownAgent() | UserMessageChanged():
             return build_failure(agent, type(error).__name__, str(error), retry=isinstance(error, StoreFailed))
         case _:
-            # The text may quote the conversation.
+            # Leave out the exception's message, which may quote the conversation.
             text = f"The model raised {type(error).__name__} at {find_author_line(error)}."
             return build_failure(agent, "ModelUnavailable", text, retry=True)
 
@@ -508,7 +511,7 @@ def fail_model_call(agent: str, error: Exception) -> ApplicationError:
 def build_failure(
     agent: str, kind: str, text: str, *, retry: bool = False, delay_s: float | None = None
 ) -> ApplicationError:
-    """Log a failed attempt at a model call, and return the error to raise."""
+    """Log a failed attempt at a model call and return the error to raise."""
     delay = None if delay_s is None else timedelta(seconds=min(delay_s, MAX_RETRY_DELAY_S))
     return activity_failure("model_call.failed", kind, text, retry=retry, delay=delay, agent=agent)
 

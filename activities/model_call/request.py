@@ -1,7 +1,7 @@
-"""Build the request of a model call from the agent's declaration: instructions, contents, tools, settings.
+"""Build the request for a model call from the agent's declaration: instructions, contents, tools and settings.
 
-Instruction texts are literals of ADK 2.13, because models are tuned to them. Sources: adk-semantics 9.1 and 9.3. The
-request is plain JSON; `waystation.activities.model_call.conversion` converts it for callbacks and tools.
+The wording of instructions is taken from ADK 2.13 because models are tuned to it. The request is plain JSON;
+`waystation.activities.model_call.conversion` converts it for callbacks and tools.
 """
 
 import inspect
@@ -75,7 +75,7 @@ _PREFIXES = (State.APP_PREFIX, State.USER_PREFIX, State.TEMP_PREFIX)
 
 
 class InstructionFailed(WaystationError):
-    """An instruction cannot be built. `kind` is the error type of the failed invocation."""
+    """An instruction cannot be built. `kind` is the error type to record for the failed invocation."""
 
     def __init__(self, kind: str, problem: str) -> None:
         self.kind = kind
@@ -83,20 +83,20 @@ class InstructionFailed(WaystationError):
 
 
 class Instructions:
-    """A system instruction, and the instruction contents that go into the conversation instead."""
+    """A system instruction, and the parts of the instruction that are inserted into the conversation instead."""
 
     def __init__(self) -> None:
         self.system: str | None = None
         self.prefix: list[JsonObject] = []
-        """Contents that go before the current turn or, if they include media, before the whole conversation."""
+        """Contents to insert before the current turn or, if they include media, before the whole conversation."""
         self.leads = False
-        """Whether the prefix goes before the whole conversation, which makes it cacheable."""
+        """Whether to insert the prefix before the whole conversation, which lets the provider cache it."""
 
     def append(self, text: str) -> None:
         self.system = joined(self.system, text)
 
     def place_in(self, contents: Sequence[JsonObject]) -> list[JsonObject]:
-        """Return the contents with the prefix inserted."""
+        """Return a copy of `contents` with the prefix inserted."""
         if not self.prefix:
             return list(contents)
         at = 0 if self.leads else _find_start_of_turn(contents)
@@ -109,7 +109,7 @@ async def build_instructions(
     """Return the agent's instructions.
 
     Raises:
-        InstructionFailed: A template has an unknown name, or a provider raised.
+        InstructionFailed: A template contains an unknown name, or an instruction provider raised an exception.
     """
     instructions = Instructions()
     top = agent.root_agent
@@ -144,7 +144,7 @@ async def _resolve_text(instruction: Any, name: str, contexts: Contexts) -> str:
         text = instruction(contexts.readonly())
         text = await text if inspect.isawaitable(text) else text
     except Exception as error:
-        # Without the exception's text, which may quote the conversation.
+        # Leave out the exception's message, which may quote the conversation.
         where = f" at {place}" if (place := find_author_line(error)) else ""
         problem = f"The function that is the `{name}` of {contexts.work.agent!r} raised {type(error).__name__}{where}."
         raise InstructionFailed(type(error).__name__, problem) from error
@@ -157,10 +157,10 @@ async def _resolve_text(instruction: Any, name: str, contexts: Contexts) -> str:
 
 
 async def fill_in(template: str, contexts: Contexts) -> str:
-    """Fill state and artifacts into a template. Braces without a valid name stay unchanged.
+    """Insert state and artifacts into a template. Braces that do not contain a valid name stay unchanged.
 
     Raises:
-        InstructionFailed: A required name does not exist.
+        InstructionFailed: The template requires a name that does not exist.
     """
     pieces: list[str] = []
     end = 0
@@ -202,12 +202,12 @@ async def _resolve_artifact(name: str, contexts: Contexts, *, optional: bool) ->
 
 
 def _build_not_found(problem: str) -> InstructionFailed:
-    # With the quotes of a KeyError, as in ADK's error event.
+    # Add quotation marks, as `str(KeyError)` does, to match ADK's error event.
     return InstructionFailed("KeyError", str(KeyError(problem)))
 
 
 def _to_content(value: Any) -> JsonObject:
-    """Return a text, Part or Content, or a list of them, as one Content in JSON."""
+    """Convert a string, a Part, a Content or a list of these to one Content in JSON."""
     items = value if isinstance(value, list) else [value]
     parts: list[JsonObject] = []
     for item in items:
@@ -217,7 +217,11 @@ def _to_content(value: Any) -> JsonObject:
 
 
 def _find_start_of_turn(contents: Sequence[JsonObject]) -> int:
-    """Return the index of the last user message, or the index after the last function response if that is later."""
+    """Return the index at which the current turn starts.
+
+    The turn starts at the first of the user messages that end the conversation, or after its last content if there are
+    none. Function responses do not count as user messages.
+    """
     at = len(contents)
     for index in range(len(contents) - 1, -1, -1):
         content = contents[index]
@@ -228,7 +232,7 @@ def _find_start_of_turn(contents: Sequence[JsonObject]) -> int:
 
 
 def format_transfer_text(agent: LlmAgent, targets: Sequence[BaseAgent]) -> str:
-    """Return the instruction text about the agents that a model may transfer to."""
+    """Return the instruction that lists the agents that a model may transfer to."""
     about = "\n".join(f"\nAgent name: {a.name}\nAgent description: {a.description}\n" for a in targets)
     names = ", ".join(f"`{name}`" for name in sorted(target.name for target in targets))
     text = _TRANSFER.format(about=about, names=names, tool=TRANSFER)
@@ -251,8 +255,8 @@ async def build_request(
 ) -> LlmRequest:
     """Build the request from the agent's declaration, before tools change it.
 
-    `compaction` is a summary that is not recorded yet. `wrap_up` is the reason why the model must answer now, without
-    tools.
+    `compaction` is a summary that has not been recorded yet. `wrap_up` is the reason why the model must answer now,
+    without calling tools.
 
     Raises:
         InstructionFailed: An instruction cannot be built.
@@ -302,7 +306,7 @@ def _response_schema(agent: LlmAgent) -> JsonObject:
 
 
 def model_name(agent: LlmAgent) -> str:
-    """Return the model name for requests."""
+    """Return the model name to use in requests."""
     model = agent.canonical_model
     return model if isinstance(model, str) else str(getattr(model, "model", None) or type(model).__name__)
 
@@ -313,32 +317,32 @@ def config_of(agent: LlmAgent) -> JsonObject:
 
 
 def _json_of(value: Any) -> JsonObject:
-    """Return a genai object, or the same as a dictionary, as JSON."""
+    """Convert a genai object to JSON. Return dictionaries unchanged."""
     return value if isinstance(value, dict) else dict(value.model_dump(mode="json", by_alias=True, exclude_none=True))
 
 
 def can_change_request(tool: BaseTool | BaseToolset) -> bool:
-    """Whether a tool or toolset overrides `process_llm_request`."""
+    """Return whether a tool or toolset overrides `process_llm_request`."""
     bases = (BaseTool, NativeTool, BaseToolset)
     return all(type(tool).process_llm_request is not base.process_llm_request for base in bases)
 
 
 def request_processors(agent: LlmAgent, tools: Mapping[str, BaseTool]) -> list[BaseTool | BaseToolset]:
-    """Return the toolsets and tools that change the request, in the order in which they run."""
+    """Return the toolsets and tools that change the request, in the order they run."""
     toolsets = [entry for entry in agent.tools if isinstance(entry, BaseToolset) and can_change_request(entry)]
     return [*toolsets, *(tool for tool in tools.values() if can_change_request(tool))]
 
 
 def definition_digest(agent: LlmAgent, request: LlmRequest) -> str:
-    """Return a digest of the agent's contributions to a request. Histories show changed agents by it."""
+    """Return a digest of what the agent contributes to a request. In histories, it shows when an agent has changed."""
     native = [list(request.native_tools)] if request.native_tools else []
     declared = [request.model, _declared_instruction(agent, request), list(request.tools), request.config, *native]
-    # Memoized by the unsorted JSON: writing that takes a tenth of the time of sorting, and it rarely changes.
+    # Memoize by the unsorted JSON. It rarely changes, and writing it takes a tenth of the time that sorting would.
     return memoize(agent, "_definition", encode(declared), lambda: digest(declared)[:12])
 
 
 def _declared_instruction(agent: LlmAgent, request: LlmRequest) -> Any:
-    """Return the instruction without filled-in state, which is not a change of the agent."""
+    """Return the instruction without inserted state, because different state does not mean that the agent changed."""
     texts = [getattr(agent.root_agent, "global_instruction", ""), agent.instruction]
     if all(isinstance(text, str) and "{" not in text for text in texts):
         return request.system_instruction

@@ -146,5 +146,5 @@ async def test_a_reply_that_a_callback_spoilt_is_not_the_models_mistake(serve: S
     async with serve(Agent(name="a", model=ScriptedModel(says("fine")), after_model_callback=spoil)) as env:
         assert await failure(await env.client.start("a", "x")) == (
             "TypeError",
-            "A callback returned an invalid content for the model's reply: its parts are not a list of objects.",
+            "A callback returned invalid content for the model's reply: its parts are not a list of objects.",
         )
