@@ -297,7 +297,8 @@ async def _can_ignore_answer(
 ) -> bool:
     """Return whether a tool that requested confirmation in its own code would now ignore the answer.
 
-    After a deployment, the tool's function may no longer take a context, or the tool may be confirmed before it runs.
+    After a deployment, the tool's function may no longer take a context, or the tool may require confirmation before it
+    runs.
     """
     if isinstance(tool, FunctionTool) and tool.signature.context is None:
         return True

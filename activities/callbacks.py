@@ -85,7 +85,7 @@ class UserMessageChanged(WaystationError):
 
 
 def collect_actions(context: CallbackContext, name: str) -> EventActions:
-    """Return the actions of callbacks in the form in which they are recorded.
+    """Return the actions of callbacks in their recorded form.
 
     Raises:
         CallbackRaised: The actions cannot be recorded. The error names the callback `name`.

@@ -74,7 +74,7 @@ class ConversationReader(Protocol):
 
 @dataclass(slots=True)
 class _CachedSession:
-    """What this process has read of one session."""
+    """The part of a session that this process has read."""
 
     run_id: str = ""
     reader: SessionReader | None = None

@@ -259,7 +259,7 @@ class _ToolRun:
                 # The error is benign because it is logged here. Otherwise, the SDK would log a stack trace, which has
                 # user content.
                 benign = ApplicationErrorCategory.BENIGN
-                raise ApplicationError(f"{tool.name} raised; it will be retried.", type=kind, category=benign)
+                raise ApplicationError(f"{tool.name} raised and will be retried.", type=kind, category=benign)
             # Retry here, within a single activity attempt. If Temporal could retry the activity, it would also do so
             # after losing a worker, when it is unknown whether the tool took effect.
             await asyncio.sleep(min(2.0 ** (attempt - 1), MAX_BACKOFF_S))

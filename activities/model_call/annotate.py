@@ -59,7 +59,7 @@ def find_content_problem(content: object) -> str | None:
         if not isinstance(call, dict) or not all(isinstance(call.get(key), str | None) for key in ("name", "id")):
             return "a function call is not an object with a name."
         if "functionResponse" in part:
-            return "it has a function response, which only tools and people give."
+            return "it has a function response, which only tools and people can give."
         if not isinstance(part.get("text"), str | None):
             return "a text is not a string."
     return None

@@ -74,7 +74,7 @@ class TypedRequest:
         for number, tool in enumerate(tools):
             if callable(tool):
                 raise TypeError(
-                    "`config.tools` has a Python function, which cannot run. Add it to the agent's `tools`."
+                    "`config.tools` contains a Python function, which cannot run. Add it to the agent's `tools`."
                 )
             rest = _json(tool, f"config.tools[{number}]", "Tool")
             for declaration in rest.pop("functionDeclarations", ()):
@@ -153,7 +153,7 @@ def _json(value: Any, place: str = "content", kind: str = "Content") -> JsonObje
 def _dumped(value: Any, place: str, kind: str, left_out: Set[str] = frozenset()) -> JsonObject:
     if not hasattr(value, "model_dump"):
         # It is not known what set the value, because callbacks, plugins and tools change requests one after another.
-        raise TypeError(f"A callback put {with_article(value)} into `{place}`; put a genai {kind} there.")
+        raise TypeError(f"A callback set `{place}` to {with_article(value)}; use a genai {kind} instead.")
     # Suppress pydantic's warnings, because values with a wrong type are reported where they are used.
     return dict(
         to_plain_json(value.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=left_out, warnings=False))

@@ -342,7 +342,7 @@ def definition_digest(agent: LlmAgent, request: LlmRequest) -> str:
 
 
 def _declared_instruction(agent: LlmAgent, request: LlmRequest) -> Any:
-    """Return the instruction without inserted state, because different state does not mean that the agent changed."""
+    """Return the instruction without inserted state, because a change of state does not mean that the agent changed."""
     texts = [getattr(agent.root_agent, "global_instruction", ""), agent.instruction]
     if all(isinstance(text, str) and "{" not in text for text in texts):
         return request.system_instruction

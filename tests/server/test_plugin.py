@@ -48,7 +48,7 @@ async def test_a_client_without_a_payload_store_is_refused(server: EmbeddedServe
     """Otherwise anyone could block its workflows with a reference to a stored payload."""
     client = await Client.connect(server.address)
     plugin = WaystationPlugin([Agent(name="clerk")], settings=settings(tmp_path))
-    with pytest.raises(InvalidConfiguration, match=r"no payload store; connect it with `plugins="):
+    with pytest.raises(InvalidConfiguration, match=r"no payload store\. Connect it with `plugins="):
         Worker(client, task_queue="refused", plugins=[plugin])
 
 

@@ -267,7 +267,7 @@ def test_policies_that_this_worker_cannot_keep_are_named(tmp_path: Path) -> None
     assert done.returncode == 0
     assert [problem.partition(". ")[0] for problem in said] == [
         "The policy of tool 'pay' of agent 'clerk' requires answers with a verified identity, "
-        "and this worker cannot verify any",
+        "but this worker cannot verify identities",
         "Approval rule 1 of agent 'clerk' notifies channels that are not configured: board",
     ]
 

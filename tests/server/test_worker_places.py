@@ -30,7 +30,7 @@ KINDS = "use a folder, or a URL such as s3://bucket/prefix, gs://bucket/prefix o
         ("://x", "a", "m", "{names}: it is not a valid URL; {kinds}"),
         ("s3:/b", "a", "m", "{names}: 's3:/b' is neither a folder nor a URL; {kinds}"),
         ("s", "{tmp}/f", "m", "Artifacts cannot be stored in file://{tmp}/f (--artifacts): {tmp}/f is a file; {kinds}"),
-        ("s", "a", "{tmp}", "Memories cannot be stored in {tmp} (--memory): it is a folder; name a file."),
+        ("s", "a", "{tmp}", "Memories cannot be stored in {tmp} (--memory): it is a folder; specify a file."),
         ("s", "a", "{tmp}/f/m", "Memories cannot be stored in {tmp}/f/m (--memory): {tmp}/f is a file;"),
     ],
 )

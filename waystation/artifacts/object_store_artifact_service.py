@@ -389,7 +389,7 @@ def _segment(name: str) -> str:
 
 
 def _key_of(app_name: str, user_id: str, filename: str, session_id: str | None) -> ArtifactKey:
-    """Return the key of an artifact in a session or, for names with the prefix `user:`, of a user.
+    """Return an artifact's key. The artifact belongs to the session or, with the prefix `user:`, to the user.
 
     Raises:
         InputValidationError: The filename requires a session and none is given, or a name is not valid Unicode.

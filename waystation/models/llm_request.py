@@ -111,7 +111,7 @@ def joined(before: str | None, text: str) -> str:
 
 
 def split_instruction(content: JsonObject) -> tuple[list[str], list[JsonObject]]:
-    """Split an instruction into text parts and contents for its media. The text refers to the media as in ADK."""
+    """Split an instruction into text and contents for its media. The text refers to the media in ADK's wording."""
     texts: list[str] = []
     media: list[JsonObject] = []
     for part in content.get("parts") or ():

@@ -62,8 +62,8 @@ class BlobDriver(StorageDriver):
     def __init__(self, blobs: Blobs, *, short_forms: bool = False) -> None:
         """Create a driver.
 
-        If `short_forms` is true, a payload that is not available is read as its short form. Set it only where people
-        read the data, never for agents.
+        If `short_forms` is true, a payload that is not available is read as its short form. Use this only to show data
+        to people, never for agents.
         """
         self.blobs = blobs
         self._short_forms = short_forms

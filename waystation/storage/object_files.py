@@ -32,7 +32,7 @@ def unusable(folder: Path) -> str | None:
     if not existing.is_dir():
         return f"{existing} is a file; {_REMEDY}"
     if not os.access(existing, os.W_OK | os.X_OK):
-        return f"{existing} is not writable for this process. Change its permissions, or {_REMEDY}"
+        return f"{existing} is not writable by this process. Change its permissions, or {_REMEDY}"
     return None
 
 

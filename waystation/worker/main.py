@@ -97,71 +97,71 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "type": Path,
         "default": (),
         "metavar": "DIR",
-        "help": "folders with agent packages; required, except with --only workflows",
+        "help": "folders that contain agent packages; required unless --only workflows is given",
     },
     "--only": {
         "choices": ["workflows", "activities"],
-        "help": "serve only workflows or only activities; another worker serves the rest",
+        "help": "serve only workflows or only activities; another worker must serve the rest",
     },
     "--drain": {
         "type": _parse_seconds,
         "default": _DEFAULTS.drain,
         "metavar": "SECONDS",
-        "help": f"time that running tools have to finish after SIGTERM; default: {_DEFAULTS.drain.total_seconds():g}",
+        "help": f"how long running tools have to finish after SIGTERM; default: {_DEFAULTS.drain.total_seconds():g}",
     },
     "--task-queue": {"default": TASK_QUEUE, "help": "task queue to poll; default: %(default)s"},
     "--address": {
         "metavar": "HOST:PORT",
-        "help": "address of the Temporal server; default: $TEMPORAL_ADDRESS, or the profile",
+        "help": "address of the Temporal server; default: $TEMPORAL_ADDRESS, or the profile's address",
     },
-    "--namespace": {"help": "Temporal namespace; default: $TEMPORAL_NAMESPACE, or the profile"},
-    "--profile": {"help": "profile of Temporal's client configuration file; default: $TEMPORAL_PROFILE"},
+    "--namespace": {"help": "Temporal namespace; default: $TEMPORAL_NAMESPACE, or the profile's namespace"},
+    "--profile": {"help": "profile in Temporal's client configuration file; default: $TEMPORAL_PROFILE"},
     "--embedded": {"action": "store_true", "help": "also start a Temporal server"},
     "--db": {"type": Path, "metavar": "FILE", "help": "with --embedded: store the server's data in this file"},
     "--model": {"choices": [DEMO], "help": "demo: use the offline demo models of the agent packages"},
     "--artifacts": {
         "default": str(_DEFAULTS.stores.artifacts),
         "metavar": "URL",
-        "help": "folder or object store of artifacts, such as s3://bucket/prefix; default: %(default)s",
+        "help": "folder or object store for artifacts, such as s3://bucket/prefix; default: %(default)s",
     },
     "--memory": {
         "type": Path,
         "default": Path(_DEFAULTS.stores.memory),
         "metavar": "FILE",
-        "help": "file of memories; default: %(default)s",
+        "help": "file for storing memories; default: %(default)s",
     },
     "--credentials": {
         "default": str(_DEFAULTS.stores.credentials),
         "metavar": "STORE",
-        "help": "store of users' credentials: an encrypted file, keyring:NAME, or python:MODULE:NAME for your own "
+        "help": "store for users' credentials: an encrypted file, keyring:NAME, or python:MODULE:NAME for your own "
         "store; default: %(default)s",
     },
-    "--store": {"metavar": "URL", "help": "folder or object store of large payloads; clients need the same one"},
+    "--store": {"metavar": "URL", "help": "folder or object store for large payloads; clients must use the same one"},
     "--offload-over": {
         "type": int,
         "default": _DEFAULTS.stores.offload_over,
         "metavar": "BYTES",
-        "help": "size from which a payload goes to --store; default: %(default)s",
+        "help": "minimum size of payloads that go to --store; default: %(default)s",
     },
     "--identity": {
         "type": Path,
         "default": os.environ.get(IDENTITY_ENV) or None,
         "metavar": "FILE",
-        "help": "configuration that verifies the identity of approvers; default: $WAYSTATION_IDENTITY",
+        "help": "configuration file for verifying the identity of approvers; default: $WAYSTATION_IDENTITY",
     },
     "--channels": {
         "type": Path,
         "metavar": "FILE",
-        "help": "configuration of the channels that notify approvers; default: $WAYSTATION_CHANNELS",
+        "help": "configuration file of the channels that notify approvers; default: $WAYSTATION_CHANNELS",
     },
     "--allow-overrides": {
         "action": "store_true",
-        "help": "accept instructions and models from forks; for development; implied by --embedded",
+        "help": "let forks replace instructions and models; for development; implied by --embedded",
     },
     "--deployment-version": {
         "type": _parse_deployment,
         "metavar": "NAME.BUILD",
-        "help": "use Temporal's worker versioning, as this build of a deployment",
+        "help": "use Temporal's worker versioning with this deployment name and build ID",
     },
     "--version": {"action": "store_true", "help": "print the versions and exit"},
     "--log-format": {
@@ -184,9 +184,9 @@ def parse_options(arguments: Sequence[str] | None, program: str) -> argparse.Nam
         sys.stdout.write(f"{versions()}\n")
         parser.exit()
     if not options.agents and options.only != "workflows":  # a worker that runs only workflows does not use agents
-        parser.error("--agents is required, except with --only workflows")
+        parser.error("--agents is required unless --only workflows is given")
     if options.embedded and options.address:
-        parser.error("--embedded starts its own server; use either --embedded or --address")
+        parser.error("--embedded starts a separate server; use either --embedded or --address")
     return options
 
 
@@ -308,7 +308,7 @@ async def _connect(options: argparse.Namespace, address: str | None, stores: Sto
         await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
-            raise CannotServe(f"Temporal refuses this worker: {error.message} Check its credentials.") from None
+            raise CannotServe(f"Temporal rejected this worker: {error.message} Check its credentials.") from None
         raise CannotServe(
             f"Namespace {client.namespace!r} not found. Create it with "
             f"`temporal operator namespace create {client.namespace}`, or set TEMPORAL_NAMESPACE to an existing one."

@@ -41,9 +41,9 @@ def check_stores(stores: Stores) -> None:
 
 def _file_problem(path: Path) -> str | None:
     if path.is_dir():
-        return "it is a folder; name a file."
+        return "it is a folder; specify a file."
     if path.exists():
-        return None if os.access(path, os.W_OK) else "this process may not write to it; change its permissions."
+        return None if os.access(path, os.W_OK) else "this process cannot write to it; change its permissions."
     return unusable(path.parent)
 
 
@@ -106,14 +106,14 @@ def list_settings_warnings(registry: Registry, channels: Channels | None, *, ver
     for owner, policy in _policies(registry):
         if policy.must_verify and not verifies:
             yield (
-                f"{owner} requires answers with a verified identity, and this worker cannot verify any. Name an "
-                "identity file with --identity (`waystation identity init` writes one)."
+                f"{owner} requires answers with a verified identity, but this worker cannot verify identities. "
+                "Specify an identity file with --identity (`waystation identity init` writes one)."
             )
         names = {*policy.notify, *(name for level in policy.escalation for name in level.notify)}
         if unknown := sorted(name for name in names if channels is None or channels.get(name) is None):
             yield (
                 f"{owner} notifies channels that are not configured: {', '.join(unknown)}. Add them to the file "
-                "of --channels."
+                "that --channels specifies."
             )
 
 

@@ -204,5 +204,5 @@ async def test_a_model_that_answers_for_a_tool_or_a_person_is_not_heard(serve: S
     async with serve(agent) as env:
         result = await env.client.run("payer", "pay")
     assert result.status == "stopped"
-    assert "it has a function response, which only tools and people give" in (result.reason or "")
+    assert "it has a function response, which only tools and people can give" in (result.reason or "")
     assert till.paid == []

@@ -133,7 +133,7 @@ async def test_a_retried_tool_is_named_with_its_call_and_reported_once(
             await looking.look_for_retries()
             await asyncio.sleep(0.05)
         assert re.fullmatch(
-            rf"asker's call pay \[fc-1\] failed twice; {THEN} ConnectionError: pay raised; it will be retried\.",
+            rf"asker's call pay \[fc-1\] failed twice; {THEN} ConnectionError: pay raised and will be retried\.",
             told.lines[0],
         )
         await looking.look_for_retries()

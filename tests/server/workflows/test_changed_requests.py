@@ -108,8 +108,8 @@ async def test_a_tool_that_only_a_callback_adds_is_refused(serve: Serve) -> None
     [
         ("contents", None, "`contents` of the request is None; it must be a list."),
         ("contents", "text", "`contents` of the request is a str; it must be a list."),
-        ("contents", ["text"], "A callback put a str into `contents[0]`; put a genai Content there."),
-        ("config", None, "A callback put None into `config`; put a genai GenerateContentConfig there."),
+        ("contents", ["text"], "A callback set `contents[0]` to a str; use a genai Content instead."),
+        ("config", None, "A callback set `config` to None; use a genai GenerateContentConfig instead."),
     ],
 )
 async def test_a_request_that_a_callback_spoilt_fails_at_once(
@@ -133,7 +133,7 @@ async def test_a_response_that_a_callback_spoilt_fails_at_once(serve: Serve) -> 
     async with serve(Agent(name="a", model=ScriptedModel(says("hi")), after_model_callback=spoil)) as env:
         assert await failure(await env.client.start("a", "x")) == (
             "TypeError",
-            "A callback put a str into `content`; put a genai Content there.",
+            "A callback set `content` to a str; use a genai Content instead.",
         )
 
 

@@ -188,7 +188,7 @@ async def test_a_part_that_holds_nothing_to_keep_is_refused(service: BaseArtifac
 
 async def test_what_is_no_part_is_refused(service: BaseArtifactService) -> None:
     """The error for other types names the way to create a Part."""
-    with pytest.raises(InputValidationError, match=r"not str; use types\.Part\.from_text"):
+    with pytest.raises(InputValidationError, match=r"not str. Use types\.Part\.from_text"):
         await service.save_artifact(**WHERE, filename="f", artifact="hello")  # type: ignore[arg-type]  # the point
 
 

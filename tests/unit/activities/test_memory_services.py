@@ -183,7 +183,7 @@ async def test_part_of_a_latin_word_is_not_a_word(service: BaseMemoryService) ->
 
 async def test_what_is_not_json_is_refused(service: BaseMemoryService) -> None:
     """Values without a JSON form are refused."""
-    with pytest.raises(InputValidationError, match="must be JSON"):
+    with pytest.raises(InputValidationError, match="cannot be converted to JSON"):
         await service.add_events_to_memory(**ANN, events=[said("tea")], custom_metadata={"when": object()})
 
 
