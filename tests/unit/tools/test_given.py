@@ -33,7 +33,11 @@ async def told(method: str, *given: Any, **named: Any) -> str:
         ("request_confirmation", {"hint": 3}, "ToolConfirmation: `hint` is 3; use text."),
         ("request_confirmation", {"payload": {"of": object}}, "'payload.of' is a value of type builtins.type, which"),
         ("save_artifact", {"filename": 3, "artifact": {"text": "x"}}, "`filename` of `save_artifact` is 3; use text."),
-        ("save_artifact", {"filename": "n", "artifact": "x"}, "An artifact must be a google.genai.types.Part, not str."),
+        (
+            "save_artifact",
+            {"filename": "n", "artifact": "x"},
+            "An artifact must be a google.genai.types.Part, not str.",
+        ),
         ("save_artifact", {"filename": "n", "artifact": {"txt": 1}}, "Part: there is no field `txt`."),
         ("load_artifact", {"filename": None}, "`filename` of `load_artifact` is None; use text."),
         (
