@@ -102,7 +102,8 @@ def activity_failure(
     info, text = activity.info(), text[:MAX_FAILURE_CHARS]
     about = {"invocation_id": info.workflow_id, "error_type": kind, "problem": text, "attempt": info.attempt}
     events.warning(event, **about, retry=retry, **fields)
-    # The error is benign because it is logged here. Otherwise, the SDK would log a stack trace, which has user content.
+    # Mark the error as benign because it is already logged. The SDK would log a stack trace, which may contain user
+    # content.
     benign = ApplicationErrorCategory.BENIGN
     return ApplicationError(text, type=kind, non_retryable=not retry, next_retry_delay=delay, category=benign)
 

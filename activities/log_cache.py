@@ -137,7 +137,7 @@ class LogCache:
             run.size += size
 
     async def _read(self, run: _Run, workflow_id: str, run_id: str) -> None:
-        """Read the new history events and apply the entries up to the positions that their commands name."""
+        """Read the new history events, and extend the log to the positions that commands in them refer to."""
         self.reads += 1
         events = await fetch_events_after(self._client, workflow_id, run_id, run.reader.last_event_id)
         run.size += sum(event.ByteSize() for event in events)

@@ -245,7 +245,7 @@ class _ToolRun:
         return bind_approval(self.call, tool, args, outcome)
 
     async def _run_approved(self, tool: BaseTool, args: JsonObject, context: ToolContext) -> Attempt:
-        """Run the tool if the call matches its approval. If it may be repeated, retry within this activity attempt."""
+        """Run the tool if the call matches its approval. If the tool raises, its effect decides where it is retried."""
         if refusal := await find_refusal(self.call, self.params, tool, args, context, self.rules):
             return Attempt(context, outcome=refusal)
         attempt = context.attempt
@@ -256,8 +256,8 @@ class _ToolRun:
                 return result
             if self.params.effect != "once":
                 kind = type(result.raised).__name__
-                # The error is benign because it is logged here. Otherwise, the SDK would log a stack trace, which has
-                # user content.
+                # Mark the error as benign because it is already logged. The SDK would log a stack trace, which may
+                # contain user content.
                 benign = ApplicationErrorCategory.BENIGN
                 raise ApplicationError(f"{tool.name} raised and will be retried.", type=kind, category=benign)
             # Retry here, within a single activity attempt. If Temporal could retry the activity, it would also do so

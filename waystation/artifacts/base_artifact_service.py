@@ -96,7 +96,7 @@ class BaseArtifactService(abc.ABC):
 
     @abc.abstractmethod
     async def list_artifact_keys(self, *, app_name: str, user_id: str, session_id: str | None = None) -> list[str]:
-        """Return the sorted names of the session's and the user's artifacts, or only the user's without a session."""
+        """Return the sorted artifact names of the session and the user, or only the user's if `session_id` is None."""
 
     @abc.abstractmethod
     async def delete_artifact(

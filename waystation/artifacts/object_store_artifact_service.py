@@ -255,7 +255,7 @@ class ObjectStoreArtifactService(BaseArtifactService):
         raise InputValidationError(f"Exceeded maximum recursion depth resolving artifact reference: {uri}")
 
     async def list_artifact_keys(self, *, app_name: str, user_id: str, session_id: str | None = None) -> list[str]:
-        """Return the sorted names of the session's and the user's artifacts, or only the user's without a session."""
+        """Return the sorted artifact names of the session and the user, or only the user's if `session_id` is None."""
         names = await self._list_names(_scope_of(app_name, user_id, None))
         if session_id:
             names += await self._list_names(_scope_of(app_name, user_id, session_id))

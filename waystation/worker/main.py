@@ -57,7 +57,7 @@ log = structlog.get_logger("waystation.worker")
 
 TOOL_THREADS = "tool"
 ABANDON_AFTER_S = 0.5
-"""How long threads have to finish after the worker has stopped waiting for tools."""
+"""How long to wait for tool threads to finish after the worker has stopped."""
 _DEFAULTS = Settings()
 
 
