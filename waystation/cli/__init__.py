@@ -1,1 +1,1 @@
-"""The `waystation` program, and the demo."""
+"""The `waystation` command-line program and the demo."""

@@ -1,4 +1,4 @@
-"""`python -m waystation.cli` is `waystation`."""
+"""Entry point for `python -m waystation.cli`, which runs the same program as `waystation`."""
 
 from waystation.cli.program import main
 

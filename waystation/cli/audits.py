@@ -1,4 +1,4 @@
-"""`waystation audit`: export the audit of an invocation as a tamper-evident file, and verify such a file."""
+"""The `waystation audit` command: export an invocation's audit as a tamper-evident file, or verify such a file."""
 
 import sys
 from collections.abc import Sequence
@@ -33,12 +33,12 @@ from waystation.cli.recordings import is_file, translate_source_errors
 from waystation.storage import Blobs, offloading
 
 audit = create_command_group(
-    "Export the audit of an invocation: requests, answers and the calls that ran. Verify such a file."
+    "Export the audit of an invocation (its requests, its answers and the calls that ran), or verify an exported file."
 )
 
 Key = Annotated[
     Path | None,
-    typer.Option("--key", metavar="FILE", help="Key of the signature, as a JWK: `oct` (HMAC) or `OKP` with Ed25519."),
+    typer.Option("--key", metavar="FILE", help="Signature key as a JWK: `oct` (HMAC) or `OKP` with Ed25519."),
 ]
 
 
@@ -47,17 +47,17 @@ async def export(
     ctx: CommandContext,
     sources: Annotated[
         list[str],
-        typer.Argument(metavar="ID|FILE...", help="Id of an invocation, workflow id of a session, or history files."),
+        typer.Argument(metavar="ID|FILE...", help="Invocation ID, workflow ID of a session, or history files."),
     ],
     output: OutputFile = None,
     no_arguments: Annotated[
-        bool, typer.Option("--no-arguments", help="Omit arguments and responses, but keep their digests.")
+        bool, typer.Option("--no-arguments", help="Write digests of arguments and responses instead of their content.")
     ] = False,
     key: Key = None,
 ) -> Exit:
-    """Write the audit of an invocation or a session, with all called agents, as JSON lines in a chain of hashes.
+    """Export the audit of an invocation or a session, including all called agents, as hash-chained JSON lines.
 
-    The audit comes from histories alone, so every export is the same. Needs no worker.
+    The audit is built from histories only, so repeated exports are identical. No worker has to be running.
     """
     sign = load_signer(key) if key else None
     accounts = await _gather(ctx.target, sources, arguments=not no_arguments)
@@ -79,15 +79,15 @@ async def verify(
     ctx: CommandContext,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="File from `waystation audit export`.")],
     against: Annotated[
-        str | None, typer.Option(metavar="ID|FILE", help="Also compare it with this invocation or history.")
+        str | None, typer.Option(metavar="ID|FILE", help="Also compare the audit with this invocation or history file.")
     ] = None,
     key: Key = None,
     head: Annotated[
-        str | None, typer.Option(metavar="HASH", help="Expected hash of the last line, which `export` prints.")
+        str | None, typer.Option(metavar="HASH", help="Expected hash of the last line, as printed by `export`.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print a single JSON object and nothing else.")] = False,
 ) -> Exit:
-    """Check that an audit is unaltered. If it was altered, print the first such line; the exit code is 1."""
+    """Check that an audit file is unaltered. Otherwise print the first altered line and exit with code 1."""
     out = ctx.out
     with translate_file_errors(file):
         data = file.read_bytes()
@@ -128,7 +128,7 @@ async def _gather(target: Target, sources: Sequence[str], *, arguments: bool) ->
                 [Path(source) for source in sources], offloading(blobs), blobs.get, arguments=arguments
             )
         if len(sources) > 1:
-            raise Problem(Exit.USAGE, "Name either one invocation or only files.")
+            raise Problem(Exit.USAGE, "Name either one invocation or one or more history files, but not both.")
         return await gather_invocation(await target.connect(whole=True), sources[0], arguments=arguments)
 
 

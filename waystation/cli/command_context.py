@@ -1,4 +1,4 @@
-"""Parts that all commands share: exit codes, the server they talk to, common options, and the context they run in."""
+"""Code shared by all commands: exit codes, common options, the server connection and the command context."""
 
 import asyncio
 import contextlib
@@ -42,48 +42,52 @@ from waystation.storage import Blobs
 
 CONNECT_LIMIT_S = 10.0
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line, and nothing else.")]
-InvocationId = Annotated[str, typer.Argument(metavar="ID", help="Id of an invocation.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON, one object per line.")]
+InvocationId = Annotated[str, typer.Argument(metavar="ID", help="Invocation ID.")]
 Source = Annotated[
-    str, typer.Argument(metavar="ID|FILE", help="Id of an invocation, or a file with its history as JSON.")
+    str, typer.Argument(metavar="ID|FILE", help="Invocation ID, or a file with the invocation's history as JSON.")
 ]
 AgentName = Annotated[str, typer.Argument(metavar="AGENT", help="Name of a root agent.")]
 Called = Annotated[
     str | None,
-    typer.Option("--called", metavar="CALL", help="Select a called agent by its call, such as fc-1 or fc-1/fc-2."),
+    typer.Option(
+        "--called", metavar="CALL", help="Use the agent called by this function call, such as fc-1 or fc-1/fc-2."
+    ),
 ]
 At = Annotated[
     int | None,
-    typer.Option("--at", metavar="N", min=0, help="Show the moment right after event N; 0 is before the first event."),
+    typer.Option(
+        "--at", metavar="N", min=0, help="Show the moment right after event N; 0 means before the first event."
+    ),
 ]
 Between = Annotated[
     tuple[int, int] | None, typer.Option("--diff", metavar="N M", help="Show what changed from event N to event M.")
 ]
 Agents = Annotated[
     list[Path] | None,
-    typer.Option("--agents", metavar="DIR", help="Folder with agent packages, as for `waystation worker`."),
+    typer.Option("--agents", metavar="DIR", help="Folder that contains agent packages, as in `waystation worker`."),
 ]
-Callbacks = Annotated[
-    bool, typer.Option("--callbacks", help="Run `before_model` callbacks on this machine. By default they do not run.")
-]
+Callbacks = Annotated[bool, typer.Option("--callbacks", help="Also run `before_model` callbacks, on this machine.")]
 SessionSource = Annotated[
     str | None,
     typer.Option(
-        "--session", metavar="ID|FILE", help="With a file: id or history of its session, for the earlier conversation."
+        "--session",
+        metavar="ID|FILE",
+        help="If the source is a file: ID or history of its session, to include the earlier conversation.",
     ),
 ]
 By = Annotated[
-    str | None, typer.Option(help="Name of the person who answers; recorded, not verified. Default: your login name.")
+    str | None, typer.Option(help="Your name, to be recorded with the answer (not verified). Default: your login name.")
 ]
-Detach = Annotated[bool, typer.Option("--detach", help="Return as soon as a call waits for a person.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Return as soon as a call is waiting for a person.")]
 OutputFile = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of standard output.")
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE instead of standard output.")
 ]
-User = Annotated[str, typer.Option(help="User of the session.")]
-App = Annotated[str, typer.Option(help="App of the session.")]
+User = Annotated[str, typer.Option(help="User the session belongs to.")]
+App = Annotated[str, typer.Option(help="App the session belongs to.")]
 
 _SUBJECTS = ("id", "source", "name", "session", "below")
-"""Parameters that can hold the id in question when the server reports an unknown invocation."""
+"""Command parameters that may contain the ID to name in the error when the server does not know an invocation."""
 
 
 class Exit(IntEnum):
@@ -91,7 +95,7 @@ class Exit(IntEnum):
 
     OK = 0
     FAILED = 1
-    """The invocation failed, was cancelled or stopped early; or histories do not replay or differ."""
+    """The invocation failed, was canceled or stopped early, or histories differ or do not replay."""
     USAGE = 2
     ALREADY_ANSWERED = 3
     EXPIRED = 4
@@ -105,11 +109,11 @@ class Exit(IntEnum):
     SESSION_BUSY = 10
     """The session is working on another message, or its queue is full."""
     INTERRUPTED = 130
-    """Ctrl-C; the code that shells use."""
+    """The user pressed Ctrl-C. Shells use this code, too."""
 
 
 class Problem(WaystationError):
-    """A command cannot continue, for a reason that its user can fix."""
+    """The command cannot continue, for a reason that the user can fix."""
 
     def __init__(self, exit: Exit, message: str) -> None:
         self.exit = exit
@@ -144,8 +148,8 @@ def to_problem(error: WaystationError | RPCError, server: str, invocation: str |
 
     Args:
         error: The error that was raised.
-        server: Server and namespace, for the message.
-        invocation: Invocation that the command is about.
+        server: The server and namespace, as described in the message.
+        invocation: ID of the invocation that the command was run for, if any.
     """
     if isinstance(error, WaystationError):
         return Problem(_EXIT_CODES.get(type(error), Exit.FAILED), str(error))
@@ -155,11 +159,14 @@ def to_problem(error: WaystationError | RPCError, server: str, invocation: str |
                 Exit.NO_SERVER, f"{error.message} Server: {server}. Choose another namespace with --namespace."
             )
         case RPCStatusCode.NOT_FOUND if invocation is not None and Path(invocation).is_dir():
-            return Problem(Exit.UNKNOWN, f"{invocation!r} is a folder, not an invocation. Name a file in it.")
+            return Problem(
+                Exit.UNKNOWN, f"{invocation!r} is a folder, not an invocation. Name a history file in this folder."
+            )
         case RPCStatusCode.NOT_FOUND:
             return Problem(
                 Exit.UNKNOWN,
-                f"No invocation {invocation!r} at {server}. `waystation pending` lists invocations that wait.",
+                f"Invocation {invocation!r} not found at {server}. `waystation pending` lists invocations with "
+                "pending calls.",
             )
         case RPCStatusCode.PERMISSION_DENIED | RPCStatusCode.UNAUTHENTICATED:
             return Problem(Exit.NOT_ALLOWED, f"The server refused the request ({server}): {error.message}")
@@ -173,7 +180,7 @@ def to_problem(error: WaystationError | RPCError, server: str, invocation: str |
 
 @contextlib.contextmanager
 def translate_file_errors(path: str | Path, action: str = "read", *, option: str = "") -> Iterator[None]:
-    """Report a file that cannot be read, or `written`, as a usage error."""
+    """Report a file that cannot be read (or, depending on `action`, `written`) as a usage error."""
     try:
         yield
     except (OSError, UnicodeDecodeError) as error:
@@ -184,24 +191,24 @@ def translate_file_errors(path: str | Path, action: str = "read", *, option: str
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The server, namespace and task queue of a command. None leaves a setting to the environment."""
+    """The server, namespace and task queue that a command uses. The environment supplies settings that are None."""
 
     address: str | None = None
     namespace: str | None = None
     task_queue: str = TASK_QUEUE
     profile: str | None = None
     program: str = "waystation"
-    """The command that starts this program, for the commands that it prints."""
+    """The shell command that starts this program, used in the commands it prints."""
     temporal: str = "temporal"
-    """The command that starts Temporal's CLI."""
+    """The shell command that starts the Temporal CLI."""
     store: str | None = None
-    """Folder or object store of large payloads."""
+    """Folder or URL of the object store that holds large payloads."""
 
     async def connect(self, *, whole: bool = False) -> AgentClient:
         """Return a connected client.
 
         Args:
-            whole: Fail on large values that the store lacks, instead of shortening them.
+            whole: Fail if a large value is missing from the store, instead of showing a shortened form.
 
         Raises:
             Problem: The server does not respond, or the configuration cannot be read.
@@ -221,13 +228,13 @@ class Target:
             cause = f"no answer within {CONNECT_LIMIT_S:g} s" if timed_out else connection_problem(error)
             raise Problem(
                 Exit.NO_SERVER,
-                f"No Temporal server answers at {server} ({cause}). Start one with `waystation worker --embedded "
-                "--agents DIR`, or set its address with --address or TEMPORAL_ADDRESS.",
+                f"Cannot reach a Temporal server at {server} ({cause}). Start one with `waystation worker --embedded "
+                "--agents DIR`, or set the server's address with --address or TEMPORAL_ADDRESS.",
             ) from None
         return AgentClient(temporal, task_queue=self.task_queue, blobs=Blobs(self.store))
 
     def describe(self) -> str:
-        """Return the address and the namespace, for messages.
+        """Return the server's address and namespace, for use in messages.
 
         Raises:
             Problem: The configuration cannot be read.
@@ -250,11 +257,17 @@ class Target:
         return " ".join(parts)
 
     def answer_command(self, action: str, id: str, call: str = "") -> list[str]:
-        """Return the parts of the shell command that answers a call of an invocation, or an approval id."""
+        """Return the parts of the shell command that answers a pending call.
+
+        Args:
+            action: Name of the answering command.
+            id: An invocation ID, or an approval ID if `call` is empty.
+            call: Call ID.
+        """
         return [self._program(), f"{action} {quote(id)} {call}".rstrip()]
 
     def signal_command(self, call: PendingCall) -> list[str]:
-        """Return the parts of the `temporal` command that approves a call as its policy requires."""
+        """Return the parts of the `temporal` command that approves a call, with the fields that its policy requires."""
         answer: JsonObject = {"function_call_id": call.function_call_id, "action": "approve"}
         if call.policy and call.policy.digest:
             answer["digest"] = call.digest
@@ -275,7 +288,7 @@ class Target:
 
 
 def write_waits(out: Output, target: Target, calls: Sequence[PendingCall]) -> None:
-    """Write pending calls, each with the commands that answer it."""
+    """Write pending calls, each followed by the commands that can answer it."""
     for call in calls:
         out.wait(
             call,
@@ -288,13 +301,14 @@ def write_waits(out: Output, target: Target, calls: Sequence[PendingCall]) -> No
         )
         for action in terminal.list_answers(call):
             out.command(action, target.answer_command(action, call.invocation_id, call.function_call_id))
-        # A credential goes to the store, not into a signal, and a signal cannot carry the token of a verified answer.
+        # A signal cannot replace `authorize`, which saves the credential in the store, and it cannot carry the
+        # identity token that a verified answer requires.
         if "approve" in terminal.list_answers(call) and not (call.policy and call.policy.must_verify):
             out.command("or", target.signal_command(call))
 
 
 def quote(word: str) -> str:
-    """Quote a word for a shell; control characters become escapes that bash and zsh understand."""
+    """Quote a word for the shell. Control characters become escapes that bash and zsh understand."""
     if word.isprintable():
         return shlex.quote(word)
     special = {"\\": "\\\\", "'": "\\'"}
@@ -311,35 +325,35 @@ def find_program() -> str:
 
 
 def find_temporal_program() -> str:
-    """Return the shell command that starts Temporal's CLI."""
+    """Return the shell command that starts the Temporal CLI."""
     installed = Path(sys.executable).with_name("temporal")
     return format_path(installed) if installed.exists() and not shutil.which("temporal") else "temporal"
 
 
 def format_path(path: Path) -> str:
-    """Quote a path for a shell, relative to the current folder where possible."""
+    """Quote a path for the shell, relative to the current folder if the path is inside that folder."""
     here = Path.cwd()
     return quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
 
 class CommandContext(typer.Context):
-    """The output of a command, and the server that it talks to."""
+    """The context a command runs in: its output and the server it talks to."""
 
     obj: Target
     client: AgentClient | None = None
 
     @property
     def target(self) -> Target:
-        """The server that the global options name."""
+        """The server selected by the global options."""
         return self.obj
 
     @cached_property
     def out(self) -> Output:
-        """Writes text for people, or JSON lines with `--json`."""
+        """The command's output: human-readable text, or JSON lines with `--json`."""
         return Output(json=bool(self.params.get("json")))
 
     async def connect(self) -> AgentClient:
-        """Return the client, connected on the first call.
+        """Return the client. The first call connects it.
 
         Raises:
             Problem: The server does not respond.
@@ -350,43 +364,43 @@ class CommandContext(typer.Context):
 
 
 class AsyncCommand(TyperCommand):
-    """A coroutine function that returns its exit code. An expected error is one line on stderr."""
+    """A command whose function is a coroutine that returns the exit code. Expected errors become one line on stderr."""
 
     context_class = CommandContext
 
     def invoke(self, ctx: Any) -> NoReturn:
-        """Run the command and exit with its code."""
+        """Run the command and exit with the code that it returns."""
         raise typer.Exit(ctx.invoke(_run, ctx, super().invoke(ctx)))
 
 
 class CommandGroup(TyperGroup):
-    """A command with subcommands. Its help shows their descriptions uncut."""
+    """A command with subcommands. Its help shows their descriptions in full."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write each subcommand with its whole description."""
+        """Write each subcommand with its full description."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, command.get_short_help_str(1_000)) for name, command in self.commands.items()])
 
 
 def create_command_group(help: str) -> typer.Typer:
-    """Return a command that has subcommands."""
+    """Return a Typer application for a command with subcommands."""
     return typer.Typer(cls=CommandGroup, add_completion=False, no_args_is_help=True, rich_markup_mode=None, help=help)
 
 
 def create_program(function: Any) -> typer.Typer:
-    """Return a program with one command."""
+    """Return a Typer application whose only command is `function`."""
     program = typer.Typer(add_completion=False, rich_markup_mode=None)
     program.command(cls=AsyncCommand)(function)
     return program
 
 
 def _run(ctx: CommandContext, action: Awaitable[int]) -> int:
-    # Keeps warnings of Temporal's core off the terminal. A process that already has a runtime keeps it.
+    # Keep warnings from Temporal's core off the terminal. If the process already has a runtime, leave it in place.
     only_errors = LoggingConfig(filter=TelemetryFilter(core_level="ERROR", other_level="ERROR"))
     with contextlib.suppress(RuntimeError):
         Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=only_errors)))
     if not structlog.is_configured():
-        configure_logs(level=logging.WARNING)  # on stderr: on stdout they would mix with results
+        configure_logs(level=logging.WARNING)  # to stderr, because stdout is for results
     try:
         return asyncio.run(_complete(ctx, action))
     except (WaystationError, RPCError) as raised:
@@ -398,10 +412,10 @@ def _run(ctx: CommandContext, action: Awaitable[int]) -> int:
         mistake = raised.errors()[0]
         write_error(f"{'.'.join(map(str, mistake['loc']))}: {mistake['msg']}")
         return Exit.USAGE
-    except BrokenPipeError:  # the reader of the output, such as `head`, has stopped reading
+    except BrokenPipeError:  # the program that reads the output, such as `head`, has closed the pipe
         raise
     except OSError as raised:
-        # An error with a file name may come from an input file.
+        # If the error names a file, it may be an input file; otherwise it is about the output.
         subject = f"{raised.filename!r} cannot be used" if raised.filename else "The output cannot be written"
         write_error(f"{subject}: {raised.strerror or raised}.")
         return Exit.FAILED
@@ -418,10 +432,10 @@ async def _complete(ctx: CommandContext, action: Awaitable[int]) -> int:
 
 
 def parse_object(option: str, text: str | None) -> JsonObject | None:
-    """Parse the value of an option as a JSON object.
+    """Parse the value of an option as a JSON object. Return None if the option was not passed.
 
     Raises:
-        BadParameter: It is not a JSON object.
+        BadParameter: The value is not a JSON object.
     """
     try:
         return None if text is None else parse_json_object(text)
@@ -430,10 +444,10 @@ def parse_object(option: str, text: str | None) -> JsonObject | None:
 
 
 def parse_json_object(text: str) -> JsonObject:
-    """Parse a JSON object.
+    """Parse text as a JSON object.
 
     Raises:
-        ValueError: It is not a JSON object.
+        ValueError: The text is not a JSON object.
     """
     try:
         value = decode(text)

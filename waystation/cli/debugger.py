@@ -1,4 +1,4 @@
-"""`waystation debug`: step through a recording in a terminal, or by commands from a pipe."""
+"""The `waystation debug` command: step through a recording, in a terminal or with commands piped in."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -37,22 +37,22 @@ from waystation.replay.workflow_debugger import WorkflowDebugger, break_at
 PROMPT: StyleAndTextTuples = [("bold ansicyan", "(debug) ")]
 _KEYS = {"right": "n", "left": "p", "down": "s", "up": "b", "home": "first", "end": "last", "enter": ""}
 _INSTANT = "nspbwWtTcCioemh"
-"""Letters that act without Enter at an empty prompt."""
+"""Single-letter commands that run without Enter while the prompt is empty."""
 WORDS = {"next": "n", "previous": "p", "prev": "p", "step": "s", "back": "b", "wait": "w", "tool": "t", "change": "c"}
 WORDS |= {"into": "i", "out": "o", "up": "o", "prompt": "m", "event": "e", "help": "h"}
 COMMANDS = (
     ("n, →", "next event; Enter repeats the last command"),
     ("p, ←", "previous event"),
-    ("s, ↓", "next step, even if it made no event"),
+    ("s, ↓", "next step, including steps without an event"),
     ("b, ↑", "previous step"),
     ("g N", "go to event N; first and last (Home, End)"),
     ("/TEXT", "search forward; ?TEXT backward; / or ? repeats"),
     ("w, t, c", "next wait, tool result, state change; W, T, C go back"),
-    ("m", "prompt of the model at this event"),
+    ("m", "the model's prompt at this event"),
     ("e", "event as JSON"),
-    (":pdb", "Python's debugger, in the workflow code before this event"),
-    (":state", "whole state; :events all events so far"),
-    ("i [CALL]", "into the called agent; o: back out"),
+    (":pdb", "open Python's debugger in the workflow code just before this event"),
+    (":state", "the complete state; :events all events so far"),
+    ("i [CALL]", "enter the called agent; o goes back out"),
     ("h", "this help; q quits"),
 )
 
@@ -66,12 +66,12 @@ async def debug(
     callbacks: Callbacks = False,
     session: SessionSource = None,
     pdb: Annotated[
-        bool, typer.Option("--pdb", help="With --at: Python's debugger, in the workflow code that made event N.")
+        bool, typer.Option("--pdb", help="With --at: open Python's debugger in the workflow code that created event N.")
     ] = False,
 ) -> Exit:
-    """Step through an invocation event by event, forward and backward. Type `h` for a list of commands.
+    """Step through an invocation event by event, forward and backward. Type `h` to list the commands.
 
-    Commands can also be piped in, one per line.
+    You can also pipe commands in, one per line.
     """
     if pdb and at is None:
         raise typer.BadParameter("needs an event: --at N", param_hint="--pdb")
@@ -93,29 +93,29 @@ async def debug(
 
 
 class Debugger:
-    """A cursor in a recording, and the commands that move it."""
+    """An interactive debugger: a cursor in a recording and the commands that move it."""
 
     def __init__(self, cursor: Cursor, out: Output, prompt: Callable[[], Awaitable[Prompt]], lines: Lines) -> None:
-        """`prompt` reads the model's prompt at the cursor."""
+        """Create a debugger; `prompt` returns the model's prompt at the cursor."""
         self._cursor, self._out, self._prompt, self._lines = cursor, out, prompt, lines
         self._search_text = ""
         self._last_command = "n"
         self._moves: dict[str, tuple[Callable[[], bool], str]] = {
             "n": (cursor.next, "There is no next event."),
-            "p": (cursor.previous, "This is the beginning."),
+            "p": (cursor.previous, "This is the beginning of the recording."),
             "s": (cursor.step, "This is the end of the recording."),
-            "b": (cursor.back, "This is the beginning."),
-            "w": (cursor.next_wait, "No later wait begins or ends."),
+            "b": (cursor.back, "This is the beginning of the recording."),
+            "w": (cursor.next_wait, "No call starts or stops waiting after this point."),
             "t": (cursor.next_tool, "There is no later tool result."),
-            "c": (cursor.next_change, "The state does not change again."),
-            "W": (lambda: cursor.next_wait(back=True), "No earlier wait begins or ends."),
+            "c": (cursor.next_change, "The state does not change after this point."),
+            "W": (lambda: cursor.next_wait(back=True), "No call starts or stops waiting before this point."),
             "T": (lambda: cursor.next_tool(back=True), "There is no earlier tool result."),
-            "C": (lambda: cursor.next_change(back=True), "The state has not changed before."),
-            "o": (cursor.out, "This is the outermost invocation."),
+            "C": (lambda: cursor.next_change(back=True), "The state does not change before this point."),
+            "o": (cursor.out, "This is already the outermost invocation."),
         }
 
     async def run(self) -> Exit:
-        """Show the position of the cursor, and run commands until the input ends."""
+        """Show where the cursor is, then run commands until the input ends."""
         self._show()
         while (line := await self._next()) is not None:
             command = line.strip() or self._last_command
@@ -138,7 +138,7 @@ class Debugger:
         """Run a command.
 
         Raises:
-            Problem: The cursor cannot move there, or the command does not exist.
+            Problem: The command does not exist, or there is nothing to move to.
         """
         word, _, rest = command.removeprefix(":").partition(" ")
         cursor, argument, word = self._cursor, rest.strip(), WORDS.get(word, word)
@@ -153,12 +153,12 @@ class Debugger:
         elif word == "i":
             self._last_command = word
             if not cursor.into(argument or None):
-                raise Problem(Exit.UNKNOWN, "No recorded agent was called here.")
+                raise Problem(Exit.UNKNOWN, "This event calls no agent that has a recording.")
         elif word in ("g", "go") or word.isdecimal():
             number = word if word.isdecimal() else argument
             if not number.removeprefix("-").isdecimal():
-                problem = f"{terminal.escape(number)!r} is not an event number" if number else "Name an event"
-                raise Problem(Exit.USAGE, f"{problem}; for example: g 3")
+                problem = f"{terminal.escape(number)!r} is not an event number" if number else "Enter an event number"
+                raise Problem(Exit.USAGE, f"{problem}, for example: g 3")
             cursor.go(int(number))
         elif word in ("first", "last"):
             cursor.go(cursor.recording.events_before if word == "first" else None)
@@ -182,19 +182,19 @@ class Debugger:
             case "pdb" if self._lines.typed:
                 await _break_at(moment, self._out)
             case "pdb":
-                raise Problem(Exit.USAGE, ":pdb needs a terminal; use `waystation debug --at N --pdb` instead.")
+                raise Problem(Exit.USAGE, ":pdb works only in a terminal. Use `waystation debug --at N --pdb` instead.")
             case "h":
                 table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
                 for names, text in COMMANDS:
                     table.add_row(Text(names, style="bold"), text)
                 self._out.show(table)
             case _:
-                raise Problem(Exit.USAGE, f"Unknown command {terminal.escape(word)!r}; h lists the commands.")
+                raise Problem(Exit.USAGE, f"Unknown command {terminal.escape(word)!r}. Type h to list the commands.")
 
     def _search(self, text: str, *, back: bool) -> None:
         self._search_text = text or self._search_text
         if not self._search_text:
-            raise Problem(Exit.USAGE, "Enter a text to search for, such as: /refund")
+            raise Problem(Exit.USAGE, "Enter the text to search for, such as: /refund")
         if not self._cursor.search(self._search_text, back=back):
             direction = "before" if back else "after"
             raise Problem(Exit.UNKNOWN, f"{terminal.escape(self._search_text)!r} was not found {direction} this event.")
@@ -209,7 +209,7 @@ class Debugger:
 
 
 def create_key_prompt() -> PromptSession[str]:
-    """Return a prompt where letters and arrows act at once while the line is empty."""
+    """Return a prompt that runs single letters and arrow keys as commands while the line is empty."""
     bindings = KeyBindings()
     session: PromptSession[str] = PromptSession(PROMPT, key_bindings=bindings)
     is_empty = Condition(lambda: not session.default_buffer.text)
@@ -225,17 +225,17 @@ def create_key_prompt() -> PromptSession[str]:
 
 
 async def _break_at(moment: Moment, out: Output) -> Exit:
-    """Replay up to a moment, stop there in Python's debugger, and replay the rest afterwards.
+    """Replay up to a moment, stop there in Python's debugger, and then replay the rest.
 
     Raises:
-        Problem: Large values are missing, so the code could take other paths.
+        Problem: Large values are missing, so the code could take a different path.
         NothingToBreakAt: No workflow code runs at that moment.
     """
     if missing := len(moment.recording.lacking):
         raise Problem(
             Exit.USAGE,
-            f"{missing} large values are missing, and the workflow code may need them. Name the store of the workers "
-            "with --store.",
+            f"{missing} large values are missing, and the workflow code may need them. Name the workers' store with "
+            "--store.",
         )
 
     def begin() -> WorkflowDebugger:

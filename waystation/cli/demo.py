@@ -1,4 +1,7 @@
-"""`make demo`: an agent, a human approval and a worker crash, in six steps, with a real server and real workers."""
+"""The demo that `make demo` runs: six steps with an agent, a human approval and a worker crash.
+
+The Temporal server and the workers are real processes.
+"""
 
 import asyncio
 import contextlib
@@ -44,7 +47,7 @@ TOOL = "reimburse"
 USER = "alex"
 SMALL, LARGE = ("reimburse-50", "Please reimburse 50$ for meals"), ("reimburse-200", "Please reimburse 200$ for meals")
 STEP_LIMIT_S = 45.0
-"""Time limit of a step; waiting for a person is unlimited."""
+"""Time limit for each step. The wait for the user's answer has no limit."""
 READY_LIMIT_S = 30.0
 STOP_LIMIT_S = 5.0
 
@@ -52,11 +55,13 @@ STOP_LIMIT_S = 5.0
 async def demo(
     ctx: CommandContext,
     model: Annotated[
-        Literal["demo"] | None, typer.Option(help="Use the offline demo model even if there is an API key.")
+        Literal["demo"] | None, typer.Option(help="Use the offline demo model even if an API key is set.")
     ] = None,
-    answer: Annotated[Literal["approve", "reject"] | None, typer.Option(help="Answer the call without asking.")] = None,
+    answer: Annotated[
+        Literal["approve", "reject"] | None, typer.Option(help="Answer the call without prompting.")
+    ] = None,
 ) -> Exit:
-    """Run the demo. Its processes are always stopped at the end."""
+    """Run the demo. All of its processes are stopped at the end, even if it fails or is interrupted."""
     task = asyncio.current_task()
     assert task is not None
     for name in (signal.SIGTERM, signal.SIGHUP):
@@ -64,7 +69,10 @@ async def demo(
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     examples = ROOT / "examples"
     if not examples.is_dir():
-        raise Problem(Exit.USAGE, f"Folder {str(examples)!r} not found. The demo needs a checkout of Waystation.")
+        raise Problem(
+            Exit.USAGE,
+            f"Folder {str(examples)!r} not found. Run the demo from a checkout of the Waystation repository.",
+        )
     out = Output(margin="   ", page=80)
     began = time.monotonic()
     out.console.print(Text("Waystation: an agent, a human approval, and a crash that changes nothing", style="bold"))
@@ -78,13 +86,13 @@ async def demo(
     except TimeoutError:
         raise Problem(
             Exit.FAILED,
-            f"A step took longer than {STEP_LIMIT_S:g} s. The server and the workers are stopped.",
+            f"A step took longer than {STEP_LIMIT_S:g} s. The server and the workers have been stopped.",
         ) from None
     except asyncio.CancelledError:
-        write_error("Interrupted. The server and the workers are stopped.")
+        write_error("Interrupted. The server and the workers have been stopped.")
         return Exit.INTERRUPTED
     out.console.print()
-    out.line(f"{time.monotonic() - began:.0f} s; the server and the workers are stopped. To keep them running:")
+    out.line(f"{time.monotonic() - began:.0f} s; the server and the workers have been stopped. To keep them running:")
     out.line(f"{find_program()} worker --embedded --agents examples --model demo", style="cyan")
     out.line(f"{find_program()} --help", style="cyan")
     return code
@@ -129,7 +137,7 @@ class Demo:
                 await self._still_waits("the server", large.pending)
                 async with WorkerProcess(*self._worker_options) as second:
                     self._fact("restart", f"a new worker, pid {second.pid}")
-                    # Workflow code answers a query, after the worker has rebuilt it from history.
+                    # The new worker has to rebuild the workflow from its history before it can answer this query.
                     await self._still_waits("the worker", lambda: large.handle.query("pending"))
                     self._heading("Answer the call")
                     action = await self._decide()
@@ -160,7 +168,7 @@ class Demo:
         return invocation
 
     async def _watch(self, invocation: Invocation, name: str) -> None:
-        """Write events as they arrive, and note when the invocation starts and stops waiting."""
+        """Write events as they arrive, and record when the invocation starts and stops waiting for an answer."""
         tag = Text(f"{name}  ", style="cyan" if name == "small" else "green")
         seen, waited = 0, False
         async for log in invocation.follow():
@@ -178,7 +186,10 @@ class Demo:
 
     def _explain(self, calls: Sequence[PendingCall]) -> None:
         if not calls:
-            raise Problem(Exit.FAILED, "The agent did not ask for an approval. With `--model demo` it does.")
+            raise Problem(
+                Exit.FAILED,
+                "The model did not make the call that needs approval. Use `--model demo`, which always does.",
+            )
         write_waits(self._out, self._target, calls)
         path = f"{self._server.ui_url}/namespaces/default/workflows/{calls[0].invocation_id}"
         self._out.line(Text.assemble(("  Web UI   ", "dim"), path))
@@ -192,13 +203,13 @@ class Demo:
         self._fact("still waits", f"{terminal.format_call(calls[0])} [{calls[0].function_call_id}], according to {who}")
 
     async def _decide(self) -> Action | None:
-        """Return the answer; None if the call was answered in another way."""
+        """Return the answer to send, or None if the call has already been answered elsewhere."""
         if self._answer:
             self._fact("answer", f"{self._answer} (--answer)")
             return self._answer
         lines = Lines(lambda: PromptSession(f"{self._out.margin}Approve? [Y/n] "))
         if not lines.typed or os.environ.get("CI"):
-            self._fact("answer", "approve; there is no terminal to ask in")
+            self._fact("answer", "approve, because there is no terminal to prompt in")
             return "approve"
         self._out.line("Answer here, or with one of the commands above.", style="dim")
         answers: dict[str, Action] = {"": "approve", "y": "approve", "yes": "approve", "n": "reject", "no": "reject"}
@@ -208,7 +219,7 @@ class Demo:
             if not reading.done():
                 reading.cancel()
                 await asyncio.wait((reading,))
-                self._out.line("(answered in another way)", style="dim")
+                self._out.line("(answered elsewhere)", style="dim")
                 return None
             line = reading.result()
             if line is None:
@@ -217,7 +228,11 @@ class Demo:
                 return action
 
     def _count_payments(self, recording: Recording) -> None:
-        """Write how often the tool ran, and check that it ran once if it was approved."""
+        """Write how many times the tool ran.
+
+        Raises:
+            Problem: The approved call did not run exactly once, or the tool ran although the call was rejected.
+        """
         approved = any(call.answer and call.answer.action == "approve" for call in recording.log.state.calls.values())
         runs = [run for run in collect_attempts(recording.histories[-1:]) if run.type == f"{AGENT}.{TOOL}"]
         count, attempts = len(runs), sum(run.count for run in runs)
@@ -244,25 +259,28 @@ class Demo:
 
 
 async def _wait_for_first(*futures: asyncio.Future[Any]) -> None:
-    """Wait until one future is done, and raise its error. The others continue."""
+    """Wait until one of the futures is done, and raise its error if it failed. The others keep running."""
     done, _ = await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
     for future in done:
         future.result()
 
 
 class WorkerProcess:
-    """A `waystation worker` process that is ready when the block is entered, and stopped when it is left."""
+    """A `waystation worker` process, as a context manager.
+
+    The process is ready when the block starts, and is stopped when the block ends.
+    """
 
     def __init__(self, *options: str) -> None:
         self._command = [sys.executable, "-m", "waystation.worker", "--log-format", "json", *options]
         self._process: asyncio.subprocess.Process
         self._logged: list[str] = []
         self.facts: JsonObject = {}
-        """The fields of its `worker.ready` log event: `agents`, `model`, `task_queue`, …"""
+        """The fields of the worker's `worker.ready` log event: `agents`, `model`, `task_queue`, …"""
 
     @property
     def pid(self) -> int:
-        """Process id."""
+        """The process ID."""
         return self._process.pid
 
     async def __aenter__(self) -> Self:
@@ -271,7 +289,7 @@ class WorkerProcess:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
-            # Ctrl-C in the terminal must reach only the parent, which then stops this process.
+            # Keep Ctrl-C in the terminal from reaching the worker directly: the parent process stops it.
             start_new_session=True,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
@@ -304,26 +322,26 @@ class WorkerProcess:
                 await asyncio.wait((asyncio.ensure_future(self._process.wait()),), timeout=STOP_LIMIT_S)
 
     async def _until_ready(self) -> JsonObject:
-        """Return the fields of its `worker.ready` log event."""
+        """Read the worker's logs up to the `worker.ready` event, and return the fields of that event."""
         assert self._process.stderr is not None
         async for line in self._process.stderr:
             self._logged.append(line.decode(errors="replace").strip())
             if b'"worker.ready"' in line:
                 facts: JsonObject = json.loads(line)
                 return facts
-        raise Problem(Exit.FAILED, f"The worker ended with code {await self._process.wait()}: {self._problems()}")
+        raise Problem(Exit.FAILED, f"The worker exited with code {await self._process.wait()}: {self._problems()}")
 
     async def _discard_logs(self) -> None:
-        """Read its logs, so that it never blocks on a full pipe."""
+        """Keep reading the worker's logs, so that the worker never blocks on a full pipe."""
         assert self._process.stderr is not None
         async for _ in self._process.stderr:
             pass
 
     def _problems(self) -> str:
-        """Return its logged errors, or else its last log lines."""
+        """Return the errors that the worker logged, or its last log lines if it logged no errors."""
         errors = []
         for line in self._logged:
-            with contextlib.suppress(ValueError, AttributeError):  # not a JSON object
+            with contextlib.suppress(ValueError, AttributeError):  # the line is not a JSON object
                 fields = json.loads(line)
                 if fields.get("level") in ("error", "critical"):
                     errors.append(str(fields.get("problem") or fields.get("event")))

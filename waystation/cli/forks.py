@@ -1,4 +1,4 @@
-"""`waystation fork` and `forks`: continue an invocation from one of its events in a new one, and list such forks."""
+"""The `waystation fork` and `forks` commands: start a new invocation from an event of another, and list such forks."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -34,39 +34,46 @@ ACTIONS: dict[str, Action] = {"approve": "approve", "reject": "reject"}
 async def fork(
     ctx: CommandContext,
     id: InvocationId,
-    event: Annotated[int, typer.Argument(metavar="N", min=1, help="Number of the last event that the fork keeps.")],
-    message: Annotated[str | None, typer.Option(help="Message of the user, instead of the recorded one.")] = None,
+    event: Annotated[int, typer.Argument(metavar="N", min=1, help="Number of the last event to keep in the fork.")],
+    message: Annotated[str | None, typer.Option(help="User message to use instead of the recorded one.")] = None,
     instruction: Annotated[
         str | None,
-        typer.Option(help="Instruction, instead of the agent's own. The worker must run with --allow-overrides."),
+        typer.Option(help="Instruction to use instead of the agent's. The worker must run with --allow-overrides."),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="Name of a model, instead of the agent's own. Needs --allow-overrides as well.")
+        str | None,
+        typer.Option(help="Model to use instead of the agent's. The worker must run with --allow-overrides."),
     ] = None,
     agent: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Agent that --instruction and --model apply to. Default: the agent that was started."
+            metavar="NAME", help="Agent that --instruction and --model apply to. Default: the invocation's root agent."
         ),
     ] = None,
     result: Annotated[
         list[str] | None,
-        typer.Option(metavar="CALL=JSON", help="Response of a call, such as fc-2={}. The call then does not run."),
+        typer.Option(metavar="CALL=JSON", help="Response to use for a call instead of running it, such as fc-2={}."),
     ] = None,
     answer: Annotated[
         list[str] | None,
-        typer.Option(metavar="CALL=ACTION", help="Answer a call when it waits in the fork: approve or reject."),
+        typer.Option(
+            metavar="CALL=ACTION", help="Answer to send when a call in the fork is waiting: approve or reject."
+        ),
     ] = None,
     by: By = None,
-    new_id: Annotated[str | None, typer.Option("--id", help="Id of the fork. Default: ID~1, ID~2, ….")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Run calls that may have effects without asking first.")] = False,
+    new_id: Annotated[
+        str | None, typer.Option("--id", help="Invocation ID of the fork. Default: ID~1, ID~2, and so on.")
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Run calls that may have side effects, without asking first.")
+    ] = False,
     detach: Detach = False,
     json: AsJson = False,
 ) -> Exit:
     """Start an invocation that continues from event N of another one, and follow it.
 
-    Recorded steps up to event N do not run again. Calls without a result at that event run now, and calls that waited
-    for a person wait again. To ask a model again, name the event before its reply.
+    Steps recorded up to event N do not run again. Calls that had no result at that event run now, and calls that were
+    waiting for a person wait again. To ask the model again, pass the number of the event before its reply.
     """
     check_on_server(id)
     client, out = await ctx.connect(), ctx.out
@@ -75,7 +82,8 @@ async def fork(
     if both := sorted(results.keys() & answers.keys()):
         raise Problem(
             Exit.USAGE,
-            f"{both[0]} is in --result and in --answer. A call with a result does not wait; remove one of them.",
+            f"{both[0]} is in both --result and --answer. A call with a result never waits for an answer. Remove one "
+            "of the two options.",
         )
     prepared = await client.forks.prepare(
         id, event, message=message, instruction=instruction, model=model, agent=agent, results=results, id=new_id
@@ -84,8 +92,8 @@ async def fork(
         if (call := prepared.log.state.calls.get(call_id)) and call.closed:
             raise Problem(
                 Exit.USAGE,
-                f"{call_id} has a response by event {event}, so it does not wait in the fork. Remove its --answer, or "
-                "fork from an earlier event to answer it again.",
+                f"{call_id} already has its response at event {event}, so it will not wait in the fork. Remove its "
+                "--answer, or fork from an earlier event to answer it again.",
             )
     if not yes:
         _confirm([call for call in prepared.log.state.performing() if call.call.effect != "read"])
@@ -102,13 +110,13 @@ async def fork(
 async def _follow(
     ctx: CommandContext, invocation: Invocation, answers: dict[str, Action], by: str | None, *, detach: bool
 ) -> Exit:
-    """Follow a fork, and answer its calls when they wait."""
+    """Follow a fork, and send the answers as soon as the calls are waiting for them."""
     unused = dict(answers)
     tasks = [asyncio.ensure_future(_answer(invocation, unused, call_id, by)) for call_id in answers]
     try:
         code = await follow(ctx, await ctx.connect(), invocation, detach=detach and not answers)
         for call_id, action in unused.items():
-            ctx.out.remark(f"--answer {call_id}={action} was not used: the call never waited in this fork.")
+            ctx.out.remark(f"--answer {call_id}={action} was not used, because the call never waited in this fork.")
         return code
     finally:
         for task in tasks:
@@ -119,7 +127,7 @@ async def _follow(
 
 
 async def _answer(invocation: Invocation, unused: dict[str, Action], call_id: str, by: str | None) -> None:
-    """Answer a call as soon as it waits, and remove it from `unused`."""
+    """Answer a call as soon as it is pending, and remove it from `unused`."""
     async for log in invocation.follow():
         if any(call.function_call_id == call_id for call in log.state.pending()):
             await invocation.answer(unused.pop(call_id), call_id, by=by)
@@ -127,15 +135,15 @@ async def _answer(invocation: Invocation, unused: dict[str, Action], call_id: st
 
 
 def _confirm(calls: Sequence[CallState]) -> None:
-    """Ask before calls run that may have effects.
+    """Ask the user for confirmation before running calls that may have side effects.
 
     Raises:
-        Problem: The answer is no, or there is no terminal.
+        Problem: The user declined, or there is no terminal.
     """
     if not calls:
         return
     names = ", ".join(f"{summary.call(call.name, call.args)} ({call.call.effect})" for call in calls)
-    text = f"These calls have no result at that event and run now, perhaps a second time: {names}."
+    text = f"These calls have no result at that event, so they will run now, possibly for the second time: {names}."
     person = find_person()
     if person is None:
         raise Problem(Exit.USAGE, f"{text} Pass --yes to run them.")
@@ -144,7 +152,7 @@ def _confirm(calls: Sequence[CallState]) -> None:
 
 
 async def forks(ctx: CommandContext, id: InvocationId, json: AsJson = False) -> Exit:
-    """Print the forks of an invocation, and the invocation that it is itself a fork of."""
+    """List the forks of an invocation. If it is a fork itself, also print which invocation it was forked from."""
     check_on_server(id)
     client = await ctx.connect()
     started = (await client.invocation(id).log()).state.input
@@ -165,10 +173,10 @@ async def forks(ctx: CommandContext, id: InvocationId, json: AsJson = False) -> 
 
 
 def _parse_pairs(option: str, form: str, pairs: Sequence[str], parse: Callable[[str], T]) -> dict[str, T]:
-    """Parse `CALL=VALUE` options.
+    """Parse `CALL=VALUE` options into a dictionary.
 
     Raises:
-        Problem: An option does not have this form, or names a call again.
+        Problem: An option does not have this form, or two options name the same call.
     """
     values: dict[str, T] = {}
     for pair in pairs:
@@ -177,8 +185,8 @@ def _parse_pairs(option: str, form: str, pairs: Sequence[str], parse: Callable[[
         with suppress(ValueError, KeyError):
             value = parse(text)
         if not call_id or value is None:
-            raise Problem(Exit.USAGE, f"{option} {pair!r} is not of the form {form}.")
+            raise Problem(Exit.USAGE, f"{option} {pair!r} does not have the form {form}.")
         if call_id in values:
-            raise Problem(Exit.USAGE, f"{option} names {call_id} twice; name each call once.")
+            raise Problem(Exit.USAGE, f"{option} names {call_id} twice. Name each call only once.")
         values[call_id] = value
     return values

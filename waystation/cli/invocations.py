@@ -1,4 +1,7 @@
-"""`waystation run`, and how commands follow an invocation: events, streamed text, pending calls, failures, retries."""
+"""The `waystation run` command, and the code with which commands follow an invocation.
+
+Following an invocation shows its events, streamed text, pending calls, failures and retries.
+"""
 
 import asyncio
 import re
@@ -54,25 +57,25 @@ from waystation.presentation import terminal
 T = TypeVar("T")
 
 CallKey = tuple[str, str]
-"""Id of an invocation, and of a call or activity in it."""
+"""An invocation ID, and the ID of a call or activity in that invocation."""
 
 UNCLAIMED_S = 3.0
-"""Time without any log entry after which a missing worker is reported."""
+"""Seconds to wait for the first log entry before reporting that no worker has started the invocation."""
 CHILDREN_S = 1.0
-"""Interval for reading the pending calls of called agents, which are not in the caller's history."""
+"""Seconds between reads of the called agents' pending calls, which are not in the caller's history."""
 QUIET_S = 3.0
-"""Time without new entries before the retries are read from the server."""
+"""Seconds without new entries before asking the server for retries."""
 SLOW_S = 30.0
-"""Longest interval between such reads while an activity runs and has not failed."""
+"""Maximum seconds between checks for retries while an activity is running and has not failed."""
 SOON_S = 5.0
-"""A first failure is not reported if its retry is due within this time. Also the time that a worker has to start it."""
+"""Seconds. A first failure is not reported if its retry is due this soon, or became due this recently."""
 AGAIN_S = 15.0
-"""Time until the same retry is reported again; it doubles with each report."""
+"""Seconds until the same retry is reported again. The interval doubles with each report."""
 AGAIN_AT_MOST_S = 300.0
 MAX_REASON = 300
-"""Characters of a failure's reason that are shown."""
+"""Maximum number of characters to show of the reason for a failure."""
 _WORD = re.compile(r"\n|[^\S\n]*\S+|[^\S\n]+")
-"""A line break, or a word with the space before it."""
+"""Matches a line break, or a word together with the space before it."""
 CLOCK = len("00:00:00  ")
 LIMITS: dict[str, tuple[str, int | None]] = {
     "tokens": ("max_total_tokens", 1),
@@ -81,37 +84,45 @@ LIMITS: dict[str, tuple[str, int | None]] = {
     "seconds": ("max_wall_s", None),
     "cost": ("max_cost", None),
 }
-"""Names in --budget, each with its field of `Budget` and its minimum; None: any positive number."""
+"""The limits that --budget accepts, each with its field of `Budget` and its minimum.
+
+Limits with a minimum are integers. If the minimum is None, any positive number is valid.
+"""
 EXAMPLE = '{"gemini-2.5-flash": {"prompt": 0.3, "cached": 0.075, "output": 2.5}}'
 
 
 async def run(
     ctx: CommandContext,
     agent: AgentName,
-    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="Message of the user.")],
+    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="User message to send to the agent.")],
     id: Annotated[
-        str | None, typer.Option(help="Id of the invocation. If it exists, it is followed and not started again.")
+        str | None,
+        typer.Option(help="Invocation ID. If the invocation already exists, follow it instead of starting it again."),
     ] = None,
-    state: Annotated[str | None, typer.Option(metavar="JSON", help="Initial state, a JSON object.")] = None,
-    user: Annotated[str | None, typer.Option(help="User that the agent works for.")] = None,
+    state: Annotated[str | None, typer.Option(metavar="JSON", help="Initial state, as a JSON object.")] = None,
+    user: Annotated[str | None, typer.Option(help="User on whose behalf the agent runs.")] = None,
     detach: Detach = False,
-    stream: Annotated[bool, typer.Option("--stream", help="Show text while a model generates it.")] = False,
+    stream: Annotated[bool, typer.Option("--stream", help="Show text as the model generates it.")] = False,
     budget: Annotated[
         str | None,
         typer.Option(
-            metavar="LIMITS", help="Limits NAME=N, separated by commas: tokens, model_calls, tool_calls, seconds, cost."
+            metavar="LIMITS",
+            help="Comma-separated limits of the form NAME=N. Names: tokens, model_calls, tool_calls, seconds, cost.",
         ),
     ] = None,
     on_exhausted: Annotated[Policy | None, typer.Option(help="What to do when the budget is used up.")] = None,
     prices: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Prices of models as JSON; needed for cost=N in --budget.")
+        Path | None, typer.Option(metavar="FILE", help="JSON file with model prices, required for cost=N in --budget.")
     ] = None,
     json: AsJson = False,
 ) -> Exit:
-    """Start an invocation and follow it to its end. Ctrl-C stops following; the invocation continues."""
+    """Start an invocation and follow it until it ends.
+
+    Ctrl-C only stops following the invocation; the invocation continues.
+    """
     initial = parse_object("--state", state)
     if id == "":
-        raise typer.BadParameter("an id needs at least one character", param_hint="--id")
+        raise typer.BadParameter("the ID must not be empty", param_hint="--id")
     limits = _parse_budget(budget, on_exhausted, prices)
     out, client = ctx.out, await ctx.connect()
     invocation = await client.start(agent, message, streaming=stream, id=id, state=initial, user_id=user, budget=limits)
@@ -121,7 +132,7 @@ async def run(
             Text(f"invocation {invocation.id}", style="bold"),
         )
         if invocation.existed:
-            out.remark("This invocation exists already. It keeps its own message; yours was not sent.")
+            out.remark("This invocation already exists. It keeps its original message; your message was not sent.")
         return await follow(ctx, client, invocation, partial=stream, detach=detach)
     except asyncio.CancelledError:
         out.remark(
@@ -131,7 +142,7 @@ async def run(
 
 
 def _parse_budget(limits: str | None, policy: Policy | None, prices: Path | None) -> Budget | None:
-    """Return the budget of the options; None if there are none.
+    """Return the budget that the options define, or None if none of them was used.
 
     Raises:
         BadParameter: An option is not valid.
@@ -141,7 +152,7 @@ def _parse_budget(limits: str | None, policy: Policy | None, prices: Path | None
     fields: JsonObject = dict(map(_parse_limit, limits.split(","))) if limits else {}
     if "max_cost" in fields and prices is None:
         raise typer.BadParameter(
-            f"{terminal.escape(limits or '')!r} limits the cost, which needs prices: pass --prices FILE with JSON like "
+            f"{terminal.escape(limits or '')!r} limits the cost, so --prices FILE is required, a JSON file like "
             f"{EXAMPLE}",
             param_hint="--budget",
         )
@@ -157,7 +168,7 @@ def _parse_budget(limits: str | None, policy: Policy | None, prices: Path | None
 
 
 def _parse_limit(item: str) -> tuple[str, float]:
-    """Return the field of a budget that `NAME=N` sets, and its value."""
+    """Return the field of the budget that `NAME=N` sets, and the value to set."""
     name, _, amount = (part.strip() for part in item.partition("="))
     if name not in LIMITS:
         known = ", ".join(f"{known}=N" for known in LIMITS)
@@ -178,11 +189,11 @@ def _parse_limit(item: str) -> tuple[str, float]:
 async def follow(
     ctx: CommandContext, client: AgentClient, invocation: Invocation, *, partial: bool = False, detach: bool = False
 ) -> Exit:
-    """Follow an invocation until it ends. With `detach`, also return when it waits for a person or for a worker."""
+    """Follow an invocation until it ends, or with `detach`, until it waits for a person or for a worker."""
     out = ctx.out
     watch = Watch(client, out, invocation.id, on_waits=lambda calls: write_waits(out, ctx.target, calls))
     event_count = entry_count = 0
-    claimed = False  # a worker has started it, or its absence was reported
+    claimed = False  # whether a worker has started the invocation, or its absence was reported
 
     def pause() -> float | None:
         return watch.pause() or (None if claimed else UNCLAIMED_S)
@@ -204,7 +215,7 @@ async def follow(
                 watch.take(log, new_events(log, event_count, pieces))
                 event_count = len(log.state.events)
                 if entry_count == len(log.entries) > 0:
-                    continue  # only more text
+                    continue  # nothing new except partial text
                 entry_count = len(log.entries)
                 claimed = claimed or entry_count > 0
             await watch.look_at_called()
@@ -217,7 +228,7 @@ async def follow(
 
 async def _report_end(out: Output, client: AgentClient, id: str) -> Exit:
     try:
-        # By id: the latest run, in case an operator has reset the one that was started.
+        # Look the invocation up by ID, to get its latest run: an operator may have reset the run that was started.
         result = await client.invocation(id).result()
     except WorkflowFailureError as error:
         report_failure(out, error)
@@ -232,7 +243,7 @@ async def _report_end(out: Output, client: AgentClient, id: str) -> Exit:
 async def print_events(
     ctx: CommandContext, client: AgentClient, invocation: Invocation, *, follow: bool, partial: bool
 ) -> Exit:
-    """Write the events so far, or until the invocation ends, and its pending calls."""
+    """Write the events of an invocation so far (with `follow`, until it ends), and then its pending calls."""
     out = ctx.out
     watch = Watch(client, out, invocation.id, numbered=True)
     log: Log | None = None
@@ -257,7 +268,7 @@ async def _read_once(invocation: Invocation) -> AsyncIterator[tuple[Log, Partial
 
 
 async def with_pauses(source: AsyncGenerator[T], pause: Callable[[], float | None]) -> AsyncGenerator[T | None]:
-    """Yield the items of a source, and None whenever none arrives within `pause()` seconds."""
+    """Yield the items of a source, and yield None whenever no item arrives within `pause()` seconds."""
     pending = asyncio.ensure_future(anext(source, None))
     try:
         while True:
@@ -277,7 +288,7 @@ async def with_pauses(source: AsyncGenerator[T], pause: Callable[[], float | Non
 
 
 async def is_polled(client: AgentClient) -> bool:
-    """Whether a worker has recently polled the client's task queue; True if the server does not report it."""
+    """Return whether a worker has recently polled the client's task queue, or True if the server cannot tell."""
     request = DescribeTaskQueueRequest(
         namespace=client.temporal.namespace,
         task_queue=TaskQueue(name=client.task_queue),
@@ -290,7 +301,7 @@ async def is_polled(client: AgentClient) -> bool:
 
 
 def report_failure(out: Output, error: WorkflowFailureError, **fields: str) -> tuple[str, str]:
-    """Write that an invocation failed; return the type and the message of its failure."""
+    """Report that an invocation failed, and return the type and message of the failure."""
     cause = error.cause
     kind, message = type(cause).__name__.removesuffix("Error"), str(cause)
     if isinstance(cause, ApplicationError):
@@ -300,7 +311,7 @@ def report_failure(out: Output, error: WorkflowFailureError, **fields: str) -> t
 
 
 class Watch:
-    """The terminal view of an invocation, or of the invocations of a session."""
+    """A live terminal view of one invocation, or of all invocations in a session."""
 
     def __init__(
         self,
@@ -311,31 +322,31 @@ class Watch:
         on_waits: Callable[[list[PendingCall]], None] = lambda _: None,
         numbered: bool = False,
     ) -> None:
-        """Watch an invocation or a session.
+        """Create a view of an invocation or a session.
 
         Args:
             client: A connected client.
-            out: The output.
-            root: Workflow id of the invocation or session.
-            on_waits: Writes the calls that newly wait for a person.
-            numbered: Whether to write events with their numbers; as JSON, without an envelope.
+            out: The output to write to.
+            root: Workflow ID of the invocation or session.
+            on_waits: Writes calls that have just become pending.
+            numbered: Whether to write events with their numbers. In JSON, events then have no `{"event": …}` wrapper.
         """
         self._client, self._out, self._root = client, out, root
         self._on_waits, self._numbered = on_waits, numbered
         self.logs: dict[str, Log] = {}
-        """By invocation; without called agents."""
+        """The log of each watched invocation, by invocation ID. Called agents are not included."""
         self._texts: dict[str, StreamedText] = {}
         self._calls: dict[CallKey, PendingCall] = {}
         self._reported: set[CallKey] = set()
         self._answered: set[CallKey] = set()
-        """Calls that were answered here. Histories may not contain the answers yet."""
+        """Calls answered in this terminal. Their histories may not contain the answers yet."""
         self._changed = asyncio.Event()
         self._due: dict[CallKey, tuple[float, float]] = {}
-        """When to report each retry again, and the interval after that."""
+        """For each retry, the time of the next report and the interval after that report."""
 
     @property
     def calls(self) -> list[PendingCall]:
-        """The calls that wait for a person, oldest first."""
+        """The pending calls, oldest first."""
         return sorted(self._calls.values(), key=lambda call: (call.requested_at, call.function_call_id))
 
     def take(self, log: Log, events: Iterable[Event]) -> None:
@@ -348,11 +359,11 @@ class Watch:
         self._replace(lambda invocation_id: invocation_id == log.invocation_id, waiting)
 
     def notice(self) -> None:
-        """Look for retries soon: work has started that histories do not contain yet."""
+        """Check for retries soon, because work has started that the histories do not contain yet."""
         self._changed.set()
 
     def write(self, event: Event) -> None:
-        """Write an event. Streamed lines of other invocations are ended first."""
+        """Write an event. First end any unfinished streamed lines from other invocations."""
         if self._out.json:
             self._out.record(event.to_json() if self._numbered else {"event": event.to_json()})
             return
@@ -362,7 +373,7 @@ class Watch:
         self._texts.setdefault(event.invocation_id, StreamedText(self._out, numbered=self._numbered)).write(event)
 
     def interrupt(self) -> None:
-        """End streamed lines, so that other output can follow."""
+        """End unfinished streamed lines, so that other output can follow."""
         for text in self._texts.values():
             text.interrupt()
 
@@ -374,11 +385,11 @@ class Watch:
         ]
 
     def pause(self) -> float | None:
-        """Return the seconds to wait before called agents are asked again; None if none are running."""
+        """Return how many seconds to wait before reading called agents again, or None if no called agent is running."""
         return CHILDREN_S if self._callers() else None
 
     async def look_at_called(self) -> None:
-        """Update the pending calls of called agents, if any are running."""
+        """Read the pending calls of called agents again, if any called agents are running."""
         if callers := tuple(f"{id}/" for id in self._callers()):
             pending = await self._client.approvals.pending(below=self._root)
             self._replace(
@@ -387,7 +398,7 @@ class Watch:
             )
 
     def report_waits(self) -> None:
-        """Write the pending calls that were not written before."""
+        """Write the pending calls that have not been written yet."""
         new = [call for call in self.calls if _call_key(call) not in self._reported]
         self._reported.update(map(_call_key, new))
         if not new:
@@ -400,23 +411,23 @@ class Watch:
             self._out.line()
 
     def mark_answered(self, call: PendingCall) -> None:
-        """Remove a call that was answered here."""
+        """Remove a call that has been answered in this terminal from the pending calls."""
         self._changed.set()
         self._answered.add(_call_key(call))
         self._calls.pop(_call_key(call), None)
 
     def is_waiting(self, invocation_id: str) -> bool:
-        """Whether an invocation, or an agent that it called, waits for a person."""
+        """Return whether an invocation, or an agent that it called, is waiting for a person."""
         return any(f"{id}/".startswith(f"{invocation_id}/") for id, _ in self._calls)
 
     def _replace(self, is_owner: Callable[[str], bool], calls: Iterable[PendingCall]) -> None:
-        """Replace the calls of some invocations."""
+        """Replace the pending calls of all invocations that `is_owner` accepts."""
         self._calls = {key: call for key, call in self._calls.items() if not is_owner(key[0])}
         self._calls.update({_call_key(call): call for call in calls if _call_key(call) not in self._answered})
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Report retries inside the block."""
+        """Report retries in the background while the block runs."""
         task = asyncio.create_task(self._watch_retries())
         try:
             yield
@@ -436,17 +447,17 @@ class Watch:
             except TimeoutError:
                 try:
                     pause = await self.look_for_retries(pause or QUIET_S)
-                except RPCError:  # the stream of the invocation reports it
+                except RPCError:  # ignored here, because the invocation's event stream reports it
                     pause = SLOW_S
 
     async def look_for_retries(self, pause: float = QUIET_S) -> float | None:
-        """Report activities that fail and are retried.
+        """Report activities that have failed and are being retried.
 
         Args:
-            pause: Seconds since the last look.
+            pause: Seconds since the last check.
 
         Returns:
-            The seconds until the next look; None if nothing runs.
+            Seconds until the next check, or None if nothing is running.
         """
         retries, at_work = await fetch_retries(self._client.temporal, self._root)
         now = time.time()
@@ -467,19 +478,19 @@ def _call_key(call: PendingCall) -> CallKey:
 
 
 class StreamedText:
-    """Writes the events of a stream: partial text as it arrives, and of complete events only what is still missing."""
+    """Writes the events of a stream: partial text as it arrives, then from complete events only the missing rest."""
 
     def __init__(self, out: Output, *, numbered: bool = False) -> None:
         self._out, self._numbered = out, numbered
         self._written: dict[int, str | None] = {}
-        """Text written so far, by model call; None if some of it was missed."""
+        """The text written so far, by the number of the model call. None if some text was missed."""
         self._model_call: int | None = None
-        """The model call that writes the open line."""
+        """The number of the model call whose text is on the unfinished line."""
         self._line: WrappedLine | None = None
         self._complete: str | None = None
 
     def write(self, event: Event) -> None:
-        """Write one event."""
+        """Write one event, partial or complete."""
         if event.partial:
             self._write_partial(event, dict((event.custom_metadata or {}).get(PARTIAL) or {}))
             return
@@ -492,7 +503,7 @@ class StreamedText:
         self._out.event(event, numbered=self._numbered)
 
     def interrupt(self) -> None:
-        """End the open line, so that other output can follow."""
+        """End the unfinished line, so that other output can follow."""
         if self._line is not None:
             self._line.end()
         self._model_call = self._line = None
@@ -504,7 +515,7 @@ class StreamedText:
             self._out.line(Text(f"{self._indent(event)}discarded: attempt {facts.get('attempt')} failed", style="dim"))
             self._written.pop(number, None)
         elif facts.get("complete"):
-            # If another call has written a line since, the rest cannot continue this one.
+            # If another model call has written a line since, the rest of the text cannot continue this call's line.
             self._complete = self._written.pop(number, None) if self._model_call == number else None
         else:
             self._append(event, number, int(facts.get("offset") or 0))
@@ -539,18 +550,18 @@ def _without_text(event: Event) -> Event:
 
 
 class WrappedLine:
-    """Writes a text piece by piece, wrapped at words with a hanging indent."""
+    """A line that is written piece by piece and wrapped between words, with a hanging indent."""
 
     def __init__(self, out: Output, column: int, indent: str) -> None:
-        """Start at a column; continuation lines start with `indent`. Both exclude the margin."""
+        """Start writing at `column`. Continuation lines start with `indent`. Neither includes the margin."""
         self._out, self._indent = out, out.margin + indent
         self._start = self._column = len(out.margin) + column
         self._wraps = out.wraps and out.console.width - len(self._indent) >= MIN_COLUMNS
         self._held = ""
-        """The last word so far. It may grow and then belong on the next line."""
+        """The last word so far, not written yet: it may still grow, and then no longer fit on the line."""
 
     def add(self, text: str) -> None:
-        """Write a piece, except for its last word."""
+        """Write a piece of text, but hold back its last word until the word is complete."""
         lines = (terminal.escape(line.removesuffix("\r").expandtabs(4)) for line in text.split("\n"))
         *words, self._held = _WORD.findall(self._held + "\n".join(lines)) or [""]
         if not self._wraps:
@@ -561,7 +572,7 @@ class WrappedLine:
         self._out.console.file.flush()
 
     def end(self) -> None:
-        """Write the last word, and end the line."""
+        """Write the word that was held back, and end the line."""
         self._put(self._held.rstrip())
         self._out.line()
 
@@ -572,7 +583,7 @@ class WrappedLine:
         if self._overflows(word) and self._column > self._start:
             self._break()
             word = word.lstrip()
-        while self._overflows(word):  # longer than a line
+        while self._overflows(word):  # the word is longer than a line
             fitting = next(n for n in range(1, len(word)) if self._overflows(word[: n + 1]))
             self._write(word[:fitting])
             self._break()
@@ -592,19 +603,27 @@ class WrappedLine:
 
 
 def describe_retry(retry: PendingRetry, log: Log | None, now: float) -> str:
-    """Describe a retried activity in one line: its failures, next attempt and reason, or how long it has waited."""
+    """Describe an activity that is being retried in one line.
+
+    The line has the number of failures, the next attempt and the reason. If the activity has not failed, it says since
+    when the activity has been waiting for a worker.
+    """
     if not retry.failed:
         since = terminal.format_time(retry.next_at or now, now=now)
-        return f"{_name_subject(retry, log)} has waited since {since} for a worker that polls {retry.task_queue!r}."
+        return (
+            f"{_name_subject(retry, log)} has been waiting since {since} for a worker that polls {retry.task_queue!r}."
+        )
     times = {1: "once", 2: "twice"}.get(retry.failed, f"{retry.failed} times")
-    # Not for tools: some of their attempts are reserved for lost workers.
+    # Tools have no such limit to show, because some of their attempts are reserved for lost workers.
     limit = f" (at most {retry.most} attempts)" if retry.type == MODEL.name and retry.most else ""
     if retry.next_at is not None and retry.next_at > now:
         next_attempt = f"next attempt at {terminal.format_time(retry.next_at, now=now)}"
     elif retry.next_at is None or now - retry.next_at <= SOON_S:
         next_attempt = "it is being retried now"
     else:
-        next_attempt = f"its next attempt has waited for a worker since {terminal.format_time(retry.next_at, now=now)}"
+        next_attempt = (
+            f"its next attempt has been waiting for a worker since {terminal.format_time(retry.next_at, now=now)}"
+        )
     reason = " ".join(terminal.describe_failure(retry.failure).split()) if retry.failure else "no reason given"
     clipped = terminal.escape(summary.clip(reason, MAX_REASON))
     return f"{_name_subject(retry, log)} failed {times}{limit}; {next_attempt}. {clipped}"
@@ -615,7 +634,7 @@ def _is_notable(retry: PendingRetry, now: float) -> bool:
 
 
 def _name_subject(retry: PendingRetry, log: Log | None) -> str:
-    """Name the tool call, model or activity that is retried."""
+    """Return a name for the tool call, model or activity that is being retried."""
     agent, dot, tool = retry.type.partition(".")
     if dot:
         return f"{terminal.escape(agent)}'s call {terminal.escape(tool)} [{call_id_of(retry.activity)}]"

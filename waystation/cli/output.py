@@ -1,4 +1,4 @@
-"""Output of a command: results on stdout as text or JSON lines, remarks and errors on stderr."""
+"""The output of a command: results go to stdout as text or JSON lines, and remarks and errors go to stderr."""
 
 import sys
 import time
@@ -15,13 +15,13 @@ from waystation.presentation import terminal
 from waystation.storage import list_shortened
 
 PIPE_WIDTH = 100
-"""Columns of a table in a file or pipe. Other lines are not wrapped there."""
+"""Width of tables, in columns, when the output is a file or pipe. Other lines are not wrapped in that case."""
 MIN_COLUMNS = 20
-"""With fewer columns left for text, lines are left to the terminal to wrap."""
+"""Minimum number of columns for wrapping text here. If fewer are left, the terminal wraps the lines."""
 
 
 class Output:
-    """Writes text for people, or JSON lines."""
+    """The output of a command, as human-readable text or as JSON lines."""
 
     def __init__(
         self,
@@ -35,13 +35,13 @@ class Output:
 
         Args:
             json: Whether to write JSON lines.
-            margin: Prefix of every line of text.
-            page: Number of columns where the output is not a terminal; by default texts are not wrapped there.
-            now: Current time in seconds. Times of the same day are written without a date.
+            margin: Prefix for every line of text.
+            page: Line width if the output is not a terminal. By default, text is not wrapped in that case.
+            now: Returns the current time in seconds. Times on the current day are written without a date.
         """
         self.json, self.margin, self.now = json, margin, now
         for stream in (sys.stdout, sys.stderr):
-            # A character that the terminal's encoding lacks becomes an escape instead of a traceback.
+            # Escape characters that the terminal's encoding does not support. By default, they raise an exception.
             if reconfigure := getattr(stream, "reconfigure", None):
                 reconfigure(errors="backslashreplace")
         self.console = Console(highlight=False, markup=False, emoji=False)
@@ -55,26 +55,26 @@ class Output:
         sys.stdout.flush()
 
     def result(self, record: object, text: str | Text) -> None:
-        """Write a result: `record` with `--json`, otherwise `text`."""
+        """Write a result: `record` if the output is JSON, otherwise `text`."""
         self.record(record) if self.json else self.line(text)
 
     def line(self, text: str | Text = "", *, style: str = "") -> None:
-        """Write one line. Only the terminal wraps it, so it can be copied whole."""
+        """Write one line of text without wrapping it, so that users can copy it in one piece."""
         self.console.print(Text(self.margin, style=style).append(terminal.escape_lines(text)), soft_wrap=True)
 
     def remark(self, text: str) -> None:
-        """Write a line to stderr."""
+        """Write a remark to stderr, as a dimmed line."""
         _write_to_stderr(terminal.escape_lines(text), style="dim")
 
     def report_short_forms(self, converter: DataConverter) -> None:
-        """Report how many large values were shortened."""
+        """Report how many large values the converter had to shorten, if any."""
         if values := list_shortened(converter):
             count = "1 large value is" if len(values) == 1 else f"{len(values)} large values are"
             reason = next(iter(values.values()))
-            self.remark(f"{count} shown in short form. Name the store of the workers with --store. {reason}")
+            self.remark(f"{count} shown in short form. Name the workers' store with --store. {reason}")
 
     def hanging(self, prefix: Text, texts: Iterable[Text]) -> None:
-        """Write lines after a prefix, wrapped with a hanging indent."""
+        """Write lines after a prefix. Wrapped and later lines are indented by the width of the prefix."""
         width = prefix.cell_len
         for text in texts:
             columns = self.console.width - len(self.margin) - width
@@ -84,12 +84,12 @@ class Output:
                 prefix = Text(" " * width)
 
     def facts(self, facts: Iterable[tuple[str, str]]) -> None:
-        """Write facts, each after its label."""
+        """Write labeled facts, given as pairs of label and text."""
         for label, text in facts:
             self.hanging(Text(f"  {label:8} ", style="dim"), [Text(text)])
 
     def event(self, event: Event, *, tag: Text | None = None, numbered: bool = False) -> None:
-        """Write an event; `tag` goes between its time and its text."""
+        """Write an event. The `tag` is placed between the event's time and its text."""
         lines = [line.styled() for line in terminal.format_event(event)]
         number = terminal.format_number(event) if numbered else ""
         prefix = Text(f"{number}{terminal.format_time(event.timestamp, now=self.now())}  ", style="dim")
@@ -97,19 +97,19 @@ class Output:
             self.hanging(prefix + tag if tag else prefix, lines)
 
     def show(self, renderable: RenderableType) -> None:
-        """Write a rich renderable."""
+        """Write a Rich renderable."""
         self.console.print(renderable)
 
     def wait(self, call: PendingCall, facts: Iterable[tuple[str, str]]) -> None:
-        """Write a call that waits for a person, with facts about it."""
+        """Write a pending call, with labeled facts about it."""
         self.line()
         self.hanging(
-            Text("waits for a person  ", style="bold"), [Text(terminal.format_call(call), style="bold yellow")]
+            Text("waiting for a person  ", style="bold"), [Text(terminal.format_call(call), style="bold yellow")]
         )
         self.facts(facts)
 
     def command(self, label: str, parts: Sequence[str]) -> None:
-        """Write a shell command to copy: on one line if it fits, otherwise one part per line."""
+        """Write a shell command for users to copy: on one line if it fits, otherwise one part per line."""
         prefix = Text(f"  {label:8} ", style="dim")
         whole = " ".join(parts)
         if len(self.margin) + prefix.cell_len + len(whole) <= self.console.width:
@@ -119,12 +119,12 @@ class Output:
             prefix = Text(" " * prefix.cell_len)
 
     def table(self, table: Table) -> None:
-        """Write a table."""
+        """Write a table, indented by the margin."""
         self.console.print(Padding(table, (0, 0, 0, len(self.margin))))
 
 
 def write_error(message: str) -> None:
-    """Write the error that ends a command, as one line on stderr."""
+    """Write the error that made a command fail, as one line on stderr."""
     _write_to_stderr(Text.assemble(("waystation: ", "bold red"), terminal.escape(" ".join(message.split()))))
 
 

@@ -1,4 +1,4 @@
-"""`waystation pending`, the commands that answer pending calls, and `authorize`."""
+"""The `waystation pending` command, the commands that answer pending calls, and `authorize`."""
 
 import asyncio
 import contextlib
@@ -46,68 +46,77 @@ from waystation.presentation import terminal, words
 T = TypeVar("T")
 
 NEEDED = {"edit": ("args", "--args"), "respond": ("response", "--response"), "progress": ("response", "--response")}
-"""Required field of an action, and its option."""
+"""For each action that requires a field, the field and the option that sets it."""
 WITHOUT_COMMENT = ("claim", "release", "progress")
-"""Actions for which no policy requires a comment."""
+"""Actions that never need a comment, even if the policy requires comments."""
 MIN_CALL = 24
-"""Minimum columns for a call in the table. With fewer, each call is written on lines of its own."""
+"""Minimum width of the table's call column. If less space is left, calls are listed without a table."""
 MAX_LISTED = 50
-"""Maximum number of calls in a list to choose from or confirm."""
+"""Maximum number of calls to list when the user chooses or confirms calls."""
 WIDE = 110
-"""Minimum columns of a table that shows the requester."""
+"""Minimum terminal width at which the table includes the requester."""
 CREDENTIALS = Stores().credentials
-"""Default credential store of a worker."""
-TOKEN = "WAYSTATION_TOKEN"  # the name of a variable
+"""The default credential store of workers."""
+TOKEN = "WAYSTATION_TOKEN"  # the name of an environment variable, not a secret
 MAX_TOKEN_BYTES = 100_000
 
 AnyId = Annotated[
     str | None,
     typer.Argument(
-        metavar="ID", help="Approval id from `pending`, or id of an invocation. Without it, a terminal lists the calls."
+        metavar="ID",
+        help="Approval ID from `pending`, or an invocation ID. If omitted in a terminal, choose from a list.",
     ),
 ]
 CallId = Annotated[
-    str | None, typer.Argument(metavar="CALL", help="Call of the invocation, such as fc-1, if several wait.")
+    str | None,
+    typer.Argument(metavar="CALL", help="Call ID, such as fc-1, if the invocation has several pending calls."),
 ]
 Comment = Annotated[str | None, typer.Option(help="Comment for the agent.")]
-Fields = Annotated[str | None, typer.Option(metavar="JSON", help="Extra fields of the response, a JSON object.")]
+Fields = Annotated[
+    str | None, typer.Option(metavar="JSON", help="Additional fields for the response, as a JSON object.")
+]
 Response = Annotated[
-    str | None, typer.Option(metavar="JSON", help="Response, a JSON object. In a terminal the command asks for it.")
+    str | None,
+    typer.Option(metavar="JSON", help="Response, as a JSON object. If omitted in a terminal, you are asked."),
 ]
 Args = Annotated[
     str | None,
-    typer.Option(metavar="JSON", help="All new arguments, a JSON object. In a terminal the command asks for them."),
+    typer.Option(
+        metavar="JSON", help="Complete new arguments, as a JSON object. If omitted in a terminal, you are asked."
+    ),
 ]
 Quiet = Annotated[
     bool, typer.Option("--quiet", help="Do not wake the agent. It receives the update with its next message.")
 ]
 Remember = Annotated[
-    bool, typer.Option("--remember", help="Also approve identical calls from now on, as long as the policy allows.")
+    bool,
+    typer.Option("--remember", help="Also approve identical calls in the future, for as long as the policy allows."),
 ]
 TokenFile = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help=f"File with the token that proves your identity; sent encrypted. Default: ${TOKEN}."
+        metavar="FILE", help=f"File with the token that proves your identity (sent encrypted). Default: ${TOKEN}."
     ),
 ]
 All = Annotated[bool, typer.Option("--all", help="Answer every pending call that matches the filters below.")]
-Yes = Annotated[bool, typer.Option("--yes", help="With --all: answer without asking first.")]
-ByAgent = Annotated[str | None, typer.Option("--agent", help="Only in invocations of this agent.")]
-ByTool = Annotated[str | None, typer.Option("--tool", help="Only calls of this tool.")]
+Yes = Annotated[bool, typer.Option("--yes", help="With --all: answer without asking for confirmation.")]
+ByAgent = Annotated[str | None, typer.Option("--agent", help="Only calls in invocations of this agent.")]
+ByTool = Annotated[str | None, typer.Option("--tool", help="Only calls to this tool.")]
 ByPerson = Annotated[
     str | None,
     typer.Option(
         "--person",
         metavar="NAME[,ROLE...]",
-        help="Only calls that this person may answer. Write roles as role:finance.",
+        help="Only calls that this person may answer. Write roles like role:finance.",
     ),
 ]
 OlderThan = Annotated[
-    str | None, typer.Option("--older-than", metavar="AGE", help="Only calls older than this, such as 30m, 2h or 1d.")
+    str | None,
+    typer.Option("--older-than", metavar="AGE", help="Only calls pending for longer than this, such as 30m, 2h or 1d."),
 ]
 Below = Annotated[
     str | None,
-    typer.Option("--below", metavar="ID", help="Only in invocations that this invocation or session started."),
+    typer.Option("--below", metavar="ID", help="Only calls in invocations started by this invocation or session."),
 ]
 FILTERS = {"agent": ByAgent, "tool": ByTool, "person": ByPerson, "older_than": OlderThan, "below": Below}
 ANSWERED: dict[Action, str] = {
@@ -119,14 +128,15 @@ ANSWERED: dict[Action, str] = {
     "claim": "claimed",
     "release": "released",
     "waive": "waived the approval of",
-    "cancel": "cancelled",
+    "cancel": "canceled",
 }
 
 
 async def pending(
     ctx: CommandContext,
     id: Annotated[
-        str | None, typer.Argument(metavar="ID|FILE", help="An invocation, or its history. Default: all invocations.")
+        str | None,
+        typer.Argument(metavar="ID|FILE", help="Invocation ID or history file. Default: calls of all invocations."),
     ] = None,
     at: At = None,
     called: Called = None,
@@ -137,21 +147,21 @@ async def pending(
     below: Below = None,
     json: AsJson = False,
 ) -> Exit:
-    """List calls that wait for a person. Needs no worker."""
+    """List the calls that are waiting for a person. No worker has to be running."""
     filters = [f"--{name.replace('_', '-')}" for name in FILTERS if ctx.params[name] is not None]
     if id is None:
         for option, value in (("--at", at), ("--called", called)):
             if value is not None:
-                raise typer.BadParameter("needs the id of an invocation, or a file", param_hint=option)
+                raise typer.BadParameter("requires an invocation ID or a history file", param_hint=option)
     else:
-        from waystation.cli.recordings import is_past, print_past_waits  # loads the replayer
+        from waystation.cli.recordings import is_past, print_past_waits  # slow to import, because it loads the replayer
 
         if is_past(id, at, called):
             if filters:
                 raise typer.BadParameter("cannot be used with a file or a past moment", param_hint=", ".join(filters))
             return await print_past_waits(ctx, id, at, called)
         if filters:
-            raise Problem(Exit.USAGE, f"Name an invocation or use {', '.join(filters)}, but not both.")
+            raise Problem(Exit.USAGE, f"Pass an invocation ID or use {', '.join(filters)}, but not both.")
     out, client = ctx.out, await ctx.connect()
     calls = await (_find_calls(ctx, client) if id is None else _fetch_pending(client, id))
     if json:
@@ -159,7 +169,7 @@ async def pending(
             out.record(call.model_dump(mode="json"))
     elif not calls:
         place = terminal.escape(id) if id else ctx.target.describe()
-        out.line(f"No {'such call' if filters else 'call'} waits for a person in {place}.")
+        out.line(f"No {'such calls' if filters else 'calls'} are waiting for a person in {place}.")
     elif id is not None:
         write_waits(out, ctx.target, calls)
     else:
@@ -188,17 +198,25 @@ def parse_duration(text: str) -> timedelta:
     """Parse a duration such as `90s`, `30m`, `2h` or `1d`.
 
     Raises:
-        Problem: It is not a duration.
+        Problem: The text is not a valid duration.
     """
     match = re.fullmatch(r"(\d{1,6})([smhd])", text.strip())
     if not match:
-        raise Problem(Exit.USAGE, f"{text!r} is not a duration; use a number and a unit, such as 90s, 30m, 2h or 1d.")
+        raise Problem(
+            Exit.USAGE, f"{text!r} is not a valid duration. Use a number and a unit, such as 90s, 30m, 2h or 1d."
+        )
     units = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
     return timedelta(**{units[match[2]]: int(match[1])})
 
 
 def _create_answer_command(action: Action, help: str, **own_options: Any) -> Callable[..., Any]:
-    """Return the command for an action; `own_options` are the types of options that only some actions have."""
+    """Return the command function for an action.
+
+    Args:
+        action: The action that the command sends.
+        help: Help text of the command.
+        own_options: Types of the additional options, which not every action has.
+    """
 
     async def command(ctx: CommandContext, **options: Any) -> Exit:
         return await _answer(ctx, action, own_options, **options)
@@ -217,27 +235,32 @@ def _create_answer_command(action: Action, help: str, **own_options: Any) -> Cal
             for name, (kind, default) in options.items()
         ),
     ]
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # Typer reads this attribute
     command.__annotations__ = {"ctx": CommandContext, **{name: kind for name, (kind, _) in options.items()}}
     command.__name__, command.__doc__ = action, help
     return command
 
 
 approve = _create_answer_command(
-    "approve", "Approve a pending call, and print whether the answer counts.", response=Fields, remember=Remember
+    "approve",
+    "Approve a pending call, and print whether the answer was accepted.",
+    response=Fields,
+    remember=Remember,
 )
 reject = _create_answer_command(
-    "reject", "Reject a pending call, and print whether the answer counts.", response=Fields
+    "reject", "Reject a pending call, and print whether the answer was accepted.", response=Fields
 )
-edit = _create_answer_command("edit", "Approve a call that waits for a confirmation, with other arguments.", args=Args)
-respond = _create_answer_command("respond", "Send the response of a long-running call, unchanged.", response=Response)
+edit = _create_answer_command(
+    "edit", "Approve a call that is waiting for confirmation, but with new arguments.", args=Args
+)
+respond = _create_answer_command("respond", "Send the final response to a long-running call.", response=Response)
 progress = _create_answer_command(
-    "progress", "Report the progress of a long-running call; it stays open.", response=Response, quiet=Quiet
+    "progress", "Report progress on a long-running call. The call stays open.", response=Response, quiet=Quiet
 )
-claim = _create_answer_command("claim", "Claim a call. Nobody else can answer it until you release it.")
-release = _create_answer_command("release", "Release a claimed call.")
+claim = _create_answer_command("claim", "Claim a call. No one else can answer it until you release it.")
+release = _create_answer_command("release", "Release a call that you claimed, so that others can answer it.")
 waive = _create_answer_command("waive", "As an operator, run a call without the approval that its policy requires.")
-cancel = _create_answer_command("cancel", "As an operator, close a pending call; its invocation continues.")
+cancel = _create_answer_command("cancel", "As an operator, close a pending call. Its invocation continues.")
 
 
 async def _answer(
@@ -257,7 +280,7 @@ async def _answer(
     if all and id is not None:
         raise typer.BadParameter("cannot be used with --all", param_hint="ID")
     if not all and (yes or any(options[name] for name in FILTERS)):
-        raise typer.BadParameter("needs --all", param_hint="--yes" if yes else "--agent …")
+        raise typer.BadParameter("requires --all", param_hint="--yes" if yes else "--agent …")
     fields: dict[str, Any] = {"comment": comment, "by": by or login_name()}
     for name in own_options:
         match name:
@@ -275,7 +298,7 @@ async def _answer(
 
 
 def _read_token(file: Path | None) -> str | None:
-    """Return the token that proves the approver's identity; None for an answer without one."""
+    """Return the token that proves the approver's identity, or None if no token was provided."""
     if file is None:
         return (os.environ.get(TOKEN) or "").strip() or None
     with translate_file_errors(file, option="--token-file"), file.open("rb") as stream:
@@ -293,15 +316,17 @@ async def _answer_one(
     call_id: str | None,
     fields: dict[str, Any],
 ) -> Exit:
-    """Answer a call and print whether the answer counts. In a terminal, ask for missing fields."""
+    """Answer a call and print whether the answer was accepted. In a terminal, ask for missing fields."""
     out, target = ctx.out, ctx.target
     person = None if out.json else find_person()
     if id is None:
         if person is None:
-            raise Problem(Exit.USAGE, "Name the call to answer by its approval id; `pending` lists the ids.")
+            raise Problem(
+                Exit.USAGE, "Pass the approval ID of the call to answer. `waystation pending` lists these IDs."
+            )
         calls = await client.approvals.pending()
         if not calls:
-            raise Problem(Exit.UNKNOWN, f"No call waits for a person in {target.describe()}.")
+            raise Problem(Exit.UNKNOWN, f"No calls are waiting for a person in {target.describe()}.")
     else:
         id, call_id = await _parse_id(client, id, call_id)
         requested = ids.requesting_call(call_id) if call_id is not None else None
@@ -317,9 +342,9 @@ async def _answer_one(
         show_call(out, call)
         fields = ask_for_missing(person, out, call, action, fields)
     elif missing:
-        raise Problem(Exit.USAGE, f"`{action}` needs {' and '.join(missing)} here.")
+        raise Problem(Exit.USAGE, f"`{action}` requires {' and '.join(missing)} for this call.")
     assert id is not None
-    # The digest ties the answer to the call on the screen: by now the id may belong to another one.
+    # The digest ties the answer to the call that the user saw: by now, its ID may belong to a different call.
     receipt = await client.invocation(id).answer(action, call_id, digest=call.digest if call else None, **fields)
     name = terminal.format_call(call) if call else terminal.escape(str(receipt.get("tool")))
     if call and action == "edit":
@@ -329,22 +354,27 @@ async def _answer_one(
     if out.json:
         return Exit.OK
     if count := receipt.get("lacking"):
-        out.line(f"The call still waits for {count} more {'approval' if count == 1 else 'approvals'}.")
+        out.line(f"The call still needs {count} more {'approval' if count == 1 else 'approvals'}.")
     elif call and call.kind == "credential" and action == "approve":
-        # Approving is right only if the credential reached the store in another way.
-        out.line("The tool runs again. If the workers' store has no credential yet, it asks again. To store one:")
+        # Approving helps only if someone has put the credential into the store by other means.
+        out.line(
+            "The tool runs again. If the workers' store still has no credential, the tool asks again. To store one:"
+        )
         out.command("authorize", target.answer_command("authorize", call.invocation_id, call.function_call_id))
     return Exit.OK
 
 
 async def _parse_id(client: AgentClient, id: str, call_id: str | None) -> tuple[str, str | None]:
-    """Return the invocation and the call of an argument: the id of an invocation, or an approval id."""
+    """Return the invocation ID and call ID that an argument stands for.
+
+    The argument `id` is an invocation ID or, if `call_id` is None, possibly an approval ID.
+    """
     if call_id is not None:
         return id, call_id
     try:
         await client.invocation(id).handle.describe()
     except RPCError as error:
-        # A called agent has the id of its call, which looks like an approval id. An existing invocation takes priority.
+        # The invocation ID of a called agent looks like an approval ID, so check first whether the invocation exists.
         if error.status is not RPCStatusCode.NOT_FOUND or "/" not in id:
             raise
         with contextlib.suppress(ValueError):
@@ -356,17 +386,17 @@ async def _parse_id(client: AgentClient, id: str, call_id: str | None) -> tuple[
 async def _answer_all(
     ctx: CommandContext, client: AgentClient, action: Action, fields: dict[str, Any], *, yes: bool
 ) -> Exit:
-    """Answer all calls that match the filters, and print for each whether the answer counts.
+    """Answer all calls that match the filters, and print for each call whether the answer was accepted.
 
-    Returns the exit code of the first answer that does not count.
+    Return the exit code of the first answer that was not accepted, or `Exit.OK`.
     """
     out, target = ctx.out, ctx.target
     calls = await _find_calls(ctx, client)
     if missing := sorted({option for call in calls for option in find_missing_options(action, call, fields)}):
-        raise Problem(Exit.USAGE, f"`{action}` needs {' and '.join(missing)} here.")
+        raise Problem(Exit.USAGE, f"`{action}` requires {' and '.join(missing)} for these calls.")
     if not calls:
         if not out.json:
-            out.line(f"No such call waits for a person in {target.describe()}.")
+            out.line(f"No such calls are waiting for a person in {target.describe()}.")
         return Exit.OK
     if not yes:
         count = "1 call" if len(calls) == 1 else f"{len(calls)} calls"
@@ -394,7 +424,7 @@ async def _answer_all(
 
 
 def find_missing_options(action: Action, call: PendingCall | None, fields: JsonObject) -> list[str]:
-    """Return the options that are missing for an answer."""
+    """Return the names of required options that an answer to the call still lacks."""
     missing = []
     if action in NEEDED and fields.get(NEEDED[action][0]) is None:
         missing.append(NEEDED[action][1])
@@ -404,23 +434,23 @@ def find_missing_options(action: Action, call: PendingCall | None, fields: JsonO
 
 
 def choose(person: Person, out: Output, target: Target, calls: list[PendingCall]) -> PendingCall:
-    """Let the person choose one of several calls.
+    """Let the user choose one of several calls.
 
     Raises:
-        Problem: The person chooses none.
+        Problem: The user did not choose a call from the list.
     """
     if len(calls) == 1:
         return calls[0]
     write_list(out, target, calls, numbered=True)
     count = min(len(calls), MAX_LISTED)
-    number = person.ask(f"Which one, 1 to {count}")
+    number = person.ask(f"Which call (1 to {count})")
     if not number.isdecimal() or not 1 <= int(number) <= count:
         raise Problem(Exit.USAGE, f"{number!r} is not a number from 1 to {count}. {NOTHING_SENT}")
     return calls[int(number) - 1]
 
 
 def show_call(out: Output, call: PendingCall) -> None:
-    """Write everything that a person should know before answering."""
+    """Write everything that the approver should know before answering."""
     out.line()
     out.line(Text(terminal.format_call(call), style="bold yellow"))
     out.facts(
@@ -443,10 +473,10 @@ def _format_requester(call: PendingCall) -> str:
 
 
 def ask_for_missing(person: Person, out: Output, call: PendingCall, action: Action, fields: JsonObject) -> JsonObject:
-    """Ask for the missing fields of an answer, and for confirmation; return all fields.
+    """Ask for the missing fields of an answer and then for confirmation, and return all fields.
 
     Raises:
-        Problem: The person does not confirm.
+        Problem: The user did not confirm.
     """
     answer = dict(fields)
     if action == "edit" and answer.get("args") is None:
@@ -469,14 +499,14 @@ def ask_for_missing(person: Person, out: Output, call: PendingCall, action: Acti
 
 
 def _edit_args(person: Person, out: Output, call: PendingCall) -> JsonObject:
-    """Let the person edit the arguments, in an editor or one by one, and show the changes."""
+    """Let the user edit the arguments, in an editor or one by one, and show the changes."""
     text = terminal.format_json(call.args, indent=2) + "\n"
     args = person.edit_until(parse_json_object, out, text, on_stop=NOTHING_SENT)
     if args is None:
         args = {name: _ask_for_value(person, out, name, value) for name, value in call.args.items()}
     if args == call.args:
         raise Problem(
-            Exit.FAILED, f"The arguments are unchanged; to run the call as it is, use `approve`. {NOTHING_SENT}"
+            Exit.FAILED, f"The arguments are unchanged. To run the call with them, use `approve`. {NOTHING_SENT}"
         )
     before, after = (terminal.format_json(_hide_secrets(value), indent=2).splitlines() for value in (call.args, args))
     styles = {"+": "green", "-": "red", "@": "cyan"}
@@ -490,7 +520,7 @@ def _hide_secrets(args: JsonObject) -> JsonObject:
 
 
 def _ask_until(person: Person, out: Output, prompt: str, parse: Callable[[str], T], default: str = "") -> T:
-    """Ask until `parse` accepts the input; its errors are shown."""
+    """Ask until `parse` accepts the input. Show the user the errors that it raises."""
     while True:
         try:
             return parse(person.ask(prompt, default))
@@ -500,7 +530,7 @@ def _ask_until(person: Person, out: Output, prompt: str, parse: Callable[[str], 
 
 
 def _ask_for_value(person: Person, out: Output, name: str, value: Any) -> Any:
-    """Ask for one argument: as plain text if it is a string, otherwise as JSON."""
+    """Ask for the value of one argument: as plain text if its current value is a string, otherwise as JSON."""
     visible = terminal.hide_secret(name, value)
     default = terminal.escape(visible if isinstance(visible, str) else terminal.format_json(visible))
 
@@ -513,7 +543,7 @@ def _ask_for_value(person: Person, out: Output, name: str, value: Any) -> Any:
 
 
 def _ask_for_response(person: Person, out: Output, call: PendingCall, action: Action) -> JsonObject:
-    """Ask for a response: the fields of its schema, or the whole as JSON."""
+    """Ask for a response: field by field if the call has a response schema, otherwise as one JSON object."""
     schema = call.response_schema or {}
     fields = schema.get("properties")
     if action == "progress" or not isinstance(fields, dict) or not fields:
@@ -531,11 +561,11 @@ _JSON_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "array": ((list,), 'JSON, such as ["one", "two"]'),
     "object": ((dict,), 'JSON, such as {"name": "value"}'),
 }
-"""Python types of each JSON type, and an example."""
+"""The Python types that represent each JSON type, and an example for the user."""
 
 
 def _ask_for_field(person: Person, out: Output, name: str, schema: Any, required: bool) -> Any:
-    """Ask for one field of a response, of the type in its schema."""
+    """Ask for one field of a response until the input matches the field's schema."""
     schema = schema if isinstance(schema, dict) else {}
     choices, kind = schema.get("enum"), str(schema.get("type") or "")
     types, example = _JSON_TYPES.get(kind, ((), ""))
@@ -551,10 +581,10 @@ def _ask_for_field(person: Person, out: Output, name: str, schema: Any, required
         value: Any = text
         if kind not in ("string", "") or (isinstance(choices, list) and text not in choices):
             value = _parse_json(text, problem)
-            if types and type(value) not in types:  # not isinstance: bool is a subclass of int
+            if types and type(value) not in types:  # isinstance would accept a bool as an int
                 raise ValueError(f"{text!r} {problem}")
         if isinstance(choices, list) and value not in choices:
-            raise ValueError(f"{text!r} is not one of them")
+            raise ValueError(f"{text!r} is not one of these values")
         if not text and kind != "string":
             raise ValueError
         return value
@@ -576,13 +606,13 @@ def _parse_comment(text: str) -> str:
 
 
 def write_list(out: Output, target: Target, calls: Sequence[PendingCall], *, numbered: bool = False) -> None:
-    """Write many calls briefly, as a table if it fits.
+    """Write a compact list of calls, as a table if the terminal is wide enough.
 
     Args:
-        out: The output.
-        target: The server, for the commands that answer.
-        calls: The calls.
-        numbered: Write the first `MAX_LISTED` calls with numbers to choose from, and no commands.
+        out: The output to write to.
+        target: The server, for the commands that answer the calls.
+        calls: The calls to list.
+        numbered: Whether to write only the first `MAX_LISTED` calls, with numbers to choose from and no commands.
     """
     omitted = len(calls) - MAX_LISTED if numbered else 0
     calls = calls[:MAX_LISTED] if numbered else calls
@@ -594,7 +624,7 @@ def write_list(out: Output, target: Target, calls: Sequence[PendingCall], *, num
     else:
         out.table(_create_table(calls, approval_ids, wide=width >= WIDE, numbered=numbered))
     if omitted > 0:
-        out.line(f"… and {omitted} more; `pending` lists all of them with their ids.")
+        out.line(f"… and {omitted} more; `waystation pending` lists all of them with their IDs.")
     if not numbered:
         for action, call in {terminal.list_answers(call)[0]: call for call in reversed(calls)}.items():
             out.command(action, target.answer_command(action, call.approval_id))
@@ -627,40 +657,43 @@ def _create_table(calls: Sequence[PendingCall], approval_ids: list[str], *, wide
 def _write_brief(out: Output, call: PendingCall, number: str) -> None:
     out.line(Text(f"{number}{terminal.format_call(call)}", style="bold yellow"))
     out.line(Text(f"  {terminal.escape(call.approval_id)}"))
-    times = f"waits {words.format_waiting_time(call)}, {words.format_time_left(call)} left"
+    times = f"waiting {words.format_waiting_time(call)}, {words.format_time_left(call)} left"
     about = f"{times}; asked by {terminal.escape(call.agent)}; {words.format_approvers(call)}"
     out.hanging(Text("  "), [Text(about, style="dim")])
 
 
 async def authorize(
     ctx: CommandContext,
-    id: Annotated[str, typer.Argument(metavar="ID", help="Approval id from `pending`, or id of an invocation.")],
+    id: Annotated[str, typer.Argument(metavar="ID", help="Approval ID from `pending`, or an invocation ID.")],
     call: CallId = None,
-    credentials: Annotated[str, typer.Option(metavar="STORE", help="Credential store of the workers.")] = str(
+    credentials: Annotated[str, typer.Option(metavar="STORE", help="The workers' credential store.")] = str(
         CREDENTIALS
     ),
     by: By = None,
     json: AsJson = False,
 ) -> Exit:
-    """Provide the credential that a call waits for. Asks for a login or a key, and saves it in the store."""
+    """Provide the credential that a call is waiting for.
+
+    Prompts for a login or a key and saves the credential in the store.
+    """
     out, client = ctx.out, await ctx.connect()
     pending_call = await _find_credential_call(client, id, call)
     uri = terminal.get_login_uri(pending_call)
     if uri is not None:
-        out.remark("Log in at this address. Then enter the address of the page where the login ended:")
+        out.remark("Log in at this address. Then enter the address of the page that you end up on:")
         out.remark(terminal.escape(uri))
-    # In a thread, because reading from a terminal blocks.
+    # Read the input in a thread, because reading from a terminal blocks.
     text = (await asyncio.to_thread(_read_hidden, f"{_name_credential(pending_call)} (not shown): ")).strip()
     if not text:
-        raise Problem(Exit.USAGE, "No credential was entered; the call still waits.")
-    from waystation.auth import open_store  # loads the authentication of tools
+        raise Problem(Exit.USAGE, "No credential was entered. The call is still waiting.")
+    from waystation.auth import open_store  # slow to import, because it loads the tools' authentication code
 
     credential: dict[str, Any] = {"credential": text} if uri is None else {"auth_response_uri": text}
     try:
         receipt = await client.invocation(pending_call.invocation_id).authorize(
             pending_call.function_call_id, store=open_store(credentials), by=by, **credential
         )
-    except ValueError as error:  # the text does not fit the scheme; the message does not quote it
+    except ValueError as error:  # the text does not match the auth scheme; the message does not contain the secret
         raise Problem(Exit.USAGE, str(error)) from None
     call_id = terminal.escape(pending_call.function_call_id)
     about = f" {terminal.format_call(pending_call)} [{call_id}] of {terminal.escape(id)}"
@@ -676,11 +709,11 @@ async def _find_credential_call(client: AgentClient, id: str, call_id: str | Non
         if call.kind == "credential" and call_id in (None, call.function_call_id)
     ]
     if not calls:
-        subject = f"Call {call_id!r} does not wait" if call_id else "No call waits"
+        subject = f"Call {call_id!r} is not waiting" if call_id else "No call is waiting"
         raise Problem(Exit.UNKNOWN, f"{subject} for a credential in {id!r}.")
     if len(calls) > 1:
         names = ", ".join(f"{call.invocation_id} {call.function_call_id}" for call in calls)
-        raise Problem(Exit.UNKNOWN, f"Several calls wait for a credential; name one of them: {names}.")
+        raise Problem(Exit.UNKNOWN, f"Several calls are waiting for a credential. Name one of them: {names}.")
     return calls[0]
 
 
@@ -700,7 +733,7 @@ def _name_credential(call: PendingCall) -> str:
 
 
 def _read_hidden(prompt: str) -> str:
-    """Read one line: from a terminal without echo, or from standard input."""
+    """Read one line from the terminal without echoing it, or from standard input if that is not a terminal."""
     if sys.stdin.isatty():
         return getpass.getpass(prompt)
     return sys.stdin.readline()

@@ -1,4 +1,4 @@
-"""The `waystation` program: its global options, and the module of each command. Modules load on first use."""
+"""The `waystation` program: its global options and its commands, whose modules are imported on first use."""
 
 import contextlib
 import os
@@ -20,52 +20,55 @@ COMMANDS = {
         "sessions": ("sessions", "List sessions."),
         "session": ("sessions", "Show, close or delete a session."),
     },
-    "Answer calls that wait for a person": {
-        "pending": ("pending_calls", "List calls that wait for a person."),
+    "Answer pending calls": {
+        "pending": ("pending_calls", "List calls that are waiting for a person."),
         "approve": ("pending_calls", "Approve a call."),
         "reject": ("pending_calls", "Reject a call."),
-        "edit": ("pending_calls", "Approve a call with other arguments."),
-        "respond": ("pending_calls", "Send the response of a long-running call."),
-        "progress": ("pending_calls", "Report the progress of a long-running call."),
-        "claim": ("pending_calls", "Claim a call, so that nobody else answers it."),
-        "release": ("pending_calls", "Release a claimed call."),
-        "waive": ("pending_calls", "Run a call without its approval; for operators."),
-        "cancel": ("pending_calls", "Close a call; for operators."),
-        "authorize": ("pending_calls", "Provide the credential that a call waits for."),
+        "edit": ("pending_calls", "Approve a call with new arguments."),
+        "respond": ("pending_calls", "Send the response to a long-running call."),
+        "progress": ("pending_calls", "Report progress on a long-running call."),
+        "claim": ("pending_calls", "Claim a call, so that no one else can answer it."),
+        "release": ("pending_calls", "Release a call that you claimed."),
+        "waive": ("pending_calls", "As an operator, run a call without its approval."),
+        "cancel": ("pending_calls", "As an operator, close a pending call."),
+        "authorize": ("pending_calls", "Provide the credential that a call is waiting for."),
     },
     "Debug": {
         "debug": ("debugger", "Step through an invocation, forward and backward."),
-        "prompt": ("recordings", "Print a prompt as the model saw it."),
+        "prompt": ("recordings", "Print a model call's prompt as the model saw it."),
         "diff": ("recordings", "Compare the events of two invocations."),
         "history": ("recordings", "Print the history of an invocation as JSON."),
         "replay": ("recordings", "Replay histories against the current code."),
-        "rerun": ("reruns", "Run one tool or model call again on this machine."),
+        "rerun": ("reruns", "Run a recorded tool or model call again locally."),
         "fork": ("forks", "Start an invocation that continues from an event of another."),
         "forks": ("forks", "List the forks of an invocation."),
-        "report": ("recordings", "Write a report on an invocation as one HTML page."),
-        "audit": ("audits", "Export and verify the record of approvals and answers."),
+        "report": ("recordings", "Write a report about an invocation as an HTML page."),
+        "audit": ("audits", "Export or verify the record of approvals and answers."),
     },
     "Operate": {
-        "worker": ("servers", "Serve agents; `waystation worker --help` lists the options."),
-        "web": ("servers", "Serve the web application: inbox, timelines, API."),
-        "setup": ("servers", "Create the search attributes of a namespace."),
+        "worker": ("servers", "Serve agents. `waystation worker --help` lists the options."),
+        "web": ("servers", "Serve the web application: inbox, timelines and API."),
+        "setup": ("servers", "Create the search attributes in a namespace."),
         "identity": ("servers", "Create keys for verified answers."),
     },
 }
-"""Panels of the help. Each command has its module, where a function has its name, and its help in one line."""
+"""The panels of the help.
+
+Each command is listed with the module that contains the function of the same name, and with its one-line help.
+"""
 _MODULES = {name: module for panel in COMMANDS.values() for name, (module, _) in panel.items()}
-_MODULES["demo"] = "demo"  # not in the help: it needs a checkout, where `make demo` runs it
+_MODULES["demo"] = "demo"  # not listed in the help, because it only works in a checkout, with `make demo`
 
 
 class LazyGroup(TyperGroup):
-    """Imports the module of a command on first use, and accepts the global options after the command too."""
+    """A command group that imports each command on first use and also accepts global options after the command."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands: dict[str, Any] = dict.fromkeys(_MODULES)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command, imported on the first call; None if it does not exist."""
+        """Return a command, or None if it does not exist. Its module is imported on the first call."""
         if cmd_name in _MODULES and self.commands[cmd_name] is None:
             from waystation.cli.command_context import create_program
 
@@ -76,17 +79,17 @@ class LazyGroup(TyperGroup):
         return super().get_command(ctx, cmd_name)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands panel by panel without importing them."""
+        """Write the commands to the help, panel by panel, without importing their modules."""
         for title, commands in COMMANDS.items():
             with formatter.section(title):
                 formatter.write_dl([(f"{name:9}", text) for name, (_, text) in commands.items()])
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Move the global options to the front."""
+        """Move global options to the front, so that users may also write them after the command."""
         for arg in args:
             if any("\ud800" <= char <= "\udfff" for char in arg):
                 raise typer.BadParameter(
-                    f"{arg!a} is not text in this locale; set a UTF-8 locale, such as LC_ALL=C.UTF-8"
+                    f"{arg!a} is not valid text in this locale; set a UTF-8 locale, such as LC_ALL=C.UTF-8"
                 )
         global_args, rest = list[str](), list[str]()
         remaining = iter(args)
@@ -111,15 +114,15 @@ app = typer.Typer(
     epilog="""\b
     Exit codes:
       0    success
-      1    the invocation failed, was cancelled or stopped early;
-           histories do not replay or differ; an audit was altered
+      1    the invocation failed, was canceled or stopped early;
+           histories differ or do not replay; an audit was altered
       2    usage error
-      3    the call is already answered
+      3    the call has already been answered
       4    the call has expired
       5    not allowed
       6    no such invocation, session or call
       7    no worker has confirmed the answer yet
-      8    no server
+      8    the server cannot be reached
       9    the session is closed
       10   the session is busy
       130  interrupted""",
@@ -139,19 +142,19 @@ def options(
     ctx: typer.Context,
     address: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Address of the Temporal server.")] = None,
     namespace: Annotated[str | None, typer.Option(help="Temporal namespace.")] = None,
-    task_queue: Annotated[str, typer.Option(help="Task queue of the workers.")] = "waystation",
-    profile: Annotated[str | None, typer.Option(help="Profile of Temporal's client configuration file.")] = None,
+    task_queue: Annotated[str, typer.Option(help="Task queue that the workers poll.")] = "waystation",
+    profile: Annotated[str | None, typer.Option(help="Profile in the Temporal client configuration file.")] = None,
     store: Annotated[
-        str | None, typer.Option(metavar="URL", help="Folder or object store where workers keep large payloads.")
+        str | None, typer.Option(metavar="URL", help="Folder or object store where workers store large payloads.")
     ] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the versions and exit.")
     ] = False,
 ) -> None:
-    """Run durable agents on Temporal, and answer the calls that wait for a person.
+    """Run durable agents on Temporal, and answer calls that are waiting for a person.
 
-    The server comes from these options, or else from the TEMPORAL_* variables and Temporal's client configuration.
-    The options may also follow the command.
+    The options below select the Temporal server. Without them, the TEMPORAL_* environment variables and the Temporal
+    client configuration file apply. You can also write these options after the command.
     """
     from waystation.cli.command_context import Target, find_program, find_temporal_program
 
@@ -161,9 +164,9 @@ def options(
 def main() -> None:
     """Run the command line.
 
-    Exits without shutting the interpreter down: threads of Temporal's client can abort the process there.
+    Exit without shutting down the interpreter, because threads of the Temporal client can abort the process there.
     """
-    # Imported here because structlog is slow to load.
+    # Imported here because structlog is slow to import.
     from waystation.logs import open_standard_streams
 
     open_standard_streams()
@@ -173,6 +176,6 @@ def main() -> None:
     except SystemExit as exit:
         code = exit.code if isinstance(exit.code, int) else int(exit.code is not None)
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError):  # the reader has closed the pipe
+        with contextlib.suppress(OSError):  # the program at the other end has closed the pipe
             stream.flush()
     os._exit(code)

@@ -1,6 +1,6 @@
-"""`waystation events`, `state`, `prompt`, `diff`, `report`, `history` and `replay`.
+"""The commands `waystation events`, `state`, `prompt`, `diff`, `report`, `history` and `replay`.
 
-They show and replay recordings: histories of invocations, from a server or a file.
+They show or replay recordings, which are histories of invocations, read from a server or from a file.
 """
 
 import asyncio
@@ -81,12 +81,12 @@ async def events(
     stream: Annotated[
         bool,
         typer.Option(
-            "--stream", help="Follow, and show text while a model generates it, if `run --stream` started it."
+            "--stream", help="Follow, and show text as the model generates it if `run --stream` started the invocation."
         ),
     ] = False,
     json: AsJson = False,
 ) -> Exit:
-    """Print the events of an invocation, each with its number. Needs no worker."""
+    """Print the numbered events of an invocation. No worker has to be running."""
     out = ctx.out
     if not is_past(source, at, diff, called):
         client = await ctx.connect()
@@ -115,7 +115,7 @@ async def state(
     called: Called = None,
     json: AsJson = False,
 ) -> Exit:
-    """Print the state of an invocation. Needs no worker."""
+    """Print the state of an invocation. No worker has to be running."""
     if not is_past(source, at, diff, called):
         values = await (await ctx.connect()).invocation(source).state()
         ctx.out.result(values, terminal.format_state(values))
@@ -136,7 +136,7 @@ async def prompt(
     source: Source,
     at: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, help="Print the prompt of event N. Default: the last prompt."),
+        typer.Option(metavar="N", min=0, help="Print the prompt at event N. Default: the last prompt."),
     ] = None,
     diff: Between = None,
     called: Called = None,
@@ -145,9 +145,10 @@ async def prompt(
     session: SessionSource = None,
     json: AsJson = False,
 ) -> Exit:
-    """Print a prompt: the one that led to event N, or the next one if event N is not a model's reply.
+    """Print the prompt that event N was the model's reply to, or the next prompt if event N is not a model's reply.
 
-    Without --agents, only the contents. Instruction, tools and settings belong to the agent and are not in histories.
+    Without --agents, only the contents are printed. Instruction, tools and settings are part of the agent's code and
+    are not recorded in histories.
     """
     recording = await _read_moments(ctx, source, called)
     prompts = await read_prompts(ctx, recording, diff or (at,), agents=agents, callbacks=callbacks, session=session)
@@ -169,14 +170,14 @@ async def prompt(
 
 async def diff(
     ctx: CommandContext,
-    left: Annotated[str, typer.Argument(metavar="A", help="Id of an invocation, or a file with its history.")],
-    right: Annotated[str, typer.Argument(metavar="B", help="Another invocation or history.")],
-    every: Annotated[bool, typer.Option("--all", help="Also show everything that is equal.")] = False,
+    left: Annotated[str, typer.Argument(metavar="A", help="Invocation ID, or a file with the invocation's history.")],
+    right: Annotated[str, typer.Argument(metavar="B", help="ID or history file of the other invocation.")],
+    every: Annotated[bool, typer.Option("--all", help="Show all events, including the equal ones.")] = False,
     json: AsJson = False,
 ) -> Exit:
     """Print the events of two invocations side by side, and where they first differ.
 
-    Ids and times are not compared. The exit code is 0 if both are equal, and 1 if they differ.
+    IDs and times are not compared. The exit code is 0 if the invocations are equal, and 1 if they differ.
     """
     comparison = difference(await read_invocation(ctx, left), await read_invocation(ctx, right))
     if json:
@@ -196,7 +197,7 @@ async def diff(
 
 
 async def print_past_waits(ctx: CommandContext, source: str, at: int | None, called: str | None) -> Exit:
-    """Write the calls that waited for a person at a moment, for `waystation pending --at`."""
+    """Write the calls that were pending at a past moment, for `waystation pending --at`."""
     moment = (await read_recording(ctx, source, called)).moment(at)
     if ctx.out.json:
         for call in moment.pending:
@@ -205,18 +206,18 @@ async def print_past_waits(ctx: CommandContext, source: str, at: int | None, cal
     ctx.out.line(recording_views.format_position(moment))
     _write_waits(ctx.out, moment)
     if not moment.pending:
-        ctx.out.line("No call waited for a person.")
+        ctx.out.line("No calls were waiting for a person.")
     return Exit.OK
 
 
 def is_past(source: str, *options: object) -> bool:
-    """Whether a command is about a file or a past moment, not about an invocation as it is now."""
+    """Return whether a command is about a file or a past moment, not about the current state of an invocation."""
     return any(option is not None for option in options) or is_file(source)
 
 
 async def _read_moments(ctx: CommandContext, source: str, called: str | None) -> Recording:
     if ctx.params["at"] is not None and ctx.params["diff"] is not None:
-        raise typer.BadParameter("use only one of them", param_hint="--at, --diff")
+        raise typer.BadParameter("use only one of these options", param_hint="--at, --diff")
     return await read_recording(ctx, source, called)
 
 
@@ -231,15 +232,15 @@ async def report(
     output: OutputFile = None,
     json: Annotated[bool, typer.Option("--json", help="Write one JSON object instead of an HTML page.")] = False,
 ) -> Exit:
-    """Write a report on an invocation and the agents that it called, as one self-contained HTML page.
+    """Write a report about an invocation and the agents that it called, as a single self-contained HTML page.
 
-    The report has the timeline, prompts, events, state changes, approvals, costs, errors and retries. For a file, no
-    server is needed.
+    The report contains the timeline, prompts, events, state changes, approvals, costs, errors and retries. If you pass
+    a history file, no server is needed.
     """
     if output is None and not json and sys.stdout.isatty():
-        raise Problem(Exit.USAGE, "An HTML page is not readable in a terminal. Name a file with -o, or use --json.")
+        raise Problem(Exit.USAGE, "Cannot show an HTML page in a terminal. Name an output file with -o, or use --json.")
     recording = await read_source(ctx, source)
-    # A file does not know what happened after it was written.
+    # A history file covers the time until it was written, so the report of an open invocation ends there.
     now = await asyncio.to_thread(os.path.getmtime, source) if is_file(source) else None
     try:
         page = invocation_report.report(recording, now=now)
@@ -249,7 +250,7 @@ async def report(
     except ModuleNotFoundError as error:
         raise Problem(
             Exit.USAGE,
-            f"`waystation report` needs {error.name!r}, except with --json. Install it with: "
+            f"`waystation report` needs the package {error.name!r}, except with --json. Install it with: "
             "pip install 'waystation[report]'",
         ) from None
     if output is None:
@@ -265,7 +266,7 @@ async def report(
 
 @contextmanager
 def translate_source_errors(target: Target, source: str) -> Iterator[None]:
-    """Translate errors of a source: name it, and report a bad file as a usage error."""
+    """Translate errors from reading a source: add the source's name, and report a bad file as a usage error."""
     try:
         with translate_file_errors(source):
             yield
@@ -274,15 +275,15 @@ def translate_source_errors(target: Target, source: str) -> Iterator[None]:
             Exit.USAGE if is_file(source) else Exit.UNKNOWN,
             str(error) if source in str(error) else f"{source}: {error}",
         ) from None
-    except RPCError as error:  # caught here, where it is known which of several sources is missing
+    except RPCError as error:  # translated here because only this code knows which of several sources is missing
         raise to_problem(error, target.describe(), source) from None
 
 
 async def read_source(ctx: CommandContext, source: str) -> Recording:
-    """Return the recording of a source.
+    """Return the recording of a source, which is an ID or a file.
 
     Raises:
-        Problem: It cannot be read, or is not a history of Waystation.
+        Problem: The source cannot be read, or is not the history of a Waystation workflow.
     """
     with translate_source_errors(ctx.target, source):
         if is_file(source):
@@ -291,28 +292,28 @@ async def read_source(ctx: CommandContext, source: str) -> Recording:
 
 
 async def read_invocation(ctx: CommandContext, source: str, called: str | None = None) -> Recording:
-    """Return the recording of an invocation, or of an agent below it.
+    """Return the recording of an invocation, or of an agent that it called directly or indirectly.
 
     Args:
         ctx: Context of the command.
-        source: An id or a file.
-        called: Path of calls that leads to the agent, such as `fc-1/fc-2`.
+        source: An invocation ID or a history file.
+        called: The call IDs that lead to the called agent, separated by slashes, such as `fc-1/fc-2`.
 
     Raises:
-        Problem: The recording does not exist.
+        Problem: The source is not an invocation, or no agent was called by such a call.
     """
     recording = await read_source(ctx, source)
     if recording.kind != WORKFLOW:
         raise Problem(
             Exit.USAGE if is_file(source) else Exit.UNKNOWN,
-            f"{source!r} is a history of {recording.kind!r}, not of an invocation. Name an invocation, such as "
-            f"{recording.id}/1 of a session.",
+            f"{source!r} is a history of {recording.kind!r}, not of an invocation. Pass an invocation, such as "
+            f"{recording.id}/1 for the first one of a session.",
         )
     for call in called.split("/") if called else ():
         if call not in recording.called:
             raise Problem(
                 Exit.UNKNOWN,
-                f"No agent was called by {call!r} in {recording.source!r}. Calls of agents: "
+                f"No agent was called by {call!r} in {recording.source!r}. Calls that called an agent: "
                 f"{', '.join(recording.called) or 'none'}.",
             )
         recording = recording.called[call]
@@ -320,10 +321,10 @@ async def read_invocation(ctx: CommandContext, source: str, called: str | None =
 
 
 async def read_recording(ctx: CommandContext, source: str, called: str | None) -> Recording:
-    """Return the recording of a command's source, and report how many values are in short form."""
+    """Return the recording of a command's source. Report how many of its large values are missing, if any."""
     recording = await read_invocation(ctx, source, called)
     if missing := len(recording.lacking):
-        ctx.out.remark(f"{missing} large values are shown in short form. Name the store of the workers with --store.")
+        ctx.out.remark(f"{missing} large values are shown in short form. Name the workers' store with --store.")
     return recording
 
 
@@ -336,7 +337,7 @@ async def read_prompts(
     callbacks: bool,
     session: str | None,
 ) -> list[Prompt]:
-    """Return the prompts at some events of a recording, as the options of `waystation prompt` ask for them."""
+    """Return the prompts at the given events of a recording. The options are those of `waystation prompt`."""
     history = await _read_session(ctx, recording, session)
     return [
         await prompt_at(recording, number, agents=agents, callbacks=callbacks, session=history, store=ctx.target.store)
@@ -345,14 +346,14 @@ async def read_prompts(
 
 
 async def _read_session(ctx: CommandContext, recording: Recording, source: str | None) -> Recording | None:
-    """Return the recording of an invocation's session; None if it cannot be read."""
+    """Return the recording of an invocation's session, or None if it has no session or the session cannot be read."""
     link = recording.log.state.input.session if recording.log.state.input else None
     if source is not None:
         session = await read_source(ctx, source)
         if session.kind != SESSION_WORKFLOW:
             raise Problem(Exit.USAGE, f"--session {source!r} is a history of {session.kind!r}, not of a session.")
         if link is None or link.id != session.id:
-            owner = f"belongs to {link.id!r}" if link else "belongs to no session"
+            owner = f"belongs to {link.id!r}" if link else "does not belong to a session"
             raise Problem(
                 Exit.USAGE,
                 f"--session {source!r} is a history of {session.id!r}, but {recording.source!r} {owner}.",
@@ -368,43 +369,43 @@ async def _read_session(ctx: CommandContext, recording: Recording, source: str |
 
 
 def is_file(source: str) -> bool:
-    """Whether a source names a file or the path of a folder, not an invocation."""
+    """Return whether a source is the path of a file or folder, rather than an invocation ID."""
     path = Path(source)
     return source.endswith(".json") or path.is_file() or ("/" in source and path.is_dir())
 
 
 def check_on_server(id: str) -> None:
-    """Check that an argument is the id of an invocation.
+    """Check that an argument is an invocation ID.
 
     Raises:
-        BadParameter: It names a file.
+        BadParameter: The argument is the path of a file or folder.
     """
     if is_file(id):
         kind = "folder" if Path(id).is_dir() else "file"
-        raise typer.BadParameter(f"{id!r} is a {kind}; name an invocation on a server", param_hint="ID")
+        raise typer.BadParameter(f"{id!r} is a {kind}; pass the ID of an invocation on a server", param_hint="ID")
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """A recording, and the outcome of its replay."""
+    """A recording and the outcome of replaying it."""
 
     recording: Recording
     divergence: Divergence | None = None
     missing: str | None = None
-    """The reason why it was not replayed: large values are missing."""
+    """Why the recording was not replayed, which happens if large values are missing. None if it was replayed."""
 
     @property
     def problem(self) -> str | None:
-        """The reason why it does not replay; None if it does."""
+        """Why the recording does not replay, or None if it does."""
         return self.missing or (str(self.divergence) if self.divergence else None)
 
     @property
     def length(self) -> int:
-        """Number of history events."""
+        """The number of history events in all runs."""
         return sum(len(history.events) for history in self.recording.histories)
 
     def to_json(self) -> JsonObject:
-        """Return the record for `--json`."""
+        """Return the result as the record that `--json` prints."""
         return {
             "source": self.recording.source,
             "invocation_id": self.recording.id,
@@ -427,14 +428,16 @@ async def history(
     redact: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="RULE", help="Redact: `secrets`, `text`, or `field:NAME` such as field:email. May be repeated."
+            metavar="RULE",
+            help="What to redact: `secrets`, `text`, or `field:NAME`, such as field:email. Can be repeated.",
         ),
     ] = None,
 ) -> Exit:
-    """Print the history of an invocation, with all of its runs, as JSON. `replay` reads it from a file.
+    """Print the history of an invocation, including all of its runs, as JSON.
 
-    For an invocation with one run, the output is that of `temporal workflow show -o json`. A redacted history keeps its
-    events, ids, numbers and lengths, and still replays.
+    You can save the output to a file and pass the file to `replay`. For an invocation with a single run, the output
+    equals that of `temporal workflow show -o json`. Redaction keeps events, IDs, numbers and lengths, so a redacted
+    history still replays.
     """
     with translate_source_errors(ctx.target, source):
         if is_file(source):
@@ -456,37 +459,39 @@ async def replay(
     ctx: CommandContext,
     sources: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ID|FILE...", help="Ids of invocations, or files with their histories."),
+        typer.Argument(metavar="ID|FILE...", help="Invocation IDs, or files with the histories of invocations."),
     ] = None,
     open: Annotated[
-        bool, typer.Option("--open", help="Replay everything open in the namespace, to check a deployment.")
+        bool, typer.Option("--open", help="Replay all open workflows in the namespace, to check a deployment.")
     ] = False,
     agents: Annotated[
         list[Path] | None,
         typer.Option(
-            metavar="DIR", help="With --open: folder with the agents to deploy. Checks the tools of open calls."
+            metavar="DIR",
+            help="With --open: folder with the agents to deploy. Checks that they still have the tools of open calls.",
         ),
     ] = None,
     sample: Annotated[
-        int, typer.Option(metavar="N", min=0, help="With --open: also replay the N workflows that closed last.")
+        int, typer.Option(metavar="N", min=0, help="With --open: also replay the N most recently closed workflows.")
     ] = 0,
     processes: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="With --open: number of processes. Default: one per core.")
+        int | None,
+        typer.Option(metavar="N", min=1, help="With --open: number of processes to use. Default: one per core."),
     ] = None,
     json: AsJson = False,
 ) -> Exit:
     """Replay histories against the current code, and print the state at each event.
 
-    Files come from `waystation history`, `temporal workflow show -o json` or a download of the Web UI, and need no
-    server. Exit code 1 means that a history does not replay. A source that cannot be read is reported and skipped; its
-    exit code then takes precedence.
+    You can save history files with `waystation history` or `temporal workflow show -o json`, or download them from the
+    Temporal Web UI. Replaying files does not require a server. Exit code 1 means that a history does not replay.
+    Sources that cannot be read are reported and skipped, and the exit code is then that of the first such error.
 
-    With --open, exit code 1 means that this build could not continue an open workflow.
+    With --open, exit code 1 means that this build could not continue at least one open workflow.
     """
     if open == bool(sources):
-        raise typer.BadParameter("name invocations or files, or use --open, but not both", param_hint="ID|FILE...")
+        raise typer.BadParameter("pass either invocations or files, or --open", param_hint="ID|FILE...")
     if not open and (agents or sample or processes):
-        raise typer.BadParameter("--agents, --sample and --processes need --open", param_hint="--open")
+        raise typer.BadParameter("--agents, --sample and --processes require --open", param_hint="--open")
     if open:
         return await _replay_open(ctx, agents or [], sample, processes)
     failed, unread = False, Exit.OK
@@ -505,11 +510,11 @@ async def replay(
 
 
 async def replay_runs(recording: Recording) -> ReplayResult:
-    """Replay the runs of a workflow, unless large values are missing."""
+    """Replay all runs of a workflow, unless large values are missing."""
     if missing := recording.lacking:
         return ReplayResult(
             recording,
-            missing=f"{len(missing)} large values are missing. Name the store of the workers with --store. "
+            missing=f"{len(missing)} large values are missing. Name the workers' store with --store. "
             f"{next(iter(missing.values()))}",
         )
     return ReplayResult(recording, await divergence_of(dataclasses.replace(recording, called={})))
@@ -530,7 +535,7 @@ def _write(out: Output, result: ReplayResult) -> None:
 
 
 def format_divergence(divergence: Divergence) -> Text:
-    """Return the place where code and history diverge, in a few lines."""
+    """Describe in a few lines where the code and the history diverge."""
     place = [f"after event {divergence.event}"] if divergence.event is not None else []
     place += [f"run {divergence.run} of {divergence.runs}"] if divergence.runs > 1 else []
     text = Text.assemble(
@@ -549,7 +554,7 @@ def format_divergence(divergence: Divergence) -> Text:
 
 
 def create_state_table(recording: Recording) -> Table:
-    """Return a table of the state after each event."""
+    """Return a table of all events, each with the state after it."""
     table = Table(
         *(Column("#", justify="right", style="dim"), Column("event", ratio=3), Column("state after it", ratio=2)),
         **_TABLE_STYLE,
@@ -565,7 +570,7 @@ def create_state_table(recording: Recording) -> Table:
 
 
 async def _replay_open(ctx: CommandContext, agents: list[Path], sample: int, processes: int | None) -> Exit:
-    """Check whether this build can continue everything that is open in a namespace."""
+    """Check whether this build can continue all open workflows in the namespace."""
     client = await ctx.target.connect()
     console = Console(stderr=True)
     columns = (
@@ -596,7 +601,7 @@ def _write_report(out: Output, report: GateReport) -> None:
     for problem in report.problems:
         out.line(terminal.escape(problem), style="red")
     if report.problems:
-        out.line("The agents cannot be loaded; nothing was replayed.", style="bold red")
+        out.line("The agents could not be loaded, so nothing was replayed.", style="bold red")
         return
     for verdict in _OUTCOMES:
         findings = [finding for finding in report.findings if finding.verdict == verdict]
@@ -620,4 +625,4 @@ def _write_report(out: Output, report: GateReport) -> None:
         )
     )
     if not report.tools_checked:
-        out.line("Tools were not checked. Name the agents to deploy with --agents DIR.", style="dim")
+        out.line("Tools were not checked. To check them, pass the agents to deploy with --agents DIR.", style="dim")

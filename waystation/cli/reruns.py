@@ -1,4 +1,4 @@
-"""`waystation rerun`: run a recorded tool or model call again on this machine."""
+"""The `waystation rerun` command: run a recorded tool call or model call again on this machine."""
 
 import asyncio
 import json as json_module
@@ -45,40 +45,45 @@ _FOR_TOOLS = ("call", "args", "unapproved")
 _FOR_MODELS = ("model_call", "prompt", "write_prompt", "edit", "instruction", "model")
 
 AgentFolders = Annotated[
-    list[Path], typer.Option(metavar="DIR", help="Folder with agent packages, as for `waystation worker`.")
+    list[Path],
+    typer.Option(metavar="DIR", help="Folder that contains agent packages, as in `waystation worker`."),
 ]
-Call = Annotated[str | None, typer.Option(metavar="CALL", help="Call to run, such as fc-1, if the event has several.")]
-Args = Annotated[str | None, typer.Option(metavar="JSON", help="Arguments, instead of the recorded ones.")]
-Unapproved = Annotated[bool, typer.Option("--unapproved", help="Run a call that needed an approval and never got it.")]
+Call = Annotated[
+    str | None, typer.Option(metavar="CALL", help="Call to run, such as fc-1, if the event has several calls.")
+]
+Args = Annotated[str | None, typer.Option(metavar="JSON", help="Arguments to use instead of the recorded ones.")]
+Unapproved = Annotated[
+    bool, typer.Option("--unapproved", help="Run a call that required an approval and never received it.")
+]
 ModelCall = Annotated[
     bool, typer.Option("--model-call", help="For an event with tool calls: run the model call that made them.")
 ]
 PromptFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Edited prompt, from a file that --write-prompt wrote.")
+    Path | None, typer.Option(metavar="FILE", help="File with an edited prompt, created with --write-prompt.")
 ]
 NewPromptFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write the prompt to a file and do not call the model.")
+    Path | None, typer.Option(metavar="FILE", help="Write the prompt to this file instead of calling the model.")
 ]
 Instruction = Annotated[
-    str | None, typer.Option(metavar="TEXT", help="System instruction, instead of the agent's own.")
+    str | None, typer.Option(metavar="TEXT", help="System instruction to use instead of the agent's.")
 ]
 ModelName = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Model to call; `demo` for the agent's offline demo model.")
+    str | None, typer.Option(metavar="NAME", help="Model to call, or `demo` for the agent's offline demo model.")
 ]
 Artifacts = Annotated[
-    str | None, typer.Option(metavar="URL", help="Folder or object store where workers keep artifacts.")
+    str | None, typer.Option(metavar="URL", help="Folder or object store where workers store artifacts.")
 ]
 
 
 async def rerun(
     ctx: CommandContext,
     source: Source,
-    event: Annotated[int, typer.Argument(metavar="N", help="Number of an event, as `events` lists them.", min=1)],
+    event: Annotated[int, typer.Argument(metavar="N", help="Event number, as listed by `waystation events`.", min=1)],
     agents: AgentFolders,
     called: Called = None,
     call: Call = None,
     args: Args = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Run a tool without asking first.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Run a tool without asking for confirmation.")] = False,
     unapproved: Unapproved = False,
     model_call: ModelCall = False,
     prompt: PromptFile = None,
@@ -87,19 +92,23 @@ async def rerun(
     instruction: Instruction = None,
     model: ModelName = None,
     artifacts: Artifacts = None,
-    memory: Annotated[Path | None, typer.Option(metavar="FILE", help="File where workers keep memories.")] = None,
-    credentials: Annotated[str | None, typer.Option(metavar="STORE", help="Credential store of the workers.")] = None,
+    memory: Annotated[Path | None, typer.Option(metavar="FILE", help="File where workers store memories.")] = None,
+    credentials: Annotated[str | None, typer.Option(metavar="STORE", help="The workers' credential store.")] = None,
     json: AsJson = False,
 ) -> Exit:
-    """Run the tool call or model call of an event again on this machine, and show what differs.
+    """Run the tool call or model call of an event again on this machine, and show how the result differs.
 
-    A tool gets the recorded arguments and context, including the idempotency key. Its effects are real, so the command
-    asks first unless the tool's effect is `read`. Nothing is written to the server or the history.
+    A tool receives the recorded arguments and context, including the idempotency key. Its side effects are real, so
+    the command asks for confirmation unless the tool's declared effect is `read`. Nothing is written to the server or
+    the history.
     """
     arguments, out = parse_object("--args", args), ctx.out
     for_models, for_tools = _used_options(ctx, _FOR_MODELS), _used_options(ctx, _FOR_TOOLS)
     if for_models and for_tools:
-        raise Problem(Exit.USAGE, f"{for_tools[0]} is for tool calls and {for_models[0]} for model calls; use one.")
+        raise Problem(
+            Exit.USAGE,
+            f"{for_tools[0]} is for tool calls and {for_models[0]} is for model calls. Use only one of them.",
+        )
     client = None if is_file(source) else await ctx.connect()
     recording = await read_invocation(ctx, source, called)
     with _translate_errors(out):
@@ -131,27 +140,29 @@ async def rerun(
 
 @contextmanager
 def _translate_errors(out: Output) -> Iterator[None]:
-    """Translate the errors of a step that cannot run."""
+    """Translate the errors that explain why a step cannot run."""
     try:
         yield
     except (NoSuchEvent, NoSuchActivity) as error:
         raise Problem(Exit.UNKNOWN, str(error)) from None
-    except UnknownAgent as error:  # its own message is for workers
+    except UnknownAgent as error:  # the error's own message is written for workers
         raise Problem(
             Exit.USAGE,
-            f"--agents has no agent {error.agent!r}. It has: {', '.join(error.known) or 'none'}.",
+            f"The --agents folders contain no agent {error.agent!r}. They contain: {', '.join(error.known) or 'none'}.",
         ) from None
     except (AuthoringError, InvalidPrompt, ModelNotCalled) as error:
         raise Problem(Exit.USAGE, str(error)) from None
     except NotApproved as error:
         raise Problem(Exit.NOT_ALLOWED, f"{error} {NOTHING_RAN}") from None
     except asyncio.CancelledError:
-        out.remark("Stopping. A running tool may have taken effect. Press Ctrl-C again to stop without waiting for it.")
+        out.remark(
+            "Stopping. The tool may already have had side effects. Press Ctrl-C again to stop without waiting for it."
+        )
         raise
 
 
 def _used_options(ctx: CommandContext, names: Iterable[str]) -> list[str]:
-    """Return those of the named options that were used, as the user writes them."""
+    """Return which of the named options were used, in the form that users type."""
     return [f"--{name.replace('_', '-')}" for name in names if ctx.params[name] not in (None, False)]
 
 
@@ -166,30 +177,30 @@ def _create_sessions(client: AgentClient) -> Sessions:
 
 
 def _confirm(out: Output, planned: PreparedCall, *, unapproved: bool) -> bool:
-    """Ask whether a call may run. Return whether it may run without its approval.
+    """Ask the user to confirm that a call may run. Return whether it may run even without its required approval.
 
     Raises:
-        Problem: The answer is no, or there is no terminal.
+        Problem: The user declined, or there is no terminal.
     """
     person = None if out.json else find_person()
     if person is None:
         raise Problem(
             Exit.USAGE,
-            f"{planned.what} has the effect `{planned.effect}`, and there is no terminal to ask in. {NOTHING_RAN} "
-            "Pass --yes to run it.",
+            f"{planned.what} has the declared effect `{planned.effect}`, and there is no terminal to ask for "
+            f"confirmation in. {NOTHING_RAN} Pass --yes to run it.",
         )
     out.line(terminal.escape(planned.what), style="bold yellow")
     args = {name: terminal.hide_secret(name, value) for name, value in planned.args.items()}
     out.line(terminal.format_json(args, indent=2))
-    out.line(f"It runs on this machine with real effects; its declared effect is `{planned.effect}`.")
+    out.line(f"It will run on this machine with real side effects. Its declared effect is `{planned.effect}`.")
     out.line(
-        f"It gets the recorded idempotency key, {terminal.escape(planned.idempotency_key)}. A service that honors the "
-        "key does not repeat the effect; any other service does."
+        f"It receives the recorded idempotency key, {terminal.escape(planned.idempotency_key)}. A service that honors "
+        "the key will not repeat the effect, but any other service will."
     )
     if planned.unapproved and not unapproved:
         out.line(f"This call was never approved: {terminal.escape(planned.unapproved)}.", style="bold red")
         name = planned.call.name
-        if person.ask(f"To run it anyway, type the name of the tool, {terminal.escape(name)}") != name:
+        if person.ask(f"To run it anyway, type the tool's name, {terminal.escape(name)}") != name:
             raise Problem(Exit.NOT_ALLOWED, NOTHING_RAN)
         return True
     if not person.agrees("Run it"):
@@ -207,7 +218,10 @@ async def _edit_prompt(
     *,
     edit: bool,
 ) -> str | None:
-    """Return the prompt from a file or an editor; None for the recorded one, and when it was written to `new_file`."""
+    """Return the prompt from a file or an editor.
+
+    Return None if the recorded prompt should be used, or if the prompt was written to `new_file`.
+    """
     text = None
     if file is not None:
         with translate_file_errors(file):
@@ -218,13 +232,14 @@ async def _edit_prompt(
     if new_file is not None:
         with translate_file_errors(new_file, "written"):
             await asyncio.to_thread(new_file.write_text, current, encoding="utf-8")
-        out.remark(f"Edit {str(new_file)!r} and pass it to --prompt.")
+        out.remark(f"Edit {str(new_file)!r}, then pass it with --prompt.")
         return None
     person = find_person()
     edited = person.edit_until(_check_prompt, out, text or current, on_stop=NOTHING_RAN) if person else None
     if edited is None:
         raise Problem(
-            Exit.USAGE, f"--edit needs a terminal and $EDITOR. Use --write-prompt and --prompt instead. {NOTHING_RAN}"
+            Exit.USAGE,
+            f"--edit requires a terminal and $EDITOR. Use --write-prompt and --prompt instead. {NOTHING_RAN}",
         )
     return edited
 

@@ -1,4 +1,4 @@
-"""`waystation worker`, `web`, `setup` and `identity`: run and set up workers and the web application."""
+"""The commands `waystation worker`, `web`, `setup` and `identity`: run and set up workers and the web application."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,18 +12,18 @@ from waystation.client import SEARCH_ATTRIBUTE_TYPES, add_search_attributes, fet
 from waystation.core import SEARCH_ATTRIBUTES
 
 worker = typer.Typer(add_completion=False, rich_markup_mode=None)
-identity = create_command_group("Set up the keys with which approvers prove their identity.")
+identity = create_command_group("Set up the keys that approvers use to prove their identity.")
 
 
 @identity.callback()
 def _identity() -> None:
-    """Without a callback, typer would merge a group with its only command."""
+    """Do nothing. Without a callback, Typer would merge the group with its only command."""
 
 
 @worker.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def serve_agents(ctx: typer.Context) -> None:
-    """Serve agents: `waystation worker --agents DIR`; `waystation worker --help` lists the options."""
-    from waystation.worker.main import main as serve  # loads agents and tools
+    """Serve agents with `waystation worker --agents DIR`. `waystation worker --help` lists the options."""
+    from waystation.worker.main import main as serve  # slow to import, because it loads agents and tools
 
     target = ctx.obj
     options = {
@@ -40,35 +40,36 @@ def serve_agents(ctx: typer.Context) -> None:
 async def web(
     ctx: CommandContext,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 for any free port.", min=0, max=65_535)] = 8288,
+    port: Annotated[int, typer.Option(help="Port to listen on, or 0 for any free port.", min=0, max=65_535)] = 8288,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Additional host name of the web application. May be repeated."),
+        typer.Option(metavar="NAME", help="Another host name of the web application. Can be repeated."),
     ] = None,
     person: Annotated[
         str | None,
         typer.Option(
-            "--as", metavar="NAME", help="Name of the person who opens the login link. Default: your login name."
+            "--as", metavar="NAME", help="Name to record for the person who opens the login link. Default: login name."
         ),
     ] = None,
     identity: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", envvar="WAYSTATION_IDENTITY", help="Identity file: its keys, and the login provider."
+            metavar="FILE", envvar="WAYSTATION_IDENTITY", help="Identity file with the keys and the login provider."
         ),
     ] = None,
     url: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Public address of the web application, for example behind a proxy."),
+        typer.Option(metavar="URL", help="Public URL of the web application, for example if it is behind a proxy."),
     ] = None,
     temporal_ui: Annotated[
-        str | None, typer.Option(metavar="URL", help="Address of the Temporal Web UI, for links.")
+        str | None, typer.Option(metavar="URL", help="URL of the Temporal Web UI, for links to it.")
     ] = None,
 ) -> Exit:
-    """Serve the web application: the inbox of calls that wait for people, timelines of invocations, and the API.
+    """Serve the web application: the inbox of pending calls, timelines of invocations, and the API.
 
-    Browsers log in once, with the printed link or at the provider in the identity file. Programs send the header
-    `Authorization: Bearer TOKEN` with the token from the variable WAYSTATION_WEB_TOKEN of this process.
+    Users log in once per browser, with the printed link or through the login provider in the identity file. Programs
+    send the header `Authorization: Bearer TOKEN`, where TOKEN is the value of the environment variable
+    WAYSTATION_WEB_TOKEN that you set for this process.
     """
     client = await ctx.connect()
     try:
@@ -78,11 +79,11 @@ async def web(
         raise _missing_extra("web", error) from None
     for name, address in (("--url", url), ("--temporal-ui", temporal_ui)):
         if address is not None and not address.startswith(("https://", "http://")):
-            raise Problem(Exit.USAGE, f"{name} {address!r} is not a valid address; start it with https://.")
+            raise Problem(Exit.USAGE, f"{name} {address!r} is not a valid URL. It must start with https:// or http://.")
     if url is not None and not _is_origin(url):
         raise Problem(
             Exit.USAGE,
-            f"--url {url!r} is not a valid address; use a host without a path, such as https://approvals.example.com.",
+            f"--url {url!r} is not a valid URL here. Use a host without a path, such as https://approvals.example.com.",
         )
     try:
         await serve(
@@ -103,7 +104,7 @@ async def web(
 
 
 def _is_origin(url: str) -> bool:
-    """Whether an address has only a scheme, a host in the form that browsers send, and perhaps a port."""
+    """Return whether a URL has only a scheme, a host in the form that browsers send, and optionally a port."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
@@ -115,7 +116,10 @@ def _is_origin(url: str) -> bool:
 
 
 async def setup(ctx: CommandContext, json: AsJson = False) -> Exit:
-    """Create the search attributes of a namespace. Lists of calls and sessions need them. May be repeated."""
+    """Create the search attributes that lists of calls and sessions need in a namespace.
+
+    It is safe to run this command more than once.
+    """
     client = await ctx.connect()
     namespace = client.temporal.namespace
     try:
@@ -124,8 +128,8 @@ async def setup(ctx: CommandContext, json: AsJson = False) -> Exit:
             if existing.get(name, SEARCH_ATTRIBUTE_TYPES[name]) != SEARCH_ATTRIBUTE_TYPES[name]:
                 raise Problem(
                     Exit.FAILED,
-                    f"The search attribute {name!r} of namespace {namespace!r} must have the type {kind}. Remove or "
-                    "rename it with `temporal operator search-attribute`.",
+                    f"The search attribute {name!r} in namespace {namespace!r} must have the type {kind}. Remove or "
+                    "rename the existing one with `temporal operator search-attribute`.",
                 )
         missing = [name for name in SEARCH_ATTRIBUTE_TYPES if name not in existing]
         if missing:
@@ -137,7 +141,7 @@ async def setup(ctx: CommandContext, json: AsJson = False) -> Exit:
         raise Problem(
             Exit.NOT_ALLOWED,
             f"This server does not let clients create search attributes ({error.message}). Create them with the "
-            f"server's own tools; in Temporal Cloud with `tcld` or the Web UI: {names}.",
+            f"server's own tools (in Temporal Cloud, with `tcld` or the Web UI): {names}.",
         ) from None
     ctx.out.result(
         {
@@ -156,11 +160,11 @@ async def setup(ctx: CommandContext, json: AsJson = False) -> Exit:
 async def init(
     ctx: CommandContext,
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Folder for the files. Existing files are not overwritten.")
+        Path, typer.Argument(metavar="DIR", help="Folder to create the files in. Existing files are not overwritten.")
     ],
     json: AsJson = False,
 ) -> Exit:
-    """Create keys, and example configurations for workers, `waystation web` and clients."""
+    """Create keys and example configuration files for workers, `waystation web` and clients."""
     try:
         from waystation.identity import write_examples
     except ModuleNotFoundError as error:
@@ -168,11 +172,12 @@ async def init(
     files = [str(file) for file in write_examples(folder)]
     ctx.out.result({"files": files}, "\n".join(files))
     if not json:
-        ctx.out.remark("Each .toml file names the programs that need it. Files with mode 0600 are secret.")
+        ctx.out.remark("Each .toml file names the programs that need it. Files with mode 0600 must be kept secret.")
     return Exit.OK
 
 
 def _missing_extra(extra: str, error: ModuleNotFoundError) -> Problem:
     return Problem(
-        Exit.USAGE, f"`waystation {extra}` needs {error.name!r}; install it with: pip install 'waystation[{extra}]'"
+        Exit.USAGE,
+        f"`waystation {extra}` needs the package {error.name!r}. Install it with: pip install 'waystation[{extra}]'",
     )

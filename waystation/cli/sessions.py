@@ -1,4 +1,4 @@
-"""`waystation chat`, `sessions` and `session`: converse in a session, list, show, close and delete sessions."""
+"""The commands `waystation chat`, `sessions` and `session`: chat in a session, and list or manage sessions."""
 
 import asyncio
 import uuid
@@ -47,41 +47,41 @@ from waystation.history import describe_workflow
 from waystation.presentation import terminal
 
 STORES = Stores()
-"""Default stores of a worker."""
+"""The default stores of workers."""
 ANY_AGENT = "-"
-"""Agent name of sessions that are only read; it does not matter there."""
+"""Placeholder agent name for commands that send no messages to the session, where the name does not matter."""
 
 SessionName = Annotated[
-    str, typer.Argument(metavar="SESSION", help="Name of the session, as `waystation sessions` lists it.")
+    str, typer.Argument(metavar="SESSION", help="Session name, as listed by `waystation sessions`.")
 ]
 
 session = create_command_group("Show, close or delete a session.")
 
 EARLIER_EVENTS = 6
-"""Number of events that are shown when a conversation is resumed."""
+"""Number of earlier events to show when a conversation is resumed."""
 CATCH_UP_LIMIT_S = 5.0
-"""Time limit for reading the open invocations of a resumed conversation before the first prompt."""
+"""Maximum time to spend on reading a resumed conversation's open invocations before the first prompt."""
 HELP = """\
-/approve [CALL] [COMMENT]    approve a call; CALL is needed if several calls wait
+/approve [CALL] [COMMENT]    approve a call; CALL is required if several are pending
 /reject [CALL] [COMMENT]     reject a call
-/respond [CALL] {JSON}       send the response of a long-running call
-/pending                     list the calls that wait for a person
+/respond [CALL] {JSON}       send the response to a long-running call
+/pending                     list the calls that are waiting for a person
 /state                       print the state of the conversation
 /events                      print the whole conversation
-/quit                        leave, as Ctrl-D does; the conversation continues
+/quit                        leave (like Ctrl-D); the conversation continues
 //TEXT                       send a message that starts with a slash
 Alt-Enter                    start a new line in the same message"""
 ANSWERS: dict[str, Action] = {"/approve": "approve", "/reject": "reject", "/respond": "respond"}
 REFUSALS = (errors.QueueFull, errors.InvalidInput, Problem)
-"""Errors of one message. The next message may succeed."""
-NOTHING_WAITS = "No call waits for a person in this conversation."
+"""Errors that concern a single message. The next message may succeed."""
+NOTHING_WAITS = "No calls are waiting for a person in this conversation."
 
 
 async def open_session(ctx: CommandContext, name: str, user: str, app: str, agent: str = ANY_AGENT) -> Session:
-    """Return a session of the server.
+    """Return a handle to a session on the server.
 
     Raises:
-        Problem: The names cannot form a workflow id.
+        Problem: The names cannot be combined into a workflow ID.
     """
     client = await ctx.connect()
     try:
@@ -99,7 +99,7 @@ async def sessions(
     app: Annotated[str | None, typer.Option(help="Only sessions of this app.")] = None,
     json: AsJson = False,
 ) -> Exit:
-    """List sessions, newest first. Needs no worker."""
+    """List sessions, newest first. No worker has to be running."""
     client = await ctx.connect()
     dates = Column("status", no_wrap=True), Column("since", no_wrap=True)
     table = Table("session", "user", "app", "agent", *dates, box=box.SIMPLE_HEAD, pad_edge=False)
@@ -123,7 +123,7 @@ async def sessions(
 async def show(
     ctx: CommandContext, name: SessionName, user: User = DEFAULT_USER, app: App = DEFAULT_APP, json: AsJson = False
 ) -> Exit:
-    """Print the conversation of a session, its state, and the calls that wait. Needs no worker."""
+    """Print the conversation of a session, its state and its pending calls. No worker has to be running."""
     out, session = ctx.out, await open_session(ctx, name, user, app)
     events, state, calls = await session.events(), await session.state(), await session.pending()
     if json:
@@ -146,10 +146,10 @@ async def show(
 async def close(
     ctx: CommandContext, name: SessionName, user: User = DEFAULT_USER, app: App = DEFAULT_APP, json: AsJson = False
 ) -> Exit:
-    """Close a session: it accepts no more messages, and ends when its invocations end."""
+    """Close a session. It accepts no more messages, and ends when its open invocations have ended."""
     receipt = await (await open_session(ctx, name, user, app)).close()
     count = int(receipt.get("open") or 0)
-    rest = f"; it ends after {count} open {'invocation' if count == 1 else 'invocations'}" if count else ""
+    rest = f"; it will end after {count} open {'invocation' if count == 1 else 'invocations'}" if count else ""
     ctx.out.result(receipt, Text.assemble(("closed", "bold"), f" {terminal.escape(name)}{rest}"))
     return Exit.OK
 
@@ -161,20 +161,20 @@ async def delete(
     user: User = DEFAULT_USER,
     app: App = DEFAULT_APP,
     artifacts: Annotated[
-        str, typer.Option(metavar="URL", help="Folder or object store where workers keep artifacts.")
+        str, typer.Option(metavar="URL", help="Folder or object store where workers store artifacts.")
     ] = str(STORES.artifacts),
-    memory: Annotated[Path, typer.Option(metavar="FILE", help="File where workers keep memories.")] = STORES.memory,
+    memory: Annotated[Path, typer.Option(metavar="FILE", help="File where workers store memories.")] = STORES.memory,
     json: AsJson = False,
 ) -> Exit:
-    """Delete a session with its workflows, artifacts and memories. This cannot be undone.
+    """Delete a session, including its workflows, artifacts and memories. This cannot be undone.
 
-    Open invocations are terminated. If the command is interrupted, run it again. Needs no worker.
+    Open invocations are terminated. If the command is interrupted, run it again. No worker has to be running.
     """
-    # Imported here because object stores are slow to load.
+    # Imported here because object stores are slow to import.
     from waystation.artifacts import ObjectStoreArtifactService
     from waystation.memory import SqliteMemoryService
 
-    await open_session(ctx, name, user, app)  # checks the names
+    await open_session(ctx, name, user, app)  # called only to check the names
     client, out = await ctx.connect(), ctx.out
     try:
         deleted = await client.sessions.delete(
@@ -186,7 +186,7 @@ async def delete(
         )
     except errors.StoreFailed as error:
         raise Problem(
-            Exit.FAILED, f"{error}. Name the stores of the workers with --artifacts and --memory, and try again."
+            Exit.FAILED, f"{error}. Name the workers' stores with --artifacts and --memory, and try again."
         ) from None
     out.record(deleted.to_json()) if json else _write_deleted(out, name, deleted)
     if not deleted:
@@ -220,38 +220,38 @@ async def chat(
     app: App = DEFAULT_APP,
     json: AsJson = False,
 ) -> Exit:
-    """Chat with an agent. Type /help for a list of commands. Messages can also be piped in, one per line.
+    """Chat with an agent. Type /help to list the commands. You can also pipe messages in, one per line.
 
-    Ctrl-D and Ctrl-C leave the conversation. It continues on the workers; resume it with --session.
+    Ctrl-D and Ctrl-C leave the conversation, which continues on the workers. Use --session to resume it.
     """
     name = f"chat-{uuid.uuid4().hex[:8]}" if session is None else session
     conversation = Chat(await ctx.connect(), await open_session(ctx, name, user, app, agent), ctx.out, ctx.target)
     try:
         return await conversation.run()
     except (asyncio.CancelledError, KeyboardInterrupt):
-        conversation.write_resume_command("\nYou left. The conversation continues; resume it with")
+        conversation.write_resume_command("\nYou left, but the conversation continues. Resume it with")
         raise
 
 
 class Chat:
-    """A terminal that takes part in a session."""
+    """A chat in the terminal, with the agent of one session."""
 
     def __init__(self, client: AgentClient, session: Session, out: Output, target: Target) -> None:
         self._client, self._session, self._out, self._target = client, session, out, target
         self._lines = Lines()
         self._watch = Watch(client, out, session.id, on_waits=self._write_waits)
         self._sent: set[str] = set()
-        """Invocations of messages typed here. Their text is on the screen already."""
+        """Invocations started by messages from this terminal, whose text is already on the screen."""
         self._current: str | None = None
-        """The invocation that must settle before the next line is read."""
+        """The invocation that must end or wait for a person before the next line is read."""
         self._changed = asyncio.Event()
         self._stream: asyncio.Task[None] | None = None
         self._failed = False
         self._ended: set[str] = set()
-        """Invocations that ended and whose events are all written."""
+        """Invocations that have ended and whose events have all been written."""
 
     async def run(self) -> Exit:
-        """Read lines and send them until the input ends."""
+        """Read lines and handle each one, until the input ends."""
         await self._greet()
         try:
             async with self._watch.watching():
@@ -261,7 +261,7 @@ class Chat:
                     await self._handle(line)
             if self._lines.typed:
                 self.write_resume_command("You can resume the conversation with")
-            # A person has seen the failure; a script needs the exit code.
+            # A user at the terminal has seen the failure on the screen, but a script needs the exit code.
             return Exit.FAILED if self._failed and not self._lines.typed else Exit.OK
         finally:
             if self._stream:
@@ -270,27 +270,27 @@ class Chat:
                     await self._stream
 
     def write_resume_command(self, text: str) -> None:
-        """Write the command that resumes this conversation, after a text."""
+        """Write some text, followed by the command that resumes this conversation."""
         names = self._session.given
         self._out.remark(
             f"{text}: {self._target.chat_command(names.agent, names.session_id, names.user_id, names.app)}"
         )
 
     async def _greet(self) -> None:
-        """Check that the session can be resumed, and show its last events."""
+        """Check that the session is new or can be resumed. If it is resumed, show its last events and pending calls."""
         names, client = self._session.given, self._client
         existing = await describe_workflow(client.temporal, self._session.id)
         if existing is not None and existing.status is not WorkflowExecutionStatus.RUNNING:
             raise Problem(
                 Exit.SESSION_CLOSED,
-                f"The session {names.session_id!r} is closed. Start another one with a different --session.",
+                f"The session {names.session_id!r} is closed. Use a different --session to start another one.",
             )
         memo = (await existing.memo()).get(MEMO_SESSION) if existing else None
         if memo and memo.get("agent") not in (None, names.agent):
             raise Problem(
                 Exit.USAGE,
                 f"The session {names.session_id!r} belongs to the agent {memo['agent']!r}, not to {names.agent!r}. "
-                "Name that agent, or a different --session.",
+                f"Chat with {memo['agent']!r}, or use a different --session.",
             )
         self._out.result(
             {"session": names.session_id, "id": self._session.id, "existed": existing is not None},
@@ -299,7 +299,8 @@ class Chat:
         if existing is None:
             if not await is_polled(client):
                 self._out.remark(
-                    f"No worker polls the task queue {client.task_queue!r}. Start one: waystation worker --agents DIR"
+                    f"No worker polls the task queue {client.task_queue!r}. Start one with: "
+                    "waystation worker --agents DIR"
                 )
             return
         started = StartedInvocations(client.temporal, self._session.id)
@@ -309,7 +310,7 @@ class Chat:
         for event in events[-EARLIER_EVENTS:] if not self._out.json else ():
             self._watch.write(event)
         self._stream = asyncio.create_task(self._follow(started, count_events(events), reported))
-        # The first line may answer a call of an open invocation, so read those first.
+        # The user's first line may answer a call in an open invocation, so read the open invocations first.
         with suppress(TimeoutError):
             async with asyncio.timeout(CATCH_UP_LIMIT_S):
                 while not set(started.order) - reported <= self._watch.logs.keys() and not self._stream.done():
@@ -339,13 +340,13 @@ class Chat:
     def _is_visible(self, event: Event) -> bool:
         if self._out.json:
             return not event.partial
-        if event.partial:  # partial text must not interrupt a line that is being typed
+        if event.partial:  # must not interrupt a line that the user is typing
             return event.invocation_id == self._current
         has_text = any("text" in part for part in (event.content or {}).get("parts") or ())
         return not (self._lines.typed and event.author == "user" and event.invocation_id in self._sent and has_text)
 
     async def _report_failure(self, id: str) -> None:
-        """Write why an invocation ended without an answer.
+        """Report why an invocation ended without a reply.
 
         Raises:
             Problem: The workers do not have the agent, so no later message can succeed either.
@@ -358,11 +359,12 @@ class Chat:
             self._failed = True
             if kind == errors.UnknownAgent.__name__ and repr(self._session.given.agent) in message:
                 raise Problem(
-                    Exit.FAILED, f"{message} Messages here cannot be answered; start a session with another agent."
+                    Exit.FAILED,
+                    f"{message} This agent cannot reply to messages in the session. Start one with a different agent.",
                 ) from None
 
     async def _next(self) -> str | None:
-        """Return the next line; raise the error of the stream if that ends first."""
+        """Return the next line. If the session's event stream ends first, raise the error that explains why."""
         self._current = None
         reading = asyncio.ensure_future(self._lines.next())
         try:
@@ -385,7 +387,7 @@ class Chat:
         raise Problem(Exit.SESSION_CLOSED, f"The session {self._session.given.session_id!r} was closed.")
 
     async def _handle(self, line: str) -> None:
-        """Send a message, or run the command of a line that starts with a slash."""
+        """Handle a line of input: run the command if it starts with a slash, otherwise send it as a message."""
         is_command = line.startswith("/") and not line.startswith("//")
         try:
             if is_command:
@@ -401,14 +403,14 @@ class Chat:
             await self._until_settled(invocation_id)
 
     async def _send(self, text: str) -> str:
-        """Send a message; return the id of the invocation that answers it."""
+        """Send a message, and return the ID of the invocation that handles it."""
         try:
             sent = await self._session.send(text, message_id=f"chat-{uuid.uuid4().hex}", streaming=not self._out.json)
         except errors.MessageUnconfirmed:
             raise Problem(
                 Exit.UNCONFIRMED,
-                "No worker confirmed the message in time; one may still accept it later. Start a worker: waystation "
-                "worker --agents DIR. `waystation session show` prints the accepted messages.",
+                "No worker confirmed the message in time, but a worker may still accept it later. Start a worker with: "
+                "waystation worker --agents DIR. `waystation session show` prints the accepted messages.",
             ) from None
         self._sent.add(sent.id)
         self._watch.notice()
@@ -417,14 +419,14 @@ class Chat:
         elif sent.status == "queued" and any(
             not (log.state.outcome.ended or self._watch.is_waiting(id)) for id, log in self._watch.logs.items()
         ):
-            self._out.remark("The session is working on another message; yours is queued.")
+            self._out.remark("The session is working on another message. Yours is queued.")
         if self._stream is None:
             started = StartedInvocations(self._client.temporal, self._session.id)
             self._stream = asyncio.create_task(self._follow(started, {}, set()))
         return sent.id
 
     async def _run_command(self, name: str, arguments: str) -> str | None:
-        """Run a command; return the id of the invocation that it continues, if any."""
+        """Run a command, and return the ID of the invocation that continues because of it, if any."""
         match name:
             case "/help":
                 self._out.line(HELP)
@@ -443,7 +445,7 @@ class Chat:
             case "/approve" | "/reject" | "/respond":
                 return await self._answer(ANSWERS[name], arguments.strip())
             case _:
-                raise Problem(Exit.USAGE, f"Unknown command {name!r}; /help lists the commands.")
+                raise Problem(Exit.USAGE, f"Unknown command {name!r}. Type /help to list the commands.")
         return None
 
     async def _answer(self, action: Action, arguments: str) -> str | None:
@@ -454,7 +456,7 @@ class Chat:
                 fields = {"response": parse_json_object(text)}
             except ValueError as error:
                 raise Problem(Exit.USAGE, f'{error}; write it like /respond {{"amount": 50}}.') from None
-        # The digest ties the answer to the call on the screen: by now the id may belong to another one.
+        # The digest ties the answer to the call that the user saw: by now, its ID may belong to a different call.
         receipt = await self._client.invocation(call.invocation_id).answer(
             action, call.function_call_id, by=login_name(), digest=call.digest, **fields
         )
@@ -464,7 +466,7 @@ class Chat:
         return call.invocation_id if call.invocation_id in self._watch.logs else None
 
     async def _until_settled(self, id: str) -> None:
-        """Wait until an invocation ends or waits for a person."""
+        """Wait until an invocation has ended or is waiting for a person."""
         self._current = id
         while id not in self._ended and not self._watch.is_waiting(id):
             self._check_stream()
@@ -473,14 +475,16 @@ class Chat:
         self._watch.interrupt()
 
     def _label(self, call: PendingCall) -> str:
-        """Return a name for a call that is unique in the session, such as `2/fc-1` in the second invocation."""
+        """Return a name for a call that is unique in the session, such as `2/fc-1` for one in the second invocation."""
         return f"{call.invocation_id.removeprefix(f'{self._session.id}/')}/{call.function_call_id}"
 
     def _choose(self, text: str) -> tuple[PendingCall, str]:
-        """Return the call that a text starts with, or else the only one that waits, and the rest of the text.
+        """Return the pending call whose name the text starts with, and the rest of the text.
+
+        If the text starts with no such name, return the only pending call and the whole text.
 
         Raises:
-            Problem: No call waits, or several do and the text names none of them.
+            Problem: No call is pending, or several are and the text does not start with the name of one.
         """
         name, _, rest = text.partition(" ")
         labels = {self._label(call): call for call in self._watch.calls}
@@ -490,11 +494,11 @@ class Chat:
         if not labels:
             raise Problem(Exit.UNKNOWN, NOTHING_WAITS)
         if len(labels) > 1:
-            raise Problem(Exit.UNKNOWN, f"Several calls wait; name one of them: {', '.join(labels)}.")
+            raise Problem(Exit.UNKNOWN, f"Several calls are pending. Name one of them: {', '.join(labels)}.")
         return self._watch.calls[0], text
 
     def _write_waits(self, calls: Sequence[PendingCall]) -> None:
-        """Write pending calls, each with the commands that answer it here."""
+        """Write pending calls, each followed by the command that answers it in this chat or in a shell."""
         for call in calls:
             name = terminal.escape(self._label(call))
             self._out.wait(

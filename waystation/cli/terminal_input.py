@@ -1,4 +1,4 @@
-"""Input from a terminal: answers to questions, text edited in an editor, and lines."""
+"""Input from the user: answers to questions, text edited in an editor, and lines from a terminal or a pipe."""
 
 import asyncio
 import contextlib
@@ -32,15 +32,15 @@ NOTHING_SENT = "Nothing was sent."
 
 
 class Person:
-    """The person at the terminal."""
+    """The user at the terminal, who can answer questions and edit text."""
 
     def ask(self, prompt: str, default: str = "") -> str:
-        """Return the line that the person types; `default` if it is empty.
+        """Return the line that the user types, or `default` if the line is empty.
 
-        Input from before the question is discarded, because the person has not read the question yet.
+        Discard anything typed before the question appeared, because it cannot be an answer to the question.
 
         Raises:
-            Problem: The input has ended, or Ctrl-C was typed.
+            Problem: The input has ended, or the user pressed Ctrl-C.
         """
         try:
             with _interruptible():
@@ -52,19 +52,19 @@ class Person:
             raise Problem(Exit.INTERRUPTED, f"Interrupted. {NOTHING_SENT}") from None
 
     def agrees(self, prompt: str) -> bool:
-        """Whether the person answers yes; anything else means no."""
+        """Ask a yes-or-no question, and return whether the answer is yes. Any other input means no."""
         return self.ask(f"{prompt} [y/N]").lower() in ("y", "yes")
 
     def edit(self, text: str) -> str | None:
-        """Open a text in the person's editor and return the result; None if no editor is configured.
+        """Open text in the user's editor and return the edited text, or None if no editor is configured.
 
         Raises:
-            Problem: The editor cannot be started, or failed.
+            Problem: The editor could not be started, or failed.
         """
         editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
         if not editor:
             return None
-        with TemporaryDirectory(prefix="waystation-") as folder:  # readable by its owner only
+        with TemporaryDirectory(prefix="waystation-") as folder:  # only the current user can read it
             file = Path(folder) / "arguments.json"
             file.write_text(text, encoding="utf-8")
             try:
@@ -74,10 +74,12 @@ class Person:
                 raise Problem(Exit.USAGE, f"The editor {editor!r} failed: {error}. {NOTHING_SENT}") from None
 
     def edit_until(self, parse: Callable[[str], T], out: Output, text: str, *, on_stop: str) -> T | None:
-        """Have a text edited until `parse` accepts it; None if no editor is configured.
+        """Let the user edit text until `parse` accepts it, and return what `parse` returns.
+
+        Return None if no editor is configured.
 
         Raises:
-            Problem: The person stops editing; its message is `on_stop`.
+            Problem: The user stopped editing. The error message is `on_stop`.
         """
         while (edited := self.edit(text)) is not None:
             try:
@@ -92,10 +94,10 @@ class Person:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Have Ctrl-C raise KeyboardInterrupt at once.
+    """Make Ctrl-C raise KeyboardInterrupt immediately.
 
-    asyncio's handler cancels the task, which notices at its next `await`; after a blocking question that is the request
-    that sends the answer.
+    By default, asyncio cancels the task instead, which takes effect only at the next `await`. After a blocking
+    question, that would be the request that sends the answer.
     """
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -105,15 +107,15 @@ def _interruptible() -> Iterator[None]:
 
 
 def _discard_input() -> None:
-    """Discard what was typed before now."""
-    with contextlib.suppress(ImportError, OSError, ValueError):  # Windows; or the input is not a terminal
+    """Discard everything typed so far that has not been read yet."""
+    with contextlib.suppress(ImportError, OSError, ValueError):  # on Windows, or if the input is not a terminal
         import termios
 
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
 def find_person() -> Person | None:
-    """Return the person at the terminal; None if input or output is not a terminal."""
+    """Return the user at the terminal, or None if the input or output is not a terminal."""
     return Person() if sys.stdin.isatty() and sys.stdout.isatty() else None
 
 
@@ -121,21 +123,21 @@ class Lines:
     """Reads lines from a terminal or a pipe."""
 
     def __init__(self, create_prompt: Callable[[], PromptSession[str]] | None = None) -> None:
-        """Read lines.
+        """Create a reader of lines.
 
         Args:
-            create_prompt: Creates the prompt of a terminal; by default that of conversations.
+            create_prompt: Creates the prompt to use in a terminal. Defaults to the prompt for chat messages.
         """
         self.typed = sys.stdin.isatty() and sys.stdout.isatty()
-        """Whether a person types the lines in a terminal."""
+        """Whether a user types the lines in a terminal, rather than piping them in."""
         self._prompt: PromptSession[str] | None = (create_prompt or create_message_prompt)() if self.typed else None
         self._piped: asyncio.Queue[str | None] | None = None
 
     async def next(self) -> str | None:
-        """Return the next line without its line break; None at the end.
+        """Return the next line without its line break, or None at the end of the input.
 
         Raises:
-            KeyboardInterrupt: Ctrl-C was typed.
+            KeyboardInterrupt: The user pressed Ctrl-C.
         """
         if self._prompt is not None:
             with patch_stdout(raw=True):  # output appears above the line that is being typed
@@ -145,14 +147,15 @@ class Lines:
                     return None
         if self._piped is None:
             self._piped = asyncio.Queue()
-            # Not in the loop's pool: asyncio waits for its threads at the end, and this one may block forever.
+            # Do not use the event loop's thread pool: asyncio waits for its threads at the end, and this one may block
+            # forever.
             threading.Thread(target=_read_lines, args=(asyncio.get_running_loop(), self._piped), daemon=True).start()
         return await self._piped.get()
 
 
 def _read_lines(loop: asyncio.AbstractEventLoop, lines: asyncio.Queue[str | None]) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop is closed: the lines are no longer needed
-        with contextlib.suppress(ValueError, OSError):  # standard input is closed, or not text
+    with contextlib.suppress(RuntimeError):  # the event loop is closed, so the lines are no longer needed
+        with contextlib.suppress(ValueError, OSError):  # standard input is closed, or is not valid text
             for line in sys.stdin:
                 loop.call_soon_threadsafe(lines.put_nowait, line.rstrip("\r\n"))
         loop.call_soon_threadsafe(lines.put_nowait, None)

@@ -1,4 +1,4 @@
-"""A cursor in a recording: it moves by event or by entry, in both directions, into called agents and out again."""
+"""A cursor in a recording, which can move by event or by log entry, in both directions, and into called agents."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
@@ -17,34 +17,37 @@ from waystation.replay.recording import Moment, Recording
 
 @dataclass(frozen=True)
 class Position:
-    """A moment at which a cursor can stop: after each event, and after each entry that made no event."""
+    """A moment where a cursor can stop, which is after each event and after each log entry that created no event."""
 
     moment: Moment
     before: Moment | None
-    """The position before; None at the beginning of the recording."""
+    """The previous position, or None at the beginning of the recording."""
 
     @property
     def is_event(self) -> bool:
-        """Whether an event was made here; if not, the position is between two events."""
+        """Whether an event was created here. If not, the position is between two events."""
         return self.before is not None and self.moment.number > self.before.number
 
     @property
     def changes(self) -> Changes:
-        """The changes of the state since the position before."""
+        """The state changes since the previous position."""
         return Changes.between(self.before.state if self.before else {}, self.moment.state)
 
     def is_wait(self) -> bool:
-        """Whether a call began to wait for a person here, or stopped waiting."""
+        """Return whether a call started or stopped waiting for a person here."""
         return self.before is not None and _waits(self.moment) != _waits(self.before)
 
     def is_tool_result(self) -> bool:
-        """Whether a tool or a called agent returned or was lost here. Further events of one result do not count."""
+        """Return whether a tool or a called agent returned or was lost here.
+
+        If one result created several events, only the first of them counts.
+        """
         entry = self.moment.entry
         is_new = self.before is not None and self.moment.entries != self.before.entries
         return is_new and entry is not None and isinstance(entry.body, CallReturned | CallLost | ChildReturned)
 
     def is_change(self) -> bool:
-        """Whether the state changed here."""
+        """Return whether the state changed here."""
         return self.before is not None and not is_same_json(self.moment.state, self.before.state)
 
 
@@ -53,7 +56,7 @@ def _waits(moment: Moment) -> set[tuple[str, float]]:
 
 
 class _Level:
-    """A recording that the cursor is in, and where."""
+    """A recording that the cursor has entered, and the cursor's position in it."""
 
     def __init__(self, recording: Recording) -> None:
         self.recording, self.index = recording, 0
@@ -74,23 +77,24 @@ class _Level:
 
 
 class Cursor(Displayable):
-    """A position in a recording. Each move returns whether there was somewhere to go; if not, the cursor stays.
+    """A movable position in a recording.
 
-    No move rebuilds a log: any moment of a long history is reached at once.
+    Each move returns whether there was a position to move to. If there was none, the cursor stays where it is. Moves do
+    not rebuild the log, so they are fast even in long histories.
     """
 
     def __init__(self, recording: Recording) -> None:
-        """Start before the first event."""
+        """Create a cursor that is before the first event of a recording."""
         self._levels = [_Level(recording)]
 
     @property
     def recording(self) -> Recording:
-        """The recording that the cursor is in: the outermost one, or that of a called agent."""
+        """The recording that the cursor is in, either the outermost one or that of a called agent."""
         return self._levels[-1].recording
 
     @property
     def position(self) -> Position:
-        """Where the cursor is."""
+        """The cursor's position in the current recording."""
         return self._levels[-1].positions[self._levels[-1].index]
 
     @property
@@ -100,12 +104,12 @@ class Cursor(Displayable):
 
     @property
     def changes(self) -> Changes:
-        """The changes of the state since the position before."""
+        """The state changes since the previous position."""
         return self.position.changes
 
     @property
     def attempts(self) -> Mapping[str, ActivityAttempts]:
-        """Durations and attempts of the activities of `recording`, by activity id."""
+        """Durations and attempts of the activities in `recording`, by activity ID."""
         return self._levels[-1].attempts
 
     def next(self) -> bool:
@@ -113,19 +117,19 @@ class Cursor(Displayable):
         return self._seek(lambda position: position.is_event)
 
     def previous(self) -> bool:
-        """Move to the event before, or to the beginning."""
+        """Move to the previous event, or to the beginning if there is none."""
         return self._seek(lambda position: position.is_event or position.before is None, back=True)
 
     def step(self) -> bool:
-        """Move to the next entry, even if it made no event: a timer, a notification, the start of a model call."""
+        """Move to the next log entry, even if it created no event, such as a timer or the start of a model call."""
         return self._seek(lambda _: True)
 
     def back(self) -> bool:
-        """Move to the entry before."""
+        """Move to the previous log entry, even if it created no event."""
         return self._seek(lambda _: True, back=True)
 
     def go(self, number: int | None = None) -> None:
-        """Move to event `number`; without it, to the end of the recording.
+        """Move to event `number`, or to the end of the recording if `number` is None.
 
         Raises:
             NoSuchEvent: The recording has no such event.
@@ -137,19 +141,22 @@ class Cursor(Displayable):
         )
 
     def next_wait(self, *, back: bool = False) -> bool:
-        """Move to where a call begins to wait for a person, or stops waiting."""
+        """Move to the next position where a call starts or stops waiting for a person."""
         return self._seek(Position.is_wait, back=back)
 
     def next_tool(self, *, back: bool = False) -> bool:
-        """Move to where a tool or a called agent returns or is lost."""
+        """Move to the next position where a tool or a called agent returns or is lost."""
         return self._seek(Position.is_tool_result, back=back)
 
     def next_change(self, *, back: bool = False) -> bool:
-        """Move to where the state changes."""
+        """Move to the next position where the state changes."""
         return self._seek(Position.is_change, back=back)
 
     def search(self, text: str, *, back: bool = False) -> bool:
-        """Move to where a text occurs in an event, or in an entry without one. Case does not matter."""
+        """Move to the next position whose event contains the text, or whose entry does if it created no event.
+
+        The search ignores case.
+        """
 
         def has_text(position: Position) -> bool:
             if position.is_event and position.moment.event:
@@ -161,13 +168,16 @@ class Cursor(Displayable):
         return self._seek(has_text, back=back)
 
     def calls(self) -> list[str]:
-        """Return the ids of the present event's calls to agents that have a recording."""
+        """Return the IDs of the current event's calls to agents that have a recording."""
         event = self.moment.event
         parts = [*event.function_calls(), *event.function_responses()] if event else []
         return [part["id"] for part in parts if part["id"] in self.recording.called]
 
     def into(self, call: str | None = None) -> bool:
-        """Move to the beginning of a called agent's recording; by default the first that the present event calls."""
+        """Move to the beginning of a called agent's recording.
+
+        By default, enter the first agent that the current event calls.
+        """
         known = self.calls() if call is None else [call]
         if not known or known[0] not in self.recording.called:
             return False
@@ -175,14 +185,14 @@ class Cursor(Displayable):
         return True
 
     def out(self) -> bool:
-        """Move back to where `into` left the caller's recording."""
+        """Return to the caller's recording, at the position where `into` left it."""
         if len(self._levels) == 1:
             return False
         self._levels.pop()
         return True
 
     def __rich__(self) -> RenderableType:
-        """Return the event, its changes, and the pending calls."""
+        """Return a view of the current event, its state changes and the pending calls."""
         return recording_views.stop(self)
 
     def _seek(self, matches: Callable[[Position], bool], *, back: bool = False) -> bool:

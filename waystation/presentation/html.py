@@ -1,7 +1,7 @@
-"""HTML: the template environment of all pages, and the page of a report, which is self-contained.
+"""HTML output: the template environment that all pages share, and the self-contained page of a report.
 
-The page of a report stays small: the longer the invocation, the fewer characters it shows of each text, and of very
-many events it shows the first and the last.
+The page of a report stays small. The longer the invocation, the fewer characters of each text the page shows, and if
+there are very many events, it shows only the first and the last ones.
 """
 
 import base64
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from waystation.presentation.report import ModelCall, Report
 
 FIRST, LAST = 100, 500
-"""Events shown of a long invocation: the first and the last. Called agents show a fifth of each."""
+"""Number of first and last events to show of a long invocation. For called agents, a fifth of each is shown."""
 GROUP = 100
-"""Longer lists are folded into groups of this size."""
+"""Size of the groups that longer lists of events are folded into."""
 MODELS = 300
 CHANGES = 200
-"""Model calls and state changes shown; the last ones."""
+"""Maximum number of model calls (`MODELS`) and state changes (`CHANGES`) to show. The latest ones are shown."""
 CALLED = 30
-"""Called agents shown in full."""
+"""Maximum number of called agents to show in full."""
 ROOM = 600_000
-"""Approximate characters of all texts together."""
+"""Approximate total length of all text on the page, in characters."""
 
 TEMPLATES, STATIC = Path(__file__).parent / "templates", Path(__file__).parent / "static"
 _ANCHOR = re.compile(r' id="([^"]*)"')
@@ -49,7 +49,7 @@ _PIECES = {
 
 
 def make_environment(*folders: Path, **filters: Any) -> Environment:
-    """Return a template environment with the shared templates and filters, and those given."""
+    """Return a template environment with the shared templates and filters plus the ones passed in."""
     templates = Environment(
         loader=FileSystemLoader([*folders, TEMPLATES]),
         autoescape=True,
@@ -69,23 +69,23 @@ def make_environment(*folders: Path, **filters: Any) -> Environment:
 
 
 def get_zone() -> str:
-    """Return the name of the server's time zone now."""
+    """Return the abbreviation of the server's current time zone."""
     return datetime.now(UTC).astimezone().strftime("%Z")
 
 
 def format_moment(seconds: float) -> Markup:
-    """Return a `time` element: local time with the zone for readers, UTC for programs."""
+    """Return a `time` element that shows local time with the zone, and has UTC in its `datetime` attribute."""
     exact = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
     return Markup('<time datetime="{}">{}</time>').format(exact, terminal.format_time(seconds, zone=True))
 
 
 def format_pieces(pieces: Iterable[text_safety.Piece]) -> Markup:
-    """Return pieces of a text, with escaped and omitted characters highlighted."""
-    return Markup("").join(Markup(_PIECES[piece.kind]).format(piece.text) for piece in pieces)  # constants above
+    """Return pieces of text as HTML, with escaped characters and gaps highlighted."""
+    return Markup("").join(Markup(_PIECES[piece.kind]).format(piece.text) for piece in pieces)  # constants are safe
 
 
 def render_report(report: "Report") -> str:
-    """Return the page of a report."""
+    """Return the HTML page of a report."""
     css, script, icon = (STATIC / "style.css", TEMPLATES / "report.css"), TEMPLATES / "report.js", STATIC / "icon.svg"
     style = "\n".join(line.strip() for file in css for line in file.read_text().splitlines() if line.strip()) + "\n"
     html = _REPORTS.get_template("report.html").render(
@@ -98,42 +98,42 @@ def render_report(report: "Report") -> str:
         view=View(report),
     )
     anchors = set(_ANCHOR.findall(html))
-    # Drop links to omitted rows.
+    # Drop links to rows that the page omits.
     return _LINK.sub(lambda link: link[0] if link[1] in anchors else "", html)
 
 
 def _allowed(text: str) -> str:
-    """Return the source expression that allows exactly this text in a content security policy."""
+    """Return the content security policy source expression that allows exactly this text."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 class View:
-    """The view of a report for its template, with clipped texts."""
+    """The view of a report that its template uses, with long text clipped."""
 
     def __init__(self, report: "Report") -> None:
         self._shown = dict(itertools.islice(_below(report), CALLED + 1))
-        """The invocations that the page shows, by the prefix of their anchors."""
+        """The reports of the invocations that the page shows, by the prefix of their anchors."""
         share = max(150, ROOM // max(sum(map(_count_texts, self._shown.values())), 1))
         self._head = min(text_safety.HEAD, share * 3 // 4)
         self._tail = min(text_safety.TAIL, share // 4)
 
     def text(self, content: str) -> Markup:
-        """Return a text, clipped, with invisible characters escaped."""
+        """Return text as HTML, clipped, with invisible characters escaped."""
         pieces = text_safety.split_pieces(content.replace("\r\n", "\n"), self._head, self._tail)
         return format_pieces(_within(pieces, 2 * (self._head + self._tail)))
 
     def value(self, content: Any, name: str = "") -> Markup:
-        """Return a value as JSON with secrets masked; a short value on one line."""
+        """Return a value as JSON with secrets masked. Short values are written on one line."""
         masked = terminal.hide_secret(name, content)
         text = json.dumps(masked, ensure_ascii=False)
         return self.text(text if len(text) <= 100 else json.dumps(masked, ensure_ascii=False, indent=2))
 
     def called(self, report: "Report", key: str) -> list[tuple[str, "Report"]]:
-        """Return the called agents that the page shows, each with the prefix of its anchors."""
+        """Return the reports of the called agents that the page shows, each with the prefix of its anchors."""
         return [(f"{key}{id}-", called) for id, called in report.called.items() if f"{key}{id}-" in self._shown]
 
     def events(self, report: "Report", key: str) -> JsonObject:
-        """Return the events to show, in groups, and how many are omitted after which event."""
+        """Return the events to show, in groups, with the number of omitted events and of the last event before them."""
         events = report.summary.events
         first, last = (FIRST // 5, LAST // 5) if key else (FIRST, LAST)
         omitted = max(0, len(events) - first - last)
@@ -143,7 +143,7 @@ class View:
         return {"omitted": omitted, "omitted_after": after, "groups": groups}
 
     def lines(self, event: Event) -> list[terminal.Line]:
-        """Return the lines of an event with secrets masked."""
+        """Return the lines that describe an event, with secrets masked."""
         actions = event.actions.model_copy(update={"state_delta": mask_secrets(event.actions.state_delta)})
         masked = event.model_copy(update={"content": mask_secrets(event.content), "actions": actions})
         notes = event.custom_metadata or {}
@@ -153,7 +153,7 @@ class View:
         ]
 
     def facts(self, event: Event) -> Iterator[tuple[str, Markup]]:
-        """Yield further facts about an event, each with a label."""
+        """Yield labeled details of an event that its lines do not show."""
         actions = event.actions.model_dump(
             mode="json", by_alias=True, exclude_defaults=True, exclude={"state_delta", "removed_keys"}
         )
@@ -174,20 +174,20 @@ class View:
         yield from ((label, self.value(value)) for label, value in values.items() if value)
 
     def changes(self, report: "Report") -> list[tuple[int, JsonObject]]:
-        """Return the latest state changes, each with the number of its event."""
+        """Return the latest state changes that the page shows, each with the number of its event."""
         return [(event.number, change) for event in report.summary.events for change in event.changes][-CHANGES:]
 
     def models(self, report: "Report") -> "list[ModelCall]":
-        """Return the latest model calls."""
+        """Return the latest model calls that the page shows."""
         return report.summary.model_calls[-MODELS:]
 
     def pending(self, report: "Report", call: CallState) -> PendingCall:
-        """Return a call as approvers see it."""
+        """Return a call as a pending call, which is the form that approvers see."""
         log = report.recording.log
         return call.pending(log.invocation_id, log.state.input.user_id if log.state.input else "", None)
 
     def troubles(self, report: "Report") -> list[tuple[str, str, Markup, int | None]]:
-        """Return the errors and retries: what failed, how, why, and the number of the history event."""
+        """Return a row for each error or retry: what failed, how, why, and the history event number if it is known."""
         line = text_safety.format_line
         rows: list[tuple[str, str, str, int | None]] = []
         for attempts in report.attempts:
@@ -206,7 +206,7 @@ class View:
 
 
 def _within(pieces: Iterable[text_safety.Piece], room: int) -> Iterator[text_safety.Piece]:
-    """Yield pieces up to a number of characters. An escaped character takes six."""
+    """Yield pieces up to a total number of characters. Each escaped character counts as six."""
     for piece in pieces:
         yield replace(piece, text=piece.text[:room])
         room -= len(piece.text)
@@ -216,20 +216,20 @@ def _within(pieces: Iterable[text_safety.Piece], room: int) -> Iterator[text_saf
 
 
 def _below(report: "Report", key: str = "") -> "Iterator[tuple[str, Report]]":
-    """Yield a report and those on its called agents, each with the prefix of its anchors."""
+    """Yield a report and the reports of all agents called below it, each with the prefix of its anchors."""
     yield key, report
     for id, called in report.called.items():
         yield from _below(called, f"{key}{id}-")
 
 
 def _count_texts(report: "Report") -> int:
-    """Return the approximate number of texts shown of one invocation."""
+    """Return the approximate number of long text blocks that the page shows for one invocation."""
     summary = report.summary
     return min(len(summary.events), FIRST + LAST) + 2 * min(len(summary.model_calls), MODELS)
 
 
 def list_figures(report: "Report") -> list[tuple[str, str]]:
-    """Return the key figures of an invocation, each with a label."""
+    """Return the key figures of an invocation, as pairs of label and text."""
     log, histories = report.recording.log, report.recording.histories
     started, spent = log.state.input, log.state.used.spent
     fork = started.fork if started else None
@@ -254,12 +254,12 @@ def list_figures(report: "Report") -> list[tuple[str, str]]:
 
 
 def draw_timeline(report: "Report", key: str) -> JsonObject | None:
-    """Return the drawing of the timeline; None without spans."""
+    """Return the drawing of the timeline, or None if there are no spans."""
     return timeline.draw(list(report.rows(key)), report.recording.events, key)
 
 
 def token_bars(usage: Usage, calls: "Sequence[ModelCall]") -> Iterator[dict[str, str]]:
-    """Yield the bars of a model call's tokens. The call with the most tokens takes the whole width."""
+    """Yield the bars that show a model call's tokens. The call with the most tokens fills the whole width."""
     largest = max(call.reply.usage.total for call in calls if call.reply and call.reply.usage)
     wide = 100 / largest if largest else 0.0
     cached = min(usage.cached_tokens, usage.prompt_tokens)
@@ -271,12 +271,12 @@ def token_bars(usage: Usage, calls: "Sequence[ModelCall]") -> Iterator[dict[str,
 
 
 def format_count(number: int) -> str:
-    """Format a number; empty for 0."""
+    """Format a number with thousands separators. Return an empty string for 0."""
     return f"{number:,}" if number else ""
 
 
 def format_cost(report: "Report") -> str:
-    """Format the cost; empty if the budget has no prices."""
+    """Format the cost. Return an empty string if the budget has no prices."""
     started, spent = report.recording.log.state.input, report.recording.log.state.used.spent
     if not (started and started.budget.prices):
         return ""
@@ -290,7 +290,7 @@ def format_money(amount: float) -> str:
 
 
 def format_usage(counts: JsonObject) -> str:
-    """Format token counts, without zeros."""
+    """Format token counts as a list that omits counts of zero."""
     labels = {
         "prompt_tokens": "prompt",
         "cached_tokens": "cached",
@@ -301,7 +301,7 @@ def format_usage(counts: JsonObject) -> str:
 
 
 def describe_problem(call: "ModelCall") -> str:
-    """Return why a model call failed; empty if it did not."""
+    """Return why a model call failed, or an empty string if it did not fail."""
     if call.failure:
         return terminal.describe_failure(call.failure)
     reply = call.reply
@@ -309,23 +309,23 @@ def describe_problem(call: "ModelCall") -> str:
 
 
 def format_part(part: JsonObject) -> str:
-    """Return the first line of a part."""
+    """Return the first line of a content part's text, clipped."""
     first = next((f"{line.who}{line.text}" for line in terminal.format_part(part)), "")
     return text_safety.format_line(first.removeprefix(": "), 110)
 
 
 def format_date(seconds: float) -> str:
-    """Format a time with date and zone."""
+    """Format a time to the second, with date and time zone."""
     return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 def format_offset(seconds: float) -> str:
-    """Format a time relative to the start."""
+    """Format a time in seconds relative to the start, such as `+2.50 s` or `+0:03:20`."""
     return f"+{seconds:.2f} s" if 0 <= seconds < 60 else f"+{timedelta(seconds=int(max(0.0, seconds)))}"
 
 
 mask_secrets = partial(terminal.hide_secret, "")
-"""Return a value with secrets masked."""
+"""Return a value with all secrets in it masked."""
 
 
 _REPORTS = make_environment(

@@ -1,6 +1,6 @@
-"""Recordings, moments, prompts, reruns and differences as rich renderables, for terminals and notebooks.
+"""Recordings, moments, prompts, reruns and differences as Rich renderables, for terminals and notebooks.
 
-Texts are never markup; see `waystation.presentation.terminal`.
+Text is never interpreted as markup; see `waystation.presentation.terminal`.
 """
 
 import itertools
@@ -37,25 +37,25 @@ _BOLD, _DIM = "bold", "dim"
 _GONE, _CHANGED, _NEW = "red", "yellow", "green"
 _BAD = "red"
 MAX_EVENTS = 200
-"""Events shown of one recording, and pairs of events shown of two."""
+"""Maximum number of events to show of a recording, and of event pairs to show in a full comparison."""
 CONTEXT = 2
-"""Equal events shown around each difference when there are more than `MAX_EVENTS` pairs."""
+"""Number of equal events to show around each difference if there are more than `MAX_EVENTS` pairs."""
 _STYLES = {"-": _GONE, "~": _CHANGED, "+": _NEW, "@": _DIM}
-"""Style per sign at the start of a line."""
+"""The style for each sign that a line can start with."""
 AROUND = 2
-"""Events shown before and after the present one."""
+"""Number of events to show before and after the current one."""
 MAX_STATE = 30
-"""Keys shown of the state. Changed keys come first."""
+"""Maximum number of state keys to show. Changed keys come first."""
 
 
 def format_event(event: Event) -> Text:
-    """Return an event, one fact a line."""
+    """Return an event as text, with one fact per line."""
     return Text("\n").join(line.styled() for line in terminal.format_event(event)) or Text("no content", _DIM)
 
 
 @singledispatch
 def render(value: object) -> RenderableType:
-    """Return the rich renderable for a recording, a moment, a prompt, a rerun or a difference."""
+    """Return the Rich renderable for a recording, a moment, a prompt, a rerun or a difference."""
     raise TypeError(f"{type(value).__name__} has no view.")
 
 
@@ -83,7 +83,7 @@ def _events(events: Iterable[Event], before: int) -> Table:
 
 
 def format_position(moment: Moment) -> Text:
-    """Return the position of a moment in its recording."""
+    """Describe a moment's position in its recording, such as `event 3 of 12`, with its time and the invocation ID."""
     last = moment.recording.course[-1].events
     name = f"event {moment.number} of {last}" if moment.number else f"before event 1 of {last}"
     when = terminal.format_time(moment.time) if moment.time else ""
@@ -101,7 +101,7 @@ def _render_moment(moment: Moment) -> RenderableType:
 
 
 def _state(state: JsonObject, changes: Changes) -> RenderableType:
-    """Return a state, one key a line, with its changes highlighted."""
+    """Return a state, with one key per line and its changes highlighted."""
     table = _keys()
     for key, value in state.items():
         text = terminal.clip_json(value)
@@ -142,19 +142,23 @@ def _keys() -> Table:
 
 
 def format_pending_call(call: PendingCall, at: Moment) -> Text:
-    """Return a call that was pending at a moment, and its later outcome."""
+    """Describe a call that was pending at a moment, including how it was decided later."""
     since, outcome = at.time - call.requested_at, _outcome(call, at)
-    kind = {"confirmation": "waits for approval", "credential": "waits for a login", "budget": "waits for more budget"}
+    kind = {
+        "confirmation": "waiting for approval",
+        "credential": "waiting for a login",
+        "budget": "waiting for more budget",
+    }
     waited = f"for {terminal.format_span(since)}" if since else "since now"
     return Text.assemble(
-        (kind.get(call.kind, "waits for an answer"), "bold yellow"),
+        (kind.get(call.kind, "waiting for an answer"), "bold yellow"),
         f"  {terminal.format_call(call)} [{call.function_call_id}]",
         (f"\n  {waited}, until {terminal.format_date(call.deadline)}{f'; {outcome}' if outcome else ''}", _DIM),
     )
 
 
 def _outcome(call: PendingCall, at: Moment) -> str:
-    """Return the outcome of a pending call after the moment."""
+    """Describe what happened after the moment to a call that was pending then."""
     state = at.recording.log.state
     later = state.calls.get(call.function_call_id)
     if later is None or later.waiting:
@@ -200,7 +204,7 @@ def _tools(prompt: Prompt) -> Iterator[Text]:
 
 
 def _content(content: JsonObject) -> Text:
-    """Return one content of a prompt, one part a line."""
+    """Return one content of a prompt, with one part per line."""
     role = Text.assemble((f"{terminal.escape(str(content.get('role') or '?')):5} ", _BOLD))
     lines = [_part(part) for part in content.get("parts") or ()]
     return role + (Text("\n      ").join(lines) if lines else Text("empty", _DIM))
@@ -262,7 +266,10 @@ def _render_recording_difference(difference: RecordingDifference) -> RenderableT
 
 
 def format_difference(difference: RecordingDifference, *, context: int | None = None) -> RenderableType:
-    """Return the events of two recordings side by side; `context` limits the equal events around each difference."""
+    """Return the events of two recordings side by side.
+
+    With `context`, show only that many equal events around each difference.
+    """
     columns = [
         column
         for side in (difference.left, difference.right)
@@ -292,7 +299,10 @@ def format_difference(difference: RecordingDifference, *, context: int | None = 
 
 
 def _is_near(pairs: Sequence[Pair], context: int | None) -> Callable[[Pair], bool]:
-    """Return a predicate: whether a pair is within `context` pairs of a difference. Without `context`, all are."""
+    """Return a predicate for pairs that are within `context` pairs of a difference.
+
+    If `context` is None, the predicate accepts all pairs.
+    """
     if context is None:
         return lambda _: True
     differing = [index for index, pair in enumerate(pairs) if not pair.same]
@@ -311,7 +321,7 @@ def _side(recording: Recording, number: int | None, color: str, style: str) -> S
 
 
 def stop(cursor: "Cursor") -> RenderableType:
-    """Return the event at a cursor with its neighbors, the entry, the state, and the pending calls."""
+    """Return a view of a cursor's position: the event, its neighbors, the entry, the state and the pending calls."""
     moment, changes = cursor.moment, cursor.changes
     parts: list[RenderableType] = [_title(cursor), _neighbors(cursor), Text("")]
     if facts := list(words.facts_of(moment, cursor.attempts)):
@@ -324,7 +334,7 @@ def stop(cursor: "Cursor") -> RenderableType:
     shown = dict(itertools.islice({**first, **moment.state}.items(), MAX_STATE))
     parts.append(_state(shown, changes))
     if left_out := len(moment.state) - len(shown):
-        parts.append(Text(f"  … and {left_out} more keys; `state` shows all", _DIM))
+        parts.append(Text(f"  … and {left_out} more keys; `:state` shows all of them", _DIM))
     for call in moment.pending:
         parts += [Text(""), format_pending_call(call, moment)]
     if called := cursor.calls():
@@ -367,7 +377,7 @@ def _grid(*columns: Column, padding: tuple[int, int, int, int] = (0, 2, 0, 0), p
 
 @render.register
 def _render_rerun(result: Rerun) -> RenderableType:
-    """Return the edits, and a table of both sides with the differences highlighted."""
+    """Return the edited places and a table that compares the recorded and new results, with differences highlighted."""
     columns = [
         Column("", style="dim", overflow="fold"),
         *(Column(side, overflow="fold") for side in ("recorded", "now")),

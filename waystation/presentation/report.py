@@ -1,4 +1,4 @@
-"""The report on an invocation, as JSON and as HTML: its events, model calls, answers, timeline and cost."""
+"""The report about an invocation, as JSON or HTML: its events, model calls, answers, timeline and cost."""
 
 import hashlib
 import html
@@ -37,23 +37,27 @@ from waystation.presentation import terminal, timeline
 from waystation.replay.recording import Recording
 
 MAX_PROMPTS, MAX_EVENTS_READ = 300, 600_000
-"""Prompts rebuilt, for the latest model calls, and events read for that. Each prompt reads all events."""
+"""Maximum number of prompts to rebuild, and of events to read in total while doing so.
+
+Only the prompts of the latest model calls are rebuilt, because rebuilding each prompt reads all events.
+"""
 
 
 def report(recording: Recording, *, now: float | None = None) -> "Report":
-    """Return the report on an invocation and on the agents that it called.
+    """Return the report about an invocation and the agents that it called.
 
     Args:
         recording: The recording of the invocation.
-        now: End of the report for an open invocation, in seconds since 1970. Defaults to the present.
+        now: If the invocation is open, the time when the report ends, in seconds since 1970. Defaults to the current
+            time.
 
     Raises:
-        ForeignHistory: The recording is of a session, or of `user:` or `app:` state.
+        ForeignHistory: The recording is the history of a session, or of `user:` or `app:` state.
     """
     if recording.kind != WORKFLOW:
         raise ForeignHistory(
-            f"{recording.source!r} is a history of {recording.kind!r}. Reports need the history of an invocation; "
-            "`waystation sessions` lists those of a session."
+            f"{recording.source!r} is a history of {recording.kind!r}. A report needs the history of an invocation. "
+            "The invocations of a session have the session's workflow ID followed by /1, /2 and so on."
         )
     latest = get_time_s(recording.histories[-1].events[-1])
     return Report(recording, max(latest, time.time() if now is None else now))
@@ -61,37 +65,39 @@ def report(recording: Recording, *, now: float | None = None) -> "Report":
 
 @dataclass(frozen=True)
 class Report:
-    """The events, model calls, answers, timeline and cost of an invocation."""
+    """A report about an invocation: its events, model calls, answers, timeline and cost."""
 
     recording: Recording
     now: float
-    """End of the report for an open invocation, in seconds since 1970."""
+    """The time when the report ends if the invocation is open, in seconds since 1970."""
 
     @cached_property
     def summary(self) -> "RunSummary":
-        """The events and model calls."""
+        """The events and model calls of the invocation."""
         return RunSummary(self.recording)
 
     @cached_property
     def called(self) -> Mapping[str, "Report"]:
-        """The reports on called agents, by call id."""
+        """The reports about called agents, by call ID."""
         return {id: Report(called, self.now) for id, called in self.recording.called.items()}
 
     @cached_property
     def attempts(self) -> list[ActivityAttempts]:
-        """The attempts at each activity."""
+        """The attempts of each activity."""
         return collect_attempts(self.recording.histories)
 
     @cached_property
     def spans(self) -> list[timeline.Span]:
-        """The spans of the timeline, without called agents."""
+        """The spans of the timeline, without the spans inside called agents."""
         counts = {attempts.activity: attempts.count for attempts in self.attempts}
         return timeline.build_spans(self.recording.log, counts, self.now, self.recording.after(0))
 
     def rows(self, key: str = "", depth: int = 0) -> Iterator[timeline.Span]:
-        """Yield the spans of the timeline, with those of each called agent after its call.
+        """Yield the spans of the timeline. The spans inside a called agent follow the call of that agent.
 
-        `key` is the prefix of this invocation's anchors on the page.
+        Args:
+            key: Prefix of this invocation's anchors on the page.
+            depth: Number of agents above this one.
         """
         for span in self.spans:
             yield replace(span, depth=depth, href=f"#{key}{span.activity}" if span.kind == "model" else "")
@@ -101,17 +107,17 @@ class Report:
 
     @property
     def outcome(self) -> ChildOutcome | None:
-        """The outcome; None while the invocation is open."""
+        """The outcome of the invocation, or None while it is open."""
         return read_outcome(self.recording.histories[-1].events[-1])
 
     @property
     def result(self) -> JsonObject:
-        """The result; empty while the invocation is open, and if it failed."""
+        """The result of the invocation. Empty if the invocation is open or has failed."""
         return (self.outcome and self.outcome.result) or {}
 
     @property
     def status(self) -> str:
-        """The status in one word: the status of the result, `waiting` or `running`."""
+        """The status in one word, such as `completed` or `failed`. An open invocation is `waiting` or `running`."""
         log = self.recording.log
         if self.result:
             return str(self.result.get("status", "completed"))
@@ -121,50 +127,50 @@ class Report:
 
     @property
     def reason(self) -> str:
-        """Why the invocation stopped or failed; empty otherwise."""
+        """Why the invocation stopped or failed. Empty if it did neither."""
         if self.outcome and self.outcome.failure:
             return terminal.describe_failure(self.outcome.failure)
         return str(self.result.get("reason") or "")
 
     @property
     def began(self) -> float:
-        """Start time, in seconds since 1970."""
+        """When the invocation started, in seconds since 1970."""
         return get_time_s(self.recording.histories[0].events[0])
 
     @property
     def ended(self) -> float | None:
-        """End time, in seconds since 1970; None while the invocation is open."""
+        """When the invocation ended, in seconds since 1970, or None while it is open."""
         ended = self.recording.log.state.outcome.ended
         return get_time_s(self.recording.histories[-1].events[-1]) if ended else None
 
     @property
     def duration_s(self) -> float:
-        """Duration so far, in seconds."""
+        """The duration in seconds. For an open invocation, the duration so far."""
         return (self.ended or self.now) - self.began
 
     @property
     def waited_s(self) -> float:
-        """Seconds in which the invocation did nothing but wait for people."""
+        """How many seconds the invocation spent only waiting for people, while nothing else was running."""
         return _length(self.spans) - _length(span for span in self.spans if span.kind != "wait")
 
     @property
     def person_calls(self) -> list[CallState]:
-        """The calls that needed, or need, an answer of a person."""
+        """The calls that needed (or still need) an answer from a person."""
         return [call for call in self.recording.log.state.calls.values() if call.requested_at is not None]
 
     @property
     def failed_tasks(self) -> list[tuple[int, str]]:
-        """History event id and message of each failed workflow task."""
+        """The history event ID and failure message of each failed workflow task."""
         return find_failed_workflow_tasks(self.recording.histories)
 
     @property
     def message(self) -> str:
-        """Text of the first message."""
+        """The text of the message that started the invocation."""
         started = self.recording.log.state.input
         return text_of(user_content(started.message)) if started else ""
 
     def to_json(self) -> JsonObject:
-        """Return the complete report as JSON."""
+        """Return the complete report as a JSON object."""
         log, recording = self.recording.log, self.recording
         started = log.state.input
         return {
@@ -201,23 +207,23 @@ class Report:
         }
 
     def _people(self) -> list[JsonObject]:
-        """Return the audit lines of the calls that needed a person; empty if earlier runs are lost."""
+        """Return the audit lines of the calls that needed a person. Return no lines if earlier runs are lost."""
         person_calls, log = {call.id for call in self.person_calls}, self.recording.log
         lines = [] if log.entries_before else create_account(log)
         return [line for line in lines if line.get("call") in person_calls or line["kind"] == "ignored"]
 
     def html(self) -> str:
-        """Return a self-contained HTML page. Without JavaScript it is complete, too.
+        """Return the report as a self-contained HTML page. The page is complete even without JavaScript.
 
         Raises:
-            ModuleNotFoundError: jinja2 is missing. Install the extra `report` or `web`.
+            ModuleNotFoundError: jinja2 is not installed. Install the extra `report` or `web`.
         """
-        from waystation.presentation.html import render_report  # needs an extra
+        from waystation.presentation.html import render_report  # requires jinja2, which only some extras install
 
         return render_report(self)
 
     def _repr_html_(self) -> str:
-        """Return the page in a frame, for notebooks."""
+        """Return the page in an iframe, for display in notebooks."""
         return (
             f'<iframe srcdoc="{html.escape(self.html())}" sandbox="allow-scripts" title="Report" '
             'width="100%" height="720" style="border:1px solid #ccc"></iframe>'
@@ -236,7 +242,7 @@ def _format_attempts(attempts: ActivityAttempts) -> JsonObject:
 
 
 def _length(spans: Iterable[timeline.Span]) -> float:
-    """Return the time covered by at least one span."""
+    """Return the total time, in seconds, during which at least one of the spans was open."""
     total, upto = 0.0, float("-inf")
     for span in sorted(spans, key=lambda span: span.begin):
         total += max(0.0, span.end - max(span.begin, upto))
@@ -246,48 +252,49 @@ def _length(spans: Iterable[timeline.Span]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class NumberedEvent:
-    """An event with its number and its state changes."""
+    """An event with its number and the state changes it made."""
 
     number: int
     event: Event
     changes: Sequence[JsonObject]
-    """Each has a `key` of the state with the values `before` and `after`. A missing value is left out."""
+    """The state changes. Each has a state `key` and the values `before` and `after`, if there are any."""
     model_call: int | None
-    """Number of the model call that replied with it."""
+    """The number of the model call whose reply is this event, or None for other events."""
 
     def to_json(self) -> JsonObject:
-        """Return the event as JSON."""
+        """Return the numbered event as a JSON object."""
         call = {"model_call": self.model_call} if self.model_call else {}
         return {"number": self.number, **call, "event": self.event.to_json(), "changes": list(self.changes)}
 
 
 @dataclass(slots=True)
 class ModelCall:
-    """One model call."""
+    """A model call with its prompt, reply and cost."""
 
     number: int
     agent: str
     began: float
     prompt: JsonObject | None
-    """The contents of the prompt, if rebuilt: their number, the earlier call it repeats, and the contents that follow.
+    """The prompt's contents, or None if the prompt was not rebuilt.
 
-    A part that repeats an event has the number of that `event`.
+    `contents` is their number, `begins_as` says how many of them repeat which earlier model call, and `then` has the
+    contents that follow. A part that repeats an event has the number of that `event`.
     """
     ended: float | None = None
     reply: ModelReply | None = None
     failure: Failure | None = None
     cost: float | None = None
-    """In the currency of the budget's prices; None without a price for the model."""
+    """The cost in the currency of the budget's prices, or None if the budget has no price for the model."""
     defined_before: tuple[int, str] | None = None
-    """Number and digest of the agent's previous call, if the definition changed since."""
+    """If the agent's definition has changed since its previous model call, the number and definition of that call."""
 
     @property
     def definition(self) -> str:
-        """Digest of the agent's definition during the call."""
+        """The digest of the agent's definition during the call."""
         return self.reply.definition if self.reply else ""
 
     def to_json(self) -> JsonObject:
-        """Return the call as JSON, without unknown values."""
+        """Return the call as a JSON object that omits unknown, empty and zero values."""
         reply = self.reply
         fields: JsonObject = {
             "number": self.number,
@@ -316,12 +323,12 @@ class ModelCall:
 
 
 def _without_repeated(content: JsonObject) -> JsonObject:
-    """Return a content of a prompt without the parts that repeat an event."""
+    """Return a content of a prompt, where each part that repeats an event is only the number of that event."""
     return {**content, "parts": [{"event": p["event"]} if "event" in p else p for p in content["parts"]]}
 
 
 class RunSummary:
-    """The events of a recording with their state changes, and its model calls."""
+    """The events of a recording, with their state changes, and the model calls of the recording."""
 
     def __init__(self, recording: Recording) -> None:
         self.events: list[NumberedEvent] = []
@@ -397,10 +404,10 @@ class RunSummary:
 
 
 class _Prompts:
-    """The prompts of one invocation, in order, without repetition.
+    """Builds the prompts of one invocation, in order, without storing repetitions.
 
-    A prompt mostly repeats the one before. Each is therefore stored as the number of contents that it shares with the
-    agent's previous prompt, and the contents that follow. A part of these that repeats an event refers to the event.
+    Most of a prompt repeats the agent's previous prompt. A prompt is therefore stored as the number of contents that it
+    shares with the previous prompt, and the contents that follow. Parts that repeat an event refer to that event.
     """
 
     def __init__(self) -> None:
@@ -408,12 +415,12 @@ class _Prompts:
         self._last: dict[str, tuple[int, list[JsonObject]]] = {}
 
     def add_event(self, number: int, event: Event) -> None:
-        """Record an event, so that later prompts can refer to it."""
+        """Remember an event, so that later prompts can refer to it."""
         for part in (event.content or {}).get("parts") or ():
             self._events[_digest(part)] = number
 
     def build(self, number: int, log: Log, work: AgentRun, summary: Event | None) -> JsonObject:
-        """Return the prompt of a model call; see `ModelCall.prompt`."""
+        """Return the prompt of a model call, in the form that `ModelCall.prompt` describes."""
         contents = prompt.contents(log, agent=work.agent, branch=work.branch, summary=summary)
         previous, before = self._last.get(work.agent, (0, []))
         pairs = zip(before, contents, strict=False)
@@ -429,7 +436,7 @@ class _Prompts:
 
 
 def _digest(part: JsonObject) -> bytes:
-    """Return a digest of a part without call ids, which models do not see."""
+    """Return a digest of a part that ignores call IDs, because models do not see them."""
     fields = {
         kind: {name: field for name, field in value.items() if name != "id"} if isinstance(value, dict) else value
         for kind, value in part.items()

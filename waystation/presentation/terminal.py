@@ -1,6 +1,7 @@
-"""Events and pending calls as lines of text, safe for a terminal.
+"""Events and pending calls as lines of text that are safe to print in a terminal.
 
-Text of models, tools and users is never markup, and every character that could control the terminal is escaped.
+Text from models, tools and users is never interpreted as markup, and every character that could control the terminal
+is escaped.
 """
 
 import datetime
@@ -30,14 +31,14 @@ from waystation.core import (
 from waystation.presentation import text_safety
 
 MAX_TEXT = 4_000
-"""Characters shown of a text; `--json` shows all."""
+"""Maximum number of characters to show of a text. `--json` shows the whole text."""
 MAX_JSON = 300
-"""Characters shown of a response or a value; `--json` shows all."""
+"""Maximum number of characters to show of a response or other value. `--json` shows the whole value."""
 MAX_ARGUMENT = 2_000
-"""Characters shown of an argument that needs approval."""
+"""Maximum number of characters to show of an argument to a call that needs approval."""
 
 _JOINER = "\u200d"
-"""Joins emoji. It cannot control a terminal."""
+"""The zero-width joiner, which combines emoji. It is not escaped because it cannot control the terminal."""
 
 ANSWER_EFFECTS = {
     "approve": "approved",
@@ -51,7 +52,7 @@ ANSWER_EFFECTS = {
     "waive": "allowed without the required approval",
     "cancel": "closed",
 }
-"""The effect of each answer on a call."""
+"""The effect of each kind of answer on a call, as a past participle."""
 
 Kind = Literal["text", "call", "response", "state", "error", "note"]
 _STYLES: dict[Kind, Style] = {
@@ -65,7 +66,7 @@ _STYLES: dict[Kind, Style] = {
 
 
 def escape(text: str) -> str:
-    """Return `text` on one line, with control characters and direction marks escaped."""
+    """Return `text` as a single line, with control characters and direction marks escaped."""
     if text.isprintable():
         return text
     return "".join(
@@ -77,14 +78,14 @@ def escape(text: str) -> str:
 
 
 def escape_lines(text: str | Text) -> Text:
-    """Return a text of several lines with each line escaped; styles remain if nothing had to be escaped."""
+    """Return multiline text with each line escaped. Styles are lost if anything had to be escaped."""
     plain = text if isinstance(text, str) else text.plain
     escaped = "\n".join(map(escape, plain.split("\n")))
     return text if isinstance(text, Text) and escaped == plain else Text(escaped)
 
 
 def format_json(value: object, *, indent: int | None = None) -> str:
-    """Return valid JSON that cannot control a terminal."""
+    """Return the value as JSON in which all characters that could control the terminal are escaped."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     if text.isprintable():
         return text
@@ -92,12 +93,12 @@ def format_json(value: object, *, indent: int | None = None) -> str:
 
 
 def clip(text: str) -> str:
-    """Return a text; of a long one the beginning, with its length."""
+    """Return text unchanged or, if it is long, its beginning followed by its length."""
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}… ({len(text):,} characters)"
 
 
 def format_state(values: JsonObject) -> str:
-    """Return a state as indented JSON, with long texts clipped."""
+    """Return a state as indented JSON, with long strings clipped."""
 
     def short(value: Any) -> Any:
         match value:
@@ -114,27 +115,30 @@ def format_state(values: JsonObject) -> str:
 
 
 def clip_json(value: object, length: int = MAX_JSON) -> str:
-    """Return compact JSON, clipped."""
+    """Return a value as JSON on one line, clipped at the end."""
     text = format_json(value)
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def clip_middle(value: object) -> str:
-    """Return compact JSON for an approver. Clips the middle of a long value: the end is where things hide."""
+    """Return a value as JSON on one line for an approver.
+
+    Clip a long value in the middle, not at the end, because malicious content is often hidden at the end.
+    """
     tail = MAX_ARGUMENT // 4
     return "".join(piece.text for piece in text_safety.split_pieces(format_json(value), MAX_ARGUMENT - tail, tail))
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line about an event."""
+    """One line of text about an event."""
 
     kind: Kind
     who: str
     text: str
 
     def styled(self) -> Text:
-        """Return the line as text for a terminal."""
+        """Return the line as styled text for a terminal."""
         result = Text()
         if self.who:
             result.append(self.who, Style(bold=True))
@@ -143,7 +147,7 @@ class Line:
 
 
 def format_event(event: Event) -> Iterator[Line]:
-    """Yield an event as lines, one per fact. A text of several lines yields each of them."""
+    """Yield an event as lines, one per fact. For multiline text, yield each line separately."""
     who = escape(event.author)
     for part in (event.content or {}).get("parts") or ():
         yield from format_part(part, who, event.long_running_tool_ids or ())
@@ -164,7 +168,13 @@ def format_event(event: Event) -> Iterator[Line]:
 
 
 def format_part(part: JsonObject, who: str = "", long_running: Container[str] = ()) -> Iterator[Line]:
-    """Yield one part of a content as lines; `long_running` has the ids of long-running calls."""
+    """Yield one part of a content as lines.
+
+    Args:
+        part: The part.
+        who: Author of the content.
+        long_running: IDs of the long-running calls in the content.
+    """
     if text := part.get("text"):
         kind: Kind = "note" if part.get("thought") else "text"
         first, *others = clip(str(text).rstrip()).splitlines() or [""]
@@ -236,14 +246,17 @@ def _note_lines(name: str, note: JsonObject) -> Iterator[Line]:
 
 
 def format_number(event: Event) -> str:
-    """Return the number of an event as a prefix of its line, which other commands take; blanks for partial text."""
+    """Return the prefix of an event's line: the event number that commands accept, or blanks for partial text."""
     return f"{'' if event.index is None else event.index + 1:>3}  "
 
 
 def format_time(timestamp: float, *, now: float | None = None, zone: bool = False) -> str:
-    """Format a time in the local time zone, with the date unless it is today; `zone` adds the name of the zone.
+    """Format a time in the local time zone.
 
-    `now` decides what is today. It defaults to the system time.
+    Args:
+        timestamp: The time, in seconds since 1970.
+        now: The current time, in seconds since 1970. Defaults to the system time. The date is omitted if it is today.
+        zone: Whether to add the abbreviation of the time zone.
     """
     moment = datetime.datetime.fromtimestamp(timestamp).astimezone()
     today = datetime.datetime.fromtimestamp(time.time() if now is None else now).astimezone()
@@ -252,16 +265,16 @@ def format_time(timestamp: float, *, now: float | None = None, zone: bool = Fals
 
 
 format_span = partial(text_safety.format_duration, short=True)
-"""Format a length of time in a few characters, such as `36 h`."""
+"""Format a duration in a few characters, such as `36 h`."""
 
 
 def format_date(timestamp: float) -> str:
-    """Format a time to the minute, with date and time zone."""
+    """Format a time with date and time zone, to the minute."""
     return datetime.datetime.fromtimestamp(timestamp).astimezone().strftime("%Y-%m-%d %H:%M %Z")
 
 
 def format_deadline(deadline: float, now: float) -> str:
-    """Format a deadline and the time left."""
+    """Format a deadline together with the time left until then."""
     left = deadline - now
     return f"{format_date(deadline)}, {f'in {text_safety.format_duration(left)}' if left > 0 else 'which has passed'}"
 
@@ -275,18 +288,18 @@ def describe_failure(failure: Failure) -> str:
 
 
 def format_call(call: PendingCall) -> str:
-    """Format a pending call on one line."""
-    if set(call.args) == {"omitted_bytes"}:  # a memo has only small arguments
+    """Format a pending call as one line, such as `pay(amount=9)`."""
+    if set(call.args) == {"omitted_bytes"}:  # the arguments were too large for the workflow memo
         return f"{escape(call.tool)}(…), {call.args['omitted_bytes']:,} bytes of arguments"
     return escape(summary.call(call.tool, call.args))
 
 
 def list_facts(call: PendingCall) -> Iterator[tuple[str, str]]:
-    """Yield labeled facts that an approver needs before answering a call."""
+    """Yield labeled facts that an approver needs to know before answering a call."""
     if call.kind == "confirmation":
         clipped = format_call(call).endswith("…")
         for name, value in call.args.items():
-            if clipped or summary.shortened(value):  # the line of the call shows only a part
+            if clipped or summary.shortened(value):  # the one-line form of the call shows only part of this value
                 yield "with", f"{escape(name)} = {clip_middle(hide_secret(name, value))}"
     if call.hint and call.hint != default_hint(call.tool):
         yield "hint", escape(call.hint)
@@ -298,7 +311,7 @@ def list_facts(call: PendingCall) -> Iterator[tuple[str, str]]:
 
 
 def hide_secret(name: str, value: Any) -> Any:
-    """Return an argument with every value masked whose name suggests a secret."""
+    """Return an argument's value, with every value masked whose name suggests that it is a secret."""
     if summary.SECRET_NAMES.search(name):
         return "…"
     match value:
@@ -310,14 +323,14 @@ def hide_secret(name: str, value: Any) -> Any:
 
 
 def get_auth_scheme(call: PendingCall) -> JsonObject:
-    """Return the auth scheme of the credential that a call needs; empty if it needs none."""
+    """Return the auth scheme of the credential that a call needs, or an empty object if it does not need one."""
     config = call.payload if isinstance(call.payload, dict) else {}
     scheme = config.get("authScheme")
     return scheme if isinstance(scheme, dict) else {}
 
 
 def get_login_uri(call: PendingCall) -> str | None:
-    """Return the URL of the login that a call needs; None if it needs none."""
+    """Return the URL of the login that a call needs, or None if it does not need a login."""
     value: Any = call.payload
     for name in ("exchangedAuthCredential", "oauth2", "authUri"):
         value = value.get(name) if isinstance(value, dict) else None
@@ -325,10 +338,10 @@ def get_login_uri(call: PendingCall) -> str | None:
 
 
 def list_answers(call: PendingCall) -> tuple[str, ...]:
-    """Return the commands that can answer a call, the usual one first."""
+    """Return the names of the commands that can answer a call, with the most common one first."""
     if call.kind == "credential":
         return "authorize", "reject"
-    # A call with a response schema needs the response, not just an approval.
+    # A call with a response schema needs a response that matches the schema, so an approval is not enough.
     usual = ("respond" if call.kind == "long_running" and call.response_schema else "approve", "reject")
     if call.policy is None or call.policy.actions is None:
         return usual

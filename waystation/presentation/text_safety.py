@@ -1,7 +1,8 @@
-"""Text of models, tools and people that an approver can trust: invisible characters are escaped.
+"""Display text from models, tools and people so that approvers can trust what they see.
 
-Values are shown as JSON, so `\\u202e` always means the character: JSON doubles the backslash of literal text. Unusual
-spaces, direction marks, joiners, fillers and stacks of combining marks are escaped in the same way.
+Invisible characters are escaped. Values are shown as JSON, where `\\u202e` always stands for the character itself,
+because JSON doubles the backslash in literal text. Unusual spaces, direction marks, joiners, fillers and stacks of
+combining marks are escaped the same way.
 """
 
 import itertools
@@ -16,23 +17,26 @@ from typing import Literal
 from waystation.core import SECRET_NAMES, JsonObject
 
 HEAD, TAIL = 1_500, 500
-"""Characters shown of the beginning and the end of a long text. The end is where things hide."""
+"""Number of characters to show from the beginning and from the end of a long text.
+
+The end is always shown, because malicious content is often hidden there.
+"""
 JSON_HEAD, JSON_TAIL = 12_000, 4_000
 MAX_MARKS = 3
-"""Combining marks on one letter. More of them can cover the letters beside it."""
+"""Maximum number of combining marks on one letter. More marks could cover neighboring letters, so they are escaped."""
 MAX_CHECKED = 100_000
-"""Characters checked for remarks."""
+"""Maximum number of characters to check for suspicious content."""
 
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0\U0001d159")
-"""Letters, marks and symbols without a visible shape."""
+"""Letters, marks and symbols that have no visible shape."""
 _ALIKE = {"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU", "FULLWIDTH", "MATHEMATICAL"}
-"""Alphabets with letters that look alike."""
+"""Alphabets with letters that look like letters from another alphabet in this set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of displayed text."""
+    """A piece of displayed text: plain text, escaped characters, or a note about a gap."""
 
     text: str
     kind: Literal["plain", "escaped", "gap"] = "plain"
@@ -40,7 +44,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class SafeText:
-    """A text or value for display, with remarks for the reader."""
+    """Text or a value that is safe to display, with remarks about suspicious content for the reader."""
 
     pieces: tuple[Piece, ...]
     remarks: tuple[str, ...] = ()
@@ -50,7 +54,7 @@ class SafeText:
 
 
 def format_value(content: object, *, head: int = HEAD, tail: int = TAIL) -> SafeText:
-    """Return a value as JSON for display."""
+    """Return a value as JSON that is safe to display."""
     text = json.dumps(content, ensure_ascii=False, indent=2)
     return SafeText(
         tuple(split_pieces(text, head, tail)), tuple(_remarks(content if isinstance(content, str) else text))
@@ -58,19 +62,19 @@ def format_value(content: object, *, head: int = HEAD, tail: int = TAIL) -> Safe
 
 
 def format_text(content: str, *, head: int = HEAD, tail: int = TAIL) -> SafeText:
-    """Return a name or a message for display, with its line breaks."""
+    """Return a name or a message as text that is safe to display. Line breaks are kept."""
     return SafeText(tuple(split_pieces(content.replace("\r\n", "\n"), head, tail)), tuple(_remarks(content)))
 
 
 def format_line(content: str, length: int = 120) -> str:
-    """Return a text on one line, clipped."""
+    """Return text as one line, clipped and with invisible characters escaped."""
     escaped = "".join(piece.text for piece in _pieces(content[: length + 1])).replace("\n", "\\n")
     return escaped if len(content) <= length else f"{escaped[: length - 1]}…"
 
 
 def format_call(tool: str, args: JsonObject, length: int = 200) -> str:
-    """Return a call on one line, clipped, with secret values masked."""
-    if set(args) == {"omitted_bytes"}:  # a memo has only small arguments
+    """Return a call as one line, clipped and with secret values masked."""
+    if set(args) == {"omitted_bytes"}:  # the arguments were too large for the workflow memo
         return format_line(f"{tool}(…), {args['omitted_bytes']:,} bytes of arguments", length)
     values = (f"{name}={'…' if SECRET_NAMES.search(name) else _short(value)}" for name, value in args.items())
     return format_line(f"{tool}({', '.join(values)})", length)
@@ -88,7 +92,7 @@ def _short(value: object) -> str:
 
 
 def format_duration(seconds: float, *, short: bool = False) -> str:
-    """Format a length of time, rounded, such as `36 hours`; `short` makes that `36 h`."""
+    """Format a duration, rounded, such as `36 hours`, or `36 h` if `short` is true."""
     for symbol, unit, length in (("d", "day", 86_400), ("h", "hour", 3_600), ("min", "minute", 60)):
         if seconds == length or seconds >= 2 * length:
             return f"{seconds / length:.0f} {symbol if short else f'{unit}s' if seconds > length else unit}"
@@ -109,7 +113,7 @@ def is_invisible(char: str) -> bool:
 
 
 def split_pieces(text: str, head: int, tail: int) -> Iterator[Piece]:
-    """Yield a text in pieces, clipped, with invisible characters escaped."""
+    """Yield text in pieces, with invisible characters escaped and a gap in the middle if the text is long."""
     left_out = len(text) - head - tail
     if left_out <= 0:
         yield from _pieces(text)
@@ -144,7 +148,7 @@ def _remarks(text: str) -> Iterator[str]:
 
 
 def _mixed(text: str) -> Iterator[str]:
-    """Yield words that mix alphabets, with non-ASCII characters escaped."""
+    """Yield words that mix look-alike alphabets, with non-ASCII characters escaped."""
     for word in re.findall(r"\w*[^\W\d_]\w*", text):
         alphabets = {unicodedata.name(char, "").partition(" ")[0] for char in word if char.isalpha()}
         if not word.isascii() and len(alphabets & _ALIKE) > 1:

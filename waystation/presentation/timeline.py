@@ -1,7 +1,7 @@
 """The timeline of an invocation: model calls, tools, waits for people, events and state changes, drawn to scale.
 
-A wait of three weeks would hide steps of two seconds. A stretch in which nothing changes is therefore cut when it is
-much longer than all shorter ones together, and drawn as a break labeled with its length.
+Drawn to scale, a three-week wait would make two-second steps invisible. An interval without any change is therefore
+drawn as a break, labeled with its length, if it is much longer than all shorter intervals together.
 
 Templates draw the timeline on web pages and in reports, without JavaScript.
 """
@@ -17,42 +17,42 @@ from waystation.presentation import text_safety
 
 Kind = Literal["model", "tool", "agent", "wait"]
 LONGER = 3.0
-"""A stretch is cut when it is this many times as long as all shorter ones together."""
+"""An interval becomes a break if it is more than this many times as long as all shorter intervals together."""
 BREAK, BREAKS = 9.0, 45.0
-"""Width of one break, and of all breaks at most, in percent."""
+"""Maximum width of one break, and of all breaks together, as percentages of the drawing's width."""
 MAX_ROWS = 300
-"""Spans drawn; of more, the last ones."""
+"""Maximum number of spans to draw. If there are more, the last ones are drawn."""
 MAX_OPEN_ROWS = 40
-"""With more spans, the page shows lanes first and folds the rows."""
+"""Maximum number of spans to show as rows right away. If there are more, lanes come first and the rows are folded."""
 MIN_WIDTH = 0.4
-"""In percent, so that a span without duration is visible."""
+"""Minimum width of a span, in percent, so that a span without duration is visible."""
 
 
 @dataclass(slots=True)
 class Span:
-    """A model call, a tool call, a called agent or a wait, with its begin and end."""
+    """A model call, tool call, called agent or wait, with its start and end times."""
 
     kind: Kind
     name: str
     activity: str
-    """Id of the activity; for a wait, of the call."""
+    """The ID of the activity. For a wait, the ID of the pending call."""
     begin: float
     end: float
     open: bool = False
-    """Whether it has not ended."""
+    """Whether the span has not ended yet."""
     attempts: int = 1
     depth: int = 0
-    """Number of agents above the one that it belongs to."""
+    """How many agents are above the agent that the span belongs to."""
     href: str = ""
-    """Link to its details on the page."""
+    """The link to the span's details on the page."""
 
     @property
     def seconds(self) -> float:
-        """Its duration so far."""
+        """The duration of the span (so far) in seconds."""
         return self.end - self.begin
 
     def to_json(self) -> JsonObject:
-        """Return the span for the JSON report."""
+        """Return the span as an object for the JSON report."""
         return {
             "kind": self.kind,
             "name": self.name,
@@ -66,18 +66,18 @@ class Span:
 
     @property
     def length(self) -> str:
-        """Its duration in words."""
+        """The duration of the span in words, such as `2 hours so far`."""
         return f"{text_safety.format_duration(self.seconds)}{' so far' if self.open else ''}"
 
     @property
     def retries(self) -> str:
-        """Suffix for its name with the number of attempts; empty for one attempt."""
+        """A suffix for the span's name with the number of attempts, or an empty string for a single attempt."""
         return f", {self.attempts} attempts" if self.attempts > 1 else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """A stretch that is not drawn to scale."""
+    """An interval that is not drawn to scale."""
 
     x: float
     width: float
@@ -85,7 +85,7 @@ class Break:
 
 
 class Scale:
-    """Maps times to positions, in percent of the width."""
+    """Maps times to horizontal positions, in percent of the width."""
 
     def __init__(self, times: Iterable[float]) -> None:
         marks = sorted(set(times))
@@ -103,12 +103,15 @@ class Scale:
         self._at = dict(zip(marks, at, strict=False))
 
     def at(self, time: float) -> float:
-        """Return the position of one of the times."""
+        """Return the position of a time, which must be one of the times passed to the constructor."""
         return self._at[time]
 
     @property
     def ruler(self) -> tuple[float, float]:
-        """Return a round number of seconds and its width, at most a quarter; zeros without a scale."""
+        """Return a round number of seconds and its width in percent, which is at most 25.
+
+        Return zeros if there is no scale.
+        """
         if not self.percent_of_second:
             return 0.0, 0.0
         longest = 25 / self.percent_of_second
@@ -118,13 +121,13 @@ class Scale:
 
 
 def build_spans(log: Log, attempts: Mapping[str, int], now: float, start: Log | None = None) -> list[Span]:
-    """Return the spans of a log, in the order of their begin.
+    """Return the spans of a log, ordered by start time.
 
     Args:
         log: The log.
-        attempts: Number of attempts per activity id.
-        now: End of the spans that have not ended.
-        start: The log before the first entry, if earlier entries are missing. This function appends to it.
+        attempts: Number of attempts by activity ID.
+        now: The time to use as the end of spans that have not ended.
+        start: If earlier entries are missing, the log before the first entry. This function appends to it.
     """
     rows: list[Span] = []
     running: dict[tuple[Kind, str], Span] = {}
@@ -148,7 +151,7 @@ def build_spans(log: Log, attempts: Mapping[str, int], now: float, start: Log | 
 
 
 def _find_open(log: Log) -> dict[tuple[Kind, str], str]:
-    """Return the kind and id of everything in flight, with its name."""
+    """Return the names of everything in flight, by kind and ID."""
     names: dict[tuple[Kind, str], str] = {}
     if log.state.outcome.ended:
         return names
@@ -163,7 +166,7 @@ def _find_open(log: Log) -> dict[tuple[Kind, str], str]:
 
 
 def _find_breaks(lengths: Sequence[float]) -> set[int]:
-    """Return the indexes of the stretches that are too long to draw beside the others."""
+    """Return the indexes of the intervals that are too long to draw to scale."""
     cut: set[int] = set()
     shorter = 0.0
     for index in sorted(range(len(lengths)), key=lambda index: lengths[index]):
@@ -175,7 +178,7 @@ def _find_breaks(lengths: Sequence[float]) -> set[int]:
 
 
 ROW, HEAD = 38, 46
-"""Heights in pixels: of a row, and of the space above the first row."""
+"""The height of a row (`ROW`), and of the space above the first row (`HEAD`), in pixels."""
 _LANES: dict[Kind, str] = {
     "model": "model calls",
     "tool": "tools",
@@ -183,13 +186,14 @@ _LANES: dict[Kind, str] = {
     "wait": "waits for people",
 }
 INDENT = 14
-"""Pixels by which a label is indented per agent above."""
+"""How many pixels to indent a label for each agent above."""
 
 
 def draw(spans: Sequence[Span], events: Iterable[Event], key: str = "") -> dict[str, Any] | None:
-    """Return the drawing of a timeline: a row per span, and for many spans also a lane per kind; None without spans.
+    """Return the drawing of a timeline, or None if there are no spans.
 
-    `key` keeps the ids of several drawings on a page distinct.
+    The drawing has a row per span. If there are many spans, it also has a lane per kind of span. The `key` makes the
+    HTML IDs of the drawing unique if a page has several drawings.
     """
     if not spans:
         return None
@@ -203,7 +207,7 @@ def draw(spans: Sequence[Span], events: Iterable[Event], key: str = "") -> dict[
 
 
 def _figure(spans: Sequence[Span], events: Iterable[Event], key: str, *, digits: int = 2) -> dict[str, Any]:
-    """Return positions in percent of the width, and heights in pixels."""
+    """Return the data that templates draw, with positions in percent of the width and heights in pixels."""
     first = min(span.begin for span in spans)
     events = [event for event in events if event.timestamp >= first]
     times = [event.timestamp for event in events]
@@ -221,7 +225,7 @@ def _figure(spans: Sequence[Span], events: Iterable[Event], key: str, *, digits:
                 "x": _percent(gap.x),
                 "width": _percent(gap.width),
                 "text": text_safety.format_duration(gap.seconds),
-                # A label near the right edge goes to the left.
+                # If the break is near the right edge, its label extends to the left.
                 "label": _percent(gap.x if gap.x < 60 else gap.x + gap.width),
                 "anchor": "start" if gap.x < 60 else "end",
             }
@@ -245,7 +249,7 @@ def _lanes(spans: Sequence[Span], events: Iterable[Event], key: str) -> dict[str
             {"y": HEAD + ROW * index, "text": f"{_LANES[kind]}: {sum(span.kind == kind for span in spans):,}"}
             for index, kind in enumerate(kinds)
         ],
-        # Draw only one of several bars at the same position.
+        # If several bars have the same position, draw only one of them.
         "bars": list({(bar["y"], bar["x"], bar["width"], bar["retried"]): bar for bar in bars}.values()),
         "rows": [],
     }

@@ -1,4 +1,4 @@
-"""Log entries, answers and approval policies in words, for terminals, web pages and reports."""
+"""Descriptions of log entries, answers and approval policies in words, for terminals, web pages and reports."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from waystation.replay.recording import Moment
 
 MAX_SHOWN_CHARS = 600
-"""Characters shown of a comment or of a message."""
+"""Maximum number of characters to show of a comment or a message."""
 
 _OCCASIONS: dict[str, str] = {
     "asked": "the call is pending",
@@ -60,7 +60,7 @@ _OCCASIONS: dict[str, str] = {
 
 
 class Fact(NamedTuple):
-    """One labeled line about an entry."""
+    """A labeled fact about a log entry."""
 
     label: str
     text: str
@@ -68,37 +68,37 @@ class Fact(NamedTuple):
 
 
 def by(answer: Answer | AnswerIgnored, who: Verified | None = None) -> str:
-    """Return ` by NAME`, and whether the identity was verified; empty for an unknown name."""
+    """Return ` by NAME` and whether the identity was verified, or an empty string if the name is unknown."""
     if who is not None:
         return f" by {text_safety.format_line(who.subject)} (identity verified)"
     return f" by {text_safety.format_line(answer.by)} (unverified)" if answer.by else ""
 
 
 def decision(call: CallState) -> str:
-    """Return how a call that needed a person was decided; empty while it is pending."""
+    """Describe how a call that needed a person was decided. Return an empty string while the call is pending."""
     if call.answer:
         return f"{terminal.ANSWER_EFFECTS[call.answer.action]}{by(call.answer, call.decided_by)}"
     return "expired without an answer" if call.expired else ""
 
 
 def story(log: Log, state: CallState) -> list[tuple[float, str]]:
-    """Return the history of a call, each line with its time. Entries before the recorded runs are missing."""
+    """Return what happened to a call, as lines with their times. Entries from before the recorded runs are missing."""
     verified = {entry.body.ref for entry in log.entries if isinstance(entry.body, AnswerVerified)}
     lines = [
         (entry.time, describe(entry, log).text)
         for entry in log.entries
         if _call_of(entry, log) == state.id
-        # The verified answer has a line of its own.
+        # Skip a submitted answer if it has been verified, because the verified answer gets its own line.
         and not (isinstance(entry.body, AnswerSubmitted) and str(without_verdict(entry.ref)) in verified)
     ]
     if state.requested_at is not None:
         lines.append((state.requested_at, "started waiting for an answer"))
-    # Stable: entries of one time keep their order.
+    # The sort is stable, so entries with equal times keep their order.
     return sorted(lines, key=lambda line: line[0])
 
 
 def facts_of(moment: "Moment", attempts: "Mapping[str, ActivityAttempts]") -> Iterator[Fact]:
-    """Yield facts about the entry applied at a moment: results with durations and attempts, answers, deadlines."""
+    """Yield facts about the log entry applied at a moment, such as a result with its duration and attempts."""
     entry, log = moment.entry, moment.recording.log
     if entry is None:
         return
@@ -122,7 +122,7 @@ def facts_of(moment: "Moment", attempts: "Mapping[str, ActivityAttempts]") -> It
 
 
 def describe(entry: Entry, log: Log) -> Fact:
-    """Return an entry of a log as one line."""
+    """Describe a log entry in one line."""
     call = log.state.calls.get(_call_of(entry, log))
     tool = call.name if call else ""
     match entry.body:
@@ -164,10 +164,10 @@ def describe(entry: Entry, log: Log) -> Fact:
             notices = call.policy.notices() if call and call.policy else ()
             escalates = number < len(notices) and notices[number].escalates
             due = "the call was escalated" if escalates else "a reminder was due"
-            return Fact("notice", f"nobody answered: {due}")
+            return Fact("notice", f"no one has answered: {due}")
         case Notified(_, occasion, report):
             failed = f"; failed: {', '.join(map(text_safety.format_line, report.failed))}" if report.failed else ""
-            channels = ", ".join(map(text_safety.format_line, report.delivered)) or "nobody"
+            channels = ", ".join(map(text_safety.format_line, report.delivered)) or "no one"
             about = _OCCASIONS.get(occasion.rstrip("0123456789"), "the call changed")
             return Fact("notice", f"notified {channels}: {about}{failed}")
         case ScopesFlushed(last):
@@ -183,7 +183,7 @@ def describe(entry: Entry, log: Log) -> Fact:
 
 
 def _call_of(entry: Entry, log: Log) -> str:
-    """Return the id of the call that an entry is about; empty for other entries."""
+    """Return the ID of the call that an entry is about, or an empty string if it is not about a call."""
     match entry.body:
         case CallReturned(outcome):
             return outcome.function_call_id
@@ -242,30 +242,30 @@ def _timing(attempts: "ActivityAttempts | None", ran_s: float | None) -> Iterato
 
 
 def hint(call: PendingCall) -> str:
-    """Return the hint of the tool's author; empty when it is ADK's usual sentence."""
+    """Return the hint that the tool gives approvers, or an empty string if it is ADK's default hint."""
     return call.hint if call.hint != default_hint(call.tool) else ""
 
 
 def format_approvers(call: PendingCall) -> str:
-    """Return in a few words who may answer a call, or who claimed it."""
+    """Describe in a few words who may answer a call or, if it has been claimed, who claimed it."""
     if call.claimed_by:
         return f"claimed by {terminal.escape(call.claimed_by)}"
     if call.kind == "credential":
         return "a login"
     if call.policy is None:
-        return "anybody"
-    names = ", ".join(terminal.escape(name.removeprefix(ROLE)) for name in call.policy.asked(call.level)) or "anybody"
+        return "anyone"
+    names = ", ".join(terminal.escape(name.removeprefix(ROLE)) for name in call.policy.asked(call.level)) or "anyone"
     return f"{names} ({len(call.approved_by)} of {call.policy.quorum})" if call.policy.quorum > 1 else names
 
 
 def list_terms(call: PendingCall, *, options: bool = True) -> Iterator[tuple[str, str]]:
-    """Yield the terms of the approval policy of a call, each with a label; `options` adds the options of the CLI."""
+    """Yield the labeled terms of a call's approval policy. With `options`, name the CLI options that satisfy them."""
     if call.claimed_by:
         yield "claimed", f"by {terminal.escape(call.claimed_by)}"
     policy = call.policy
     if policy is None:
         return
-    people = ", ".join(terminal.escape(name) for name in policy.asked(call.level)) or "anybody"
+    people = ", ".join(terminal.escape(name) for name in policy.asked(call.level)) or "anyone"
     yield "approver", f"{people}{', after an escalation' if call.level else ''}"
     if policy.not_requester:
         yield "excluded", f"{terminal.escape(call.requester or call.user_id)}, the requester"
@@ -280,16 +280,16 @@ def list_terms(call: PendingCall, *, options: bool = True) -> Iterator[tuple[str
 
 
 def needs_comment(call: PendingCall) -> bool:
-    """Return whether an answer to a call needs a comment."""
+    """Return whether the policy of a call requires a comment with each answer."""
     return call.policy is not None and call.policy.comment
 
 
 def format_waiting_time(call: PendingCall) -> str:
-    """Return how long a call has been pending."""
+    """Return how long a call has been pending, such as `36 h`."""
     return terminal.format_span(time.time() - call.requested_at)
 
 
 def format_time_left(call: PendingCall) -> str:
-    """Return how much time is left to answer a call."""
+    """Return how much time is left to answer a call, such as `36 h`, or `passed` after the deadline."""
     seconds = call.deadline - time.time()
     return terminal.format_span(seconds) if seconds > 0 else "passed"

@@ -149,7 +149,7 @@ async def test_a_call_is_claimed_released_and_waived(serve: Serve, waystation: C
         assert (await waystation(env, "approve", id, "--by", "emil")).code == 5
         assert (await waystation(env, "release", id, "--by", "emil")).out.startswith("released")
         assert (await waystation(env, "waive", id, "--comment", "known")).out.startswith("waived the approval of")
-        assert (await waystation(env, "cancel", f"{invocation.id}/fc-2")).out.startswith("cancelled ask")
+        assert (await waystation(env, "cancel", f"{invocation.id}/fc-2")).out.startswith("canceled ask")
         await invocation.result()
         assert till.paid == [5]
 
@@ -201,8 +201,8 @@ async def test_missing_options_are_named_without_a_terminal(serve: Serve, waysta
         await waiting(invocation, "fc-1", "fc-2")
         for command, missing in (("edit", "--args and --comment"), ("approve", "--comment")):
             ran = await waystation(env, command, f"{invocation.id}/fc-1")
-            assert (ran.code, f"needs {missing}" in ran.err) == (2, True)
-        assert "needs --response" in (await waystation(env, "respond", f"{invocation.id}/fc-2")).err
+            assert (ran.code, f"requires {missing}" in ran.err) == (2, True)
+        assert "requires --response" in (await waystation(env, "respond", f"{invocation.id}/fc-2")).err
         ran = await waystation(env, "approve", f"{invocation.id}/fc-1", "--comment", "fine", "--json")
         assert json.loads(ran.out)["accepted"] is True
         await end(invocation)

@@ -35,7 +35,7 @@ async def test_pending_calls_are_listed_for_one_invocation_and_for_all(serve: Se
         await invocation.approve()
         await invocation.result()
         assert (await waystation(env, "pending", invocation.id, "--json")).out == ""
-        assert "No call waits" in (await waystation(env, "pending", invocation.id)).out
+        assert "No calls are waiting" in (await waystation(env, "pending", invocation.id)).out
 
 
 async def test_an_answer_carries_comment_person_and_response(serve: Serve, waystation: Command) -> None:

@@ -100,7 +100,7 @@ def test_secrets_are_not_shown_where_arguments_are_edited() -> None:
 
 def test_unchanged_arguments_are_not_sent_as_an_edit() -> None:
     """The message names the command that sends unchanged arguments."""
-    with pytest.raises(Problem, match="to run the call as it is, use `approve`"):
+    with pytest.raises(Problem, match="To run the call with them, use `approve`"):
         filled(Types("", editor=lambda text: text), call(), "edit")
 
 
@@ -228,7 +228,7 @@ async def test_in_a_terminal_a_call_is_chosen_shown_and_approved(serve: Serve, t
             return found if paid.id in found and asked.id not in found else []
 
         found = await until(listed, "what waits still, and that only")
-        several = {"Which one": str(found.index(paid.id) + 1)} if len(found) > 1 else {}
+        several = {"Which call": str(found.index(paid.id) + 1)} if len(found) > 1 else {}
         code, shown = await typed(tmp_path, env.server.address, "approve", lines={**several, **lines})
         assert code == 0, shown
         assert "digest" in shown

@@ -98,7 +98,7 @@ async def test_approving_a_credential_call_shows_how_to_store_the_credential(
         invocation = await env.client.start("clerk", "look")
         await waiting(invocation, "fc-1")
         ran = await waystation(env, "approve", invocation.id)
-        assert "If the workers' store has no credential yet, it asks again" in ran.out
+        assert "If the workers' store still has no credential, the tool asks again" in ran.out
         assert f"authorize {invocation.id} fc-1" in ran.out
         await waiting(invocation, "fc-1")
         await invocation.cancel()
@@ -128,7 +128,7 @@ async def test_a_key_is_saved_only_in_the_store(serve: Serve, kept: Path, scheme
     [
         ("", (), 2, "No credential was entered"),
         (API_KEY, (), 2, "user:password"),
-        ("ann:x", ("fc-9",), 6, "Call 'fc-9' does not wait for a credential"),
+        ("ann:x", ("fc-9",), 6, "Call 'fc-9' is not waiting for a credential"),
     ],
 )
 async def test_invalid_credentials_are_reported_in_one_line(

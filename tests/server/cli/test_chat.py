@@ -97,7 +97,7 @@ async def test_a_conversation_continues_while_a_call_waits(serve: Serve) -> None
         assert ran.code == 0
         assert said(ran)[-3:] == ["user: meanwhile", "asker: You said meanwhile.", "asker: They said approved."]
         assert ran.out.count("/approve 1/fc-1") == 2
-        assert "No call waits for a person in this conversation." in ran.out
+        assert "No calls are waiting for a person in this conversation." in ran.out
 
 
 async def test_json_is_one_record_for_each_thing_that_happens(serve: Serve) -> None:
@@ -114,10 +114,10 @@ async def test_json_is_one_record_for_each_thing_that_happens(serve: Serve) -> N
 @pytest.mark.parametrize(
     ("line", "code", "text"),
     [
-        ("/nonsense", 2, "Unknown command '/nonsense'; /help lists the commands."),
-        ("/approve", 6, "No call waits for a person in this conversation."),
+        ("/nonsense", 2, "Unknown command '/nonsense'. Type /help to list the commands."),
+        ("/approve", 6, "No calls are waiting for a person in this conversation."),
         ("buy\n/respond nonsense", 2, "'nonsense' is not valid JSON"),
-        ("buy\nbuy\n/reject", 6, "Several calls wait; name one of them: 1/fc-1, 2/fc-1."),
+        ("buy\nbuy\n/reject", 6, "Several calls are pending. Name one of them: 1/fc-1, 2/fc-1."),
     ],
 )
 async def test_a_mistake_in_a_script_ends_it(serve: Serve, line: str, code: int, text: str) -> None:
@@ -146,7 +146,7 @@ async def test_an_unknown_agent_ends_the_conversation(serve: Serve) -> None:
         assert (result.exit_code, "user: two" in result.stdout) == (1, False)
         assert result.stderr.endswith(
             "waystation: No agent is named 'nobody'. This worker serves: asker. "
-            "Messages here cannot be answered; start a session with another agent.\n"
+            "This agent cannot reply to messages in the session. Start one with a different agent.\n"
         )
 
 
@@ -158,13 +158,13 @@ async def test_a_closed_session_takes_nothing(serve: Serve, waystation: Command)
         await session.send("buy")
         await waits(session, 1)
         closed = await waystation(env, "session", "close", name)
-        assert (closed.code, closed.out) == (0, f"closed {name}; it ends after 1 open invocation\n")
+        assert (closed.code, closed.out) == (0, f"closed {name}; it will end after 1 open invocation\n")
         refused = await typed(env, "hello\n", "--session", name)
         assert (refused.code, "takes no further message" in refused.err) == (9, True)
         await session.invocation(1).approve()
         await session.handle.result()
         over = await typed(env, "hello\n", "--session", name)
-        assert (over.code, "is closed. Start another one" in over.err) == (9, True)
+        assert (over.code, "is closed. Use a different --session" in over.err) == (9, True)
         assert (await waystation(env, "session", "close", name)).code == 9
 
 

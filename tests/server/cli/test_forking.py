@@ -74,20 +74,21 @@ async def test_an_unused_answer_is_reported(serve: Serve, waystation: Command) -
         )
     assert ran.code == 0
     assert ran.err.splitlines() == [
-        f"--answer {call} was not used: the call never waited in this fork." for call in ("fc-9=approve", "fc-2=reject")
+        f"--answer {call} was not used, because the call never waited in this fork."
+        for call in ("fc-9=approve", "fc-2=reject")
     ]
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (("nobody", "1"), 6, "No invocation 'nobody'"),
+        (("nobody", "1"), 6, "Invocation 'nobody' not found"),
         (("{source}", "99"), 2, "there is no event 99"),
         (("{source}", "0"), 2, "greater than or equal to 1"),
-        (("{source}", "3", "--result", "fc-1"), 2, "is not of the form CALL=JSON"),
-        (("{source}", "3", "--answer", "fc-1=maybe"), 2, "is not of the form CALL=approve or CALL=reject"),
-        (("{source}", "3", "--answer", "fc-1=reject", "--result", "fc-1={}"), 2, "A call with a result does not wait"),
-        (("{source}", "3", "--answer", "fc-1=reject"), 2, "fc-1 has a response by event 3"),
+        (("{source}", "3", "--result", "fc-1"), 2, "does not have the form CALL=JSON"),
+        (("{source}", "3", "--answer", "fc-1=maybe"), 2, "does not have the form CALL=approve or CALL=reject"),
+        (("{source}", "3", "--answer", "fc-1=reject", "--result", "fc-1={}"), 2, "A call with a result never waits"),
+        (("{source}", "3", "--answer", "fc-1=reject"), 2, "fc-1 already has its response at event 3"),
         (("{source}", "2", "--answer", "fc-1=reject", "--answer", "fc-1=approve"), 2, "--answer names fc-1 twice"),
         (("{source}", "2", "--result", "fc-1={}", "--result", "fc-1={}"), 2, "--result names fc-1 twice"),
         (("{source}", "3", "--agent", "buyer"), 2, "Add an instruction or a model."),
@@ -113,4 +114,4 @@ async def test_mistakes_are_reported_with_a_remedy(
 async def test_a_file_cannot_be_forked(given: tuple[str, ...]) -> None:
     """A fork continues an invocation on a server; a file does not need one."""
     ran = await command("--address", "127.0.0.1:1", *given)
-    assert (ran.code, "'kept.json' is a file; name an invocation on a server" in ran.err) == (2, True)
+    assert (ran.code, "'kept.json' is a file; pass the ID of an invocation on a server" in ran.err) == (2, True)

@@ -64,7 +64,7 @@ def test_the_list_is_a_table_that_fits_and_ids_can_be_copied(width: int) -> None
     lines = shown([call(), call(invocation_id="clerk-2", args=long, policy=POLICY, approved_by=["bob"])], width)
     assert max(map(len, lines)) <= width
     first, second = (next(line for line in lines if id in line) for id in ("payer-1/fc-1", "clerk-2/fc-1"))
-    assert all(text in first for text in ("pay(amount=9)", "2 h", "24 h", "anybody"))
+    assert all(text in first for text in ("pay(amount=9)", "2 h", "24 h", "anyone"))
     assert "alice" in second
     assert ("payer, for dana" in first) is (width == 120)
     assert lines[-1].endswith("waystation approve payer-1/fc-1")
@@ -103,7 +103,7 @@ def test_a_duration_has_a_unit(text: str, seconds: float) -> None:
 @pytest.mark.parametrize("text", ["", "2", "h", "2 weeks", "-1h", "1.5h", "9999999d"])
 def test_an_invalid_duration_is_refused(text: str) -> None:
     """The message shows valid durations."""
-    with pytest.raises(Problem, match="is not a duration"):
+    with pytest.raises(Problem, match="is not a valid duration"):
         parse_duration(text)
 
 
@@ -128,7 +128,7 @@ async def test_the_list_can_be_narrowed(serve: Serve, waystation: Command) -> No
         assert await found("--older-than", "1h") == set()
         assert (await waystation(env, "pending", "--older-than", "soon")).code == 2
         assert (await waystation(env, "pending", paid.id, "--tool", "pay")).code == 2
-        assert "No such call waits" in (await waystation(env, "pending", "--tool", "no-such")).out
+        assert "No such calls are waiting" in (await waystation(env, "pending", "--tool", "no-such")).out
         for invocation in (env.client.invocation(below), paid):
             await invocation.reject()
         await top.result()

@@ -31,7 +31,7 @@ async def test_events_of_a_waiting_invocation_end_with_its_pending_calls(serve: 
         assert f"approve {invocation.id} fc-1" in (await waystation(env, "events", invocation.id)).out
         await invocation.approve()
         await invocation.result()
-        assert "waits for a person" not in (await waystation(env, "events", invocation.id)).out
+        assert "waiting for a person" not in (await waystation(env, "events", invocation.id)).out
 
 
 async def test_events_are_followed_to_the_end(serve: Serve, waystation: Command) -> None:

@@ -98,7 +98,10 @@ async def test_a_folder_without_a_path_is_an_invocation_first(
     (tmp_path / "trip").mkdir()
     async with serve(Agent(name="adder", model=ScriptedModel(says("three")))) as env:
         lost = await waystation(env, "events", "trip")
-        assert (lost.code, "'trip' is a folder, not an invocation. Name a file in it." in lost.err) == (6, True)
+        assert (
+            lost.code,
+            "'trip' is a folder, not an invocation. Name a history file in this folder." in lost.err,
+        ) == (6, True)
         assert "'trip' is a folder" in (await waystation(env, "replay", "trip")).err
         await (await env.client.start("adder", "?", id="trip")).result()
         assert "three" in (await waystation(env, "events", "trip")).out

@@ -45,7 +45,7 @@ async def told(monkeypatch: pytest.MonkeyPatch) -> Told:
 
     def remarked(out: Output, text: str) -> None:
         remark(out, text)
-        if " failed " in text or " has waited " in text:
+        if " failed " in text or " has been waiting " in text:
             told.take(text)
 
     monkeypatch.setattr(Output, "remark", remarked)
@@ -149,7 +149,8 @@ async def test_a_retry_without_a_worker_is_reported(serve: Serve, told: Told, mo
         invocation = await env.client.start("asker", "hi")
         await failed(env, invocation.id)
     line = (
-        rf"The model of \S+ failed once \(at most 8 attempts\); its next attempt has waited for a worker since {TIME}\."
+        rf"The model of \S+ failed once \(at most 8 attempts\); "
+        rf"its next attempt has been waiting for a worker since {TIME}\."
     )
     while not any(re.match(line, each) for each in told.lines):
         await Watch(env.client, Output(), invocation.id).look_for_retries()
@@ -178,7 +179,7 @@ async def test_a_first_attempt_without_a_worker_is_reported(
             await looking.look_for_retries()
             await asyncio.sleep(0.05)
         await invocation.cancel()
-    line = rf"artist's call draw \[fc-1\] has waited since {TIME} for a worker that polls 'with-graphics'\."
+    line = rf"artist's call draw \[fc-1\] has been waiting since {TIME} for a worker that polls 'with-graphics'\."
     assert re.fullmatch(line, told.lines[-1])
 
 

@@ -88,7 +88,7 @@ async def test_pending_calls_are_shown_with_the_commands_that_answer_them(serve:
         id = f"waits-{env.client.task_queue}"
         ran = await waystation(env, "run", "asker", "go", "--id", id, "--detach")
         assert ran.code == 0
-        assert 'waits for a person  ask(purpose="x")' in ran.out
+        assert 'waiting for a person  ask(purpose="x")' in ran.out
         assert f"--address {env.server.address}" in ran.out
         assert f"approve {id} fc-1" in ran.out
         assert '\'{"function_call_id": "fc-1", "action": "approve"}\'' in ran.out
@@ -163,7 +163,7 @@ async def test_an_id_that_exists_is_followed_instead(serve: Serve, waystation: C
         second = await waystation(env, "run", "speaker", "two", "--id", id, "--json")
         assert (first.records[0]["existed"], second.records[0]["existed"]) == (False, True)
         assert first.records[1:] == second.records[1:]
-        assert "exists already" in second.err
+        assert "already exists" in second.err
 
 
 async def test_a_failed_invocation_exits_with_1_and_the_reason(serve: Serve, waystation: Command) -> None:

@@ -137,7 +137,8 @@ async def test_an_agent_that_is_not_there_is_missed_where_it_was_looked_for(tmp_
         "from waystation.agents import Agent\nroot_agent = Agent(name='other', model='m')\n"
     )
     ran = await command("rerun", kept("one-tool"), "4", "--agents", str(tmp_path))
-    assert (ran.code, ran.err) == (2, "waystation: --agents has no agent 'clerk'. It has: other.\n")
+    assert ran.code == 2
+    assert ran.err == ("waystation: The --agents folders contain no agent 'clerk'. They contain: other.\n")
 
 
 async def test_a_prompt_is_edited_in_an_editor(agents: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,9 +180,9 @@ async def test_a_prompt_that_was_broken_in_an_editor_is_edited_again(
         (("one-tool", "9"), 6, "no event 9"),
         (("one-tool", "1"), 6, "no tool call"),
         (("parallel-tools", "2"), 6, "--call"),
-        (("one-tool", "3", "--call", "fc-1", "--edit"), 2, "--call is for tool calls and --edit for model calls"),
+        (("one-tool", "3", "--call", "fc-1", "--edit"), 2, "--call is for tool calls and --edit is for model calls"),
         (("one-tool", "4", "--prompt", "nowhere.json"), 2, "cannot be read"),
-        (("one-tool", "4", "--edit"), 2, "needs a terminal"),
+        (("one-tool", "4", "--edit"), 2, "requires a terminal"),
         (("called-agent", "2"), 6, "calls an agent"),
     ],
 )
@@ -234,7 +235,7 @@ async def test_a_step_of_a_called_agent_is_run_again(
     given = ("rerun", str(kept), "2", "--agents", str(package.parent), "--json")
     (found,) = (await command(*given, "--called", "fc-1")).records
     assert (found["recorded"]["text"], found["now"]["text"]) == ("It is 4.", "It is 5.")
-    assert "Calls of agents: fc-1" in (await command(*given, "--called", "fc-9")).err
+    assert "Calls that called an agent: fc-1" in (await command(*given, "--called", "fc-9")).err
 
 
 async def test_a_model_call_of_a_session_has_what_was_said_before(

@@ -180,7 +180,7 @@ async def test_piped_commands_step_through_a_file() -> None:
     assert ran.code == 0
     assert "before event 1 of 6" in screens[0]
     assert "event 1 of 6" in screens[1]
-    assert ("waits for approval" in screens[2], "later approved" in screens[2]) == (True, True)
+    assert ("waiting for approval" in screens[2], "later approved" in screens[2]) == (True, True)
     assert ("attempt 1" in screens[3], "ran " in screens[3], "input" in screens[3]) == (True, True, True)
     assert "event 5 of 6" in screens[4]
     assert "+  notes" in screens[4]
@@ -217,8 +217,8 @@ async def test_commands_that_cannot_be_followed_say_why() -> None:
     )
     for text in (
         *("has no event 99", "'x' is not an event number", "This is the beginning", "Unknown command 'xyz'"),
-        *("'nowhere' was not found after this event", "No recorded agent was called", "the outermost invocation"),
-        *("Name an event; for example: g 3", "Enter a text to search for, such as: /refund"),
+        *("'nowhere' was not found after this event", "calls no agent that has a recording", "already the outermost"),
+        *("Enter an event number, for example: g 3", "Enter the text to search for, such as: /refund"),
         *("contents (1)", "previous event", '"seed": 1', "event 3 of 4", "event 1 of 4"),
     ):
         assert text in ran.out, text

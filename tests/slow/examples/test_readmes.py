@@ -73,7 +73,7 @@ async def shell(tmp_path_factory: pytest.TempPathFactory, calendar: str) -> Asyn
 
 async def waits(shell: Shell, invocation: str) -> None:
     """Wait until something waits for a person in an invocation."""
-    await shell.until(f"waystation pending {invocation} 2>&1", "waits for a person")
+    await shell.until(f"waystation pending {invocation} 2>&1", "waiting for a person")
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)

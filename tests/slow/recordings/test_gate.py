@@ -199,7 +199,8 @@ async def test_the_command_says_so_in_a_table_and_by_its_exit_code(own_server: E
         as_json = await command(*where, "replay", "--open", "--agents", str(agents), "--processes", "1", "--json")
     assert passed.code == 0
     assert passed.out == (
-        "passes  1 looked at: 1 replay\nTools were not checked. Name the agents to deploy with --agents DIR.\n"
+        "passes  1 checked: 1 replay\n"
+        "Tools were not checked. To check them, pass the agents to deploy with --agents DIR.\n"
     )
     assert failed.code == 1
     assert failed.out.startswith("1 do not match the agents\n")
