@@ -47,7 +47,7 @@ InvocationId = Annotated[str, typer.Argument(metavar="ID", help="Invocation ID."
 Source = Annotated[
     str, typer.Argument(metavar="ID|FILE", help="Invocation ID, or a file with the invocation's history as JSON.")
 ]
-AgentName = Annotated[str, typer.Argument(metavar="AGENT", help="Name of a root agent.")]
+AgentName = Annotated[str, typer.Argument(metavar="AGENT", help="Name of the root agent.")]
 Called = Annotated[
     str | None,
     typer.Option(
@@ -91,7 +91,7 @@ _SUBJECTS = ("id", "source", "name", "session", "below")
 
 
 class Exit(IntEnum):
-    """Exit codes of the commands."""
+    """The exit codes of all commands."""
 
     OK = 0
     FAILED = 1

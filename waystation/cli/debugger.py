@@ -74,7 +74,7 @@ async def debug(
     You can also pipe commands in, one per line.
     """
     if pdb and at is None:
-        raise typer.BadParameter("needs an event: --at N", param_hint="--pdb")
+        raise typer.BadParameter("requires an event number; pass --at N as well", param_hint="--pdb")
     recording = await read_recording(ctx, source, called)
     if pdb:
         return await _break_at(recording.moment(at), ctx.out)

@@ -239,7 +239,7 @@ class Demo:
         text = {0: "did not run", 1: "ran exactly once"}.get(count, f"ran {count} times")
         self._fact("count", f"`{TOOL}` {text} (activities: {count}, attempts: {attempts})")
         if count != int(approved) or attempts != count:
-            raise Problem(Exit.FAILED, f"`{TOOL}` should have run {int(approved)} times.")
+            raise Problem(Exit.FAILED, f"`{TOOL}` should have run {'exactly once' if approved else 'zero times'}.")
 
     async def _replay(self, recording: Recording) -> Exit:
         result = await replay_runs(recording)

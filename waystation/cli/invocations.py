@@ -1,6 +1,6 @@
-"""The `waystation run` command, and the code with which commands follow an invocation.
+"""The `waystation run` command, and code that other commands share to follow an invocation.
 
-Following an invocation shows its events, streamed text, pending calls, failures and retries.
+A command that follows an invocation shows its events, streamed text, pending calls, failures and retries.
 """
 
 import asyncio
@@ -206,7 +206,7 @@ async def follow(
                 polled = await is_polled(client)
                 cause = "no worker has started it" if polled else f"no worker polls {client.task_queue!r}"
                 out.remark(
-                    f"Started, but {cause} yet. It runs as soon as a worker does: waystation worker --agents DIR"
+                    f"Started, but {cause} yet. To run the invocation, start a worker: waystation worker --agents DIR"
                 )
                 if detach:
                     return Exit.OK

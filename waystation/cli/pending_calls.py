@@ -48,13 +48,13 @@ T = TypeVar("T")
 NEEDED = {"edit": ("args", "--args"), "respond": ("response", "--response"), "progress": ("response", "--response")}
 """For each action that requires a field, the field and the option that sets it."""
 WITHOUT_COMMENT = ("claim", "release", "progress")
-"""Actions that never need a comment, even if the policy requires comments."""
+"""Actions that do not need a comment even if the policy requires comments."""
 MIN_CALL = 24
 """Minimum width of the table's call column. If less space is left, calls are listed without a table."""
 MAX_LISTED = 50
 """Maximum number of calls to list when the user chooses or confirms calls."""
 WIDE = 110
-"""Minimum terminal width at which the table includes the requester."""
+"""Minimum terminal width, in columns, for including the requester in the table."""
 CREDENTIALS = Stores().credentials
 """The default credential store of workers."""
 TOKEN = "WAYSTATION_TOKEN"  # the name of an environment variable, not a secret
@@ -64,7 +64,7 @@ AnyId = Annotated[
     str | None,
     typer.Argument(
         metavar="ID",
-        help="Approval ID from `pending`, or an invocation ID. If omitted in a terminal, choose from a list.",
+        help="Approval ID from `pending`, or an invocation ID. If you omit it in a terminal, you choose from a list.",
     ),
 ]
 CallId = Annotated[
@@ -77,12 +77,13 @@ Fields = Annotated[
 ]
 Response = Annotated[
     str | None,
-    typer.Option(metavar="JSON", help="Response, as a JSON object. If omitted in a terminal, you are asked."),
+    typer.Option(metavar="JSON", help="Response, as a JSON object. If you omit it in a terminal, you are prompted."),
 ]
 Args = Annotated[
     str | None,
     typer.Option(
-        metavar="JSON", help="Complete new arguments, as a JSON object. If omitted in a terminal, you are asked."
+        metavar="JSON",
+        help="Complete new arguments, as a JSON object. If you omit them in a terminal, you are prompted.",
     ),
 ]
 Quiet = Annotated[

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 _GLOBAL = ("--address", "--namespace", "--task-queue", "--profile", "--store")
 COMMANDS = {
     "Run agents": {
-        "run": ("invocations", "Start an invocation and follow it to its end."),
+        "run": ("invocations", "Start an invocation and follow it until it ends."),
         "events": ("recordings", "Print the events of an invocation, or follow it."),
         "state": ("recordings", "Print the state of an invocation."),
         "chat": ("sessions", "Chat with an agent."),

@@ -455,7 +455,7 @@ class Chat:
             try:
                 fields = {"response": parse_json_object(text)}
             except ValueError as error:
-                raise Problem(Exit.USAGE, f'{error}; write it like /respond {{"amount": 50}}.') from None
+                raise Problem(Exit.USAGE, f'{error}. Write the response like this: /respond {{"amount": 50}}') from None
         # The digest ties the answer to the call that the user saw: by now, its ID may belong to a different call.
         receipt = await self._client.invocation(call.invocation_id).answer(
             action, call.function_call_id, by=login_name(), digest=call.digest, **fields

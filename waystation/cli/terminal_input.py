@@ -120,7 +120,7 @@ def find_person() -> Person | None:
 
 
 class Lines:
-    """Reads lines from a terminal or a pipe."""
+    """A reader of lines from a terminal or a pipe."""
 
     def __init__(self, create_prompt: Callable[[], PromptSession[str]] | None = None) -> None:
         """Create a reader of lines.

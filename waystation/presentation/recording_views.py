@@ -56,7 +56,7 @@ def format_event(event: Event) -> Text:
 @singledispatch
 def render(value: object) -> RenderableType:
     """Return the Rich renderable for a recording, a moment, a prompt, a rerun or a difference."""
-    raise TypeError(f"{type(value).__name__} has no view.")
+    raise TypeError(f"Cannot display a value of type {type(value).__name__}.")
 
 
 @render.register

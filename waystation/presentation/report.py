@@ -259,7 +259,7 @@ class NumberedEvent:
     changes: Sequence[JsonObject]
     """The state changes. Each has a state `key` and the values `before` and `after`, if there are any."""
     model_call: int | None
-    """The number of the model call whose reply is this event, or None for other events."""
+    """The number of the model call that produced the event, or None if no model call did."""
 
     def to_json(self) -> JsonObject:
         """Return the numbered event as a JSON object."""

@@ -85,7 +85,7 @@ def escape_lines(text: str | Text) -> Text:
 
 
 def format_json(value: object, *, indent: int | None = None) -> str:
-    """Return the value as JSON in which all characters that could control the terminal are escaped."""
+    """Return the value as JSON, with all characters escaped that could control the terminal."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     if text.isprintable():
         return text
@@ -280,7 +280,7 @@ def format_deadline(deadline: float, now: float) -> str:
 
 
 def describe_failure(failure: Failure) -> str:
-    """Describe why an activity has no result."""
+    """Describe why an activity failed to return a result."""
     if failure.kind != "error":
         reasons = {"cancelled": "cancelled", "heartbeat": "worker lost (no heartbeat)"}
         return reasons.get(failure.kind, f"timed out ({failure.kind.replace('_', ' ')})")

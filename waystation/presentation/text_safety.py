@@ -31,7 +31,7 @@ _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0\U0001d159")
 """Letters, marks and symbols that have no visible shape."""
 _ALIKE = {"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU", "FULLWIDTH", "MATHEMATICAL"}
-"""Alphabets with letters that look like letters from another alphabet in this set."""
+"""Alphabets in which some letters look like letters from another alphabet in this set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def format_duration(seconds: float, *, short: bool = False) -> str:
 
 
 def escape(char: str) -> str:
-    """Return a character as an ASCII JSON escape."""
+    r"""Return a character as an ASCII JSON escape, such as `\u202e`."""
     return json.dumps(char)[1:-1] if char != "\x7f" else "\\u007f"
 
 

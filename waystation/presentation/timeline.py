@@ -1,7 +1,7 @@
 """The timeline of an invocation: model calls, tools, waits for people, events and state changes, drawn to scale.
 
-Drawn to scale, a three-week wait would make two-second steps invisible. An interval without any change is therefore
-drawn as a break, labeled with its length, if it is much longer than all shorter intervals together.
+Next to a three-week wait, two-second steps would be invisible. An interval without any change is therefore drawn as a
+break, labeled with its length, if it is much longer than all shorter intervals together.
 
 Templates draw the timeline on web pages and in reports, without JavaScript.
 """
@@ -39,7 +39,7 @@ class Span:
     begin: float
     end: float
     open: bool = False
-    """Whether the span has not ended yet."""
+    """Whether the span is still open at the end of the timeline."""
     attempts: int = 1
     depth: int = 0
     """How many agents are above the agent that the span belongs to."""
@@ -48,7 +48,7 @@ class Span:
 
     @property
     def seconds(self) -> float:
-        """The duration of the span (so far) in seconds."""
+        """The duration of the span in seconds. For an open span, the duration so far."""
         return self.end - self.begin
 
     def to_json(self) -> JsonObject:

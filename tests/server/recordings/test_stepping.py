@@ -338,7 +338,7 @@ async def test_pdb_needs_an_event_and_its_run() -> None:
     """The error names what is missing."""
     path = str(HISTORIES / "one-tool.json")
     for options, code, text in (
-        ((path, "--pdb"), 2, "needs an event: --at N"),
+        ((path, "--pdb"), 2, "requires an event number; pass --at N"),
         ((path, "--pdb", "--at", "0"), 1, "nothing was applied before event 1"),
         ((path, "--pdb", "--at", "9"), 6, "has no event 9"),
     ):
