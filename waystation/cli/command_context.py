@@ -73,7 +73,7 @@ SessionSource = Annotated[
     typer.Option(
         "--session",
         metavar="ID|FILE",
-        help="If the source is a file: ID or history of its session, to include the earlier conversation.",
+        help="If the source is a file, the ID or history file of its session, to include the earlier conversation.",
     ),
 ]
 By = Annotated[

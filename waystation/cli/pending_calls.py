@@ -562,7 +562,7 @@ _JSON_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "array": ((list,), 'JSON, such as ["one", "two"]'),
     "object": ((dict,), 'JSON, such as {"name": "value"}'),
 }
-"""The Python types that represent each JSON type, and an example for the user."""
+"""For each JSON type, the Python types that represent it and an example to show the user."""
 
 
 def _ask_for_field(person: Person, out: Output, name: str, schema: Any, required: bool) -> Any:

@@ -17,7 +17,7 @@ from waystation.replay.recording import Moment, Recording
 
 @dataclass(frozen=True)
 class Position:
-    """A moment where a cursor can stop, which is after each event and after each log entry that created no event."""
+    """A position where a cursor can stop, either after an event or after a log entry that created no event."""
 
     moment: Moment
     before: Moment | None
@@ -141,21 +141,21 @@ class Cursor(Displayable):
         )
 
     def next_wait(self, *, back: bool = False) -> bool:
-        """Move to the next position where a call starts or stops waiting for a person."""
+        """Move forward, or back, to the nearest position where a call starts or stops waiting for a person."""
         return self._seek(Position.is_wait, back=back)
 
     def next_tool(self, *, back: bool = False) -> bool:
-        """Move to the next position where a tool or a called agent returns or is lost."""
+        """Move forward, or back, to the nearest position where a tool or a called agent returns or is lost."""
         return self._seek(Position.is_tool_result, back=back)
 
     def next_change(self, *, back: bool = False) -> bool:
-        """Move to the next position where the state changes."""
+        """Move forward, or back, to the nearest position where the state changes."""
         return self._seek(Position.is_change, back=back)
 
     def search(self, text: str, *, back: bool = False) -> bool:
-        """Move to the next position whose event contains the text, or whose entry does if it created no event.
+        """Move forward, or back, to the nearest position whose event contains the text.
 
-        The search ignores case.
+        If no event was created at a position, search the description of the log entry instead. The search ignores case.
         """
 
         def has_text(position: Position) -> bool:
