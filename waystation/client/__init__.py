@@ -1,4 +1,4 @@
-"""The client: start invocations, talk to sessions, answer pending calls. Modules load on first use."""
+"""The client: start invocations, talk to sessions and answer pending calls. Modules are imported on first use."""
 
 from waystation.lazy_exports import lazy_exports
 

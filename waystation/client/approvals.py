@@ -1,6 +1,7 @@
 """Find and answer pending calls in the whole namespace.
 
-Pending calls are read from visibility and memos, so no worker has to run. Visibility may lag by a second.
+Pending calls are read from visibility and workflow memos, so no worker has to be running. Visibility may lag by a
+second.
 """
 
 import asyncio
@@ -36,9 +37,9 @@ from waystation.core import (
 from waystation.history import is_not_found
 
 AT_ONCE = 8
-"""Default number of concurrent answers of `answer_all`."""
+"""Default number of answers that `answer_all` sends concurrently."""
 PAGE_SIZE = 100
-"""Invocations per request to the server."""
+"""Number of invocations to fetch per request to the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +48,22 @@ class Page:
 
     calls: tuple[PendingCall, ...]
     next: str | None
-    """The `page` argument for the next page; None on the last page."""
+    """The `page` argument that fetches the next page, or None on the last page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of one answer of `answer_all`."""
+    """The outcome of one of the answers that `answer_all` sent."""
 
     approval_id: str
     receipt: JsonObject | None = None
-    """Set if the answer counts."""
+    """The receipt, if the answer was accepted."""
     error: WaystationError | RPCError | None = None
-    """The reason if the answer does not count or is unconfirmed (`AnswerUnconfirmed`)."""
+    """The reason why the answer was not accepted. `AnswerUnconfirmed` means that it may still be."""
 
 
 MAY_BE_OMITTED = ("args", "interim", "payload", "response_schema")
-"""Fields that a memo replaces by their size when they are large."""
+"""Fields whose value a memo replaces with its size if the value is large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +89,15 @@ class ApprovalFilter:
         session_id: str | None = None,
         below: str | None = None,
     ) -> "ApprovalFilter":
-        """Return a filter; see `Approvals.each` for the options."""
+        """Create a filter from options; see `Approvals.each` for their meaning."""
         people = (person,) if isinstance(person, str) else tuple(person or ())
         return cls(agent, tool, people, older_than, user_id, session_id, below)
 
     def query(self, *, searchable: bool, before: datetime | None) -> str:
-        """Return the visibility query. `matches` checks the conditions that a query cannot express."""
+        """Return the visibility query. Conditions that a query cannot express are checked by `matches`."""
         parts = [f"WorkflowType = '{WORKFLOW}'", "ExecutionStatus = 'Running'"]
         if searchable:
-            # Invocations that started before the attributes existed have none.
+            # Also include invocations that started before the search attributes existed and therefore lack them.
             parts.append(f"({SEARCH_STATUS} = 'waiting' OR {SEARCH_AGENT} IS NULL)")
             keywords = {SEARCH_AGENT: self.agent, SEARCH_USER: self.user_id, SEARCH_SESSION: self.session_id}
             parts += [
@@ -111,9 +112,9 @@ class ApprovalFilter:
         return " AND ".join(parts)
 
     def may_contain(self, execution: WorkflowExecution, root: str | None) -> bool:
-        """Whether an invocation may contain matching calls; `root` is the topmost workflow above `below`."""
+        """Return whether an invocation may contain matching calls. `root` is the root workflow of `below`."""
         if self.below is not None:
-            # Any client can start a workflow whose id looks like one of this tree.
+            # Any client can start a workflow with an ID that looks like it belongs to this tree.
             if not execution.id.startswith(f"{self.below}/"):
                 return False
             if root is not None and execution.root_id not in (None, "", root):
@@ -122,7 +123,7 @@ class ApprovalFilter:
         return self.agent is None or agent is None or agent == self.agent[:MAX_KEYWORD]
 
     def matches(self, call: PendingCall, *, searchable: bool, now: float) -> bool:
-        """Whether a call meets all conditions."""
+        """Return whether a call meets all conditions."""
         return (
             (self.agent is None or searchable or call.agent == self.agent)
             and self.tool in (None, call.tool)
@@ -139,41 +140,41 @@ class ListPosition:
 
     before: datetime
     runs: tuple[str, ...]
-    """The runs that started at that time and were already read."""
+    """IDs of the runs that started at that time and have already been read."""
 
     @classmethod
     def after(cls, execution: WorkflowExecution, at: "ListPosition | None") -> "ListPosition":
-        """Return the position after an invocation."""
+        """Return the position that follows an invocation."""
         start = _round_up(execution.start_time)
         return cls(start, (*(at.runs if at and at.before == start else ()), execution.run_id))
 
     @classmethod
     def parse(cls, text: str) -> "ListPosition":
-        """Parse the output of `format`."""
+        """Parse a position from the output of `format`."""
         time, *runs = text.split("|")
         try:
             return cls(datetime.fromisoformat(time).astimezone(UTC), tuple(runs))
         except ValueError:
-            raise ValueError(f"{text!r} is not a page of this list. Pass the `next` of the previous page.") from None
+            raise ValueError(f"{text!r} is not a page of this list. Pass `next` from the previous page.") from None
 
     def format(self) -> str:
-        """Return the position as text."""
+        """Format the position as text."""
         return "|".join((self.before.isoformat(), *self.runs))
 
     def has_passed(self, execution: WorkflowExecution) -> bool:
-        """Whether an invocation was already read."""
+        """Return whether an invocation has already been read."""
         return _round_up(execution.start_time) > self.before or execution.run_id in self.runs
 
 
 def _round_up(time: datetime) -> datetime:
-    """Round a time up to the next microsecond: the server's resolution is higher than Python's."""
+    """Round a time up to the next microsecond, because the server's timestamps are more precise than Python's."""
     return time.astimezone(UTC) + timedelta(microseconds=1)
 
 
 async def find_pending_calls(
     client: Client, filter: ApprovalFilter, at: "ListPosition | None" = None
 ) -> AsyncIterator[tuple[WorkflowExecution, list[PendingCall]]]:
-    """Yield invocations after a position, latest start first, each with its matching calls."""
+    """Yield invocations after position `at`, most recently started first, each with its matching calls."""
     searchable = await has_search_attributes(client, log_problems=False)
     root = await _find_root(client, filter.below) if filter.below else None
     query = filter.query(searchable=searchable, before=at.before if at else None)
@@ -184,14 +185,14 @@ async def find_pending_calls(
 
 
 async def _find_root(client: Client, below: str) -> str | None:
-    """Return the topmost workflow above `below`; None if the server does not have it."""
+    """Return the ID of the root workflow of `below`, or None if the server does not have that workflow."""
     with suppress(RPCError):
         return (await client.get_workflow_handle(below).describe()).root_id
     return None
 
 
 def _is_relevant(call: PendingCall, people: tuple[str, ...]) -> bool:
-    """Whether a person may answer a call or has claimed it. `people` are the person's name and roles."""
+    """Return whether a person may answer a call or has claimed it. `people` are the person's name and roles."""
     if call.claimed_by in people or call.policy is None:
         return True
     requesters = (call.requester, call.user_id) if call.policy.not_requester else ()
@@ -202,12 +203,12 @@ def _is_relevant(call: PendingCall, people: tuple[str, ...]) -> bool:
 
 
 def _is_quotable(text: str) -> bool:
-    """Whether a query can contain it unescaped."""
+    """Return whether a query can contain this text without escaping."""
     return text.isprintable() and not set(text) & set("'\"\\")
 
 
 class Approvals:
-    """Pending calls of the namespace; `AgentClient.approvals`."""
+    """Pending calls in the whole namespace, available as `AgentClient.approvals`."""
 
     def __init__(self, client: ClientContext) -> None:
         self._client = client
@@ -223,17 +224,19 @@ class Approvals:
         session_id: str | None = None,
         below: str | None = None,
     ) -> AsyncIterator[PendingCall]:
-        """Yield pending calls, latest start of the invocation first. Fetches about a hundred invocations at a time.
+        """Yield pending calls, those of the most recently started invocation first.
+
+        Invocations are fetched in batches of about a hundred.
 
         Args:
             agent: Only calls in invocations of this agent.
             tool: Only calls of this tool.
-            person: Only calls that this person may answer or has claimed: a subject as in a policy's `approvers`, or
-                several names to include roles (`role:finance`). Includes calls that anybody may answer.
-            older_than: Only calls that have waited longer.
-            user_id: Only calls of this user's invocations.
-            session_id: Only calls of this session.
-            below: Only calls in the tree below this invocation or session (workflow id), at any depth.
+            person: Only calls that this person may answer or has claimed, including calls that anyone may answer. Pass
+                a subject as in a policy's `approvers`, or several names to include roles (`role:finance`).
+            older_than: Only calls that have been waiting longer than this.
+            user_id: Only calls in this user's invocations.
+            session_id: Only calls in this session.
+            below: Only calls in the tree below this invocation or session (a workflow ID), at any depth.
         """
         filter = ApprovalFilter.from_options(agent, tool, person, older_than, user_id, session_id, below)
         async for _, calls in find_pending_calls(self._client.temporal, filter):
@@ -243,18 +246,18 @@ class Approvals:
     async def pending(self, *, below: str | None = None) -> builtins.list[PendingCall]:
         """Return all pending calls, oldest first.
 
-        With `below`, only those in the tree below that invocation or session. See `each` for more filters and for long
-        lists.
+        With `below`, return only calls in the tree below that invocation or session. Use `each` for more filters or if
+        the list may be long.
         """
         return sorted([call async for call in self.each(below=below)], key=lambda call: call.requested_at)
 
     async def get(self, approval_id: str) -> PendingCall:
-        """Return one pending call, with all of its arguments.
+        """Return one pending call, with its complete arguments.
 
         Raises:
-            AlreadyAnswered: The call has its answer.
+            AlreadyAnswered: The call has already been answered.
             Expired: The call's deadline has passed.
-            UnknownCall: The call does not exist, was never pending, or its invocation is over.
+            UnknownCall: The call does not exist, was never pending, or its invocation has ended.
         """
         invocation_id, call_id = _parse_approval_id(approval_id)
         invocation = Invocation.from_id(self._client, invocation_id)
@@ -274,8 +277,8 @@ class Approvals:
         """Answer one call; see `Invocation.answer` for `fields`.
 
         Raises:
-            AnswerRefused: The answer does not count; the subclass is the reason.
-            AnswerUnconfirmed: No worker confirmed the answer in time. It may still count later.
+            AnswerRefused: The answer was not accepted; the subclass gives the reason.
+            AnswerUnconfirmed: No worker confirmed the answer in time. It may still be accepted later.
         """
         invocation_id, call_id = _parse_approval_id(approval_id)
         try:
@@ -292,7 +295,7 @@ class Approvals:
         return await self.answer(approval_id, "reject", **fields)
 
     async def edit(self, approval_id: str, args: JsonObject, **fields: Any) -> JsonObject:
-        """Approve a call with other arguments; see `answer`."""
+        """Approve a call with changed arguments; see `answer`."""
         return await self.answer(approval_id, "edit", args=args, **fields)
 
     async def respond(self, approval_id: str, response: JsonObject, **fields: Any) -> JsonObject:
@@ -304,7 +307,7 @@ class Approvals:
         return await self.answer(approval_id, "progress", response=response, **fields)
 
     async def claim(self, approval_id: str, **fields: Any) -> JsonObject:
-        """Claim a call. Nobody else can answer it until it is released; see `answer`."""
+        """Claim a call. No one else can answer it until it is released; see `answer`."""
         return await self.answer(approval_id, "claim", **fields)
 
     async def release(self, approval_id: str, **fields: Any) -> JsonObject:
@@ -333,14 +336,15 @@ class Approvals:
     ) -> AsyncGenerator[Outcome]:
         """Send the same answer to many calls, and yield each outcome as soon as it is known.
 
-        Safe to repeat, also after an interruption: a call keeps its first answer, and its outcome then has the error.
+        This is safe to repeat, even after an interruption: a call that already has an answer keeps it, and its outcome
+        contains the error.
 
         Args:
-            calls: Approval ids, or calls from `each` or `list`. Answers to the latter count only if the call is
-                unchanged.
-            action: The action of all answers.
-            at_once: Number of concurrent answers.
-            fields: As for `answer`.
+            calls: Approval IDs, or calls from `each` or `list`. When you pass calls, an answer is accepted only if the
+                call has not changed since you read it.
+            action: The action for all answers.
+            at_once: Number of answers to send concurrently.
+            fields: Passed to `answer`.
         """
         running: set[asyncio.Task[Outcome]] = set()
         try:
@@ -361,7 +365,7 @@ class Approvals:
         answer = dict(fields)
         if isinstance(call, PendingCall):
             answer.setdefault("digest", call.digest)
-        if action == "progress":  # the only action that would count twice
+        if action == "progress":  # the only action that would take effect twice if repeated
             content = {name: repr(value) for name, value in fields.items() if name not in ("token", "confirm_within")}
             answer.setdefault("answer_id", digest([action, content]))
         approval_id = call if isinstance(call, str) else call.approval_id
@@ -371,15 +375,15 @@ class Approvals:
             return Outcome(approval_id, error=error)
 
     async def list(self, *, limit: int = PAGE_SIZE, page: str | None = None, **filters: Any) -> Page:
-        """Return one page of pending calls; see `each` for their order and for `filters`.
+        """Return one page of pending calls, in the same order as `each`.
 
         Args:
-            limit: Number of calls. A page may have a few more, because the calls of one invocation stay together.
-            page: The `next` of the previous page; None for the first page.
-            filters: As for `each`.
+            limit: Number of calls. A page may have a few more, because calls of the same invocation stay together.
+            page: `next` from the previous page, or None for the first page.
+            filters: The same filters that `each` accepts.
 
         Raises:
-            ValueError: `page` is not from such a list.
+            ValueError: `page` does not come from a list of pending calls.
         """
         calls: list[PendingCall] = []
         at = ListPosition.parse(page) if page else None
@@ -406,7 +410,7 @@ def _parse_approval_id(approval_id: str) -> tuple[str, str]:
 
 
 def _translate_error(error: RPCError, invocation_id: str) -> Exception:
-    """Translate "not found" into `UnknownCall`; other errors are returned unchanged."""
+    """Translate a "not found" error into `UnknownCall`, and return any other error unchanged."""
     return UnknownCall(f"There is no invocation {invocation_id!r}.") if is_not_found(error) else error
 
 

@@ -16,18 +16,18 @@ DEFAULT_ADDRESS = "localhost:7233"
 DEFAULT_NAMESPACE = "default"
 _ADDRESS = re.compile(r"(\[[^\s\[\]/]+\]|[^\s:\[\]/]+):(?P<port>[0-9]{1,5})/?")
 
-# A thread of Temporal's client may still deliver the last result when the interpreter exits, which then aborts the
-# process (sdk-python issue 300): 1 in 20 short programs, none of 300 with a pause of 20 ms.
+# A thread of Temporal's client may still be delivering the last result when the interpreter exits, which aborts the
+# process (sdk-python issue 300). This hit 1 in 20 short programs, but none of 300 that paused for 20 ms.
 EXIT_PAUSE_S = 0.1
 
 
 def connection_settings(
     *, address: str | None = None, namespace: str | None = None, profile: str | None = None
 ) -> ClientConnectConfig:
-    """Return the settings of a connection. Arguments override the environment.
+    """Return the connection settings. Arguments override the environment.
 
     Raises:
-        InvalidConfiguration: A setting of the environment is invalid.
+        InvalidConfiguration: A setting in the environment or the profile is invalid.
     """
     try:
         config = ClientConfig.load_client_connect_config(profile=profile)
@@ -35,7 +35,7 @@ def connection_settings(
         config["target_host"] = host
         config["namespace"] = namespace or config.get("namespace") or DEFAULT_NAMESPACE
     except (RuntimeError, ValueError, OSError) as error:  # ConfigError is a RuntimeError
-        # Without the lines that quote a wrong file.
+        # Drop the lines that quote an invalid file: they may contain secrets.
         text = "; ".join(line for line in str(error).splitlines() if line and "|" not in line)
         raise InvalidConfiguration(
             "The configuration of Temporal clients", "", f"{text}. Fix TEMPORAL_*, the profile or its TOML file."
@@ -53,12 +53,12 @@ def connection_settings(
 
 
 def connection_problem(error: Exception) -> str:
-    """Return the reason for a failed connection in plain words, without the names of Rust types."""
+    """Explain in plain words why a connection failed, without the names of Rust types."""
     text = str(error) or type(error).__name__
     if "InvalidContentType" in text:
         return "the server does not speak TLS, which an API key or TEMPORAL_TLS* requires"
     if "error after connection" in text and "transport::Error" in text:
-        return "the address is not that of a Temporal server (perhaps of its Web UI), or the server requires TLS"
+        return "no Temporal server listens at the address (it may be the Web UI's), or the server requires TLS"
     for marker in ('message: "', 'error: "'):
         if marker in text:
             return text.rsplit(marker, 1)[1].split('"', 1)[0]
@@ -74,14 +74,14 @@ async def connect(
     offload_over: int = OFFLOAD_OVER,
     short_forms: bool = False,
 ) -> Client:
-    """Return a Temporal client. Arguments override the environment.
+    """Return a connected Temporal client. Arguments override the environment.
 
-    `store` holds payloads of at least `offload_over` bytes, see `Blobs`; use the workers' store. With `short_forms`,
-    payloads that the store lacks are read in a shortened form, for programs that only display histories.
+    `store` holds payloads of at least `offload_over` bytes; pass the store that the workers use (see `Blobs`). Programs
+    that only display histories can set `short_forms` to read a shortened form of payloads missing from the store.
 
     Raises:
-        RuntimeError: No server answers at the address; see `connection_problem`.
-        InvalidConfiguration: A setting of the environment is invalid.
+        RuntimeError: No server responds at the address; see `connection_problem`.
+        InvalidConfiguration: A setting in the environment or the profile is invalid.
     """
     atexit.unregister(_let_threads_finish)  # registered once
     atexit.register(_let_threads_finish)

@@ -1,4 +1,4 @@
-"""Fork an invocation: continue from one of its events with other input."""
+"""Fork an invocation: continue from one of its events with different input."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from waystation.core import MEMO_FORK, WORKFLOW, Budget, Fork, InvalidInput, Inv
 from waystation.core.log import fork
 
 MAX_NUMBERS = 100
-"""How many free numbers are tried for the id of a fork."""
+"""Maximum number of IDs to try when generating the ID of a fork."""
 
 
 class Forks:
-    """Start and find forks; `AgentClient.forks`."""
+    """Starts and finds forks. Available as `AgentClient.forks`."""
 
     def __init__(self, client: ClientContext) -> None:
         self._client = client
@@ -35,26 +35,26 @@ class Forks:
         requester: str | None = None,
         id: str | None = None,
     ) -> Invocation:
-        """Start an invocation that copies the events of another one up to `event`, and continues from there.
+        """Start an invocation that copies the source's events up to and including `event`, and continues from there.
 
-        Recorded results are reused. Calls without a result at that event run in the fork, even if the source ran them
-        later; the fork requests their approvals again. To repeat a model call, pass the event before its reply.
+        The fork reuses recorded results. Calls without a result at that event run in the fork, even if the source ran
+        them later, and their approvals are requested again. To repeat a model call, pass the event before its reply.
 
         Args:
-            source: Id of the other invocation, running or closed.
-            event: Number of the last copied event, from 1.
-            run_id: The run of the source, if it has several.
+            source: ID of the invocation to fork, running or closed.
+            event: Number of the last event to copy, starting at 1.
+            run_id: Run ID of the source, if the source has several runs.
             message: Replaces the message of the source.
             instruction: Replaces the agent's instruction. Only workers with `--allow-overrides` accept it.
-            model: Name of a model that replaces the agent's. Only workers with `--allow-overrides` accept it.
-            agent: The agent whose instruction and model are replaced; by default the root agent.
-            results: Responses by function call id. These calls do not run.
-            budget: Limits of the fork, including the usage up to `event`; by default those of the source.
-            requester: The person who triggers the fork, if not the user.
-            id: Id of the new invocation; by default `<source>~<number>`. `of` finds only forks with such ids.
+            model: Name of the model to use instead of the agent's. Only workers with `--allow-overrides` accept it.
+            agent: The agent whose instruction and model are replaced. Defaults to the root agent.
+            results: Responses by function call ID. These calls do not run.
+            budget: Limits for the fork, counting the usage up to `event`. Defaults to the limits of the source.
+            requester: The person who triggers the fork, if different from the user.
+            id: ID of the new invocation, `<source>~<number>` by default. `of` finds only forks with such default IDs.
 
         Raises:
-            InvalidInput: Such a fork is impossible; the message has the reason.
+            InvalidInput: This fork is not possible; the message gives the reason.
             RPCError: The source does not exist.
         """
         return await (
@@ -85,13 +85,13 @@ class Forks:
         id: str | None = None,
         **changes: Any,
     ) -> "PreparedFork":
-        """Return a fork that is not started yet; parameters and errors as in `start`."""
+        """Prepare a fork without starting it. Parameters and errors are the same as for `start`."""
         log = await Invocation.from_id(self._client, source, run_id=run_id).log()
         if log.state.input is None:
             raise InvalidInput(f"{source!r} never started, so there is nothing to fork.")
         overrides = {name: value for name, value in changes.items() if value}
         if overrides.keys() & {"agent", "instruction", "model"} == {"agent"}:
-            raise InvalidInput(f"Agent {overrides['agent']!r} has no changes. Add an instruction or a model.")
+            raise InvalidInput(f"Nothing changes for agent {overrides['agent']!r}. Add an instruction or a model.")
         fork_input = InvocationInput(
             **{name: getattr(log.state.input, name) for name in fork.SAME},
             message=log.state.input.message if message is None else message,
@@ -102,11 +102,11 @@ class Forks:
         return PreparedFork(self._client, fork_input, id, fork.make_fork_log(log, fork_input, log.entries[-1].time))
 
     async def of(self, id: str) -> list["FoundFork"]:
-        """Return the forks of an invocation whose ids were generated, oldest first."""
+        """Return the forks of an invocation, oldest first. Finds only forks whose IDs were generated."""
         prefix = ids.fork(id, 0)[:-1]
         quoted = prefix.replace("\\", "\\\\").replace('"', '\\"')
         query = f'WorkflowType = "{WORKFLOW}" AND WorkflowId STARTS_WITH "{quoted}"'
-        forks = {  # by id, because the list has a row for every run
+        forks = {  # keyed by ID, because the list has a row for every run
             row.id: FoundFork(row.id, (await row.memo()).get(MEMO_FORK, {}).get("event"))
             async for row in self._client.temporal.list_workflows(query)
             if ids.is_fork(id, row.id)
@@ -120,24 +120,24 @@ class FoundFork:
 
     id: str
     event: int | None
-    """Number of the last copied event; None when the fork has no memo."""
+    """Number of the last copied event, or None if the fork has no memo."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedFork:
-    """A fork that is not started yet."""
+    """A fork that has not been started yet."""
 
     client: ClientContext
     given: InvocationInput
     id: str | None
     log: Log
-    """The log that the fork starts with. The fork first runs the calls in its `performing()`."""
+    """The log that the fork starts with. Its `state.performing()` returns the calls that the fork runs first."""
 
     async def start(self) -> Invocation:
         """Start the fork.
 
         Raises:
-            InvalidInput: An invocation with the fork's id exists.
+            InvalidInput: An invocation with the fork's ID already exists.
         """
         assert self.given.fork is not None
         source, memo = self.given.fork.invocation_id, {MEMO_FORK: self.given.fork.memo()}
@@ -148,7 +148,7 @@ class PreparedFork:
             except WorkflowAlreadyStartedError:
                 continue
             return Invocation.from_id(self.client, id)
-        raise InvalidInput(f"The invocation {self.id or source!r} already exists. Pass another `id` for the fork.")
+        raise InvalidInput(f"The invocation {self.id or source!r} already exists. Pass a different `id` for the fork.")
 
     async def _find_free_ids(self, source: str) -> list[str]:
         first = len(await Forks(self.client).of(source)) + 1

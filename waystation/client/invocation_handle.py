@@ -1,7 +1,8 @@
 """One invocation: start it, follow it, stream its events, answer its pending calls.
 
-Events come from the server's long poll of the history, partial text of a model from the heartbeats of its activity. So
-a stream adds nothing to the history and needs no worker. While an invocation waits for an approver, it costs nothing.
+Events are read by long-polling the history, and a model's partial text from the heartbeats of its activity. A stream
+therefore adds nothing to the history and does not require a worker. While an invocation is waiting for an approver, its
+stream simply waits in the long poll.
 """
 
 import asyncio
@@ -73,34 +74,34 @@ from waystation.history import (
 from waystation.storage import INLINE_LIMIT, STORE_VARIABLE, UNREADABLE, Blobs
 
 CONFIRMATION_LIMIT = timedelta(seconds=15)
-"""Time limit for a worker's confirmation of an answer. After a crash, it takes the sticky timeout of 1 s and a replay;
-a task lost with its worker goes to another one after 10 s."""
+"""Time limit for a worker to confirm an answer. After a worker crash, confirmation takes the sticky timeout of 1 s plus
+a replay; a task that was lost with its worker goes to another worker after 10 s."""
 _REFUSALS = (RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.RESOURCE_EXHAUSTED)
-"""The server's refusals of a large input; the second one is for messages over 4 MB, the limit of gRPC."""
+"""Status codes of the server for an input that is too large. The second is for messages over gRPC's 4 MB limit."""
 RESEND_PAUSE_S = 0.2
 LOOK_S = 0.1
-"""Interval for reading heartbeats while a model generates text. Workers send them at most this often."""
+"""Interval for reading heartbeats while a model generates text. Workers do not send heartbeats more often than that."""
 
 
 class ClientContext(Protocol):
-    """The part of an `AgentClient` that its invocations, sessions and collections use."""
+    """The part of an `AgentClient` that invocations, sessions, approvals and forks use."""
 
     temporal: Client
-    """Temporal's own client."""
+    """The wrapped Temporal client."""
     task_queue: str
     blobs: Blobs
     token_encryption: TokenEncryption
 
     async def searchable(self) -> bool:
-        """Whether the namespace has Waystation's search attributes."""
+        """Return whether the namespace has Waystation's search attributes."""
 
 
 class StoredCredential(Protocol):
-    """A credential that a store has accepted."""
+    """A credential that a store has accepted and saved."""
 
     @property
     def calls(self) -> Sequence[tuple[str, str]]:
-        """The calls that wait for it, each as invocation id and function call id."""
+        """The calls waiting for this credential, as pairs of invocation ID and function call ID."""
 
 
 class CredentialKeeper(Protocol):
@@ -113,7 +114,7 @@ class CredentialKeeper(Protocol):
         credential: Any = None,
         call: tuple[str, str] | None = None,
     ) -> StoredCredential:
-        """Store a credential, or finish a login."""
+        """Store a credential, or finish a login and store the resulting credential."""
 
 
 class Invocation:
@@ -121,20 +122,20 @@ class Invocation:
 
     def __init__(self, client: ClientContext, handle: WorkflowHandle[Any, Any], *, existed: bool = False) -> None:
         self.client = client
-        """The client that made this object."""
+        """The client that created this object."""
         self.handle = handle
-        """Temporal's own handle."""
+        """Temporal's workflow handle."""
         self.existed = existed
-        """Whether the invocation existed before `start`."""
+        """Whether the invocation already existed when `start` was called."""
 
     @classmethod
     def from_id(cls, client: ClientContext, id: str, *, run_id: str | None = None) -> "Invocation":
-        """Return the invocation of that id, whether or not it exists."""
+        """Return a handle for the invocation with this ID, whether or not it exists."""
         return Invocation(client, client.temporal.get_workflow_handle(id, run_id=run_id))
 
     @property
     def id(self) -> str:
-        """Id of the invocation and of its workflow."""
+        """The ID of the invocation, which is also its workflow ID."""
         return self.handle.id
 
     @property
@@ -143,14 +144,14 @@ class Invocation:
         return self.client.temporal.data_converter
 
     async def started(self) -> None:
-        """Wait until the invocation has started. Only invocations of sessions may be queued."""
+        """Wait until the invocation has started. Only a session's invocations can be queued; others start at once."""
 
     async def result(self) -> InvocationResult:
-        """Wait for the end and return the result.
+        """Wait until the invocation ends, and return its result.
 
         Raises:
-            WorkflowFailureError: The invocation failed or was cancelled; see the cause.
-            StoreFailed: The result is large, and the client's store does not have it.
+            WorkflowFailureError: The invocation failed or was canceled; see the cause.
+            StoreFailed: The result is large, and the client's store does not contain it.
         """
         await self.started()
         try:
@@ -169,7 +170,7 @@ class Invocation:
         return await self.handle.fetch_history()
 
     async def log(self) -> Log:
-        """Return the current log, rebuilt from history. No worker has to run."""
+        """Rebuild the current log from the history and return it. No worker has to be running."""
         latest = await decode_histories([await self.history()], self.converter)
         return build_log(
             latest,
@@ -181,15 +182,15 @@ class Invocation:
         return await fetch_runs(self.client.temporal, await self.history())
 
     async def saved(self) -> SavedHistory:
-        """Return the content of `waystation history`: the histories of the invocation and of the agents it called."""
+        """Return what `waystation history` saves: the histories of the invocation and of the agents that it called."""
         return await fetch_saved_history(self.client.temporal, await self.history())
 
     async def state(self) -> JsonObject:
-        """Return the current state. No worker has to run."""
+        """Return the current session state. No worker has to be running."""
         return (await self.log()).state.session.values
 
     async def events(self, *, start: int = 0, follow: bool = True) -> AsyncIterator[Event]:
-        """Yield the events from index `start` on: as `stream`, or without `follow` only those already recorded."""
+        """Yield the events from index `start` on. Without `follow`, stop after the events recorded so far."""
         if follow:
             async for event in stream_events(self, start=start):
                 yield event
@@ -202,22 +203,22 @@ class Invocation:
 
         Args:
             start: Number of events to skip. To resume, pass the `index` of the last event plus 1.
-            partial: Also yield unfinished text of a model, as events with `partial`; see `waystation.core.partial`.
+            partial: Also yield a model's unfinished text, as events with `partial` set; see `waystation.core.partial`.
                 Only invocations started with `streaming` have partial text.
         """
         return stream_events(self, start=start, partial=partial)
 
     async def follow(self) -> AsyncIterator[Log]:
-        """Yield the log whenever the history has grown, until the invocation ends.
+        """Yield the log whenever the history grows, until the invocation ends.
 
-        It is the same object each time, except after a reset of the invocation.
+        The log is the same object each time, unless the invocation has been reset.
         """
         await self.started()
         async for log in follow_log(self.client.temporal, self.handle, self.client.blobs.get):
             yield log
 
     async def pending(self) -> list[PendingCall]:
-        """Return the pending calls. No worker has to run."""
+        """Return the pending calls. No worker has to be running."""
         await self.started()
         description = await self.handle.describe()
         if description.status is not WorkflowExecutionStatus.RUNNING:
@@ -245,21 +246,21 @@ class Invocation:
         credential: Any = None,
         **answer: Any,
     ) -> JsonObject:
-        """Store the credential that a call waits for, then approve all calls that wait for it; return the receipt.
+        """Store the credential that a call is waiting for, approve all calls waiting for it, and return the receipt.
 
-        The credential goes directly into the store, never to Temporal.
+        The credential goes directly into the store and is never sent to Temporal.
 
         Args:
-            function_call_id: The call; required when several are pending.
+            function_call_id: ID of the function call. Required if several calls are pending.
             store: The workers' store, such as `waystation.auth.EncryptedFileCredentialService`.
-            auth_response_uri: The URI to which the provider redirected the user after the login.
-            credential: The credential itself, as an `AuthCredential` or as text. Pass either this or the URI.
-            answer: As for `answer`.
+            auth_response_uri: The URI that the provider redirected the user to after the login.
+            credential: The credential itself, as an `AuthCredential` or a string. Pass either this or the URI.
+            answer: Passed to `answer()`.
 
         Raises:
-            AuthorizationFailed: The login does not belong to this call, or yields no token. The message contains no
-                secret.
-            AnswerRefused: The credential is stored, but the call is no longer pending.
+            AuthorizationFailed: The login does not belong to this call or did not produce a token. The message contains
+                no secrets.
+            AnswerRefused: The credential was stored, but the call is no longer pending.
         """
         call = (self.id, function_call_id or await _find_only_pending(self))
         stored = await store.authorize(auth_response_uri=auth_response_uri, credential=credential, call=call)
@@ -277,20 +278,20 @@ class Invocation:
         confirm_within: timedelta = CONFIRMATION_LIMIT,
         **fields: Any,
     ) -> JsonObject:
-        """Answer a pending call; return the receipt once a worker confirms that the answer counts.
+        """Answer a pending call, and return the receipt once a worker confirms that the answer was accepted.
 
         Args:
             action: `approve`, `reject`, `edit`, `respond`, `progress`, `claim`, `release`, `view`, `waive` or `cancel`.
-            function_call_id: The call; required when several are pending.
+            function_call_id: ID of the function call. Required if several calls are pending.
             token: Proves the approver's identity. Encrypted with the client's `identity` before it is sent.
-            signal: Send the answer without waiting for a worker. A refusal is then not reported.
-            confirm_within: Time limit for a worker's confirmation.
-            fields: Further fields of the wire contract's answer, such as `comment`, `by`, `response`, `digest`.
+            signal: Send the answer as a signal, without waiting for a worker. A refusal is then not reported.
+            confirm_within: Time limit for a worker to confirm the answer.
+            fields: Other answer fields from the wire contract, such as `comment`, `by`, `response` or `digest`.
 
         Raises:
-            AnswerRefused: The answer does not count; the subclass is the reason.
-            AnswerUnconfirmed: No worker confirmed the answer in time. It may still count later.
-            InvalidConfiguration: No key is configured to encrypt the token.
+            AnswerRefused: The answer was not accepted; the subclass gives the reason.
+            AnswerUnconfirmed: No worker confirmed the answer in time. It may still be accepted later.
+            InvalidConfiguration: No key is configured for encrypting the token.
         """
         await self.started()
         call_id = function_call_id or await _find_only_pending(self)
@@ -323,7 +324,7 @@ class Invocation:
         raise _explain_late_answer(await self.log(), answer)
 
     async def cancel(self) -> None:
-        """Request cancellation. Running tools are notified."""
+        """Request cancellation of the invocation. Running tools are notified."""
         await self.started()
         await self.handle.cancel()
 
@@ -331,20 +332,20 @@ class Invocation:
 async def _find_only_pending(invocation: Invocation) -> str:
     waiting = [call.function_call_id for call in await invocation.pending()]
     if not waiting:
-        # So that a second answer is refused as such, and not because no call is pending.
+        # Fall back to the latest call that was pending, so that a second answer is refused as "already answered".
         calls = reversed((await invocation.log()).state.calls.values())
         waiting = [call.id for call in calls if call.requested_at is not None or call.answer][:1]
     if len(waiting) == 1:
         return waiting[0]
-    problem = f"has several pending calls. Name one: {', '.join(waiting)}" if waiting else "has no pending call"
+    problem = f"has several pending calls. Choose one: {', '.join(waiting)}" if waiting else "has no pending call"
     raise errors.UnknownCall(f"{invocation.id!r} {problem}.")
 
 
 async def approve_calls(client: ClientContext, calls: Iterable[tuple[str, str]]) -> list[JsonObject]:
-    """Approve the calls that are still pending, each by invocation id and call id; return the receipts."""
+    """Approve those calls that are still pending, and return the receipts. A call is an invocation ID and a call ID."""
     receipts = []
     for invocation_id, call_id in calls:
-        # Calls that were cancelled or answered in the meantime are skipped.
+        # Skip calls that were canceled or answered in the meantime.
         with suppress(errors.AnswerRefused, errors.AnswerUnconfirmed, RPCError):
             receipts.append(await Invocation.from_id(client, invocation_id).approve(call_id))
     return receipts
@@ -353,10 +354,10 @@ async def approve_calls(client: ClientContext, calls: Iterable[tuple[str, str]])
 async def start_invocation(
     client: ClientContext, id: str, params: JsonObject, memo: JsonObject | None = None
 ) -> WorkflowHandle[Any, Any]:
-    """Start an invocation with an input.
+    """Start an invocation from an invocation input in JSON form.
 
     Raises:
-        WorkflowAlreadyStartedError: An invocation with this id exists or existed.
+        WorkflowAlreadyStartedError: An invocation with this ID exists or used to exist.
         InvalidInput: The input is too large for the server, and this client has no store for large payloads.
     """
     started = InvocationInput.model_validate(params)
@@ -384,20 +385,20 @@ async def start_invocation(
 async def confirm_update(
     send: Callable[[str], Awaitable[JsonObject]], *, name: str, within: timedelta, unconfirmed: Exception
 ) -> JsonObject:
-    """Send an update with `send`, which takes the update id, and return its receipt.
+    """Send an update with `send`, which takes the update ID, and return its receipt.
 
-    The server refuses an update, without recording it, while the last workflow task has failed, for example because its
-    worker was killed. Then the update is sent again until time is up.
+    If the last workflow task failed, for example because its worker was killed, the server refuses updates without
+    recording them. In that case, the update is sent again until the time limit is reached.
 
     Raises:
-        Exception: `unconfirmed`, when no worker confirmed the update in time.
+        Exception: The exception `unconfirmed`, if no worker confirmed the update in time.
         WorkflowUpdateFailedError: The workflow refused the update.
         RPCError: The server refused the update.
     """
-    # A new id each time: for a used one, the server returns the first outcome, whatever is sent.
+    # Use a new ID for each update: for a known ID, the server returns the earlier outcome and ignores the content.
     id = f"{name}-{uuid.uuid4().hex[:16]}"
     try:
-        # The SDK repeats the request while no worker runs; its timeout applies to each request only.
+        # While no worker is running, the SDK repeats the request. Its own timeout applies only to each single request.
         async with asyncio.timeout(within.total_seconds()):
             while True:
                 try:
@@ -412,7 +413,7 @@ async def confirm_update(
 
 
 def translate_update_error(error: WorkflowUpdateFailedError, *kinds: type[errors.WaystationError]) -> Exception:
-    """Return the workflow's refusal of an update as an error of one of these kinds; otherwise `error` itself."""
+    """Convert the workflow's refusal of an update to an error of one of these kinds, or return `error` unchanged."""
     cause = error.cause
     if isinstance(cause, ApplicationError):
         kind = getattr(errors, cause.type or "", None)
@@ -422,9 +423,9 @@ def translate_update_error(error: WorkflowUpdateFailedError, *kinds: type[errors
 
 
 def translate_answer_error(error: WorkflowUpdateFailedError) -> Exception | None:
-    """Return the workflow's refusal of an answer; None when the invocation ended during the verification.
+    """Return the workflow's refusal of an answer, or None if the invocation ended while the answer was being verified.
 
-    In that case the server's error has no information about the answer.
+    In the latter case, the server's error contains no information about the answer.
     """
     refusal, cause = translate_update_error(error, errors.AnswerRefused), error.cause
     if refusal is error and isinstance(cause, ApplicationError):
@@ -433,7 +434,7 @@ def translate_answer_error(error: WorkflowUpdateFailedError) -> Exception | None
 
 
 def _explain_late_answer(log: Log, answer: JsonObject) -> errors.AnswerRefused:
-    """Return the refusal of an answer to a closed invocation."""
+    """Return the error that explains why an answer came too late for an invocation."""
     parsed = parse_answer(encode(answer))
     try:
         decision.check_answer(log, parsed, time.time())
@@ -445,21 +446,21 @@ def _explain_late_answer(log: Log, answer: JsonObject) -> errors.AnswerRefused:
 
 
 def explain_closed_call(log: Log, call_id: str) -> errors.AnswerRefused:
-    """Return the error for a call that is not pending."""
+    """Return the error that explains why a call is not pending."""
     call, place = log.state.calls.get(call_id), f"call {call_id!r} of {log.invocation_id!r}"
     if call is None or not call.ever_waits:
-        return errors.UnknownCall(f"There never was a pending {place}.")
+        return errors.UnknownCall(f"C{place[1:]} was never pending.")
     if call.expired:
-        return errors.Expired(f"The deadline of {place} has passed; it was not approved.")
+        return errors.Expired(f"The deadline of {place} has passed; the call was not approved.")
     if call.answer:
         return decision.already_answered_error(call)
     ended = log.state.outcome.ended
     reason = f"the invocation is {ended.replace('_', ' ')}" if ended else "it was closed without an answer"
-    return errors.UnknownCall(f"C{place[1:]} is not pending any more: {reason}.")
+    return errors.UnknownCall(f"C{place[1:]} is no longer pending: {reason}.")
 
 
 def parse_pending_calls(memo: Mapping[str, Any], attributes: TypedSearchAttributes) -> list[PendingCall]:
-    """Return the calls in a memo. Where search attributes exist, only those that the attributes list."""
+    """Return the pending calls in a memo. If the workflow has search attributes, return only the calls they list."""
     calls = [PendingCall.model_validate(call) for call in memo.get(MEMO_PENDING) or ()]
     listed = attributes.get(PENDING) or ()
     return [call for call in calls if attributes.get(AGENT) is None or call.function_call_id in listed]
@@ -475,7 +476,7 @@ async def stream_events(invocation: Invocation, *, start: int = 0, partial: bool
 
 
 async def stream_logs(invocation: Invocation, *, partial: bool) -> "AsyncGenerator[tuple[Log, PartialTextReader]]":
-    """Yield the log when it has grown and, with `partial`, when a model has generated more text."""
+    """Yield the log whenever it grows and, with `partial`, whenever a model has generated more text."""
     pieces = PartialTextReader(invocation)
     logs = invocation.follow()
     log: Log | None = None
@@ -501,7 +502,7 @@ async def stream_logs(invocation: Invocation, *, partial: bool) -> "AsyncGenerat
 
 
 def new_events(log: Log, start: int, pieces: "PartialTextReader") -> Iterator[Event]:
-    """Yield new pieces of text, and events from index `start` on, each after the last piece of its text."""
+    """Yield new pieces of text and the events from index `start` on. Each event follows the last piece of its text."""
     yield from pieces.take()
     replies = pieces.replies(log)
     for number in pieces.lost(log):
@@ -513,7 +514,7 @@ def new_events(log: Log, start: int, pieces: "PartialTextReader") -> Iterator[Ev
             del replies[match]
             yield from pieces.close(match, replied=True)
         yield event
-    for number in replies:  # replies to agents that were stopped
+    for number in replies:  # no event has these replies, because their agents were stopped
         yield from pieces.close(number)
 
 
@@ -528,27 +529,27 @@ class PartialTextReader:
         self.new: list[Event] = []
 
     def may_grow(self, log: Log) -> bool:
-        """Whether a model call with streamed text is in flight."""
+        """Return whether a model call that streams its text is in flight."""
         return bool(log.state.input and log.state.input.streaming and log.state.models_in_flight)
 
     async def read(self, log: Log) -> None:
-        """Read the heartbeats, and add new text to `new`."""
+        """Read the latest heartbeats, and add new text to `new`."""
         described = await self._invocation.handle.describe()
         for activity in described.raw_description.pending_activities:
             number = _parse_number(activity)
-            # Calls that are not in flight in the log are skipped: their text comes with the recorded reply.
+            # Skip calls that are not in flight according to the log: their text comes with the recorded reply.
             if activity.activity_type.name == MODEL.name and number in log.state.models_in_flight:
                 self._runs[number] = log.state.models_in_flight[number]
                 text = await _read_heartbeat(activity, self._invocation.converter)
                 self._add(self._texts.look(number, max(activity.attempt, 1), text))
 
     def take(self) -> list[Event]:
-        """Return the new events, and clear them."""
+        """Return the new events and clear the list."""
         new, self.new = self.new, []
         return new
 
     def replies(self, log: Log) -> dict[int, Any]:
-        """Return the contents of new replies by call number, for calls whose text was yielded before."""
+        """Return new replies by model call number, only for calls with partial text that was already yielded."""
         entries = log.entries[self._entries :] if self._texts.shown else ()
         self._entries = len(log.entries)
         replies = [entry.body for entry in entries if isinstance(entry.body, ModelReplied)]
@@ -559,12 +560,12 @@ class PartialTextReader:
         }
 
     def close(self, number: int, *, replied: bool = False) -> list[Event]:
-        """Return the last pieces of a call."""
+        """Finish a model call, and return the last pieces of its text."""
         self._add(self._texts.close(number, replied=replied))
         return self.take()
 
     def lost(self, log: Log) -> list[int]:
-        """Return the numbers of calls that are no longer in flight and whose text was yielded before."""
+        """Return the numbers of model calls that are no longer in flight but have text that was already yielded."""
         return [number for number in self._texts.shown if number not in log.state.models_in_flight]
 
     def _add(self, pieces: Iterator[Piece]) -> None:
@@ -580,15 +581,15 @@ class PartialTextReader:
 async def stream_file(
     path: str | Path, *, start: int = 0, converter: DataConverter = DataConverter.default
 ) -> AsyncIterator[Event]:
-    """Yield the events of a history in a file, like `Invocation.stream` for a closed invocation.
+    """Yield the events from a history file, like `Invocation.stream` does for a closed invocation.
 
     Args:
-        path: A file from `waystation history`, `temporal workflow show -o json` or the Web UI's download.
+        path: A file written by `waystation history` or `temporal workflow show -o json`, or downloaded from the Web UI.
         start: Number of events to skip.
-        converter: The client's data converter, for payloads that its codec has encoded.
+        converter: The client's data converter, which decodes payloads that its codec has encoded.
 
     Raises:
-        ForeignHistory: The history is damaged, or not that of an invocation.
+        ForeignHistory: The history is damaged or does not belong to an invocation.
     """
     histories = await decode_histories((await asyncio.to_thread(read_history_file, Path(path))).histories, converter)
     check_readable(histories, repr(str(path)))

@@ -1,6 +1,6 @@
-"""Check for and create the search attributes of the wire contract.
+"""Check for and create the search attributes that the wire contract defines.
 
-An upsert of missing attributes would block a workflow forever.
+The check matters because upserting a missing attribute would block a workflow forever.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ SEARCH_ATTRIBUTE_TYPES = {
 
 
 def make_start_attributes(started: InvocationInput) -> TypedSearchAttributes:
-    """Return the search attributes of a new invocation."""
+    """Return the search attributes for starting an invocation."""
     attributes = start_attributes(started).items()
     return TypedSearchAttributes(
         [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in attributes]
@@ -36,10 +36,10 @@ def make_start_attributes(started: InvocationInput) -> TypedSearchAttributes:
 
 
 async def fetch_search_attributes(client: Client) -> dict[str, IndexedValueType.ValueType]:
-    """Return the types of the contract's search attributes that exist in the namespace.
+    """Return the types of those contract search attributes that exist in the namespace.
 
     Raises:
-        RPCError: The server does not list them.
+        RPCError: The server could not list the search attributes.
     """
     request = ListSearchAttributesRequest(namespace=client.namespace)
     listed = await client.operator_service.list_search_attributes(request)
@@ -47,10 +47,10 @@ async def fetch_search_attributes(client: Client) -> dict[str, IndexedValueType.
 
 
 async def add_search_attributes(client: Client, names: Iterable[str]) -> None:
-    """Create search attributes of the contract by name.
+    """Create the contract's search attributes with these names.
 
     Raises:
-        RPCError: The server refuses, or one of them exists.
+        RPCError: The server refused the request, or one of the search attributes already exists.
     """
     request = AddSearchAttributesRequest(
         namespace=client.namespace, search_attributes={name: SEARCH_ATTRIBUTE_TYPES[name] for name in names}
@@ -59,7 +59,7 @@ async def add_search_attributes(client: Client, names: Iterable[str]) -> None:
 
 
 async def has_search_attributes(client: Client, *, log_problems: bool = True) -> bool:
-    """Whether all search attributes exist with the right types. With `log_problems`, log the reason if not."""
+    """Return whether all search attributes exist with the right types. With `log_problems`, log the reason if not."""
     try:
         types = await fetch_search_attributes(client)
     except RPCError as error:

@@ -64,13 +64,13 @@ from waystation.history import (
 from waystation.storage import Blobs
 
 CONFIRMATION_LIMIT = timedelta(seconds=30)
-"""Time limit for a worker's confirmation of a message."""
+"""Time limit for a worker to confirm a message."""
 BACKLOG = 100
-"""Maximum number of buffered updates. Reading of histories pauses beyond that."""
+"""Maximum number of buffered updates. When the buffer is full, no histories are read until there is room again."""
 
 
 class Session:
-    """One conversation of a user with an agent."""
+    """A conversation between a user and an agent."""
 
     def __init__(
         self,
@@ -82,20 +82,20 @@ class Session:
         app: str = DEFAULT_APP,
         blobs: Blobs | None = None,
     ) -> None:
-        """Name a session, whether or not it exists.
+        """Create a handle for a session, whether or not the session exists.
 
-        `blobs` is the workers' store for data that they move out of histories; by default the client's.
+        `blobs` is the workers' store for data that they move out of histories. Defaults to the client's `blobs`.
 
         Raises:
-            ValueError: A name is empty, or too long for a workflow id.
+            ValueError: A name is empty or too long for a workflow ID.
         """
         self.client = client
         try:
             self.given = SessionInput(agent=agent, app=app, user_id=user_id, session_id=session_id)
         except ValidationError as error:
-            raise ValueError(f"The names of the session are not valid: {describe_faults(error)}.") from None
+            raise ValueError(f"The session's names are not valid: {describe_faults(error)}.") from None
         self.id = ids.session(app, user_id, session_id)
-        """Id of the session's workflow."""
+        """The session's workflow ID."""
         self._blobs = blobs or client.blobs
 
     @cached_property
@@ -105,14 +105,14 @@ class Session:
 
     @property
     def handle(self) -> WorkflowHandle[Any, Any]:
-        """Temporal's own handle, for the current run."""
+        """Temporal's workflow handle for the current run."""
         return self.client.temporal.get_workflow_handle(self.id)
 
     async def create(self, state: Mapping[str, Any] | None = None) -> "Session":
-        """Start the session without a message.
+        """Start the session without sending a message.
 
         Raises:
-            SessionExists: The session exists or existed.
+            SessionExists: The session exists or used to exist.
         """
         session_input = self.given.model_copy(update={"state": dict(state or {})})
         try:
@@ -125,7 +125,7 @@ class Session:
             )
         except WorkflowAlreadyStartedError:
             raise errors.SessionExists(
-                f"The session {self.id!r} already exists. Send messages to it, or choose another `session_id`."
+                f"The session {self.id!r} already exists. Send messages to it, or choose a different `session_id`."
             ) from None
         return self
 
@@ -142,25 +142,25 @@ class Session:
         create: bool = True,
         confirm_within: timedelta = CONFIRMATION_LIMIT,
     ) -> "Sent":
-        """Send a message; return its invocation once a worker confirms it.
+        """Send a message, and return the invocation that handles it once a worker confirms the message.
 
         Args:
-            message: Text, or a genai Content as JSON.
-            message_id: An id of your own. Each id is accepted once, so that sending can be repeated.
-            when_busy: While the session works on another message: `queue` this one, `reject` it, or `join` the running
-                invocation.
-            state: Changes of the session's state, applied when the invocation starts.
-            budget: Limits of the invocation.
-            metadata: Recorded with the message; not sent to the model.
-            streaming: Make text readable while a model generates it.
+            message: Text, or a genai `Content` as JSON.
+            message_id: An ID that you choose. Each ID is accepted only once, so it is safe to send a message again.
+            when_busy: What to do while the session is handling another message: `queue` this message, `reject` it, or
+                let it `join` the running invocation.
+            state: Changes to the session's state, applied when the invocation starts.
+            budget: Limits for the invocation.
+            metadata: Recorded with the message, but not sent to the model.
+            streaming: Make the model's text available while it is being generated.
             create: Start the session if it does not exist.
-            confirm_within: Time limit for a worker's confirmation.
+            confirm_within: Time limit for a worker to confirm the message.
 
         Raises:
-            SessionRefused: The message was refused; the subclass is the reason.
-            NotJson: The message or the state contains a value that is not JSON.
-            MessageUnconfirmed: No worker confirmed the message in time. It may still be accepted later. Send it again
-                with the same `message_id` to find out.
+            SessionRefused: The message was refused; the subclass gives the reason.
+            NotJson: The message or the state contains a value that is not valid JSON.
+            MessageUnconfirmed: No worker confirmed the message in time. It may still be accepted later. To find out,
+                send the message again with the same `message_id`.
         """
         optional = {
             "message_id": message_id,
@@ -180,11 +180,11 @@ class Session:
         return await (await self.send(message, **options)).result()
 
     def invocation(self, number: int) -> "SessionInvocation":
-        """Return the invocation of that number, from 1. It may still be queued: its methods wait for its start."""
+        """Return the invocation with this number, starting at 1. Its methods wait until it has started."""
         return SessionInvocation(self, ids.session_invocation(self.id, number))
 
     async def close(self, *, confirm_within: timedelta = CONFIRMATION_LIMIT) -> JsonObject:
-        """Stop accepting messages. The session ends when its invocations have ended.
+        """Stop accepting messages. The session ends as soon as all of its invocations have ended.
 
         Raises:
             UnknownSession: The session does not exist.
@@ -215,7 +215,7 @@ class Session:
                 raise
             exists = await fetch_or_none(self.handle.describe()) is not None
         if exists:
-            raise errors.SessionClosed(f"The session {self.id!r} has ended. Start another one.")
+            raise errors.SessionClosed(f"The session {self.id!r} has ended. Start a new session.")
         raise make_unknown_session_error(self.id)
 
     async def _update_with_start(self, name: str, args: list[JsonObject], id: str) -> Any:
@@ -232,30 +232,30 @@ class Session:
                 name, args=args, start_workflow_operation=start, id=id
             )
         except BaseException:
-            # The SDK also sets the error on the handle, and the event loop warns if nobody reads it.
+            # The SDK also sets the error on the workflow handle. Retrieve it here, or the event loop logs a warning.
             with suppress(Exception):
                 async with asyncio.timeout(0):
                     await start.workflow_handle()
             raise
 
     async def events(self, *, start: int = 0) -> list[Event]:
-        """Return the events of the conversation from index `start` on. No worker has to run.
+        """Return the events of the conversation from index `start` on. No worker has to be running.
 
-        A running invocation contributes only its message; `follow` yields its other events.
+        A running invocation contributes only its message; use `follow` to get its other events.
         """
         return (await self._read_history()).transcript.events[start:]
 
     async def follow(self) -> AsyncIterator[Event]:
-        """Yield all past and new events until the session ends.
+        """Yield all past events, then new ones until the session ends.
 
-        Events of concurrent invocations arrive as soon as they are recorded. Waiting uses the server's long poll: it
-        needs no worker and adds nothing to histories.
+        Events of concurrent invocations are yielded as soon as they are recorded. The session is followed by long
+        polling, which does not require a worker and adds nothing to histories.
 
         Raises:
             UnknownSession: The session does not exist.
         """
         invocations = StartedInvocations(self.client.temporal, self.id)
-        # First, so that the events read next include those of all invocations in `reported`.
+        # Catch up first, so that the events read next include those of every invocation in `reported`.
         await invocations.caught_up()
         reported = set(invocations.reported)
         recorded = await self.events()
@@ -268,16 +268,16 @@ class Session:
                     yield event
 
     async def pending(self) -> list[PendingCall]:
-        """Return the pending calls of the session, including those of called agents. No worker has to run.
+        """Return the session's pending calls, including those of called agents. No worker has to be running.
 
-        They are read from visibility, which may lag by a second.
+        Pending calls are read from visibility, which may lag by a second.
         """
         return await Approvals(self.client).pending(below=self.id)
 
     async def state(self) -> JsonObject:
-        """Return the state with which the next invocation would start, including `user:` and `app:` keys.
+        """Return the state that the next invocation would start with, including `user:` and `app:` keys.
 
-        No worker has to run.
+        No worker has to be running.
         """
         own, scopes = (await self._read_history()).state, ScopedState(self.client.temporal)
         app, user = await asyncio.gather(
@@ -286,7 +286,7 @@ class Session:
         return {**app, **user, **own}
 
     async def invocations(self) -> list[JsonObject]:
-        """Return the open and queued invocations and the latest closed ones, from a query to the workflow."""
+        """Query the workflow for its open, queued and most recently closed invocations."""
         return list((await self.handle.query("invocations"))["invocations"])
 
     async def _read_history(self) -> SessionReader:
@@ -300,7 +300,7 @@ class Session:
 
 
 class SessionInvocation(Invocation):
-    """An invocation that may still be queued. Its methods first wait for its start, by the server's long poll."""
+    """An invocation that may still be queued. Its methods first wait, by long polling, until it has started."""
 
     def __init__(self, session: Session, invocation_id: str) -> None:
         super().__init__(session.client, session.client.temporal.get_workflow_handle(invocation_id))
@@ -324,32 +324,32 @@ class Sent(SessionInvocation):
     def __init__(self, session: Session, invocation_id: str, status: str, duplicate: bool = False) -> None:
         super().__init__(session, invocation_id)
         self.status = status
-        """`started`, `queued` or `joined`. For a repeated message, the status of its invocation."""
+        """`started`, `queued` or `joined`. For a message that was sent before, the status of its invocation."""
         self.duplicate = duplicate
-        """Whether an earlier message with the same `message_id` was accepted. Then this one was ignored."""
+        """Whether this message was ignored because an earlier message with the same `message_id` was accepted."""
 
     @property
     def invocation_id(self) -> str:
-        """Id of the invocation."""
+        """The ID of the invocation that handles the message."""
         return self.id
 
     async def invocation(self) -> "Sent":
-        """Wait until the invocation has started; return it."""
+        """Wait until the invocation has started, and return it."""
         await self.started()
         return self
 
 
 class StartedInvocations:
-    """The invocations that a session has started, read from the histories of its runs by long poll."""
+    """The invocations that a session has started, read by long-polling the histories of its runs."""
 
     def __init__(self, client: Client, session: str) -> None:
         self._client, self._session = client, session
         self._pages, self._last = HistoryPoll(client, session), 0
         self._reading = asyncio.Lock()
         self.order: list[str] = []
-        """Ids of the invocations that were open when the first run began, and of those started since."""
+        """IDs of the invocations that were open when the first run read here began, and of those started since."""
         self.reported: set[str] = set()
-        """Ids of closed invocations whose events are in the session's own history."""
+        """IDs of closed invocations whose events are in the session's own history."""
         self.over = False
         """Whether the session has ended."""
 
@@ -360,17 +360,17 @@ class StartedInvocations:
             SessionClosed: The session ended before the invocation started.
             UnknownSession: The session does not exist.
         """
-        # It may have started in an earlier run of the session.
+        # The invocation may have started in an earlier run of the session.
         if invocation_id not in self.order and await describe_workflow(self._client, invocation_id):
             return
         while invocation_id not in self.order:
             if not await self.more() and invocation_id not in self.order:
                 raise errors.SessionClosed(
-                    f"The session {self._session!r} ended before {invocation_id!r} started. It will not start any more."
+                    f"The session {self._session!r} ended before {invocation_id!r} started. Start a new session."
                 )
 
     async def more(self) -> bool:
-        """Wait for the history to grow; return whether it may grow further."""
+        """Wait for the history to grow, and return whether it can still grow."""
         async with self._reading:
             if not self.over:
                 await self._read()
@@ -436,12 +436,12 @@ class SessionUpdate:
 
     invocation: Invocation
     log: Log
-    """The complete log. The same object each time; it grows."""
+    """The complete log. Every update refers to the same object, which keeps growing."""
     events: list[Event]
 
 
 def count_events(events: list[Event]) -> Counter[str]:
-    """Return the number of events by invocation id."""
+    """Count events by invocation ID."""
     return Counter(event.invocation_id for event in events)
 
 
@@ -453,14 +453,14 @@ async def stream_session(
     passed_over: set[str],
     partial: bool = False,
 ) -> AsyncGenerator[SessionUpdate]:
-    """Yield new events of the invocations of a session, until it ends.
+    """Yield new events of a session's invocations until the session ends.
 
     Args:
-        client: The client.
+        client: The client that reads the histories.
         invocations: The session's invocations.
-        known: Number of events to skip, by invocation id.
-        passed_over: Ids of invocations to skip.
-        partial: Also yield unfinished text of a model.
+        known: Number of events to skip, by invocation ID.
+        passed_over: IDs of invocations to skip.
+        partial: Also yield a model's unfinished text.
     """
     updates: asyncio.Queue[SessionUpdate | Exception | None] = asyncio.Queue(BACKLOG)
 
@@ -500,7 +500,7 @@ async def stream_session(
 
 
 def _first_error(error: Exception) -> Exception:
-    """Return the first error of a group."""
+    """Return the first error in a possibly nested exception group."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -1,4 +1,4 @@
-"""List and delete sessions, and the state that outlives them. No worker has to run."""
+"""List and delete sessions, and read and delete the state that outlives them. No worker has to be running."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
@@ -37,19 +37,19 @@ _ENDED: dict[int, str] = {
 
 @dataclass(frozen=True, slots=True)
 class SessionEntry:
-    """One session of a list."""
+    """One session in the list of sessions."""
 
     id: str
-    """Workflow id."""
+    """Workflow ID of the session."""
     app: str
     user_id: str
     session_id: str
     agent: str
-    """Empty before a worker has run the session's first workflow task."""
+    """Name of the agent. Empty until a worker has run the session's first workflow task."""
     status: str
-    """`open`, `waiting` for an approver, `closed`; or `failed`, `cancelled`, `terminated`, `timed_out`."""
+    """`open`, `waiting` (for an approver), `closed`, `failed`, `cancelled`, `terminated` or `timed_out`."""
     started_at: datetime
-    """Start of the current run. Long sessions continue as new."""
+    """Start time of the current run. A long session is older, because it continues as new."""
 
     def to_json(self) -> JsonObject:
         """Return the entry as JSON."""
@@ -57,7 +57,7 @@ class SessionEntry:
 
 
 def _parse_session_id(workflow_id: str) -> tuple[str, str, str] | None:
-    """Return app, user id and session id; None for another workflow's id."""
+    """Return the app, user ID and session ID, or None if the workflow is not a session."""
     match workflow_id.split("/"):
         case ["session", app, user_id, session_id]:
             names = unquote(app), unquote(user_id), unquote(session_id)
@@ -68,46 +68,46 @@ def _parse_session_id(workflow_id: str) -> tuple[str, str, str] | None:
 
 
 GRACE = timedelta(seconds=5)
-"""Time that running tools have to end after a cancellation."""
+"""Time that running tools have to finish after a cancellation."""
 AT_A_TIME = 20
-"""Number of concurrent requests."""
+"""Maximum number of concurrent requests."""
 REASON = "the session is deleted"
 
 
 class ArtifactKeeper(Protocol):
-    """The part of an artifact service that deletes; see `waystation.artifacts.BaseArtifactService`."""
+    """The deletion interface of an artifact service; see `waystation.artifacts.BaseArtifactService`."""
 
     async def delete_session_artifacts(self, *, app_name: str, user_id: str, session_id: str) -> list[str]:
-        """Delete all artifacts of one session; return their names."""
+        """Delete all artifacts of a session, and return their names."""
 
 
 class MemoryKeeper(Protocol):
-    """The part of a memory service that deletes; see `waystation.memory.BaseMemoryService`."""
+    """The deletion interface of a memory service; see `waystation.memory.BaseMemoryService`."""
 
     async def delete_session_memory(self, *, app_name: str, user_id: str, session_id: str) -> int:
-        """Delete the memories of one session; return their number."""
+        """Delete a session's memories, and return how many there were."""
 
 
 @dataclass(slots=True)
 class DeletedSession:
-    """The result of a deletion.
+    """The result of deleting a session.
 
-    The server deletes workflows in the background, after about 30 seconds. Until then, a repeated deletion lists them
-    again.
+    The server deletes workflows in the background, after about 30 seconds. Until then, deleting the session again lists
+    the same workflows.
     """
 
     id: str
-    """Workflow id of the session."""
+    """Workflow ID of the session."""
     workflows: list[str] = field(default_factory=list)
-    """Workflow ids of the session, its invocations, and the agents that they called."""
+    """Workflow IDs of the session, its invocations, and the agents that they called."""
     runs: int = 0
     """Number of runs of these workflows."""
     stopped: list[str] = field(default_factory=list)
-    """Ids of the workflows that were running."""
+    """IDs of the workflows that were still running and had to be stopped."""
     artifacts: list[str] = field(default_factory=list)
     memories: int = 0
     left: list[str] = field(default_factory=list)
-    """The parts that were not deleted, each with the reason."""
+    """Parts of the session that were not deleted, each with the reason."""
 
     def __bool__(self) -> bool:
         return bool(self.workflows or self.artifacts or self.memories)
@@ -118,10 +118,10 @@ class DeletedSession:
 
 
 async def _stop(client: Client, deleted: DeletedSession, grace: timedelta) -> dict[WorkflowRun, bool]:
-    """Stop all running workflows; return all runs.
+    """Stop all running workflows, and return all runs.
 
-    Cancellation comes first, so that the session starts nothing more and running tools are notified. Workflows that do
-    not end in time are terminated.
+    Workflows are canceled first, so that the session does not start anything else and running tools are notified.
+    Workflows that do not end in time are terminated.
     """
     is_cancelled = grace <= timedelta()
     runs: dict[WorkflowRun, bool] = {}
@@ -151,7 +151,10 @@ async def _wait_for_end(client: Client, run: WorkflowRun) -> None:
 
 
 async def _delete_runs(client: Client, runs: Collection[WorkflowRun], deleted: DeletedSession) -> None:
-    """Delete runs, the session's own last: while the session exists, it is listed and its deletion can be repeated."""
+    """Delete runs, the session's own runs last.
+
+    As long as the session exists, it is listed and its deletion can be repeated.
+    """
     for is_session in (False, True):
         group = sorted(run for run in runs if (run.workflow_id == deleted.id) is is_session)
         await _for_each(group, lambda run: delete_run(client, run))
@@ -163,7 +166,7 @@ async def delete_run(client: Client, run: WorkflowRun) -> None:
     """Delete one run of a workflow.
 
     Raises:
-        RPCError: The server does not have the run, or does not answer.
+        RPCError: The server does not have the run or does not respond.
     """
     request = DeleteWorkflowExecutionRequest(
         namespace=client.namespace,
@@ -177,7 +180,7 @@ def _get_handle(client: Client, run: WorkflowRun) -> WorkflowHandle[Any, Any]:
 
 
 async def _for_each(runs: Iterable[WorkflowRun], request: Callable[[WorkflowRun], Awaitable[None]]) -> None:
-    """Send a request for each run, several at a time. Missing runs are ignored."""
+    """Send a request for each run, several at a time. Runs that no longer exist are ignored."""
     limit = asyncio.Semaphore(AT_A_TIME)
 
     async def send(run: WorkflowRun) -> None:
@@ -188,7 +191,7 @@ async def _for_each(runs: Iterable[WorkflowRun], request: Callable[[WorkflowRun]
 
 
 class Sessions:
-    """The sessions of the namespace; `AgentClient.sessions`. Calling it is the same as `list`."""
+    """All sessions in the namespace, available as `AgentClient.sessions`. Calling this object is the same as `list`."""
 
     def __init__(self, temporal: Client) -> None:
         self._temporal = temporal
@@ -196,26 +199,26 @@ class Sessions:
     async def list(
         self, *, agent: str | None = None, user_id: str | None = None, app: str | None = None
     ) -> AsyncIterator[SessionEntry]:
-        """Yield the sessions in the namespace, latest start first. No worker has to run.
+        """Yield the sessions in the namespace, most recently started first. No worker has to be running.
 
-        They are read from visibility, which may lag by a second.
+        Sessions are read from visibility, which may lag by a second.
 
         Args:
             agent: Only sessions of this agent.
             user_id: Only sessions of this user.
             app: Only sessions of this app.
         """
-        # Filtered by the memo, not by search attributes, which a namespace may lack.
+        # Filter by ID and memo here instead of by search attributes, because a namespace may lack them.
         filters = {"agent": agent, "user_id": user_id, "app": app}
         query = f"WorkflowType = '{SESSION_WORKFLOW}' AND ExecutionStatus != 'ContinuedAsNew'"
         seen = set[str]()
         async for execution in self._temporal.list_workflows(query):
             names = _parse_session_id(execution.id)
-            # Skip workflows of this type with a foreign id, and earlier runs that a reset has replaced.
+            # Skip workflows of this type whose ID is not a session ID, and earlier runs that a reset has replaced.
             if names is None or execution.id in seen:
                 continue
             seen.add(execution.id)
-            # The memo has agent and status from the session's first workflow task on.
+            # The memo contains the agent and the status only after the session's first workflow task.
             memo = (await execution.memo()).get(MEMO_SESSION)
             summary: JsonObject = memo if isinstance(memo, dict) else {}
             entry = SessionEntry(
@@ -242,28 +245,29 @@ class Sessions:
         memory: MemoryKeeper | None = None,
         grace: timedelta = GRACE,
     ) -> DeletedSession:
-        """Delete a session: its workflows, its artifacts, and its memories.
+        """Delete a session with its workflows, artifacts and memories.
 
-        Running invocations are cancelled first. No worker has to run. State and artifacts of the user (`user:`) and
-        memories from `add_memory` do not belong to the session and remain. Safe to repeat, also after an interruption.
-        The server deletes in the background, after about 30 seconds; until then no new session can have the same name.
+        Running invocations are canceled first. No worker has to be running. The user's state and artifacts (`user:`)
+        and memories saved by `add_memory` do not belong to the session and are kept. Deletion is safe to repeat, even
+        after an interruption. The server deletes workflows in the background, after about 30 seconds. Until then, no
+        new session can have the same name.
 
         Args:
-            session_id: Id of the session.
+            session_id: ID of the session.
             user_id: The session's user.
             app: The session's app.
-            artifacts: The store of the artifacts, such as `waystation.artifacts.ObjectStoreArtifactService(url)`.
-            memory: The store of the memories, such as `waystation.memory.SqliteMemoryService(path)`.
-            grace: Time that running tools have to end. Then their invocations are terminated.
+            artifacts: The artifact service, such as `waystation.artifacts.ObjectStoreArtifactService(url)`.
+            memory: The memory service, such as `waystation.memory.SqliteMemoryService(path)`.
+            grace: Time that running tools have to finish before their invocations are terminated.
 
         Raises:
             ValueError: The names are not valid for a session.
-            StoreFailed: A store is unavailable. The deletion is incomplete; repeat it.
+            StoreFailed: A store is unavailable, so the deletion is incomplete. Repeat it later.
         """
         deleted = DeletedSession(ids.session(app, user_id, session_id))
         names = {"app_name": app, "user_id": user_id, "session_id": session_id}
         runs = await _stop(self._temporal, deleted, grace)
-        # After all workflows have ended, so that nothing saves more.
+        # Delete artifacts and memories only now: until all workflows have ended, they could save more.
         if artifacts is None:
             deleted.left.append("artifacts: no artifact service was given")
         else:
@@ -277,40 +281,40 @@ class Sessions:
                 deleted.left.append(f"memories: {error}")
         while runs:
             await _delete_runs(self._temporal, runs, deleted)
-            # Runs that visibility had not listed yet.
+            # Find runs that visibility had not listed before.
             remaining = await _stop(self._temporal, deleted, timedelta())
             runs = {run: False for run in remaining if run not in runs}
         return deleted
 
 
 class ScopedState:
-    """The state of users and apps, which outlives sessions; `AgentClient.state`."""
+    """The state of users and apps, which outlives sessions. Available as `AgentClient.state`."""
 
     def __init__(self, temporal: Client) -> None:
         self._temporal = temporal
 
     async def user(self, *, app: str = DEFAULT_APP, user_id: str = DEFAULT_USER) -> JsonObject:
-        """Return a user's state in an app, with the prefix `user:` in its keys; empty when nothing is stored.
+        """Return a user's state in an app, with keys that start with `user:`. It is empty if nothing is stored.
 
         Raises:
-            ScopeNameTooLong: The names are too long for a workflow id.
+            ScopeNameTooLong: The names are too long for a workflow ID.
         """
         return await self._read(user_scope(app, user_id))
 
     async def app(self, *, app: str = DEFAULT_APP) -> JsonObject:
-        """Return an app's state, with the prefix `app:` in its keys; empty when nothing is stored.
+        """Return an app's state, with keys that start with `app:`. It is empty if nothing is stored.
 
         Raises:
-            ScopeNameTooLong: The name is too long for a workflow id.
+            ScopeNameTooLong: The name is too long for a workflow ID.
         """
         return await self._read(app_scope(app))
 
     async def delete_user(self, *, app: str = DEFAULT_APP, user_id: str = DEFAULT_USER) -> bool:
-        """Delete a user's state in an app; return whether there was any. Later writes start from an empty state."""
+        """Delete a user's state in an app, and return whether there was any. Later writes start from an empty state."""
         return await self._delete(user_scope(app, user_id))
 
     async def delete_app(self, *, app: str = DEFAULT_APP) -> bool:
-        """Delete an app's state; return whether there was any. Later writes start from an empty state."""
+        """Delete an app's state, and return whether there was any. Later writes start from an empty state."""
         return await self._delete(app_scope(app))
 
     async def _read(self, scope_id: str) -> JsonObject:
@@ -321,7 +325,7 @@ class ScopedState:
         described = await describe_workflow(self._temporal, scope_id)
         if described is None:
             return False
-        # Terminated first: the deletion takes a while, and nobody may read or write until then.
+        # Terminate first: deletion takes a while, and until then no one should read or write the state.
         with suppress(RPCError):
             await self._temporal.get_workflow_handle(scope_id).terminate("the state was deleted")
         with suppress(RPCError):  # a terminated scope reads as empty, and the namespace's retention removes it

@@ -1,4 +1,4 @@
-"""Encrypt approvers' identity tokens for the workers before they leave the process."""
+"""Encrypt approvers' identity tokens, so that they leave the process only in a form that the workers can decrypt."""
 
 import os
 from collections.abc import Mapping
@@ -9,25 +9,27 @@ from waystation.core import IDENTITY_ENV, InvalidConfiguration, JsonObject, Toke
 
 
 class TokenEncrypter(Protocol):
-    """Encrypts tokens for the workers, such as `waystation.identity.Sealer`."""
+    """An object that encrypts tokens for the workers, such as `waystation.identity.Sealer`."""
 
     def seal(self, token: str, *, namespace: str, approval_id: str, answer: Mapping[str, Any]) -> str:
-        """Encrypt a signed token. The result is valid only for this answer to this call."""
+        """Encrypt a signed token so that it is valid only for this answer to this call."""
 
 
 Token: TypeAlias = str | TokenSigner
-"""An approver's token, or a function that makes one for an answer."""
+"""An approver's token, or a function that creates a token for an answer."""
 
 
 class TokenEncryption:
-    """Encrypts with the configured key, which is read on first use."""
+    """Encrypts tokens with the configured key, which is loaded on first use."""
 
     def __init__(self, identity: str | Path | TokenEncrypter | None) -> None:
-        """`identity` is an encrypter or a configuration file; by default the environment names the file."""
+        """Accept an encrypter or a configuration file. By default, WAYSTATION_IDENTITY names the file."""
         self._encrypter = identity
 
     def encrypt(self, token: Token, *, namespace: str, approval_id: str, answer: JsonObject) -> str:
-        """Encrypt a token for the answer, so that histories may contain it. An encrypted token is returned unchanged.
+        """Encrypt a token for an answer so that it is safe to record in histories.
+
+        A token that is already encrypted is returned unchanged.
 
         Raises:
             InvalidConfiguration: No key is configured.
@@ -45,8 +47,8 @@ class TokenEncryption:
 def _load_encrypter(file: str | Path | None) -> TokenEncrypter:
     if not file:
         problem = (
-            "is not set. Tokens are only sent encrypted. Name a file with the workers' public key, such as the "
-            "clients.toml from `waystation identity init`."
+            "is not set, but tokens are sent only in encrypted form. Set it to a file with the workers' public key, "
+            "such as the clients.toml from `waystation identity init`."
         )
         raise InvalidConfiguration(IDENTITY_ENV, "", problem)
     try:
