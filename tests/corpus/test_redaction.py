@@ -74,7 +74,7 @@ def test_a_kept_history_is_a_saved_one() -> None:
 async def test_without_the_store_nothing_is_redacted(tmp_path: Path) -> None:
     """Missing large values are an error, because the file would not replay."""
     ran = await command("--store", str(tmp_path), "history", str(HISTORIES / "offloaded.json"), "--redact", "text")
-    assert (ran.code, ran.out, "Set --store to the store of the workers." in ran.err) == (1, "", True), ran
+    assert (ran.code, ran.out, "Set --store to the workers' store." in ran.err) == (1, "", True), ran
 
 
 @pytest.mark.parametrize("rules", list(RULES))

@@ -228,8 +228,8 @@ async def _break_at(moment: Moment, out: Output) -> Exit:
     """Replay up to a moment, stop there in Python's debugger, and then replay the rest.
 
     Raises:
-        Problem: Large values are missing, so the code could take a different path.
-        NothingToBreakAt: No workflow code runs at that moment.
+        Problem: Large values are missing, so the code could take other paths.
+        NoBreakpoint: No workflow code runs at that moment.
     """
     if missing := len(moment.recording.lacking):
         raise Problem(

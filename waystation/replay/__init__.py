@@ -1,4 +1,4 @@
-"""Read recordings, replay them against the present code, and re-run single activities."""
+"""Read recordings, replay them against the current code, and re-run individual activities."""
 
 from waystation.lazy_exports import lazy_exports
 

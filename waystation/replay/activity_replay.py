@@ -1,6 +1,6 @@
-"""Re-run recorded activities on this machine: a tool call, a model call, or building a prompt.
+"""Re-run recorded activities on this machine: tool calls, model calls, and the building of prompts.
 
-The workers' code runs in an `ActivityEnvironment` and reads a recording where workers read histories. Nothing is
+The workers' code runs in an `ActivityEnvironment` and reads a recording instead of a history on the server. Nothing is
 written to a server or a history. Side effects of agents, tools and callbacks are real.
 """
 
@@ -74,11 +74,11 @@ from waystation.worker.service_setup import create_lasting_services
 
 OnText: TypeAlias = Callable[[str], None] | None
 Ask: TypeAlias = Callable[[Callable[[], BaseLlm], LlmRequest, OnText], Awaitable[LlmResponse]]
-"""Calls a model. The model is created only when it is called, so that building a prompt needs no API key."""
+"""Calls a model. The model is created only when it is called, so that building a prompt does not require an API key."""
 
 
 class _EditablePrompt(BaseModel):
-    """The JSON of a prompt in a file for editing. Fields missing from the file keep their values."""
+    """The JSON form of a prompt that users edit in a file. Fields missing from the file keep their values."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -91,11 +91,11 @@ class _EditablePrompt(BaseModel):
 
 
 class NoSuchActivity(WaystationError):
-    """The event has no such activity, or the input of the activity is not recorded."""
+    """The event has no such activity, or the activity's input was not recorded."""
 
 
 class NotApproved(WaystationError):
-    """A tool call would run that nobody approved."""
+    """The tool call was never approved, so it does not run."""
 
     def __init__(self, planned: "PreparedCall") -> None:
         super().__init__(
@@ -109,11 +109,11 @@ class ModelNotCalled(WaystationError):
 
 
 class InvalidPrompt(WaystationError):
-    """The text of an edited prompt is not a valid prompt."""
+    """The edited prompt is not valid."""
 
 
 class _StopBeforeModel(BaseException):
-    """Raised instead of calling the model. A BaseException, so that author code does not catch it."""
+    """Raised instead of calling the model. Derives from BaseException so that user code does not catch it."""
 
 
 InputT = TypeVar("InputT", bound=Position)
@@ -123,16 +123,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedActivity(Generic[InputT, ResultT]):
-    """A model call, or one run of a tool call."""
+    """A recorded model call, or one recorded run of a tool call."""
 
     log: Log
-    """The log just before the activity was scheduled; for a tool call that never ran, the last recorded log."""
+    """The log just before the activity was scheduled, or the last recorded log if it is a tool call that never ran."""
     scheduled: Mapping[str, Any] | None
-    """The recorded fields of `activity.Info`. None for a tool call that never ran."""
+    """The recorded fields of `activity.Info`, or None for a tool call that never ran."""
     input: InputT
     result: ResultT | None
     failure: Failure | None
-    """Why the activity has no result. None for a tool call that never ran."""
+    """The recorded failure, or None if the activity did not fail."""
 
 
 RecordedModelCall: TypeAlias = RecordedActivity[ModelCallInput, ModelReply]
@@ -141,11 +141,11 @@ RecordedToolCall: TypeAlias = RecordedActivity[ToolCallInput, ToolOutcome]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedRequest:
-    """The request of a replayed model call."""
+    """The request built for a replayed model call."""
 
     sent: LlmRequest
     definition: str
-    """Digest of the agent's declaration. Equal to the recorded one as long as the agent has not changed."""
+    """Digest of the agent's declaration. It equals the recorded digest as long as the agent has not changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,13 +154,13 @@ class PreparedCall:
 
     step: RecordedToolCall
     what: str
-    """Tool name and arguments on one line."""
+    """The tool's name and arguments on one line."""
     effect: str
-    """`read`, `repeatable` or `once`, as the tool declares it now."""
+    """The effect that the tool currently declares: `read`, `repeatable` or `once`."""
     args: JsonObject
     idempotency_key: str
     unapproved: str | None
-    """Why the call has no approval although it needs one; None if it has one or needs none."""
+    """Why the call lacks the approval that it requires, or None if it does not lack an approval."""
 
     @property
     def call(self) -> CallState:
@@ -169,22 +169,22 @@ class PreparedCall:
 
 
 def find_model_call(recording: Recording, number: int) -> RecordedModelCall:
-    """Return model call `number`.
+    """Find a recorded model call by its number in the invocation.
 
     Raises:
-        NoSuchStep: The recording has no such call, or the history of its run is missing.
+        NoSuchActivity: The recording has no such call, or the history of its run is missing.
     """
     unreadable = f"The input of model call {number} of {recording.source!r} cannot be read."
     if step := _find_activity(recording, ModelReplyRef(number), ModelCallInput, unreadable):
         return step
-    raise NoSuchActivity(f"The histories of {recording.source!r} hold no model call {number}.")
+    raise NoSuchActivity(f"The histories of {recording.source!r} contain no model call {number}.")
 
 
 def find_tool_call(recording: Recording, function_call_id: str) -> RecordedToolCall:
-    """Return the last run of a tool call.
+    """Find the last run of a recorded tool call.
 
     Raises:
-        NoSuchStep: The recording has no such call.
+        NoSuchActivity: The recording has no such call.
     """
     call = recording.log.state.calls.get(function_call_id)
     if call is None:
@@ -200,7 +200,7 @@ def find_tool_call(recording: Recording, function_call_id: str) -> RecordedToolC
 def _find_activity(
     recording: Recording, ref: ModelReplyRef | CallRef, input_type: type[InputT], unreadable: str
 ) -> RecordedActivity[InputT, Any] | None:
-    """Return a recorded activity; None if it was never scheduled."""
+    """Return a recorded activity, or None if it was never scheduled."""
     scheduled = _find_scheduled(recording, str(ref))
     if scheduled is None:
         return None
@@ -211,13 +211,13 @@ def _find_activity(
         raise NoSuchActivity(unreadable) from None
     entries = params.at + len(params.new) - recording.log.entries_before
     if entries < 0:
-        raise NoSuchActivity(f"The log before {str(ref)!r} of {recording.source!r} is lost with an earlier run.")
+        raise NoSuchActivity(f"{recording.source!r} lacks the log before {str(ref)!r}: an earlier run is missing.")
     result, failure = _find_result(recording.log, ref)
     return RecordedActivity(log=recording.after(entries), scheduled=info, input=params, result=result, failure=failure)
 
 
 def _find_result(log: Log, ref: ModelReplyRef | CallRef) -> tuple[Any, Failure | None]:
-    """Return the result of an activity, or its failure."""
+    """Return the result and the failure of an activity. At least one of them is None."""
     for entry in log.entries:
         match entry.body:
             case ModelReplied(number, result) if ModelReplyRef(number) == ref:
@@ -232,7 +232,7 @@ def _find_result(log: Log, ref: ModelReplyRef | CallRef) -> tuple[Any, Failure |
 
 
 def _plan_unscheduled(recording: Recording, function_call_id: str) -> RecordedToolCall:
-    """Return a call without a recorded run, as it would have run at the end of the recording."""
+    """Return a call that never ran, with the input that it would have had at the end of the recording."""
     log = recording.after(len(recording.log.entries))
     call = log.state.calls[function_call_id]
     if call.call.kind in ("agent", "answered"):
@@ -255,20 +255,20 @@ def _plan_unscheduled(recording: Recording, function_call_id: str) -> RecordedTo
 
 
 def find_model_call_number(recording: Recording, event: int) -> int | None:
-    """Return the number of the model call that produced an event; None if no model call did.
+    """Return the number of the model call that produced an event, or None if no model call did.
 
     Raises:
         NoSuchEvent: There is no such event.
     """
     body = recording.log.entries[recording.moment(event).entries - 1].body
-    if isinstance(body, Ended):  # The last model call failed, which makes no event of its own.
+    if isinstance(body, Ended):  # A failed model call ends the invocation without producing its own event.
         lost = [entry.body.number for entry in recording.log.entries if isinstance(entry.body, ModelLost)]
         return lost[-1] if lost else None
     return body.number if isinstance(body, ModelReplied) else None
 
 
 def find_calls(recording: Recording, event: int) -> list[str]:
-    """Return the ids of the tool calls that an event makes, requests input for, or responds to, in order."""
+    """Return the IDs of the tool calls that an event makes, requests input for, or responds to, in order."""
     source = recording.moment(event).event
     content = source.content if source else None
     call_ids = dict.fromkeys(
@@ -281,7 +281,7 @@ def find_calls(recording: Recording, event: int) -> list[str]:
 
 
 def _find_scheduled(recording: Recording, activity_id: str) -> tuple[bytes, Mapping[str, Any]] | None:
-    """Return input and info of the activity last scheduled under an id. A reset can schedule it twice."""
+    """Return the input and info of the activity last scheduled under an ID. A reset can schedule an ID twice."""
     for history in reversed(recording.histories):
         for attempts in reversed(collect_attempts([history])):
             scheduled = history.events[attempts.event_id - 1].activity_task_scheduled_event_attributes
@@ -297,7 +297,7 @@ def _find_scheduled(recording: Recording, activity_id: str) -> tuple[bytes, Mapp
 
 
 class Workshop:
-    """Re-runs recorded activities with the present agents. Close it, or use it in `async with`."""
+    """Re-runs recorded activities with the current agents. Use it in `async with`, which closes toolsets and models."""
 
     def __init__(
         self,
@@ -311,14 +311,14 @@ class Workshop:
         """Load the agents.
 
         Args:
-            agents: A registry, or the folders of the agents.
+            agents: A registry, or the folders that contain the agents.
             models: Creates models by name.
-            services: The artifact, memory and credential services; by default those of a worker in this folder.
-            conversations: Reads earlier invocations of the session; without it they are left out.
+            services: The artifact, memory and credential services. Defaults to those of a worker in this folder.
+            conversations: Reads earlier invocations of the session. Without it, they are left out of prompts.
             on_heartbeat: Called with the details of each heartbeat of a running activity.
 
         Raises:
-            AuthoringError: An agent is invalid; the first error is raised.
+            AuthoringError: No agent is valid; the first error is raised.
         """
         self.registry = load_registry(agents)
         self._models, self._services = models or Models(), services or create_lasting_services()
@@ -336,17 +336,17 @@ class Workshop:
     async def planned(
         self, recording: Recording, event: int, *, call: str | None = None, args: JsonObject | None = None
     ) -> PreparedCall:
-        """Prepare a tool call of an event to run again.
+        """Prepare a tool call of an event for running it again.
 
         Args:
             recording: The recording.
-            event: Number of the event with the call, or with its response.
-            call: The function call id, if the event has several calls.
+            event: Number of the event that contains the call or its response.
+            call: The function call ID. Required if the event has several calls.
             args: Arguments to use instead of the recorded ones.
 
         Raises:
             NoSuchEvent: There is no such event.
-            NoSuchStep: The event has no such call, or has several.
+            NoSuchActivity: The event has no such call, or has several calls.
             UnknownAgent: The agent does not exist.
         """
         step = find_tool_call(recording, _choose_call(recording, event, call))
@@ -367,19 +367,19 @@ class Workshop:
         """Run a prepared tool call.
 
         Raises:
-            NotApproved: Nobody approved the call, and `unapproved` is not set.
+            NotApproved: No one approved the call, and `unapproved` is not set.
         """
         step, call = planned.step, planned.call
         if planned.unapproved and not unapproved:
             raise NotApproved(planned)
-        remarks = [f"The tool got the recorded idempotency key, {planned.idempotency_key}."]
+        remarks = [f"The tool received the recorded idempotency key, {planned.idempotency_key}."]
         if planned.unapproved:
             asks = call.asks or call.call.confirmation or Confirmation()
             confirmation = {"confirmed": True, "hint": asks.hint, "payload": asks.payload}
             step = replace(step, input=step.input.model_copy(update={"confirmation": confirmation}))
-            remarks.append(f"Nobody has approved this call: {planned.unapproved}.")
+            remarks.append(f"No one has approved this call: {planned.unapproved}.")
         elif step.scheduled is None:
-            remarks.append("The call never ran before. Its context is that of the last recorded moment.")
+            remarks.append("The call never ran before, so its context comes from the last recorded moment.")
         args = None if planned.args == call.args else planned.args
         now, failure = await _result_or_failure(self.call_tool(step, args=args))
         return ToolRerun(
@@ -398,14 +398,14 @@ class Workshop:
         )
 
     async def prompt(self, recording: Recording, event: int) -> JsonObject:
-        """Return the present prompt of the model call that produced an event, in the form for editing.
+        """Return the prompt that the model call behind an event would send now, in the form for editing.
 
-        Callbacks before the model call run; the model is not called.
+        The `before_model` callbacks run, but the model is not called.
 
         Raises:
             NoSuchEvent: There is no such event.
-            NoSuchStep: No model produced the event.
-            NotAsked: A callback answers in place of the model.
+            NoSuchActivity: No model produced the event.
+            ModelNotCalled: A callback answers in place of the model.
         """
         return request_to_json((await self.request(self._model_step(recording, event))).sent)
 
@@ -418,19 +418,19 @@ class Workshop:
         instruction: str | None = None,
         model: str | BaseLlm | None = None,
     ) -> ModelRerun:
-        """Repeat the model call that produced an event, with its prompt or an edited one.
+        """Repeat the model call that produced an event, optionally with an edited prompt.
 
         Args:
             recording: The recording.
-            event: Number of the event with the reply or the error.
-            prompt: JSON as `prompt` returns it; missing fields keep their values.
+            event: Number of the event that contains the reply or the error.
+            prompt: JSON in the form that `prompt` returns. Missing fields keep their values.
             instruction: Replaces the system instruction.
-            model: A model or its name, to call instead of the agent's.
+            model: The model to call instead of the agent's model, as an object or by name.
 
         Raises:
             NoSuchEvent: There is no such event.
-            NoSuchStep: No model produced the event.
-            NotAPrompt: The prompt is not valid.
+            NoSuchActivity: No model produced the event.
+            InvalidPrompt: The prompt is not valid.
             UnknownAgent: The agent does not exist.
         """
         step = self._model_step(recording, event)
@@ -469,7 +469,7 @@ class Workshop:
         )
 
     async def call_tool(self, step: RecordedToolCall, *, args: JsonObject | None = None) -> ToolOutcome:
-        """Run a tool call once, including its callbacks.
+        """Run a tool call once, with its callbacks.
 
         Args:
             step: The recorded call.
@@ -493,9 +493,9 @@ class Workshop:
     async def call_model(
         self, step: RecordedModelCall, *, ask: Ask | None = None
     ) -> tuple[ModelReply, ReplayedRequest | None]:
-        """Run a model call including its callbacks. Return the reply, and the request unless no model was called.
+        """Run a model call with its callbacks. Return the reply and the request, or None if the model was not called.
 
-        A summary of the conversation and `user:` and `app:` state are taken from the recorded reply.
+        The conversation summary, if there is one, and `user:` and `app:` state are taken from the recorded reply.
 
         Args:
             step: The recorded call.
@@ -529,10 +529,10 @@ class Workshop:
         return reply, ReplayedRequest(sent=models.requests[-1], definition=definitions[-1])
 
     async def request(self, step: RecordedModelCall) -> ReplayedRequest:
-        """Return the request of a model call. Callbacks before the model call run; the model is not called.
+        """Return the request of a model call. The `before_model` callbacks run, but the model is not called.
 
         Raises:
-            NotAsked: A callback answers in place of the model.
+            ModelNotCalled: A callback answers in place of the model.
             ApplicationError: The request cannot be built.
         """
 
@@ -545,7 +545,7 @@ class Workshop:
         return request
 
     async def _find_tool(self, step: RecordedToolCall) -> BaseTool | None:
-        """Return the present tool of a call; None if the agent does not have it any more.
+        """Return the tool that a call would use now, or None if the agent no longer has it.
 
         Raises:
             UnknownAgent: The agent does not exist.
@@ -612,22 +612,22 @@ async def rerun_tool(
 ) -> ToolRerun:
     """Run the tool call of an event again, on this machine. Its side effects are real.
 
-    The tool gets the recorded arguments (as edited by an approver, if they were), state and context, and the same
+    The tool receives the recorded arguments (including an approver's edits), state and context, and the same
     idempotency key.
 
     Args:
         recording: The recording.
-        event: Number of the event with the call, or with its response.
-        agents: A registry, or the folders of the agents.
-        call: The function call id, if the event has several calls.
+        event: Number of the event that contains the call or its response.
+        agents: A registry, or the folders that contain the agents.
+        call: The function call ID. Required if the event has several calls.
         args: Arguments to use instead of the recorded ones.
-        unapproved: Also run a call that needed an approval and never got one.
-        services: The artifact, memory and credential services; by default those of a worker in this folder.
+        unapproved: Run the call even if it lacks a required approval.
+        services: The artifact, memory and credential services. Defaults to those of a worker in this folder.
 
     Raises:
         NoSuchEvent: There is no such event.
-        NoSuchStep: The event has no such call, or has several.
-        NotApproved: Nobody approved the call, and `unapproved` is not set.
+        NoSuchActivity: The event has no such call, or has several calls.
+        NotApproved: No one approved the call, and `unapproved` is not set.
         UnknownAgent: The agent does not exist.
     """
     async with Workshop(agents, services=services) as workshop:
@@ -645,21 +645,21 @@ async def rerun_model(
     model: str | BaseLlm | None = None,
     services: Services | None = None,
 ) -> ModelRerun:
-    """Repeat the model call that produced an event, with its prompt or an edited one.
+    """Repeat the model call that produced an event, optionally with an edited prompt.
 
     Args:
         recording: The recording.
-        event: Number of the event with the reply or the error.
-        agents: A registry, or the folders of the agents.
-        prompt: Replaces parts of the prompt, such as `{"contents": […]}`; `ModelRerun.request` shows the names.
+        event: Number of the event that contains the reply or the error.
+        agents: A registry, or the folders that contain the agents.
+        prompt: Fields of the prompt to replace, such as `{"contents": […]}`; `ModelRerun.request` shows their names.
         instruction: Replaces the system instruction.
-        model: A model or its name, to call instead of the agent's; `demo` for the agent's demo model.
-        services: The artifact, memory and credential services; by default those of a worker in this folder.
+        model: The model to call instead of the agent's, as an object or by name. `demo` selects the agent's demo model.
+        services: The artifact, memory and credential services. Defaults to those of a worker in this folder.
 
     Raises:
         NoSuchEvent: There is no such event.
-        NoSuchStep: No model produced the event.
-        NotAPrompt: The prompt is not valid.
+        NoSuchActivity: No model produced the event.
+        InvalidPrompt: The prompt is not valid.
         UnknownAgent: The agent does not exist.
     """
     edited = None if prompt is None else encode(prompt)
@@ -669,7 +669,7 @@ async def rerun_model(
 
 
 def request_to_json(request: LlmRequest) -> JsonObject:
-    """Return a request in the form for editing, without empty fields other than `contents`."""
+    """Return a request in the form for editing. Empty fields are left out, except for `contents`."""
     fields = _EditablePrompt.model_fields.items()
     values = {field.alias or name: getattr(request, name) for name, field in fields}
     return {
@@ -680,10 +680,10 @@ def request_to_json(request: LlmRequest) -> JsonObject:
 
 
 def parse_prompt(text: str | bytes) -> JsonObject:
-    """Return the fields of an edited prompt, as keyword arguments of `dataclasses.replace`.
+    """Return the fields of an edited prompt as keyword arguments for `dataclasses.replace`.
 
     Raises:
-        NotAPrompt: The text is not a prompt, such as `{"contents": […]}`.
+        InvalidPrompt: The text is not a prompt such as `{"contents": […]}`.
     """
     try:
         return _EditablePrompt.model_validate_json(text).model_dump(exclude_unset=True)
@@ -695,7 +695,7 @@ def parse_prompt(text: str | bytes) -> JsonObject:
 
 
 def load_registry(agents: Agents) -> Registry:
-    """Return the registry, or load the agents of folders into one.
+    """Return a registry as it is, or load the agents from folders into a new registry.
 
     Raises:
         AuthoringError: No agent is valid; the first error is raised.
@@ -719,13 +719,13 @@ async def add_declaration(
     callbacks: bool = False,
     services: Services | None = None,
 ) -> Prompt:
-    """Add to a prompt what the agent's present declaration contributes: instruction, tools and settings.
+    """Add the instruction, tools and settings from the agent's current declaration to a prompt.
 
     Raises:
         UnknownAgent: The agent does not exist.
-        NoPrompt: The agent has no model now.
+        NoPrompt: The agent no longer has a model.
         InstructionFailed: The instruction cannot be built.
-        ApplicationError: A callback raised.
+        ApplicationError: A callback raised an exception.
     """
     registry = load_registry(agents)
     root, agent = registry.find(context.log.state.root, context.work.agent)
@@ -753,7 +753,7 @@ async def add_declaration(
         remarks.append(remark)
     elif changing:
         names = ", ".join(changing)
-        remarks.append(f"{names} may have changed the prompt and did not run now. Run with --callbacks (`callbacks=`).")
+        remarks.append(f"{names} may have changed the prompt but did not run. Run with --callbacks (`callbacks=`).")
     certain = not (prompt.remarks or changing or functions)
     return replace(
         prompt,
@@ -783,7 +783,7 @@ async def _declared_request(
 
 def _remarks(context: PromptContext, functions: Sequence[str], *, same: bool | None) -> Iterator[str]:
     if same is False:
-        yield "The agent has changed since. Model, instruction, tools and settings are the present ones."
+        yield "The agent has changed since then. This is its current model, instruction, tools and settings."
     if same is None:
         why = "gave no reply" if context.call else "was not called"
         yield f"The model {why}, so it is unknown whether the agent has changed."
@@ -792,7 +792,7 @@ def _remarks(context: PromptContext, functions: Sequence[str], *, same: bool | N
 
 
 def _request_changers(agent: LlmAgent, hooks: Hooks, tools: dict[str, BaseTool]) -> list[str]:
-    """Return the names of tools and callbacks that may change a finished request."""
+    """Return the names of the tools and callbacks that may change a request after it was built."""
     names = (
         [getattr(speaker, "name", None) or type(speaker).__name__ for speaker in request_processors(agent, tools)]
         if tools
@@ -802,7 +802,7 @@ def _request_changers(agent: LlmAgent, hooks: Hooks, tools: dict[str, BaseTool])
 
 
 def _instruction_functions(agent: LlmAgent) -> list[str]:
-    """Return the names of instructions that are functions. Their results are not part of the recorded digest."""
+    """Return the names of instructions that are functions, whose results the recorded digest does not cover."""
     owners = {"global_instruction": agent.root_agent, "instruction": agent}
     return [name for name, owner in owners.items() if callable(getattr(owner, name, ""))]
 
@@ -810,14 +810,14 @@ def _instruction_functions(agent: LlmAgent) -> list[str]:
 async def _sent_request(
     recording: Recording, context: PromptContext, workshop: Workshop
 ) -> tuple[LlmRequest | None, str]:
-    """Return the request after callbacks and tools changed it, and a remark about that."""
+    """Return the request as changed by callbacks and tools, and a remark about those changes."""
     if context.call is None:
         return None, "Callbacks did not run, because this model call was never made."
     try:
         sent = (await workshop.request(find_model_call(recording, context.call))).sent
     except ModelNotCalled as error:
         return None, f"Callbacks ran again. {error}"
-    return sent, "Callbacks ran again, on this machine. Their original changes are not recorded."
+    return sent, "Callbacks ran again on this machine, because their original changes were not recorded."
 
 
 async def _result_or_failure(replayed: Awaitable[T]) -> tuple[T | None, Failure | None]:
@@ -828,7 +828,7 @@ async def _result_or_failure(replayed: Awaitable[T]) -> tuple[T | None, Failure 
 
 
 def _choose_call(recording: Recording, event: int, call: str | None) -> str:
-    """Return the id of the only tool call of an event, or `call` if the event has that call."""
+    """Return `call` if the event has that call, or by default the ID of the event's only tool call."""
     calls = find_calls(recording, event)
     where = f"Event {event} of {recording.source!r}"
     if call is not None and call not in calls:
@@ -841,30 +841,30 @@ def _choose_call(recording: Recording, event: int, call: str | None) -> str:
 
 
 def _explain_missing_approval(recording: Recording, step: RecordedToolCall) -> str | None:
-    """Return why a call that never ran has no approval; None if it has one or needs none."""
+    """Return why a call that never ran lacks a required approval, or None if it does not lack one."""
     call = recording.log.state.calls[step.input.function_call_id]
     if step.scheduled is not None or call.gate in ("none", "passed"):
         return None
     if call.answer and call.answer.action == "reject":
-        return f"{call.answered_by or 'somebody'} rejected it"
+        return f"{call.answered_by or 'someone'} rejected it"
     if call.expired:
-        return "nobody answered in time"
+        return "no one answered in time"
     return (
-        "it is still pending" if call.gate == "waiting" and not recording.log.state.outcome.ended else "nobody answered"
+        "it is still pending" if call.gate == "waiting" and not recording.log.state.outcome.ended else "no one answered"
     )
 
 
 def _compare_definitions(step: RecordedModelCall, definition: str | None) -> tuple[bool | None, list[str]]:
-    """Return whether the agent has changed since the recording, and a remark about that."""
+    """Return whether the agent has changed since the recording (None if unknown), and a remark about it."""
     if definition is None or step.result is None or not step.result.definition:
         return None, []
     if definition == step.result.definition:
         return False, ["The agent has not changed: same model, instruction, tools and settings."]
-    return True, ["The agent has changed since. The prompt has its present instruction, tools and settings."]
+    return True, ["The agent has changed since then. The prompt has its current instruction, tools and settings."]
 
 
 class _RecordedInputs:
-    """The recorded log, conversation and scopes, for activities that normally read them from histories and stores."""
+    """Provides the recorded log, conversation and scopes, which activities normally read from histories and stores."""
 
     def __init__(self, log: Log, reply: ModelReply | None = None, conversation: Conversation | None = None) -> None:
         self._log, self._reply, self._conversation = log, reply, conversation
@@ -890,7 +890,7 @@ class _RecordedInputs:
 
 
 class _InterceptedModels(Models):
-    """Passes the requests to models through a function, and collects them."""
+    """Collects the requests to models and, if there is an `ask` function, passes them to it."""
 
     def __init__(self, models: Models, ask: Ask | None) -> None:
         super().__init__()

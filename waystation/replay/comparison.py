@@ -1,6 +1,6 @@
-"""Differences between two moments, two prompts or two invocations, and between an activity and its replay.
+"""Compare two moments, two prompts or two invocations, or an activity with its replay.
 
-Ids, times and metadata of model providers are not compared, only what happened.
+Only what happened is compared. IDs, times and the metadata of model providers are ignored.
 """
 
 import difflib
@@ -27,21 +27,21 @@ from waystation.replay.model_prompt import Prompt
 from waystation.replay.recording import Moment, Recording
 
 MIN_ID = 6
-"""Minimum length of an invocation id that is ignored inside texts. A shorter one may occur by chance."""
+"""Minimum length of an invocation ID that is ignored where text contains it. A shorter ID may occur by chance."""
 
 _CALLS = frozenset({"functionCall", "functionResponse", "originalFunctionCall"})
 
 ABSENT: Any = type("Absent", (), {"__repr__": lambda _: "ABSENT", "__slots__": ()})()
-"""The value where one side has none."""
+"""Stands for the missing value when only one side of a comparison has a value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Differences between two JSON objects by key."""
+    """The differences between two JSON objects, by key."""
 
     added: JsonObject
     changed: dict[str, tuple[Any, Any]]
-    """The values before and after."""
+    """The values before and after the change, by key."""
     removed: JsonObject
 
     @classmethod
@@ -67,29 +67,29 @@ class Changes:
 
 @dataclass(frozen=True)
 class MomentDifference(Displayable):
-    """Changes between two moments of a recording."""
+    """The changes between two moments of a recording."""
 
     before: Moment
     after: Moment
 
     @cached_property
     def state(self) -> Changes:
-        """Changes of the state."""
+        """The changes to the state."""
         return Changes.between(self.before.state, self.after.state)
 
     @property
     def events(self) -> Sequence[Event]:
-        """The events after `before`, up to `after`; none if `after` is the earlier moment."""
+        """The events after `before`, up to and including `after`. Empty if `after` is the earlier moment."""
         return self.after.events[len(self.before.events) :]
 
     @property
     def began_to_wait(self) -> Sequence[PendingCall]:
-        """Calls that are pending only at the later moment."""
+        """Calls that are pending at the later moment but not at the earlier one."""
         return _only_in(self.after.pending, self.before.pending)
 
     @property
     def waits_no_more(self) -> Sequence[PendingCall]:
-        """Calls that are pending only at the earlier moment."""
+        """Calls that are pending at the earlier moment but not at the later one."""
         return _only_in(self.before.pending, self.after.pending)
 
     def __bool__(self) -> bool:
@@ -98,14 +98,14 @@ class MomentDifference(Displayable):
 
 @dataclass(frozen=True)
 class PromptDifference(Displayable):
-    """Differences between two prompts."""
+    """The differences between two prompts."""
 
     before: Prompt
     after: Prompt
 
     @cached_property
     def contents(self) -> Sequence[tuple[str, JsonObject]]:
-        """Contents that only one of the prompts has, in order, each with `-` or `+`."""
+        """The contents that only one prompt has, in order. `-` marks the first prompt's contents, `+` the second's."""
         old, new = self.before.contents, self.after.contents
         changes: list[tuple[str, JsonObject]] = []
         keys = [_text(content) for content in old], [_text(content) for content in new]
@@ -116,19 +116,19 @@ class PromptDifference(Displayable):
 
     @cached_property
     def instruction(self) -> Sequence[str]:
-        """Lines of a unified diff of the instructions; none if they are equal."""
+        """The lines of a unified diff of the instructions. Empty if the instructions are equal."""
         old, new = ((prompt.instruction or "").splitlines() for prompt in (self.before, self.after))
         return list(difflib.unified_diff(old, new, lineterm="", n=1))[2:]
 
     @cached_property
     def tools(self) -> Changes:
-        """Changes of tools, by tool name."""
+        """The changes to tools, by tool name."""
         old, new = ({str(tool.get("name")): tool for tool in prompt.tools} for prompt in (self.before, self.after))
         return Changes.between(old, new)
 
     @cached_property
     def config(self) -> Changes:
-        """Changes of settings, including the model name."""
+        """The changes to settings, including the model name."""
         old, new = ({"model": prompt.model, **prompt.config} for prompt in (self.before, self.after))
         return Changes.between(old, new)
 
@@ -138,7 +138,7 @@ class PromptDifference(Displayable):
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The numbers of two corresponding events; None where one invocation has no such event."""
+    """The numbers of two corresponding events. A number is None if that invocation has no such event."""
 
     left: int | None
     right: int | None
@@ -147,25 +147,25 @@ class Pair:
 
 @dataclass(frozen=True)
 class RecordingDifference(Displayable):
-    """Differences between the events of two invocations."""
+    """The differences between the events of two invocations."""
 
     left: Recording
     right: Recording
 
     @cached_property
     def pairs(self) -> Sequence[Pair]:
-        """All events of both invocations, in order."""
+        """All events of both invocations in order, as pairs."""
         return list(_pair_events(self.left, self.right))
 
     @cached_property
     def first(self) -> Pair | None:
-        """The first difference; None if there is none."""
+        """The first pair of events that differs, or None if all events are the same."""
         return next((pair for pair in self.pairs if not pair.same), None)
 
     @cached_property
     def state(self) -> Changes:
-        """How the state of the right invocation differs right after the first difference; at the end if there is
-        none."""
+        """How the right invocation's state differs from the left one's just after the first difference, or at the end
+        if all events are the same."""
         until = self.pairs[: self.pairs.index(self.first) + 1] if self.first else self.pairs
         left = max((pair.left for pair in until if pair.left), default=self.left.events_before)
         right = max((pair.right for pair in until if pair.right), default=self.right.events_before)
@@ -182,10 +182,10 @@ def difference(before: Prompt, after: Prompt) -> PromptDifference: ...
 @overload
 def difference(before: Recording, after: Recording) -> RecordingDifference: ...
 def difference(before: Any, after: Any) -> Any:
-    """Compare two moments, two prompts or two recordings. The result is false if nothing differs.
+    """Compare two moments, two prompts or two recordings. The result is falsy if nothing differs.
 
     Raises:
-        TypeError: The values are of other or of different types.
+        TypeError: The values have different types or a type that cannot be compared.
     """
     match before, after:
         case Moment(), Moment():
@@ -200,7 +200,7 @@ def difference(before: Any, after: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ValueDifference:
-    """A value that differs."""
+    """One difference between two JSON values, usually a recorded value and a new one."""
 
     place: str
     """A path such as `response.items[0].price`."""
@@ -208,13 +208,13 @@ class ValueDifference:
     now: Any
 
     def to_json(self) -> JsonObject:
-        """Return JSON without the side that has no value."""
+        """Return the difference as JSON. A side without a value is left out."""
         sides = {"recorded": self.recorded, "now": self.now}
         return {"place": self.place, **{name: value for name, value in sides.items() if value is not ABSENT}}
 
 
 def compare_json(one: Any, other: Any, place: str = "") -> Iterator[ValueDifference]:
-    """Yield each place at which two JSON values differ."""
+    """Yield each place where two JSON values differ."""
     match one, other:
         case dict(), dict():
             for key in dict.fromkeys([*one, *other]):
@@ -224,13 +224,13 @@ def compare_json(one: Any, other: Any, place: str = "") -> Iterator[ValueDiffere
             for index, (left, right) in enumerate(zip(one, other, strict=True)):
                 yield from compare_json(left, right, f"{place}[{index}]")
         case _:
-            # In Python, 1 equals True. For a model they differ.
+            # In Python, 1 equals True, but for a model they are different values.
             if type(one) is not type(other) or one != other:
                 yield ValueDifference(place, one, other)
 
 
 def is_same_json(one: Any, other: Any) -> bool:
-    """Whether two values are the same JSON. `True` and `1` are not."""
+    """Return whether two values are the same JSON, which `True` and `1` are not."""
     return one is other or _text(one) == _text(other)
 
 
@@ -244,7 +244,7 @@ def _only_in(calls: Sequence[PendingCall], others: Sequence[PendingCall]) -> lis
 
 
 def _pair_events(left: Recording, right: Recording) -> Iterator[Pair]:
-    """Pair equal events, and between them events of the same kind."""
+    """Pair equal events, and then pair the events between them by kind."""
     contents = [[_describe_content(event, side.id) for event in side.events] for side in (left, right)]
     kinds = [[_describe_kind(event) for event in side.events] for side in (left, right)]
     first_left, first_right = left.events_before, right.events_before
@@ -259,7 +259,7 @@ def _pair_events(left: Recording, right: Recording) -> Iterator[Pair]:
 
 
 def _find_blocks(one: list[str], other: list[str]) -> Iterator[tuple[str, int, int, int, int]]:
-    """Yield equal and different ranges. The common beginning of the lists is found without a search."""
+    """Yield the equal and different ranges of two lists. Skips their common beginning before the slow search."""
     alike = next((i for i, (x, y) in enumerate(zip(one, other, strict=False)) if x != y), min(len(one), len(other)))
     if alike:
         yield "equal", 0, alike, 0, alike
@@ -268,14 +268,14 @@ def _find_blocks(one: list[str], other: list[str]) -> Iterator[tuple[str, int, i
 
 
 def _describe_kind(event: Event) -> str:
-    """Return author, branch and the kinds of parts of an event."""
+    """Return an event's author, its branch and the kinds of its parts."""
     parts = (event.content or {}).get("parts") or ()
     names = [(kind, part[kind].get("name")) for part in parts for kind in part if isinstance(part[kind], dict)]
     return _text([event.author, event.branch, names or sorted({kind for part in parts for kind in part})])
 
 
 def _describe_content(event: Event, invocation_id: str) -> str:
-    """Return the content of an event without ids and times. The invocation's id is removed from texts, too."""
+    """Return an event's content without IDs and times. The invocation ID is also removed from text."""
     parts = [_strip_ids(part) for part in (event.content or {}).get("parts") or ()]
     actions = event.actions.model_dump(
         mode="json",
@@ -288,7 +288,7 @@ def _describe_content(event: Event, invocation_id: str) -> str:
 
 
 def _strip_ids(value: Any, *, is_call: bool = False) -> Any:
-    """Return a part without thought signatures and call ids."""
+    """Return a part without its thought signatures and call IDs."""
     if not isinstance(value, dict):
         return value
     return {
@@ -300,37 +300,37 @@ def _strip_ids(value: Any, *, is_call: bool = False) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Rerun(Displayable):
-    """The result of a replayed activity, with the recorded one."""
+    """The result of re-running an activity, together with the recorded result."""
 
     source: str
-    """The file or the id of the recording."""
+    """The recording's file or workflow ID."""
     what: str
-    """The activity in a few words."""
+    """A short description of the activity."""
     recorded: ToolOutcome | ModelReply | None
     recorded_failure: Failure | None
-    """Why there is no recorded result."""
+    """Why the recorded activity has no result."""
     now: ToolOutcome | ModelReply | None
     failure: Failure | None = None
     """Why the replayed activity has no result."""
     remarks: Sequence[str] = ()
-    """Limits of the comparison."""
+    """Notes on what limits the comparison."""
 
     def sides(self) -> tuple[JsonObject, JsonObject]:
-        """Return the recorded and the present result as JSON, without values that differ on every run."""
+        """Return the recorded and the new result as JSON, without values that differ on every run."""
         return _result_to_json(self.recorded, self.recorded_failure), _result_to_json(self.now, self.failure)
 
     def durations(self) -> tuple[float | None, float | None]:
-        """Return the recorded and the present duration, in seconds."""
+        """Return the recorded and the new duration in seconds."""
         return self.recorded.duration_s if self.recorded else None, self.now.duration_s if self.now else None
 
     @property
     def differences(self) -> list[ValueDifference]:
-        """Values that differ, without durations and random ids."""
+        """The values that differ, ignoring durations and random IDs."""
         return list(compare_json(*self.sides()))
 
     @property
     def same(self) -> bool:
-        """Whether nothing differs."""
+        """Whether the recorded and the new result are the same."""
         return not self.differences
 
     def to_json(self) -> JsonObject:
@@ -371,11 +371,11 @@ class ModelRerun(Rerun):
     number: int
     """Number of the model call in the invocation."""
     request: JsonObject | None
-    """The request of the replayed call; None if the model was not called."""
+    """The request of the replayed call, or None if the model was not called."""
     edited: Sequence[ValueDifference] = ()
-    """The edits of the request."""
+    """The edits made to the request."""
     changed: bool | None = None
-    """Whether the agent's definition has changed since the recording; None if unknown."""
+    """Whether the agent's definition has changed since the recording, or None if unknown."""
     recorded: ModelReply | None
     now: ModelReply | None
 

@@ -1,9 +1,10 @@
-"""Check whether this build and the present agents can continue recorded histories.
+"""Check whether this build and the current agents can continue recorded histories.
 
 python -m waystation.replay.compatibility_check [DIR …]    DIR: folders of the agents to check, if any
 
-`gate` runs this module in processes of its own, so that a replay that hangs or crashes does not affect others. It reads
-histories from standard input and writes verdicts to standard output, one line of JSON each. It needs no server.
+`gate` runs this module in separate processes, so that a replay that hangs or crashes does not affect others. The module
+reads histories from standard input and writes verdicts to standard output, each on one line of JSON. It does not
+require a server.
 """
 
 import asyncio
@@ -48,17 +49,17 @@ from waystation.tools.json_schema import find_mistakes
 from waystation.tools.toolbox import tools_of, toolsets_of
 
 _ELSEWHERE = "ResultElsewhere"
-"""The workflow error for a result that is missing from the store; see `workflows.ports`."""
+"""Name of the workflow error for a result that is missing from the store; see `waystation.workflows.ports`."""
 Reason: TypeAlias = Literal["agent_gone", "tool_gone", "other_kind", "arguments_refused", "parameters_changed"]
 
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """A reason why the present agents cannot continue an open invocation or session."""
+    """A reason why the current agents cannot continue an open invocation or session."""
 
     reason: Reason
     problem: str
-    """One sentence."""
+    """The reason in one sentence."""
     agent: str
     tool: str | None = None
     function_call_id: str | None = None
@@ -69,7 +70,7 @@ class Misfit:
 
 
 def find_misfits(history: WorkflowHistory, registry: Registry) -> list[Misfit]:
-    """Return why the agents of `registry` cannot continue an open workflow. The payloads must be decoded."""
+    """Return the reasons why the agents in `registry` cannot continue an open workflow. Payloads must be decoded."""
     started = history.events[0].workflow_execution_started_event_attributes
     if started.workflow_type.name == WORKFLOW:
         return list(_check_invocation(build_log([history]), registry))
@@ -108,7 +109,7 @@ def _check_invocation(log: Log, registry: Registry) -> Iterator[Misfit]:
 
 
 def _agents_to_start(work: AgentRun) -> Iterator[str]:
-    """Yield the names of the agents that a workflow agent has yet to start, as recorded with it."""
+    """Yield the names of the agents that a workflow agent has not started yet, according to its recorded spec."""
     if not work.finished:
         repeats = work.shape.kind == "loop"
         for shape in work.shape.children[0 if repeats else work.started :]:
@@ -117,20 +118,20 @@ def _agents_to_start(work: AgentRun) -> Iterator[str]:
 
 def _names_in(shape: AgentSpec) -> Iterator[str]:
     yield shape.name
-    if not shape.before:  # otherwise its present definition applies when it starts
+    if not shape.before:  # otherwise, its current definition applies when it starts
         for child in shape.children:
             yield from _names_in(child)
 
 
 def _will_call_model(log: Log, work: AgentRun) -> bool:
-    """Whether the model of an agent will be called again, because something of the agent is pending or in flight."""
+    """Return whether an agent will call its model again, because a result is unread or work is pending or in flight."""
     if work.shape.kind != "llm" or not work.entered or work.phase_in_flight == "leave":
         return False
     return work.unread or is_busy(log.state, work) or any(log.state.calls[call_id].waiting for call_id in work.open)
 
 
 def _calls_to_run(log: Log) -> list[CallState]:
-    """Return the calls that will run, now or after an approval. Calls that already ran and wait are left out."""
+    """Return the calls that will run now or after an approval. Leaves out calls that only wait for a response."""
     pending = [call for call in log.state.waiting() if call.gate == "waiting" and not ids.is_budget(call.id)]
     return [*pending, *log.state.performing()]
 
@@ -142,22 +143,22 @@ def _check_call(call: CallState, root: str, registry: Registry) -> Misfit | None
         return Misfit(reason, f"Tool {call.name!r} of agent {call.agent!r} {problem}.", call.agent, call.name, call.id)
 
     if call.call.kind == "agent" and not call.run:
-        # A called agent that runs already is an invocation of its own.
+        # A called agent that is already running is a separate invocation.
         called = call.call.agent or call.name
         if call.gate == "waiting" and called not in registry.roots[root].tree:
             return Misfit("agent_gone", str(UnknownAgent(called, registry.roots[root].tree)), called)
         return None
     if not isinstance(agent, LlmAgent):
-        return misfit("tool_gone", "is gone: the agent is of another kind now, without tools")
+        return misfit("tool_gone", "is gone: the agent is now of a kind that has no tools")
     tool = tools_of(agent).get(call.name)
     if tool is None:
-        # Listing a toolset's tools may need a network.
+        # Assume that a matching toolset still has the tool: listing its tools may require network access.
         prefixes = [toolset.tool_name_prefix for toolset in toolsets_of(agent)]
         if any(call.name.startswith(f"{prefix}_" if prefix else "") for prefix in prefixes):
             return None
         return misfit("tool_gone", "is gone")
     if tool.is_long_running != (call.call.kind == "long_running") and call.call.kind != "agent":
-        now = "is long-running now and was not before" if tool.is_long_running else "is not long-running any more"
+        now = "is long-running now but was not before" if tool.is_long_running else "is no longer long-running"
         return misfit("other_kind", now)
     schema = (declare(tool) or {}).get("parametersJsonSchema")
     try:
@@ -165,14 +166,14 @@ def _check_call(call: CallState, root: str, registry: Registry) -> Misfit | None
     except ValueError:
         wrong = []
     if wrong:
-        return misfit("arguments_refused", f"does not accept the recorded arguments any more: {'; '.join(wrong)}")
+        return misfit("arguments_refused", f"no longer accepts the recorded arguments: {'; '.join(wrong)}")
     if call.asked == "confirmation" and call.declared is not None and parameters_digest(tool) != call.declared:
-        return misfit("parameters_changed", "has other parameters than the approval request, so the call will not run")
+        return misfit("parameters_changed", "has changed parameters since the approval request, so the call cannot run")
     return None
 
 
 async def serve(requests: BinaryIO, answers: BinaryIO, agents: Sequence[Path]) -> None:
-    """Answer requests until the input ends."""
+    """Write the agents' problems, then answer requests until the input ends."""
     registry, problems = discover(agents) if agents else (None, [])
     _write_answer(answers, {"problems": [str(problem) for problem in problems]})
     async with open_replayer(converter=DataConverter.default) as replays:
@@ -181,7 +182,7 @@ async def serve(requests: BinaryIO, answers: BinaryIO, agents: Sequence[Path]) -
 
 
 async def judge(history: WorkflowHistory, replays: Replays, registry: Registry | None) -> JsonObject:
-    """Return the verdict on a history with decoded payloads."""
+    """Return the verdict on a history, whose payloads must be decoded."""
     try:
         divergence = await find_divergence(history, replays)
         if divergence and divergence.failure == _ELSEWHERE:
@@ -210,7 +211,7 @@ def _write_answer(answers: BinaryIO, answer: JsonObject) -> None:
 
 
 def main() -> None:
-    """Serve standard input and output. Everything else that is printed is dropped."""
+    """Serve requests on standard input and output. Anything else that is printed to standard output is discarded."""
     with open(os.dup(1), "wb") as answers, open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), 1)
         only_errors = LoggingConfig(filter=TelemetryFilter(core_level="ERROR", other_level="ERROR"))
@@ -218,7 +219,7 @@ def main() -> None:
             Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=only_errors)))
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(serve(sys.stdin.buffer, answers, [Path(folder) for folder in sys.argv[1:]]))
-    os._exit(0)  # Threads of Temporal's core may abort a normal exit.
+    os._exit(0)  # During a normal exit, threads of Temporal's core may abort the process.
 
 
 if __name__ == "__main__":

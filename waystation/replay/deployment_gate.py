@@ -1,4 +1,4 @@
-"""Check whether this build can continue all open workflows of a namespace."""
+"""Check whether this build can continue all open workflows in a namespace."""
 
 import asyncio
 import base64
@@ -27,27 +27,28 @@ OPEN = f"ExecutionStatus = 'Running' AND ({KINDS})"
 CLOSED = f"ExecutionStatus != 'Running' AND ({KINDS})"
 PAGE = 200
 START_LIMIT_S = 120.0
-"""Maximum time for a process to load the agents."""
+"""Maximum time that a process may take to load the agents."""
 LIMIT_S = 120.0
-"""Maximum time to replay one history. One of 50,000 events takes some seconds."""
+"""Maximum time that the replay of one history may take. A history of 50,000 events takes several seconds."""
 PROGRAM = (sys.executable, "-m", "waystation.replay.compatibility_check")
 _MAX_ANSWER = 2**26
-"""Maximum length of an answer of that program, one line of JSON, in bytes."""
+"""Maximum length in bytes of an answer from `PROGRAM`, which is one line of JSON."""
 _STDERR_CHARS = 400
 
 
 Verdict: TypeAlias = Literal["replays", "differs", "misfit", "unchecked", "lacking", "vanished"]
-"""`differs`: this build would diverge from the recording. `misfit`: the present agents cannot continue it. `unchecked`:
-its replay hung or crashed. `lacking`: large values are missing from the store. `vanished`: the server deleted it."""
+"""`differs`: this build would diverge from the recorded workflow. `misfit`: the current agents cannot continue the
+workflow. `unchecked`: the replay hung or crashed. `lacking`: large values are missing from the store. `vanished`: the
+server has deleted the workflow."""
 BREAKS: frozenset[Verdict] = frozenset({"differs", "misfit", "unchecked", "lacking"})
-"""Verdicts that fail the gate. A workflow that could not be checked counts, too."""
+"""Verdicts that fail the gate, including those for workflows that could not be checked."""
 MAX_FINDINGS = 1_000
-"""Maximum number of findings that are stored. All workflows are counted."""
+"""Maximum number of findings to store. Workflows beyond that limit are still counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A workflow that does not simply replay."""
+    """The verdict on one workflow."""
 
     id: str
     run_id: str
@@ -55,11 +56,11 @@ class Finding:
     """The workflow type."""
     verdict: Verdict
     problem: str = ""
-    """One line."""
+    """Description of the problem on one line. Empty if there is no problem."""
     divergence: JsonObject | None = None
     """The divergence, as `Divergence.to_json` returns it."""
     misfits: Sequence[JsonObject] = ()
-    """Reasons why the present agents cannot continue it."""
+    """The reasons why the current agents cannot continue the workflow."""
 
     def to_json(self) -> JsonObject:
         """Return the JSON that `--json` prints."""
@@ -68,17 +69,17 @@ class Finding:
 
 @dataclass(kw_only=True)
 class GateReport:
-    """The result of a gate."""
+    """The result of `gate`."""
 
     tools_checked: bool
-    """Whether agents were checked, too."""
+    """Whether the agents and their tools were checked, too."""
     counts: Counter[Verdict] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
-    """Workflows that do not simply replay, at most `MAX_FINDINGS`."""
+    """Findings with a verdict other than `replays`, at most `MAX_FINDINGS`."""
     problems: Sequence[str] = ()
-    """Why agents could not be loaded. In that case nothing was replayed."""
+    """The reasons why agents could not be loaded. If there are any, nothing was replayed."""
     sampled: int = 0
-    """How many of the checked workflows were closed."""
+    """Number of checked workflows that were closed."""
 
     @property
     def checked(self) -> int:
@@ -87,11 +88,11 @@ class GateReport:
 
     @property
     def passes(self) -> bool:
-        """Whether this build can be deployed."""
+        """Whether it is safe to deploy this build."""
         return not self.problems and not any(self.counts[verdict] for verdict in BREAKS)
 
     def add(self, finding: Finding) -> None:
-        """Count a workflow, and store the finding unless it simply replays."""
+        """Count a workflow, and store its finding unless the verdict is `replays`."""
         self.counts[finding.verdict] += 1
         if finding.verdict != "replays" and len(self.findings) < MAX_FINDINGS:
             self.findings.append(finding)
@@ -119,23 +120,23 @@ async def gate(
     progress: Callable[[GateReport, int], None] | None = None,
     program: Sequence[str] = PROGRAM,
 ) -> GateReport:
-    """Replay every open invocation, session and scope of a namespace against this build.
+    """Replay every open invocation, session and scope in a namespace against this build.
 
     Histories are replayed in separate processes, so that a replay that hangs or crashes is reported like any other
     finding.
 
     Args:
-        client: A client of the namespace, with the store of its workers.
-        agents: Folders of the agents to deploy. If set, the tools of open calls are checked, too: that they exist and
-            accept the recorded arguments.
-        sample: How many of the most recently closed workflows to check, too.
-        processes: Number of processes; by default one for each core.
-        limit_s: Maximum time to replay one history.
+        client: A client connected to the namespace, with the workers' store.
+        agents: Folders of the agents to deploy. If set, also check that the tools of open calls exist and accept the
+            recorded arguments.
+        sample: Number of the most recently closed workflows to check in addition.
+        processes: Number of processes. Defaults to one per CPU core.
+        limit_s: Maximum time in seconds for replaying one history.
         progress: Called after each workflow with the report so far and the number of open workflows.
-        program: The command that replays histories; the folders of the agents are appended.
+        program: The command that replays histories. The folders of the agents are appended to it.
 
     Raises:
-        RPCError: The server does not answer.
+        RPCError: The server does not respond.
         RuntimeError: A process does not start.
     """
     report = GateReport(tools_checked=bool(agents))
@@ -167,7 +168,7 @@ async def _check_all(
     report: GateReport,
     progress: Callable[[], object],
 ) -> None:
-    """Check each workflow. While a process replays one, the next one is fetched for it."""
+    """Check all workflows. While a process replays one history, the next history for it is fetched."""
     next_one = asyncio.Lock()
 
     async def work(replica: Replica) -> None:
@@ -197,7 +198,7 @@ async def _judge(client: AgentClient, execution: WorkflowExecution, replica: "Re
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
-        return {"verdict": "vanished", "problem": "The server has deleted it."}
+        return {"verdict": "vanished", "problem": "The server has deleted the workflow."}
     except StoreFailed as error:
         return {"verdict": "lacking", "problem": str(error)}
     if lacking := list_shortened(converter):
@@ -208,17 +209,17 @@ async def _judge(client: AgentClient, execution: WorkflowExecution, replica: "Re
 
 
 class Replica:
-    """A process that replays one history after another. It is replaced when a replay hangs or crashes."""
+    """A process that replays one history after another. It is restarted after a replay hangs or crashes."""
 
     def __init__(self, command: Sequence[str], limit_s: float) -> None:
         self._command, self._limit_s = command, limit_s
         self._process: asyncio.subprocess.Process | None = None
         self._errors: Any = None
         self.idle = asyncio.Lock()
-        """Locked during a replay."""
+        """A lock that is held while the process replays a history."""
 
     async def start(self) -> list[str]:
-        """Start the process; return why it cannot load the agents.
+        """Start the process, and return the reasons why it cannot load agents, if any.
 
         Raises:
             RuntimeError: The process does not start.
@@ -230,7 +231,7 @@ class Replica:
             stdout=asyncio.subprocess.PIPE,
             stderr=self._errors,
             limit=_MAX_ANSWER,
-            # The process must load the same code as this one.
+            # Make sure that the process loads the same code as this process.
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         )
         try:
@@ -242,7 +243,7 @@ class Replica:
         return problems
 
     async def judge(self, history: WorkflowHistory) -> JsonObject:
-        """Return the verdict on a history."""
+        """Replay a history, and return the verdict on it."""
         if self._process is None:
             await self.start()
         events = base64.b64encode(History(events=history.events).SerializeToString()).decode()
@@ -257,7 +258,7 @@ class Replica:
             return {"verdict": "unchecked", "problem": f"The replay crashed: {self._read_errors()}"}
 
     async def _exchange(self, request: bytes = b"") -> JsonObject:
-        """Send a line, if any, and return the answer of the process."""
+        """Send a request, unless it is empty, and return the process's next answer."""
         assert self._process is not None
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -279,7 +280,7 @@ class Replica:
             await process.wait()
 
     async def stop(self) -> None:
-        """Stop the process."""
+        """Stop the process and discard its error output."""
         await self._kill()
         if self._errors is not None:
             self._errors.close()

@@ -1,4 +1,4 @@
-"""Representations of recordings: in terminals through rich, in notebooks as the same in HTML."""
+"""Display recordings with rich in terminals, and as the equivalent HTML in notebooks."""
 
 import importlib
 import io
@@ -7,9 +7,9 @@ from rich.console import Console, RenderableType
 from rich.terminal_theme import TerminalTheme
 
 PAGE = 110
-"""Width in notebooks, in columns."""
+"""Width of the output in notebooks, in columns."""
 _PRE = "font-family:ui-monospace,Menlo,Consolas,monospace;line-height:1.35;white-space:pre-wrap;margin:0"
-# Readable on light and dark pages. Unstyled text has the page's color.
+# These colors are readable on light and dark pages. Unstyled text uses the page's own color.
 _THEME = TerminalTheme(
     (255, 255, 255),
     (0, 0, 0),
@@ -24,13 +24,13 @@ class Displayable:
     """An object that rich and notebooks can display."""
 
     def __rich__(self) -> RenderableType:
-        # Imported by name, like `lazy_exports`: presentation is a higher layer.
+        # Import by name, like `lazy_exports` does, because this layer must not import the presentation layer directly.
         views = importlib.import_module("waystation.presentation.recording_views")
         rendered: RenderableType = views.render(self)
         return rendered
 
     def _repr_html_(self) -> str:
-        """Return the rich representation as HTML without scripts. Texts of models, tools and users are escaped."""
+        """Return the rich representation as HTML without scripts. Text from models, tools and users is escaped."""
         console = Console(
             record=True, width=PAGE, file=io.StringIO(), force_jupyter=False, highlight=False, markup=False, emoji=False
         )

@@ -1,7 +1,7 @@
-"""The first divergence between a history and the present workflow code, in agent terms.
+"""Find the first divergence between a history and the current workflow code, and describe it in agent terms.
 
-The commands of both are read into one form and compared, including inputs and options. Temporal's own replayer compares
-the rest: patch markers, and cancellations of work in flight, whose trace in a history depends on timing.
+The commands of both are converted to a common form and compared, including inputs and options. Temporal's own replayer
+compares the rest: patch markers and cancellations of work in flight, whose trace in a history depends on timing.
 """
 
 from collections import defaultdict, deque
@@ -48,30 +48,29 @@ from waystation.replay.comparison import ABSENT, compare_json
 from waystation.storage import is_reference
 
 UNKNOWN: Any = object()
-"""A value that cannot be compared: encoded by a codec, missing from the store, or an option that the server fills
-in."""
+"""A value that cannot be compared, because a codec encoded it, the store lacks it, or the server fills it in."""
 _READABLE = frozenset({b"json/plain", b"json/protobuf", b"binary/null", b"binary/plain", b""})
 _PATCHES = "TemporalChangeVersion"
-"""The search attribute in which the SDK lists the patches of a run."""
+"""The search attribute where the SDK lists the patches of a run."""
 
 
 _RECORDED, _PRESENT = 0, 1
 _Paths = tuple[str, str]
-"""The path of a value in a history event (`_RECORDED`), and in an SDK command (`_PRESENT`).
+"""The path of a value in a history event (`_RECORDED`) and in an SDK command (`_PRESENT`).
 
-Only these paths depend on private protobufs of the SDK. No public type holds the commands of a replay.
+Only these paths depend on private protobufs of the SDK, which no public type replaces.
 """
 
 
 class _Form(NamedTuple):
-    """The paths of one kind of command."""
+    """The paths to the values of one kind of command."""
 
     kind: str
     message: _Paths
     name: _Paths | None = None
     id: _Paths | None = None
     fields: Mapping[str, _Paths] = {}
-    """The paths of all other compared fields. A map of payloads under an empty name gives one field for each key."""
+    """The paths of all other compared fields. A map of payloads under an empty name yields one field for each key."""
 
 
 _CAPPED = ("schedule_to_start_timeout", "start_to_close_timeout")
@@ -81,7 +80,7 @@ _RETRIES = (
     "non_retryable_error_types",
 )
 _FILLED_IN = frozenset({*_TIMEOUTS[:3], *(f"retry.{name}" for name in _RETRIES)})
-"""Options that the server fills in if the code sets none."""
+"""Options that the server fills in if the code does not set them."""
 _FAILURE = {
     "type": ("application_failure_info.type",) * 2,
     "message": ("message",) * 2,
@@ -170,46 +169,46 @@ _CANCELS = {
     "cancel_child_workflow_execution": ("start_child_workflow_execution", "child_workflow_seq"),
     "cancel_signal_workflow": ("signal_external_workflow_execution", "seq"),
 }
-"""The SDK's cancel commands, each with the command it cancels and the field that refers to it."""
+"""The SDK's cancel commands, each mapped to the command that it cancels and the field that refers to that command."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command of workflow code to the server."""
+    """A command that workflow code sends to the server."""
 
     kind: str
     """`activity`, `timer`, `child`, `signal`, `cancel`, `attributes`, `memo`, `accept`, `answer`, `refuse`, `complete`,
     `fail`, `cancelled` or `continue`."""
     name: str = ""
-    """The type of an activity or a child, or the name of a signal."""
+    """The type of an activity or child workflow, or the name of a signal."""
     id: str = ""
-    """The id of the activity or the child, or of the workflow that receives a signal."""
+    """The ID of the activity, the timer or the child workflow, or of the workflow that receives a signal."""
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """All other compared values. Payloads are decoded, durations are in seconds."""
+    """All other values to compare. Payloads are decoded, and durations are in seconds."""
     event_id: int = 0
-    """Id of the recorded history event."""
+    """ID of the recorded history event."""
     line: str | None = None
-    """The line of workflow code that issued the command, if it was replayed and the line is known."""
+    """The line of workflow code that issued the command, if the command comes from a replay and the line is known."""
 
 
 @dataclass(slots=True)
 class Activation:
-    """The commands of workflow code in one activation of a replay."""
+    """The commands that workflow code issued in one activation of a replay."""
 
     started: int
-    """Id of the history event that started the workflow task."""
+    """ID of the history event that started the workflow task."""
     commands: Sequence[tuple[Any, str | None]] = ()
     """The SDK's commands, each with the line that issued it."""
     failure: Any = None
-    """The encoded failure of the workflow task."""
+    """The encoded failure of the workflow task, or None if the task did not fail."""
     waits_at: str | None = None
-    """The line at which the code waits or failed."""
+    """The line where the code is waiting or where it failed."""
 
 
 def read_recorded_tasks(events: Sequence[HistoryEvent]) -> dict[int, tuple[int, list[Command]]]:
-    """Return the commands of each completed workflow task, by the id of its start event.
+    """Return the commands of each completed workflow task, keyed by the ID of the task's start event.
 
-    Each list comes with the id of the event that completed the task.
+    Each list of commands comes with the ID of the event that completed the task.
     """
     tasks: dict[int, tuple[int, list[Command]]] = {}
     latest: list[Command] = []
@@ -225,13 +224,14 @@ def read_recorded_tasks(events: Sequence[HistoryEvent]) -> dict[int, tuple[int, 
 def read_present_commands(
     activations: Sequence[Activation], started: WorkflowExecutionStartedEventAttributes, queue: str
 ) -> list[Command]:
-    """Return the commands of one workflow task as the server would record them.
+    """Return the commands of one workflow task in the form and order that the server would record.
 
-    A command that the same task cancels is never sent. The command that ends the workflow is sent last.
+    A command that the same task cancels is left out, because it is never sent. The command that ends the workflow is
+    sent last.
 
     Args:
         activations: The activations of the task.
-        started: The start of the run.
+        started: The attributes of the event that started the run.
         queue: The replayer's own task queue.
     """
     commands = [command for activation in activations for command in activation.commands]
@@ -251,7 +251,7 @@ def read_present_commands(
 
 
 def _fill_in(fields: Any, started: WorkflowExecutionStartedEventAttributes, queue: str) -> None:
-    """Complete a command like the server does; see its `validateActivityScheduleAttributes`."""
+    """Complete a command the way the server does; see the server's `validateActivityScheduleAttributes`."""
     if fields.get("task_queue") in ("", queue):
         fields["task_queue"] = started.task_queue.name
     run_limit = _to_python(started.workflow_run_timeout)
@@ -267,7 +267,7 @@ def _fill_in(fields: Any, started: WorkflowExecutionStartedEventAttributes, queu
 
 
 def _read(message: Any, side: int, **about: Any) -> Command | None:
-    """Return the command in a history event or an SDK command; None if it is not compared."""
+    """Return the command in a history event or an SDK command, or None if it is not one that is compared."""
     variant = message.WhichOneof(("attributes", "variant")[side]) or ""
     for form in _find_forms(variant.removesuffix("_event_attributes"), side):
         attributes = getattr(message, variant)
@@ -290,7 +290,7 @@ def _find_forms(variant: str, side: int) -> list[_Form]:
 
 
 def _first_text(message: Any, paths: str) -> str:
-    """Return the first non-empty text."""
+    """Return the first non-empty text at one of the paths, which are separated by `|`."""
     return next(filter(None, (str(_get(message, path)) for path in paths.split("|"))), "")
 
 
@@ -327,9 +327,9 @@ def _decode_payload(payload: Payload) -> Any:
 
 
 DIFFERENCES = 5
-"""Maximum number of differing fields that are reported."""
+"""Maximum number of differing fields to report."""
 _CONSEQUENCES = {"memo": 1, "timer": 2, "accept": 2, "attributes": 3}
-"""Kinds of commands that follow from other commands, the least informative last."""
+"""Kinds of commands that are consequences of other commands. A higher number means less informative."""
 _COMMANDS = {
     "timer": "wait {command.fields[seconds]:g} s at most",
     "child": "start {command.name} {command.id}",
@@ -346,9 +346,9 @@ _ENTRIES = {
     CallReturned: "the result of {body.outcome.function_call_id}",
     CallLost: "the result of {body.function_call_id}",
     ChildReturned: "the result of {body.function_call_id}",
-    AnswerIgnored: "an answer that did not count",
+    AnswerIgnored: "an answer that was not accepted",
     DeadlinePassed: "the deadline of {body.function_call_id}",
-    MessageJoined: "a further message",
+    MessageJoined: "another message",
     CancelRequested: "the request to cancel",
 }
 _WAITS = {
@@ -360,7 +360,7 @@ _WAITS = {
 
 
 class Part(NamedTuple):
-    """A field with different values in two commands."""
+    """A field whose values differ between two commands."""
 
     name: str
     """A path such as `input.args.amount`."""
@@ -374,32 +374,32 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Divergence:
-    """The first difference between a recording and the present code."""
+    """The first difference between a recording and the current code."""
 
     workflow_id: str
     run_id: str
     recorded: str
     """The recorded command, such as `call pay(amount=200)`."""
     now: str
-    """The present command, such as `wait for approval of pay(amount=200)`."""
+    """The command that the current code issues, such as `wait for approval of pay(amount=200)`."""
     event: int | None
-    """Number of the last agent event before the divergence; None for sessions and scopes, which have no events."""
+    """Number of the last agent event before the divergence, or None for sessions and scopes, which have no events."""
     after: str | None
     """The last log entry before the divergence, such as `model reply 2`."""
     history_event: int
-    """Id of the recorded history event. If nothing was recorded, the id of the event before."""
+    """ID of the recorded history event. If nothing was recorded, the ID of the event before the divergence."""
     line: str | None = None
     """The line of workflow code, such as `workflows/scheduler.py:110 in call_tool`."""
     parts: Sequence[Part] = ()
     """The fields that differ, if both commands are of the same kind."""
     failure: str | None = None
-    """Error type of the failing workflow task."""
+    """Error type of the failed workflow task, or None if no task failed."""
     run: int = 1
-    """Number of the run of the workflow, from 1."""
+    """Number of the workflow run, starting at 1."""
     runs: int = 1
 
     def __str__(self) -> str:
-        """Return one line."""
+        """Describe the divergence on one line."""
         where = [f"after event {self.event}"] if self.event is not None else []
         where += [f"history event {self.history_event}"]
         after = f", after {self.after}" if self.after else ""
@@ -427,28 +427,28 @@ class Divergence:
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A divergence in terms of Temporal. A command is None where one side has no further command."""
+    """A divergence in Temporal's terms. A command is None if that side has no more commands."""
 
     completed: int
-    """Id of the event that completed the workflow task."""
+    """ID of the event that completed the workflow task."""
     recorded: Command | None = None
     now: Command | None = None
     parts: Sequence[Part] = ()
     swapped: bool = False
-    """Whether both sides have the same commands in different order."""
+    """Whether both sides have the same commands in a different order."""
     line: str | None = None
     failure: str | None = None
-    """Why the workflow task fails."""
+    """Why the workflow task fails, or None if it does not fail."""
     failure_type: str | None = None
 
 
 def find_first_difference(history: WorkflowHistory, activations: Sequence[Activation], queue: str) -> Difference | None:
-    """Return the first difference between a history and its replay.
+    """Return the first difference between a history and its replay, or None if they match.
 
-    Commands after the last recorded workflow task are ignored, because nothing is recorded for them yet.
+    Commands after the last recorded workflow task are ignored, because nothing has been recorded for them yet.
 
     Args:
-        history: The history with decoded payloads.
+        history: The history, with decoded payloads.
         activations: The activations of the replay.
         queue: The replayer's own task queue.
     """
@@ -459,7 +459,7 @@ def find_first_difference(history: WorkflowHistory, activations: Sequence[Activa
     pending = deque(activations)
     for start in sorted(tasks):
         completed, recorded = tasks[start]
-        # Workflow tasks without commands are replayed together with the next one.
+        # A workflow task without commands is replayed together with the next task.
         done = []
         while pending and pending[0].started <= start:
             done.append(pending.popleft())
@@ -491,7 +491,7 @@ def find_first_difference(history: WorkflowHistory, activations: Sequence[Activa
 def _compare_rest(
     completed: int, recorded: Sequence[Command], present: Sequence[Command], waits_at: str | None
 ) -> Difference:
-    """Compare the remaining commands of a workflow task, from the first one that differs."""
+    """Compare the remaining commands of a workflow task, starting at the first one that differs."""
     missing = [command for command in recorded if not any(_is_same_command(command, other) for other in present)]
     added = [command for command in present if not any(_is_same_command(command, other) for other in recorded)]
     swapped = bool(recorded and present and not missing and not added)
@@ -509,8 +509,10 @@ def _is_same_command(one: Command, other: Command) -> bool:
 
 
 def _compare_fields(recorded: Command, now: Command, own: Sequence[str], *, updated: bool) -> list[Part]:
-    """Return the fields in which two commands of the same kind differ. `own`: ids of the run; `updated`: it had
-    updates."""
+    """Return the fields that differ between two commands of the same kind.
+
+    `own` contains the IDs of the run. `updated` says whether the run has accepted any updates so far.
+    """
     differences = compare_json(recorded.fields, now.fields)
     parts = (Part(item.place, item.recorded, item.now) for item in differences)
     return [part for part in parts if not _is_harmless(part, recorded, own, updated=updated)][:DIFFERENCES]
@@ -520,21 +522,21 @@ def _is_harmless(part: Part, command: Command, own: Sequence[str], *, updated: b
     name, recorded, now = part
     if UNKNOWN in (recorded, now):
         return True
-    # Recorded types gain optional fields, which are written with their defaults or not at all.
+    # Recorded types can gain optional fields. Older recordings lack them, while current code may write their defaults.
     if recorded is ABSENT and now in (None, "", False, 0, [], {}):
         return True
-    # In a replay a run has one id. A reset run was recorded with several.
+    # In a replay, a run has a single ID, but a run that was reset was recorded with several.
     if name.endswith(".run_id") and recorded in own and now in own:
         return True
-    # On replay, results that arrived before an update without effect are applied after it. So the entries
-    # that a command lists as applied, and the progress of a session, may move to another command.
+    # On replay, results that arrived before an update with no effect are applied after that update. Therefore, the
+    # entries that a command lists as applied, and a session's progress, may move to a different command.
     if updated and (name == "input.at" or name.startswith("input.new")):
         return True
     return command.kind == "answer" and name in ("result.open", "result.status") and now is not ABSENT
 
 
 def to_divergence(histories: Sequence[WorkflowHistory], run: int, difference: Difference) -> Divergence:
-    """Describe a difference in agent terms. `run` is the index of its history."""
+    """Describe a difference in agent terms. `run` is the index of the history where the difference occurs."""
     history = histories[run]
     log = _log_until(histories, run, difference.completed)
     entries = reversed(log.entries) if log else ()
@@ -557,7 +559,7 @@ def to_divergence(histories: Sequence[WorkflowHistory], run: int, difference: Di
 
 
 def _log_until(histories: Sequence[WorkflowHistory], run: int, event_id: int) -> Log | None:
-    """Return the log of an invocation right after a history event."""
+    """Return an invocation's log right after a history event, or None if there is no readable log."""
     if get_workflow_type(histories[run]) != WORKFLOW or not event_id:  # 0: it differs before the first workflow task
         return None
     cut = WorkflowHistory(histories[run].workflow_id, histories[run].events[:event_id])
@@ -580,7 +582,7 @@ def _describe_both(difference: Difference, log: Log | None) -> tuple[str, str]:
 
 
 def describe_command(command: Command | None, log: Log | None) -> str:
-    """Describe a command in agent terms. `log` is the log so far, if there is one."""
+    """Describe a command in agent terms. `log` is the invocation's log so far, if there is one."""
     if command is None:
         return "nothing"
     fields = command.fields
@@ -634,7 +636,7 @@ def _describe_memo(fields: Mapping[str, Any]) -> str:
 
 
 def _describe_entry(body: Body) -> str | None:
-    """Describe a log entry that something else follows; None for an entry that is itself a consequence."""
+    """Describe a log entry that can cause commands, or return None for an entry that is itself a consequence."""
     if isinstance(body, AnswerCounted):
         return f"the answer to {ids.requesting_call(body.function_call_id)}"
     template = _ENTRIES.get(type(body))
@@ -646,12 +648,12 @@ def _text(value: Any) -> str:
 
 
 def format_value(value: Any) -> str:
-    """Return a value on one line."""
+    """Format a value on one line."""
     return "absent" if value is ABSENT else summary.clip(encode(plain_of(value)).decode())
 
 
 def plain_of(value: Any) -> Any:
-    """Return a value that can be converted to JSON."""
+    """Replace values that JSON cannot represent, such as bytes."""
     if isinstance(value, bytes):
         return f"{len(value)} bytes"
     return None if value is ABSENT or value is UNKNOWN else value

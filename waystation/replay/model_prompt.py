@@ -1,7 +1,7 @@
-"""The prompt of a model call at a moment of a recording.
+"""The prompt of a model call at a given moment of a recording.
 
-Histories do not hold prompts. The contents are rebuilt from the log. Instruction, tools and settings come from the
-agent; only their digest was recorded with each reply.
+Histories do not contain prompts. The contents are rebuilt from the log. The instruction, tools and settings are taken
+from the agent, because only their digest was recorded with each reply.
 """
 
 from collections.abc import Sequence
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     from waystation.agents.registry import Registry
 
 Agents: TypeAlias = Union["Registry", Path, str, Sequence[Path | str]]
-"""A registry of agents, or the folders of agents, as for a worker's `--agents`."""
+"""A registry of agents, or the folders that contain the agents, as in a worker's `--agents` option."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prompt(Displayable):
-    """The prompt that a model got, or would have got."""
+    """The prompt that a model received or would have received."""
 
     at: int
-    """Number of the event."""
+    """Number of the event that the prompt was requested for."""
     agent: str
     """Name of the agent."""
     call: int | None
-    """Number of the model call in the invocation; None if no model was called after the event."""
+    """Number of the model call in the invocation, or None if no model was called after the event."""
     gave: int | None
-    """Number of the event with the reply, if there is one."""
+    """Number of the event that contains the reply, or None if there is no reply."""
     contents: Sequence[JsonObject]
-    """The conversation, oldest first: genai Contents as JSON."""
+    """The conversation as genai `Content` objects in JSON form, oldest first."""
     model: str | None = None
     instruction: str | None = None
     tools: Sequence[JsonObject] = ()
@@ -42,17 +42,17 @@ class Prompt(Displayable):
     config: JsonObject = field(default_factory=dict)
     """The generation config."""
     whole: bool = False
-    """Whether the agent was available. Without it the prompt has only contents."""
+    """Whether the agent was available. If not, the prompt has only contents."""
     exact: bool | None = None
-    """True: exactly the original prompt. False: the agent has changed since, and this is its present prompt. None:
-    unknown; see `remarks`."""
+    """True if this is exactly the original prompt. False if the agent has changed since then, so that this is its
+    current prompt. None if unknown; see `remarks`."""
     remarks: Sequence[str] = ()
-    """Limits of the reconstruction."""
+    """Notes on what limits the reconstruction."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptContext:
-    """A model call and the log at that time."""
+    """A model call, and the log as it was at that time."""
 
     log: Log
     """The log just before the model was called."""

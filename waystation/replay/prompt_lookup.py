@@ -38,18 +38,19 @@ async def prompt_at(
     """Return the prompt at event `number`.
 
     For an event that a model produced, this is the prompt of that model call. For any other event, it is the prompt of
-    the next model call, or the prompt that a model call would get now.
+    the next model call, or the prompt that a model call would receive at that point if none was made.
 
     Args:
         recording: The recording.
-        number: Number of the event, from 1; 0 is before the first. By default the last event.
-        agents: A registry, or the folders of the agents. Instructions that are functions and toolsets are called again;
-            no other author code runs. Without agents the prompt has no instruction, tools and settings.
-        callbacks: Also run `before_model` callbacks, and tools that change requests, on this machine.
-        services: The services for callbacks and for instructions with `{artifact.…}`; by default those of a worker in
+        number: Number of the event, starting at 1, or 0 for the moment before the first event. Defaults to the last
+            event.
+        agents: A registry, or the folders that contain the agents. Toolsets and instruction functions are called again,
+            but no other user code runs. Without agents, the prompt has no instruction, tools or settings.
+        callbacks: Also run `before_model` callbacks and tools that change requests, on this machine.
+        services: The services for callbacks and for instructions with `{artifact.…}`. Defaults to those of a worker in
             this folder.
-        session: The recording of the session of the invocation, for earlier invocations.
-        store: The store of large payloads, as configured for the workers.
+        session: The recording of the invocation's session, which provides the earlier invocations.
+        store: The store for large payloads, as configured for the workers.
 
     Raises:
         NoSuchEvent: The recording has no such event.
@@ -72,9 +73,9 @@ async def prompt_at(
         remarks=remarks,
     )
     if agents is None:
-        hint = "Contents only. For instruction, tools and settings pass --agents DIR (`agents=`)."
+        hint = "Contents only. To see the instruction, tools and settings, pass --agents DIR (`agents=`)."
         return replace(bare, remarks=[*remarks, hint])
-    # Deferred: it loads all the code of a worker.
+    # Import only when needed, because this module loads all of a worker's code.
     from waystation.replay.activity_replay import add_declaration
 
     return await add_declaration(bare, recording, context, conversation, agents, callbacks=callbacks, services=services)
@@ -102,12 +103,12 @@ def _find_model_call(recording: Recording, moment: Moment) -> PromptContext:
             return PromptContext(log, work, called.number, reply, event, reason if called.wrap_up else None)
     models = [work for work in moment.log.state.runs.by_index.values() if work.shape.kind == "llm"]
     if not models or moment.log.state.input is None:
-        raise NoPrompt(f"{recording.source!r}: no model was called after event {moment.number}, or would be.")
+        raise NoPrompt(f"{recording.source!r}: no model was called after event {moment.number}, and none would be.")
     return PromptContext(moment.log, models[-1], None, None, None)
 
 
 def _find_event(recording: Recording, index: int, reply: ModelReply) -> int | None:
-    """Return the number of the event with the reply. The log entry may have produced other events, too."""
+    """Return the number of the event that contains the reply. The log entry may have produced other events, too."""
     before, after = recording.course[index].events, recording.course[index + 1].events
     numbers = range(before + 1, after + 1)
     matches = (n for n in numbers if (event := recording.moment(n).event) and event.content == reply.content)
@@ -115,7 +116,7 @@ def _find_event(recording: Recording, index: int, reply: ModelReply) -> int | No
 
 
 async def _read_conversation(log: Log, session: Recording | None, store: str | None) -> tuple[Conversation, list[str]]:
-    """Return the conversation so far, including earlier invocations of the session, and what is missing from it."""
+    """Return the conversation so far, with the session's earlier invocations, and remarks about what is missing."""
     link = log.state.input.session if log.state.input else None
     if link is None:
         return Conversation(log), []

@@ -1,4 +1,4 @@
-"""A recorded invocation, from a server or a file, and its state at each moment."""
+"""A recorded invocation, loaded from a server or a file, and its state at each moment."""
 
 import asyncio
 from bisect import bisect_left
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Point(NamedTuple):
-    """State of the log after an entry."""
+    """The state of the log after an entry."""
 
     events: int
     """Number of events so far."""
@@ -52,7 +52,7 @@ class Point(NamedTuple):
 
 
 def _point(log: Log) -> Point:
-    # No copy needed: the state is replaced on each change, never modified.
+    # No copy is needed, because a change replaces the state instead of modifying it.
     return Point(log.state.event_count, log.state.session.values, tuple(log.state.pending()))
 
 
@@ -62,29 +62,29 @@ class Moment(Displayable):
 
     recording: "Recording"
     number: int
-    """Number of the latest event; 0 before the first."""
+    """Number of the latest event, or 0 before the first event."""
     entries: int
-    """Number of entries applied so far, counted from the first entry of the recording."""
+    """Number of log entries applied so far, counted from the first entry of the recording."""
 
     @property
     def event(self) -> Event | None:
-        """The latest event; None before the first."""
+        """The latest event, or None before the first event."""
         index = self.number - self.recording.events_before - 1
         return self.recording.events[index] if index >= 0 else None
 
     @property
     def events(self) -> Sequence[Event]:
-        """The events so far, as far as the recording has them."""
+        """The events so far that the recording contains."""
         return self.recording.events[: self.number - self.recording.events_before]
 
     @property
     def entry(self) -> Entry | None:
-        """The log entry applied last; None before the first."""
+        """The log entry that was applied last, or None before the first entry."""
         return self.recording.log.entries[self.entries - 1] if self.entries else None
 
     @cached_property
     def log(self) -> Log:
-        """The log at that time, rebuilt on access. It includes all events of the last entry."""
+        """The log at that time, rebuilt on first access. It includes all events of the last entry."""
         return self.recording.after(self.entries)
 
     @cached_property
@@ -94,7 +94,7 @@ class Moment(Displayable):
         point = points[self.entries]
         if not self.entries or point.events == self.number:
             return point.state
-        before = points[self.entries - 1]  # The entry produced further events.
+        before = points[self.entries - 1]  # The entry also produced events after this moment.
         fold = SessionState(before.state)
         first = self.recording.events_before
         for event in self.recording.events[before.events - first : self.number - first]:
@@ -103,46 +103,46 @@ class Moment(Displayable):
 
     @property
     def pending(self) -> Sequence[PendingCall]:
-        """The pending calls."""
+        """The calls that were pending at that time."""
         return self.recording.course[self.entries].pending
 
     @property
     def time(self) -> float:
-        """When it happened, in seconds since 1970 by the workflow's clock."""
+        """The time of the moment by the workflow's clock, in seconds since 1970."""
         entry = self.entry or next(iter(self.recording.log.entries), None)
         return entry.time if entry else 0.0
 
     @property
     def before(self) -> "Moment | None":
-        """The moment after the previous event; None at the first."""
+        """The moment after the previous event, or None at the first moment."""
         return self.recording.moment(self.number - 1) if self.number > self.recording.events_before else None
 
 
 @dataclass(frozen=True)
 class Recording(Displayable):
-    """The recorded runs of an invocation. Also of a session or a scope, which have no log.
+    """The recorded runs of an invocation, or of a session or scope, which have no log.
 
-    Moments are named by event numbers, from 1 as `waystation events` lists them; 0 is before the first event.
+    Moments are identified by event numbers, which start at 1 as in `waystation events`. 0 is before the first event.
     """
 
     source: str
-    """The workflow id or the file."""
+    """The workflow ID, or the file that the recording was read from."""
     histories: Sequence[WorkflowHistory] = field(repr=False)  # too large to print
     """One history for each run, oldest first, with decoded payloads."""
     log: Log = field(repr=False)
     called: Mapping[str, "Recording"] = field(default_factory=dict, repr=False)
-    """Recordings of called agents by function call id, as far as their histories exist."""
+    """Recordings of the called agents whose histories exist, by function call ID."""
     lacking: Mapping[str, str] = field(default_factory=dict)
-    """Digests of large values that are missing from the store, each with the reason."""
+    """Digests of the large values that are missing from the store, each with the reason."""
 
     @classmethod
     async def of(cls, invocation: "Invocation") -> "Recording":
-        """Return the recording of an invocation from the server. It may still be running.
+        """Load the recording of an invocation from the server. The invocation may still be running.
 
         Raises:
-            ForeignHistory: The workflow is not one of Waystation, or a newer version recorded it.
-            StoreFailed: An archived part is not in the store.
-            RPCError: The server does not know the invocation, or does not answer.
+            ForeignHistory: The workflow is not a Waystation workflow, or a newer version recorded it.
+            StoreFailed: An archived part of the log is missing from the store.
+            RPCError: The server does not know the invocation, or does not respond.
         """
         client = invocation.client
         converter = offloading(client.blobs, short_forms=True, converter=client.temporal.data_converter)
@@ -152,15 +152,15 @@ class Recording(Displayable):
     async def read(
         cls, path: Path | str, *, store: str | None = None, converter: DataConverter = DataConverter.default
     ) -> "Recording":
-        """Return the recording in a file written by `waystation history`, the `temporal` CLI or the Web UI.
+        """Load a recording from a file written by `waystation history`, the `temporal` CLI or the Web UI.
 
         Args:
             path: The file.
-            store: The store of large payloads, a folder or the URL of an object store, as configured for the workers.
-            converter: The workers' data converter, if a codec encoded the payloads.
+            store: The store for large payloads as configured for the workers: a folder, or the URL of an object store.
+            converter: The workers' data converter, required if a codec encoded the payloads.
 
         Raises:
-            ForeignHistory: The file is damaged, holds something else, or was recorded by a newer version.
+            ForeignHistory: The file is damaged, is not a Waystation history, or was recorded by a newer version.
             OSError: The file cannot be read.
         """
         saved = await asyncio.to_thread(read_history_file, Path(path))
@@ -169,7 +169,7 @@ class Recording(Displayable):
 
     @property
     def id(self) -> str:
-        """The workflow id."""
+        """The workflow ID of the invocation, session or scope."""
         return self.histories[0].workflow_id
 
     @property
@@ -178,14 +178,14 @@ class Recording(Displayable):
         return get_workflow_type(self.histories[0])
 
     def below(self) -> Iterator["Recording"]:
-        """Yield all agents called by the invocation and by the agents it called."""
+        """Yield the recordings of all agents that the invocation called, directly or indirectly."""
         for agent in self.called.values():
             yield agent
             yield from agent.below()
 
     @property
     def events(self) -> Sequence[Event]:
-        """The events of the recording. The first one has the number `events_before` + 1."""
+        """The events in the recording. The number of the first event is `events_before` + 1."""
         return self.log.state.events
 
     def at(self, number: int) -> Log:
@@ -197,7 +197,7 @@ class Recording(Displayable):
         return self.moment(number).log
 
     def moment(self, number: int | None = None) -> Moment:
-        """Return the moment right after event `number`, by default the last moment.
+        """Return the moment right after event `number`. Defaults to the last moment.
 
         Raises:
             NoSuchEvent: There is no such event, or it precedes the recording.
@@ -215,17 +215,17 @@ class Recording(Displayable):
             yield self.moment(number)
 
     def after(self, entries: int) -> Log:
-        """Return the log after a number of entries, counted from the first entry of the recording."""
+        """Return the log after this number of entries, counted from the first entry of the recording."""
         return restore_carried_log(self.log, self.histories).extend(self.log.entries[:entries])
 
     @property
     def events_before(self) -> int:
-        """Number of events that precede the recording; 0 unless earlier runs are missing."""
+        """Number of events that precede the recording. It is 0 unless earlier runs are missing."""
         return self.log.state.events_before
 
     @cached_property
     def course(self) -> Sequence[Point]:
-        """The state of the log before the first entry, and after each entry."""
+        """The states of the log: before the first entry, and after each entry."""
         log = restore_carried_log(self.log, self.histories)
         points = [_point(log)]
         for entry in self.log.entries:
@@ -262,5 +262,5 @@ async def _decode(
             raise
         raise ForeignHistory(
             f"The configured codec cannot decode payloads of {source!r} ({type(error).__name__}: {str(error)[:200]}). "
-            "Use the codec and the key of the workers that recorded them."
+            "Use the same codec and key as the workers that recorded them."
         ) from error

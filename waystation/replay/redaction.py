@@ -1,8 +1,8 @@
 """Redact histories for readers who must not see their content. A hidden value is hidden wherever it occurs.
 
-Event ids, times, numbers, and the types and lengths of values stay, and equal values stay equal, so the engine makes
-the same decisions. Digests and messages derived from content are recomputed. Payloads from a store or a codec are
-written into the history, which then needs neither.
+Event IDs, times, numbers, and the types and lengths of values are preserved, and equal values stay equal, so that the
+engine makes the same decisions. Digests and messages derived from content are recomputed. Payloads that were in a store
+or encoded by a codec are written into the history, which can then be read without the store and the codec.
 """
 
 import base64
@@ -62,20 +62,20 @@ from waystation.storage import UNREADABLE, list_shortened
 
 SECRETS, TEXT, FIELD = "secrets", "text", "field:"
 MIN_SEARCHED_CHARS = 4
-"""Hidden values shorter than this are not searched for in other texts, where they occur by chance."""
+"""Minimum length of a hidden value that is also hidden inside other text. Shorter values may occur there by chance."""
 MAX_ROUNDS = 10
-"""Maximum number of rounds for recomputing digests and messages. Those of one round may depend on the round before."""
+"""Maximum number of rounds for recomputing digests and messages, because they may depend on each other."""
 _DEFAULTS = frozenset({DEFAULT_USER, DEFAULT_APP, OPERATOR, OPERATOR.removeprefix(ROLE)})
-"""Names that the engine compares with. Histories leave them out."""
+"""Default names that the engine compares values with. They are never replaced."""
 _PLAIN_KEY = re.compile(r"[A-Za-z_$][\w$.:-]{0,63}", re.ASCII)
 _TOKENS = re.compile(
     r"\b(?:sk|pk|rk|gh[pousr]|xox[abprs]|glpat|hf)[-_][A-Za-z0-9_-]{16,}|\bAKIA[0-9A-Z]{16}\b|\bAIza[\w-]{35}"
     r"|\beyJ[\w-]{8,}|://[^/\s:@]+:[^/\s@]+@|-----BEGIN [A-Z ]*PRIVATE KEY-----|\b(?:Bearer|Basic)\s+\S{6,}"
 )
-"""Keys and tokens of well-known services, in addition to those that histories never contain."""
+"""Matches keys and tokens of well-known services, in addition to secrets that are never recorded in histories."""
 _USED_UP = re.compile(r"max_\w+: the limit of [\d.]+ [a-z ]{,20} is used up", re.ASCII)
-"""The engine's message about a used-up budget."""
-# One alphabet for each length of a character in UTF-8, so that payloads keep their lengths.
+"""Matches the engine's message about an exhausted budget."""
+# One alphabet for each UTF-8 length of a character, so that payloads keep their lengths.
 _ALPHABETS = (
     "abcdefghijklmnopqrstuvwxyz",
     "àáâãäåæçèéêëìíîï",
@@ -85,7 +85,7 @@ _ALPHABETS = (
 
 Redact: TypeAlias = Callable[[Any], Any]
 
-# Recorded JSON. Text in all other fields counts as content, so fields added later are hidden by default.
+# Fields of recorded JSON to preserve. Text in all other fields counts as content, so new fields are hidden by default.
 _NAMES = frozenset(
     {
         # ids
@@ -93,7 +93,7 @@ _NAMES = frozenset(
         *("origin", "first", "last", "kept", "batch", "open", "heard", "mark", "ask", "call", "standing", "branch"),
         *("next_turn", "long_running_tool_ids", "children", "run", "reports", "digest", "bound_to", "known_digest"),
         *("definition", "declared"),
-        # names that authors declare
+        # names that user code declares
         *("agent", "app", "author", "channels", "delivered", "model", "model_version", "name", "next_agent", "notify"),
         *("remember_args", "root", "task_queue", "tool", "transfer_to_agent", "unpriced"),
         # words of the engine and of models, and durations
@@ -103,7 +103,7 @@ _NAMES = frozenset(
     }
 )
 _ERRORS = frozenset({"reason", "refused"})
-"""Fields that hold the name of an error or a message."""
+"""Fields that contain either the name of an error or a message."""
 _STATE_KEYS = frozenset({"removed_keys", "removed", "changed"})
 _KEYED_BY_ENGINE = frozenset({"by_index", "calls", "shares", "submitted"})
 _KEYED_BY_PEOPLE = frozenset({"artifact_delta", "answer_ids", "approved_by", "viewed_by"})
@@ -118,8 +118,8 @@ AUTHORED = {
     "interim": "response",
     "values": "state",
 }
-"""Fields with JSON of authors, models and approvers, each with its name in rules. A value that occurs under several
-names is hidden under all of them or under none."""
+"""Fields with JSON from user code, models and approvers, mapped to their names in rules. A value that occurs in several
+fields has a single name, so it is hidden in all of them or in none."""
 _GENAI_CALLS = frozenset({"functionCall", "functionResponse", "originalFunctionCall"})
 _GENAI_WORDS = {
     "role": re.compile("user|model|function|tool"),
@@ -127,7 +127,7 @@ _GENAI_WORDS = {
     "functionCallId": re.compile(r"[\w.~:/-]{1,100}"),
 }
 _BUDGET_QUESTION = frozenset({"args", "asks", "call", "hint"})
-"""Fields that the engine writes and reads when it requests more budget."""
+"""Fields that the engine itself writes and reads when it requests more budget."""
 _HARMLESS = frozenset({"credentialKey", "credential_key", "requestedAuthConfigs", "requested_auth_configs"})
 
 # Temporal's events.
@@ -140,10 +140,10 @@ _RECORDS = frozenset(
         *("child_workflow_execution_failed", "signal_external_workflow_execution_initiated"),
     }
 )
-"""Events whose payloads the engine writes."""
+"""History events whose payloads are written by the engine."""
 _SIGNALS = frozenset({ANSWER_SIGNAL, MESSAGE_SIGNAL, APPLY_SIGNAL, CLOSE, PARKED_SIGNAL, CHILD_ENDED_SIGNAL})
 _PAYLOAD_MAPS = {"search_attributes": "indexed_fields", "memo": "fields", "upserted_memo": "fields"}
-"""Fields of events with named payloads, each with the inner field that holds them."""
+"""Event fields with named payloads, mapped to the inner field that contains the payloads."""
 _MEMOS = frozenset({MEMO_PENDING, MEMO_SESSION, MEMO_FORK})
 _IDS = frozenset(
     {
@@ -154,8 +154,8 @@ _IDS = frozenset(
         *("attached_request_id", "new_task_queue", "signal_name"),
     }
 )
-"""Text fields with ids or names, besides ids of runs. All other texts are always hidden, because they name people,
-hosts and builds."""
+"""Text fields that contain IDs or names, in addition to run IDs. Text in all other fields is always hidden, because it
+may name people, hosts and builds."""
 _DROPPED = frozenset(
     {
         *("binary_checksum", "completion_callbacks", "encoded_attributes", "header", "links", "nexus_header"),
@@ -171,7 +171,7 @@ class InvalidRule(WaystationError):
 
 
 class NotRedacted(WaystationError):
-    """The redacted history would differ from the original in more than its texts."""
+    """The redacted history would differ from the original in more than its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +181,11 @@ class Rules:
     text: bool = False
     """Hide all text that people, models and tools wrote."""
     fields: tuple[tuple[str, ...], ...] = ()
-    """Fields to hide, each by its name or by the last names of its path."""
+    """Fields to hide. Each is given by its name or by the last names of its path."""
 
     @classmethod
     def of(cls, rules: Iterable[str]) -> "Rules":
-        """Parse rules: `secrets`, `text`, `field:NAME`, `field:some.path`.
+        """Parse rules of the form `secrets`, `text`, `field:NAME` or `field:some.path`.
 
         Raises:
             InvalidRule: A rule is not valid.
@@ -200,34 +200,34 @@ class Rules:
         return cls(TEXT in rules, tuple(fields.values()))
 
     def hides(self, path: Sequence[str]) -> bool:
-        """Whether a rule hides the value at a path."""
+        """Return whether a rule hides the value at a path."""
         return named_secret(path[-1]) or any(tuple(path[-len(suffix) :]) == suffix for suffix in self.fields)
 
 
 @dataclass
 class Redactor:
-    """Replaces values by tokens; equal values get equal tokens."""
+    """Replaces values with tokens. Equal values get equal tokens."""
 
     rules: Rules
     key: bytes = field(default_factory=lambda: secrets.token_bytes(16))
-    """Random, so that nobody can guess a value and compare its token."""
+    """Random, so that no one can guess a value and check the guess against its token."""
     recomputed: dict[str, str] = field(default_factory=dict)
     """Digests and messages that the engine derives from content, mapped to those of the redacted content."""
     hidden: set[str] = field(default_factory=set)
-    """Texts that are hidden by name or as secrets. They are searched for in other texts."""
+    """Strings that are secrets or come from hidden fields. They are also hidden where other text contains them."""
     ids: set[str] = field(default_factory=set)
-    """Texts that stay: run ids, and names inside workflow ids."""
+    """Strings that are preserved: run IDs, and names inside workflow IDs."""
     _tokens: dict[str, str] = field(default_factory=dict)
     _taken: set[str] = field(default_factory=set)
     _pattern: re.Pattern[str] | None = None
 
     def search_for_hidden(self) -> None:
-        """From now on also hide the texts hidden so far when they occur inside other texts."""
+        """From now on, also hide the strings in `hidden` where they occur inside other text."""
         texts = sorted((text for text in self.hidden if len(text) >= MIN_SEARCHED_CHARS), key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, texts))) if texts else None
 
     def recorded(self, value: Any, path: tuple[str, ...] = ()) -> Any:
-        """Redact JSON of the engine. Ids, declared names and words of the engine stay."""
+        """Redact JSON written by the engine. IDs, declared names and the engine's own words are preserved."""
         name = path[-1] if path else ""
         match value:
             case _ if name in AUTHORED:
@@ -259,7 +259,7 @@ class Redactor:
     def redact_authored_json(
         self, value: Any, path: tuple[str, ...] = (), *, covered: bool = False, texts: bool = False
     ) -> Any:
-        """Redact JSON of authors, models or people. `covered` hides all of it, `texts` only the texts."""
+        """Redact JSON from user code, models or people. `covered` hides all values, `texts` only strings."""
         match value:
             case dict():
                 return {
@@ -280,10 +280,10 @@ class Redactor:
     ) -> Any:
         at = (*path, key)
         covered = covered or self.rules.hides(at)
-        # A number under such a name may be a count, as in `total_tokens`.
+        # Hide only strings under a secret's name: a number may be a count, as in `total_tokens`.
         texts = texts or (SECRET_NAMES.search(key) is not None and key not in _HARMLESS)
         if not (covered or texts):
-            # In a genai Content, roles, media types, and the names and ids of calls stay.
+            # In a genai `Content`, preserve roles, media types, and the names and IDs of calls.
             if isinstance(item, str) and key in _GENAI_WORDS and _GENAI_WORDS[key].fullmatch(item):
                 return item
             if isinstance(item, dict) and key in _GENAI_CALLS:
@@ -301,7 +301,7 @@ class Redactor:
         return self.token(key) if self.rules.text else self._hide_inside(key)
 
     def text(self, text: str) -> str:
-        """Redact a text."""
+        """Redact a string according to the rules."""
         if known := self.recomputed.get(text):
             return known
         if self.rules.text or text in self.hidden:
@@ -311,7 +311,7 @@ class Redactor:
         return self._hide_inside(text)
 
     def hide(self, text: str) -> str:
-        """Hide a text, and remember to search for it in other texts."""
+        """Hide a string, and remember it so that it is also hidden inside other text."""
         self.hidden.add(text)
         return self.token(text)
 
@@ -319,7 +319,7 @@ class Redactor:
         return self._pattern.sub(lambda match: self.token(match[0]), text) if self._pattern else text
 
     def token(self, text: str) -> str:
-        """Return the replacement of a text."""
+        """Return the replacement for a string, which is always the same for the same string."""
         if known := self.recomputed.get(text):
             return known
         if text in _DEFAULTS or text in self.ids or not text.strip() or _USED_UP.fullmatch(text):
@@ -327,7 +327,7 @@ class Redactor:
         if text.startswith(ROLE):
             return ROLE + self.token(text.removeprefix(ROLE))
         if (token := self._tokens.get(text)) is None:
-            candidates = (self._make_token(text, attempt) for attempt in range(20))  # a one-letter text has few tokens
+            candidates = (self._make_token(text, attempt) for attempt in range(20))  # one letter has few tokens
             token = next((item for item in candidates if item not in self._taken), None) or self._make_token(text, 0)
             self._tokens[text] = token
             self._taken.add(token)
@@ -340,11 +340,11 @@ class Redactor:
             head, *parts = text.split(".")
             head = base64.urlsafe_b64encode(json.dumps({"enc": "x"}).encode()).decode().rstrip("=") if head else ""
             return ".".join([head, *(letters[: len(part)] for part in parts)])
-        # The engine refused this answer for looking like a secret. The redacted one must look like one, too.
+        # The engine refused this answer because it looks like a secret, so its replacement must look like one, too.
         return f"?code={letters[6:]}" if looks_secret(text) else letters
 
     def _replace_digits(self, value: float) -> float:
-        """Return another number with as many digits."""
+        """Return a different number with the same number of digits."""
         written = repr(value)
         if "e" in written or "n" in written:
             return value
@@ -367,7 +367,7 @@ def _letter(char: str, byte: int) -> str:
 
 
 def redact_history(history: WorkflowHistory, redactor: Redactor) -> WorkflowHistory:
-    """Redact the history of one run: payloads, and texts in Temporal's own fields."""
+    """Redact the history of one run: its payloads, and the text in Temporal's own fields."""
     return WorkflowHistory(history.workflow_id, [_redact_event(event, redactor) for event in history.events])
 
 
@@ -440,25 +440,26 @@ async def redact(
     """Redact histories, including those of called agents.
 
     Args:
-        saved: The histories, as the server has them.
-        rules: `secrets`, `text`, `field:NAME`; see `Rules`.
+        saved: The histories as they are stored on the server.
+        rules: The rules to apply: `secrets`, `text` or `field:NAME`; see `Rules`.
         converter: Decodes payloads that are in a store or that a codec encoded.
 
     Raises:
         InvalidRule: A rule is not valid.
-        NotRedacted: The redacted invocation would read differently, or large values are missing from the store.
-        ForeignHistory: A history is damaged, or not one of Waystation.
+        NotRedacted: The engine would handle the redacted history differently, or large values are missing from the
+            store.
+        ForeignHistory: A history is damaged or was not recorded by Waystation.
     """
     decoded = await _decode(saved, converter)
     if short := list_shortened(converter):
         raise NotRedacted(
-            f"{len(short)} large values are missing, and the invocation would read differently without them. "
-            f"Set --store to the store of the workers. {next(iter(short.values()))}"
+            f"{len(short)} large values are missing, and the history cannot be redacted without them. "
+            f"Set --store to the workers' store. {next(iter(short.values()))}"
         )
     redactor = Redactor(Rules.of(rules))
     for part in _iterate(decoded):
         kind, *names = part.histories[0].workflow_id.split("/")
-        if kind in ("session", "user"):  # ids that contain user names
+        if kind in ("session", "user"):  # these IDs contain user names
             redactor.ids.update(map(unquote, names))
     _redact_all(decoded, redactor)  # collects ids and hidden texts
     redactor.search_for_hidden()
@@ -474,7 +475,8 @@ async def redact(
         for one, other in zip(before.histories, after.histories, strict=True):
             if (divergence := await divergence_of(other)) and await divergence_of(one) is None:
                 raise NotRedacted(
-                    f"Redacted by these rules, {one.workflow_id!r} would not replay: {divergence}. Please report it."
+                    f"With these rules, redacted {one.workflow_id!r} would not replay: {divergence}. "
+                    "Please report this."
                 )
     return result
 
@@ -504,7 +506,7 @@ def _read_logs(before: SavedHistory, after: SavedHistory) -> Iterator[tuple[Save
 
 
 def _recompute(before: SavedHistory, after: SavedHistory) -> dict[str, str]:
-    """Map the digests and messages that the engine derives from the histories to those of the redacted histories."""
+    """Map the digests and messages that the engine derives from content to those derived from redacted content."""
     messages: list[tuple[str | None, str | None]] = []
     digests: list[tuple[str | None, str | None]] = []
     for saved, one, redacted, other in _read_logs(before, after):
@@ -530,7 +532,7 @@ def _recompute(before: SavedHistory, after: SavedHistory) -> dict[str, str]:
 
 
 def _check_same_entries(before: SavedHistory, after: SavedHistory) -> None:
-    """Check that redaction changed neither entries nor calls.
+    """Check that redaction did not change the sequence of entries or calls.
 
     Raises:
         NotRedacted: An entry or a call differs.
@@ -540,10 +542,10 @@ def _check_same_entries(before: SavedHistory, after: SavedHistory) -> None:
         for number, (left, right) in enumerate(zip(*steps, strict=False), 1):
             if left != right:
                 raise NotRedacted(
-                    f"Redacted by these rules, {one.invocation_id!r} would differ at entry {number}: {right} "
-                    f"instead of {left}. Please report it. Other rules may work."
+                    f"With these rules, redacted {one.invocation_id!r} would differ at entry {number}: {right} "
+                    f"instead of {left}. Please report this. Other rules may work."
                 )
         if len(one.entries) != len(other.entries) or list(one.state.calls) != list(other.state.calls):
             raise NotRedacted(
-                f"Redacted by these rules, {one.invocation_id!r} would end differently. Please report it."
+                f"With these rules, redacted {one.invocation_id!r} would end differently. Please report this."
             )

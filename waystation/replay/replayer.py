@@ -1,4 +1,4 @@
-"""Replay histories against the present workflow code, and find the first divergence."""
+"""Replay histories against the current workflow code, and find the first divergence."""
 
 import asyncio
 import copy
@@ -38,11 +38,11 @@ _WORKFLOWS = [AgentInvocation, AgentScope, AgentSession]
 _CORE_MESSAGE = re.compile(r'message: "(.+?)", source: "')
 _CORE_EVENT = re.compile(r"HistoryEvent\(id: (\d+), (\w+)\)")
 _MAX_CORE_MESSAGE = 600
-"""Maximum length of a message of Temporal's replayer."""
+"""Maximum length of a message from Temporal's replayer. Longer messages are cut."""
 _DEADLOCK = "TMPRL1101"
-"""Marks a workflow task that took over two seconds. With our workflow code this happens only on a busy machine."""
+"""Marks a workflow task that took more than two seconds. Waystation's tasks take that long only on a busy machine."""
 _ATTEMPTS = 3
-"""Number of times a history is replayed after such a timeout."""
+"""Maximum number of times to replay a history if it keeps timing out like that."""
 _STANDARD_LIBRARY = str(Path(asyncio.__file__).parents[1])
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 Location: TypeAlias = tuple[str, int, str]
@@ -57,21 +57,21 @@ async def replay(
     converter: DataConverter | None = None,
     settings: WorkflowSettings | None = None,
 ) -> None:
-    """Replay a recording. Neither a server nor the agent is needed.
+    """Replay a recording against the current workflow code. Requires neither a server nor the agent.
 
-    Temporal's own replayer compares kinds and names of commands. This also compares their order, the inputs of
-    activities and called agents, options, results, memo and search attributes.
+    Temporal's own replayer compares the kinds and names of commands. This function also compares their order, the
+    inputs of activities and called agents, options, results, memo and search attributes.
 
     Args:
-        recorded: The history of an open or closed invocation, session or scope; or a recording, with all its runs and
-            called agents.
-        runner: Runs the workflow code; by default without a sandbox.
-        converter: Decodes payloads; by default large ones are read from the default store.
-        settings: Timeouts and retries of the workers that recorded the history, if not the defaults.
+        recorded: The history of an open or closed invocation, session or scope. Or a recording, which is replayed with
+            all its runs and called agents.
+        runner: Runs the workflow code. By default, the code runs without a sandbox.
+        converter: Decodes payloads. By default, large payloads are read from the default store.
+        settings: Timeouts and retries of the workers that recorded the history, if different from the defaults.
 
     Raises:
         ForeignHistory: A history does not begin with the start of a workflow.
-        NotReplayable: The present code diverges, or large values are missing from the store.
+        NotReplayable: The current code diverges, or large values are missing from the store.
     """
     divergence = await divergence_of(recorded, runner=runner, converter=converter, settings=settings)
     if divergence:
@@ -85,7 +85,7 @@ async def divergence_of(
     converter: DataConverter | None = None,
     settings: WorkflowSettings | None = None,
 ) -> Divergence | None:
-    """Return the first divergence of the present code from a recording; None if there is none. See `replay`.
+    """Return where the current code first diverges from a recording, or None if it does not diverge. See `replay`.
 
     Raises:
         ForeignHistory: A history does not begin with the start of a workflow.
@@ -96,13 +96,13 @@ async def divergence_of(
 
 
 async def find_divergence(recorded: Recording | WorkflowHistory, replays: Replays) -> Divergence | None:
-    """Like `divergence_of`, with a replayer that can be reused."""
+    """Return the same as `divergence_of`, but use a replayer that can be reused."""
     if isinstance(recorded, WorkflowHistory):
         difference = await replays(recorded)
         return to_divergence([recorded], 0, difference) if difference else None
     if lacking := recorded.lacking:
         problem = f"{len(lacking)} large values of {recorded.id!r} are missing"
-        raise NotReplayable(f"{problem}. Set --store to the store of the workers. {next(iter(lacking.values()))}")
+        raise NotReplayable(f"{problem}. Set --store to the workers' store. {next(iter(lacking.values()))}")
     for run, history in enumerate(recorded.histories):
         if difference := await replays(history):
             return to_divergence(recorded.histories, run, difference)
@@ -138,7 +138,7 @@ async def open_replayer(
     async with replayer.workflow_replay_iterator(feed()) as results:
 
         async def replays(history: WorkflowHistory) -> Difference | None:
-            # For such histories the SDK would wait forever.
+            # For an event history like this, the SDK would wait forever.
             if not history.events or not history.events[0].HasField("workflow_execution_started_event_attributes"):
                 raise ForeignHistory(
                     f"The history of {history.workflow_id!r} does not begin with the start of a workflow."
@@ -150,7 +150,7 @@ async def open_replayer(
             while queued and _DEADLOCK in str(result.replay_failure):
                 result = await anext(results)
             queued.clear()
-            with suppress(StoreFailed):  # then payloads in the store are not compared
+            with suppress(StoreFailed):  # without the store, payloads that are in it are not compared
                 [history] = await decode_histories([history], converter)
             if difference := find_first_difference(history, observer.activations, observer.queue):
                 return difference
@@ -170,7 +170,7 @@ def _from_temporal(activations: Sequence[Activation], failure: Exception) -> Dif
 
 
 class _Observer(WorkflowRunner):
-    """Runs workflows through another runner, and records the activations of the latest one."""
+    """Runs workflows through another runner, and records the activations of the latest workflow."""
 
     def __init__(self, runner: WorkflowRunner) -> None:
         self._runner = runner
@@ -192,9 +192,9 @@ class _Observer(WorkflowRunner):
 
 
 def _observe(instance: Any, activations: list[Activation]) -> None:
-    """Record what a workflow does in each activation, and in which lines.
+    """Record what a workflow does in each activation, and on which lines.
 
-    The lines come from private attributes of the SDK. They are missing if the SDK changes, and in the sandbox.
+    The lines come from private attributes of the SDK. They are missing in the sandbox and would be if the SDK changed.
     """
     activate: Any = instance.activate
     add_command: Any = getattr(instance, "_add_command", None)
@@ -207,7 +207,7 @@ def _observe(instance: Any, activations: list[Activation]) -> None:
     def activate_and_record(act: Any) -> Any:
         lines.clear()
         completion = activate(act)
-        # copied, because the worker encodes them in place
+        # Copy the commands, because the worker encodes them in place.
         commands = copy.deepcopy(list(completion.successful.commands))
         known_lines = lines if len(lines) == len(commands) else [None] * len(commands)
         activation = Activation(act.history_length, list(zip(commands, known_lines, strict=True)))
@@ -226,7 +226,7 @@ def _observe(instance: Any, activations: list[Activation]) -> None:
 
 
 def _waiting_frames(task: asyncio.Task[Any] | None) -> Iterator[Location]:
-    """Yield the frames in which a task waits, innermost first."""
+    """Yield the frames where a task is waiting, innermost first."""
     awaited: Any = task.get_coro() if task is not None and not task.done() else None
     frames = []
     while awaited is not None and getattr(awaited, "cr_frame", None) is not None:
@@ -254,7 +254,7 @@ def _own_line(frames: Iterable[Location]) -> str | None:
 
 @cache
 def _own_path(file: str) -> str | None:
-    """Return a path such as `workflows/scheduler.py`; None for libraries and `engine_activity`."""
+    """Return a path such as `workflows/scheduler.py`, or None for libraries and `engine_activity`."""
     path = Path(file)
     library = "site-packages" in path.parts or file.startswith(_STANDARD_LIBRARY) or not path.suffix
     if library or file in (__file__, engine_activity.__file__):

@@ -1,4 +1,4 @@
-"""Stop in the workflow code, in pdb, at a moment of a recording."""
+"""Stop in the workflow code with pdb at a given moment of a recording."""
 
 import pdb
 import sys
@@ -19,29 +19,29 @@ _CODE = str(Path(sys.modules[AgentInvocation.__module__].__file__ or "").parent)
 
 
 class NoBreakpoint(WaystationError):
-    """No log entry was applied at the moment, so there is no line to stop at."""
+    """No log entry was applied at this moment, so there is no line to stop at."""
 
 
 class WorkflowDebugger(pdb.Pdb):
-    """pdb that starts in the workflow code which applies a log entry.
+    """A pdb that starts in the workflow code that applies a log entry.
 
-    Quitting continues the replay, because pdb's own `quit` would raise in the workflow and fail it.
+    Quitting continues the replay, because pdb's own `quit` would raise an exception in the workflow and fail it.
     """
 
     def __init__(self) -> None:
-        """Leave Ctrl-C to the replaying program."""
+        """Create a debugger that leaves handling of Ctrl-C to the program that replays."""
         super().__init__(nosigint=True)
         self._started = False
 
     def user_call(self, frame: FrameType, argument_list: None) -> None:
-        """Start without reporting the call of the log."""
+        """Start the interaction without reporting the call to `Log.append`."""
         if self._started:
             super().user_call(frame, argument_list)
         else:
             self.interaction(frame, None)
 
     def setup(self, f: FrameType | None, tb: Any) -> None:
-        """On start, select the innermost frame of the workflow code instead of a frame of the log."""
+        """Select the innermost frame of the workflow code at the start, instead of a frame of the log."""
         super().setup(f, tb)
         own = [i for i, (frame, _) in enumerate(self.stack) if frame.f_code.co_filename.startswith(_CODE)]
         if own and not self._started:
@@ -52,7 +52,7 @@ class WorkflowDebugger(pdb.Pdb):
         self._started = True
 
     def do_quit(self, arg: str) -> bool:
-        """Continue the replay to its end without stopping again."""
+        """Continue the replay to the end without stopping again."""
         self.clear_all_breaks()
         self.set_continue()
         return True
@@ -61,15 +61,15 @@ class WorkflowDebugger(pdb.Pdb):
 
 
 async def break_at(moment: Moment, debugger: Callable[[], pdb.Pdb] = WorkflowDebugger) -> str | None:
-    """Replay an invocation and stop in its workflow code just before the log entry of a moment is applied.
+    """Replay an invocation, and stop in its workflow code just before the log entry of a moment is applied.
 
-    The workflow code runs in the thread of the event loop. The loop is blocked while the debugger has the terminal.
+    The workflow code runs in the event loop's thread, so the loop is blocked while the debugger has the terminal.
 
     Returns:
-        How the present code diverges from the recording; None if it does not.
+        How the current code diverges from the recording, or None if it does not diverge.
 
     Raises:
-        NothingToBreakAt: The moment is before the first event, or its run is not in the recording.
+        NoBreakpoint: The moment is before the first event, or its run is not in the recording.
     """
     recording = moment.recording
     if not moment.entries:
@@ -85,13 +85,13 @@ async def break_at(moment: Moment, debugger: Callable[[], pdb.Pdb] = WorkflowDeb
             if stops or problem:
                 break
     if not stops and not problem:
-        raise NoBreakpoint(f"{recording.source!r}: the run that made event {moment.number} is not recorded.")
+        raise NoBreakpoint(f"{recording.source!r}: the run that produced event {moment.number} is not recorded.")
     return problem
 
 
 @contextmanager
 def _break_before(invocation_id: str, length: int, debugger: Callable[[], pdb.Pdb]) -> Iterator[list[int]]:
-    """Start the debugger just before a log with `length` entries grows."""
+    """Start the debugger just before an entry is added to a log that has `length` entries."""
     append, stops = Log.append, list[int]()
 
     def append_or_stop(log: Log, ref: EntryRef, now: float, body: Body) -> None:

@@ -103,7 +103,7 @@ async def test_an_unapproved_call_is_asked_for_by_its_name(
     monkeypatch.setattr(reruns, "find_person", lambda: Types(typed))
     ran = await command("rerun", kept("confirmation-rejected"), "2", "--agents", agents)
     assert ran.code == code
-    assert "This call was never approved: somebody rejected it." in ran.out
+    assert "This call was never approved: someone rejected it." in ran.out
 
 
 async def test_a_script_has_to_say_unapproved(agents: str) -> None:

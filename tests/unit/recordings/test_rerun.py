@@ -77,9 +77,9 @@ async def test_an_edited_call_runs_with_the_edited_arguments() -> None:
     ("name", "reason"),
     [
         ("confirmation-left-waiting", "still pending"),
-        ("confirmation-rejected", "somebody rejected it"),
-        ("confirmation-expired", "nobody answered in time"),
-        ("cancelled-while-waiting", "nobody answered"),
+        ("confirmation-rejected", "someone rejected it"),
+        ("confirmation-expired", "no one answered in time"),
+        ("cancelled-while-waiting", "no one answered"),
     ],
 )
 async def test_a_call_that_was_never_approved_has_to_be_asked_for(name: str, reason: str) -> None:
@@ -97,7 +97,7 @@ async def test_a_call_that_was_never_approved_has_to_be_asked_for(name: str, rea
     found = await rerun_tool(await recorded(name), 2, agents=agents, unapproved=True)
     assert found.now is not None
     assert set(found.now.response or ()) == {"paid"}
-    assert any("Nobody has approved" in remark for remark in found.remarks)
+    assert any("No one has approved" in remark for remark in found.remarks)
 
 
 async def test_an_agent_that_is_not_there_is_named() -> None:
