@@ -1,1 +1,1 @@
-"""`waystation web`: the inbox, invocations and their events over HTTP. Needs the extra `web`."""
+"""`waystation web`: the inbox, invocations and their events over HTTP. Requires the extra `web`."""

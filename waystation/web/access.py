@@ -1,8 +1,9 @@
 """Access control: the middleware that checks every request, the logins, and the ways to log in.
 
-People log in with the link that the server prints, at an OpenID provider, or with a link to one call. Programs send a
-token. A cookie holds a random id only; the login behind it stays in this process's memory. Everything except the login
-pages and the static files needs a login. This module does not encrypt traffic: on a network, a proxy has to add TLS.
+People log in with the link that the server prints, through an OpenID provider, or with a link to one call. Programs
+send a token. A cookie contains only a random ID; the login that it identifies stays in this process's memory. All pages
+except the login pages and the static files require a login. This module does not encrypt traffic, so on a network, put
+the server behind a proxy that terminates TLS.
 """
 
 import asyncio
@@ -39,11 +40,11 @@ if TYPE_CHECKING:
 
 CALLS = "/approvals/"
 LOGIN_S = 8 * 3600.0
-"""How long a person stays logged in. After that, the provider confirms the identity again."""
+"""How long a login through the provider lasts. After that, the provider must confirm the identity again."""
 STATE_S = 600
-"""How long a login at the provider may take."""
+"""How long a person may take to log in at the provider."""
 MAX_FORMS = 500
-"""Forms remembered per login, sent or not. The oldest are dropped first."""
+"""Maximum number of forms to remember per login, whether sent or not. The oldest forms are dropped first."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 MIN_TOKEN_CHARS = 32
 LOGIN = "/login"
@@ -52,13 +53,13 @@ CALLBACK = "/login/callback"
 LINK = "/link"
 FORM = "application/x-www-form-urlencoded"
 BODY_TIMEOUT_S = 10.0
-"""How long the server keeps reading a request that it has already answered."""
+"""How long the server keeps reading the rest of a request before it sends the response."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    # Not `no-referrer`: browsers would then also omit the origin of our own forms.
+    # Do not use `no-referrer`: browsers would then also omit the origin of forms from this server's own pages.
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -70,12 +71,12 @@ _SAFE_METHODS = ("GET", "HEAD")
 
 
 class NotSafeToServe(WaystationError):
-    """The requested settings would let strangers in. The message names the setting to change."""
+    """The settings would let strangers in. The message names the setting to change."""
 
 
 @dataclass(eq=False)
 class FormUse:
-    """Whether a form, which may be sent once, was sent."""
+    """Tracks whether a form, which can be sent only once, has been sent."""
 
     sent: bool = False
     done: asyncio.Event = field(default_factory=asyncio.Event)
@@ -83,48 +84,48 @@ class FormUse:
 
 @dataclass(eq=False)
 class Login:
-    """A person at a browser, or a program with the token."""
+    """The login of a person with a browser, or of a program with the token."""
 
     person: str
-    """Name recorded with answers. It is a claim unless a gateway vouches for it."""
+    """The name to record with answers. It is unverified unless the server has a gateway that confirms it."""
     verified: Verified | None = None
-    """Identity from the identity provider."""
+    """The identity that the identity provider confirmed, if any."""
     until: float = float("inf")
-    """When the login ends, in seconds since 1970."""
+    """The time when the login ends, in seconds since 1970."""
     browser: bool = True
     """Whether this login may send forms."""
     only: str = ""
-    """Approval id of the one call that this login may open; empty unless it came from a link to a call."""
+    """Approval ID of the only call that this login may open. Empty unless the login comes from a link to a call."""
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
-    """Token that only this login's forms contain."""
+    """A token that only this login's forms contain."""
     _seen: FIFOCache[str, bool] = field(default_factory=lambda: FIFOCache(MAX_FORMS), repr=False)
-    """Calls that this person has viewed, by approval id."""
+    """The calls that this person has viewed, by approval ID."""
     _forms: FIFOCache[tuple[str, str], FormUse] = field(default_factory=lambda: FIFOCache(MAX_FORMS), repr=False)
 
     @property
     def subject(self) -> str:
-        """Name recorded with answers."""
+        """The name to record with answers: the verified one, if there is one."""
         return self.verified.subject if self.verified else self.person
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names by which policies and claims may refer to this person, roles included."""
+        """The names, including roles, that policies and claims may use to refer to this person."""
         if self.verified is None:
             return (self.person,)
         return self.verified.subject, *(f"{ROLE}{role}" for role in self.verified.roles)
 
     def offer_form(self, about: str) -> str:
-        """Return a new nonce, with which one form about `about` can be sent once."""
+        """Return a new nonce for a form about `about`. A form with this nonce can be sent only once."""
         nonce = secrets.token_urlsafe(18)
         self._forms[about, nonce] = FormUse()
         return nonce
 
     def find_form(self, nonce: str, about: str) -> FormUse | None:
-        """Return the form with a nonce; None if the nonce was offered for something else or was dropped."""
+        """Return the form with a nonce, or None if the nonce belongs to something else or has been dropped."""
         return self._forms.get((about, nonce))
 
     def is_first_view(self, approval_id: str) -> bool:
-        """Return whether this person has not viewed the call yet, and record the view."""
+        """Record that this person has viewed the call, and return whether it was the first time."""
         is_first = approval_id not in self._seen
         self._seen[approval_id] = True
         return is_first
@@ -132,7 +133,7 @@ class Login:
 
 @dataclass(frozen=True, kw_only=True)
 class Gatekeeper:
-    """The parts of an identity configuration that a web server uses. Each is optional."""
+    """The parts of an identity configuration that a web server uses. Each part is optional."""
 
     gateway: "Gateway | None" = None
     sealer: "Sealer | None" = None
@@ -144,7 +145,7 @@ class Gatekeeper:
         """Read an identity configuration.
 
         Raises:
-            InvalidConfiguration: The file is invalid, or lacks a part that another part needs.
+            InvalidConfiguration: The file is invalid, or it lacks a section that another section requires.
         """
         from waystation.identity import Configuration, Gateway, Links, OidcLogin, Sealer
 
@@ -152,7 +153,7 @@ class Gatekeeper:
         envelope = configuration.envelope
         if configuration.gateway is None and (configuration.links is None or (envelope and envelope.private_key)):
             raise configuration.make_missing_section_error(
-                "gateway", "`waystation web` finds no settings in this file; pass gateway.toml"
+                "gateway", "`waystation web` finds no settings for itself in this file; pass gateway.toml"
             )
         if configuration.oidc is not None and configuration.gateway is None:
             raise configuration.make_missing_section_error("gateway", "workers verify logins with its key")
@@ -164,11 +165,14 @@ class Gatekeeper:
         )
 
     def identify(self, login: Login) -> Verified | None:
-        """Return the identity that workers will verify; None if they will only see a claimed name."""
+        """Return the identity that workers will verify, or None if they will receive only an unverified name."""
         return None if self.gateway is None else login.verified or Verified(subject=login.person)
 
     def make_signer(self, login: Login) -> TokenSigner | None:
-        """Return the function that makes an answer's token: signed for the person, then encrypted for the workers."""
+        """Return a function that creates an answer's token, which is signed for the person and then encrypted.
+
+        Return None if the server cannot sign tokens.
+        """
         who = self.identify(login)
         if who is None or self.gateway is None or self.sealer is None:
             return None
@@ -196,16 +200,17 @@ class Access:
         gatekeeper: Gatekeeper | None = None,
         limits: Limits | None = None,
     ) -> None:
-        """Announce the login link for the first browser.
+        """Set up access control, and announce the login link for the first browser.
 
         Args:
-            announce: Called with each new login path, which the person who runs the server opens.
-            token: Token that programs send as `Authorization: Bearer …`. Without it no program gets in.
-            cookie: Name of the cookie. Servers on several ports of one machine share cookies, so each needs its own.
-            person: Name recorded for the user of the login link. Defaults to the user of the operating system.
-            secure: Whether people reach the server over HTTPS, which a proxy adds.
-            url: Address under which people reach the server, if it differs from the one it listens at.
-            gatekeeper: Vouches for identities. Without it the name of a login is only a claim.
+            announce: Called with each new login path. The person running the server opens that path in a browser.
+            token: The token that programs send as `Authorization: Bearer …`. Without a token, programs have no access.
+            cookie: Name of the cookie. Servers on different ports of the same machine share cookies, so give each
+                server a different name.
+            person: Name recorded for whoever uses the login link. Defaults to the operating system user.
+            secure: Whether users reach the server over HTTPS, through a proxy that terminates TLS.
+            url: The address that users enter, if it differs from the address that the server listens on.
+            gatekeeper: Verifies identities. Without it, the name given at login is not verified.
             limits: Limits on the number of logins.
 
         Raises:
@@ -234,7 +239,7 @@ class Access:
         return routes
 
     def find_login(self, scope: Scope) -> Login | None:
-        """Return the login that sends a request; None without a valid cookie or token."""
+        """Return the login that a request belongs to, or None if the request has no valid cookie or token."""
         kind, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
         if self._token is not None and kind.lower() == "bearer" and is_equal(token.strip(), self._token):
             return Login("program", browser=False)
@@ -245,7 +250,7 @@ class Access:
         return visit if visit is not None and scope["path"] == format_call_path(visit.only) else None
 
     def refuse_stranger(self, scope: Scope) -> Response:
-        """Return the response to a request without a login: a redirect to the provider, a page, or an error."""
+        """Return the response for a request without a login: a redirect to the provider, a page, or an error."""
         in_browser, is_call = accepts_html(scope), scope["path"].startswith(CALLS)
         by_person = scope["method"] == "GET" and in_browser
         target = scope["path"] + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
@@ -253,7 +258,7 @@ class Access:
         if self.gatekeeper.oidc is not None:
             remedy, place = "open a page of this server in a browser", f"{LOGIN}?next={quote(target, safe='')}"
         if by_person and is_call and self.gatekeeper.links is not None:
-            # The URL may hold a link token in its fragment, which only a script on this page can read.
+            # The URL's fragment may contain a link token, which only a script on this page can read.
             return render_page("link.html", code=HTTPStatus.UNAUTHORIZED, place=place, problem="")
         if by_person and place:
             return RedirectResponse(place, HTTPStatus.SEE_OTHER)
@@ -271,17 +276,17 @@ class Access:
         )
 
     async def _log_in(self, request: Request) -> Response:
-        """Redirect to the provider, or exchange the token of a printed link for a cookie.
+        """Redirect to the provider, or exchange the token in a printed link for a cookie.
 
-        A link works once. Using it announces the next one.
+        A link works only once. When it is used, the next link is announced.
         """
-        if request.method != "GET":  # link previews send HEAD and must not use the link up
+        if request.method != "GET":  # link previews send HEAD requests, which must not use up the link
             return Response("", HTTPStatus.METHOD_NOT_ALLOWED)
         token = request.query_params.get("token")
         if token is None and self.gatekeeper.oidc is not None:
             return await self._go_to_provider(request, self.gatekeeper.oidc)
         if token is None or not is_equal(token, self._link_token):
-            used = "This login link was used before, or a newer one exists. The server's terminal shows the newest."
+            used = "This login link was already used, or there is a newer one. Open the newest link in the terminal."
             text = "To log in, open the newest link in the server's terminal." if token is None else used
             raise Refused(HTTPStatus.FORBIDDEN, "NotAllowed", text)
         self._offer()
@@ -304,17 +309,17 @@ class Access:
         return self._enter(request, login, result.next)
 
     async def _open_link(self, request: Request) -> Response:
-        """Log a browser in to the one call that a link is for. The call itself does not change.
+        """Give a browser access to the single call that a link is for. The call itself does not change.
 
-        A link has its token in the URL fragment, which browsers do not send and logs do not contain. A script on the
-        page for strangers posts it here.
+        The token is in the link's URL fragment, which browsers do not send and logs do not contain. A script on the
+        login page posts the token to this route.
         """
         assert self.gatekeeper.links is not None
         form = parse_form(await request.body())
         try:
             link = self.gatekeeper.links.read(form.get("link", ""))
         except NotAllowed as refused:
-            if place := form.get("place"):  # a login still opens the call: links expire before calls do
+            if place := form.get("place"):  # offer a login instead, because links expire before calls do
                 text = str(refused)
                 return render_page("link.html", code=HTTPStatus.FORBIDDEN, place=sanitize_next(place), problem=text)
             raise
@@ -330,10 +335,10 @@ class Access:
         return response
 
     def _enter(self, request: Request, login: Login, next: str = "/") -> Response:
-        """Log a browser in and redirect it; a link redirects to its call."""
+        """Log a browser in, and redirect it to `next` or, after a link to a call, to that call."""
         name, logins, path = self._cookie, self._logins, "/"
         if login.only:
-            # Each link has its own cookie, so that opening one does not log out the page of another.
+            # Scope the cookie to the call's path, so that opening one link does not log out the page of another.
             name, logins, path = f"{self._cookie}-link", self._visits, format_call_path(login.only)
             next = path
         id = secrets.token_urlsafe(32)
@@ -346,7 +351,7 @@ class Access:
         self, request: Request, response: Response, name: str, value: str, path: str, age_s: int | None = None
     ) -> None:
         secure = self._secure or request.url.scheme == "https"
-        # Not `strict`: links in mails would then arrive without the cookie. GET requests change nothing.
+        # Do not use `strict`: requests from links in emails would lack the cookie. GET requests change nothing anyway.
         response.set_cookie(name, value, age_s, path=path, secure=secure, httponly=True, samesite="lax")
 
     def _offer(self) -> None:
@@ -355,18 +360,18 @@ class Access:
 
 
 def make_login_cache(maxsize: int, clock: Callable[[], float] = time.time) -> TLRUCache[str, Login]:
-    """Return a cache of logins by cookie id. Each entry expires when its login ends."""
+    """Return a cache of logins by cookie ID. Each entry expires when its login ends."""
     return TLRUCache(maxsize, lambda _id, login, _now: login.until, timer=clock)
 
 
 def format_call_path(approval_id: str) -> str:
-    """Return the path of a call's page."""
+    """Return the URL path of a call's page."""
     return f"{CALLS}{quote(approval_id, safe='')}"
 
 
 def sanitize_next(path: str) -> str:
-    """Return `path` if it is a path of this server, else `/`: a login must not redirect to another site."""
-    # Browsers read a backslash as a slash, and skip tabs and line breaks.
+    """Return `path` if it is a path on this server, or `/` if not: a login must not redirect to another site."""
+    # Browsers treat a backslash as a slash, and ignore tabs and line breaks.
     if not (path.startswith("/") and path.isascii() and path.isprintable()) or "\\" in path:
         return "/"
     parts = urlsplit(path)
@@ -374,12 +379,12 @@ def sanitize_next(path: str) -> str:
 
 
 def is_equal(value: str, expected: str) -> bool:
-    """Compare in constant time."""
+    """Compare two strings in constant time."""
     return hmac.compare_digest(value.encode(errors="replace"), expected.encode())
 
 
 class RateLimit:
-    """A token bucket per client."""
+    """A rate limit that keeps a token bucket for each client."""
 
     def __init__(self, times: int, *, per_s: float, clients: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._times, self._per_s, self._clock = float(times), per_s, clock
@@ -389,7 +394,7 @@ class RateLimit:
         """Count one attempt.
 
         Raises:
-            Refused: The bucket is empty.
+            Refused: The client has made too many attempts.
         """
         now = self._clock()
         tokens, since = self._buckets.get(client, (self._times, now))
@@ -402,7 +407,7 @@ class RateLimit:
 
 
 class Guard:
-    """Middleware that admits requests from logged-in clients and from pages of this server, within limits."""
+    """Middleware that admits only logged-in clients and forms from this server's own pages, within rate limits."""
 
     def __init__(self, app: ASGIApp, access: Access, *, names: Sequence[str] = (), limits: Limits) -> None:
         self._app, self._access, self._limits = app, access, limits
@@ -414,13 +419,13 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request.
 
-        The response starts after the whole request was read, even for a refused request: a proxy that is cut off
-        while it sends marks this server as broken and stops routing to it for a while.
+        The response starts only after the whole request has been read, even if the request is refused. Otherwise, a
+        proxy that is cut off while sending would mark this server as broken and stop routing to it for a while.
         """
         if scope["type"] != "http":
             return
         if raw := scope.get("raw_path"):
-            # Route by the raw path: invocation ids contain `/`, which is escaped there.
+            # Route by the raw path, because it contains the `/` in invocation IDs in escaped form.
             scope = {**scope, "path": raw.decode("latin-1")}
         body = _Body(scope, receive, self._limits.body_bytes)
 
@@ -437,7 +442,7 @@ class Guard:
         await (response or self._app)(scope, body.receive, answer)
 
     def _response(self, scope: Scope) -> Response | None:
-        """Return the response to a request that must not reach the application; None for the others.
+        """Return the response for a request that must not reach the application, or None to pass the request on.
 
         Raises:
             Refused: The client sends too many requests, too much data, or a form from another site.
@@ -466,7 +471,7 @@ class Guard:
         return None
 
     def _is_own(self, host: str) -> bool:
-        """Return whether `host` is a name of this server. Another site could point its own name at this address."""
+        """Return whether `host` is a name of this server, because another site could point its name at this address."""
         match = _HOST.fullmatch(host.lower())
         return match is not None and any(
             match["name"] == name or (name.startswith("*") and match["name"].endswith(name[1:])) for name in self._names
@@ -482,13 +487,14 @@ class Guard:
         return f"This server is not known as {text_safety.format_line(host)!r}. {remedy}"
 
     def _check_form(self, headers: Headers) -> None:
-        """Check that a form comes from a page of this server, as far as the browser's headers show."""
+        """Check that a form comes from one of this server's pages, as far as the browser's headers reveal it."""
         site, origin = headers.get("sec-fetch-site"), headers.get("origin")
-        # The scheme is not compared: a proxy that adds TLS uses plain HTTP here. Proxies may also drop the port.
+        # Do not compare the scheme, because a proxy that terminates TLS uses plain HTTP here. Proxies may also drop the
+        # port.
         own = {urlsplit(self._access.url or "").netloc.lower(), headers.get("host", "").lower()} - {""}
         is_foreign = origin is not None and origin.lower().partition("://")[2] not in own
         if is_foreign or (site is not None and site != "same-origin"):
-            text = "This form came from a page of another site, so nothing was done. Use the pages of this server."
+            text = "This form came from a page on another site, so nothing was done. Use the pages of this server."
             raise Refused(HTTPStatus.FORBIDDEN, "ForeignForm", text)
         if headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
             raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "InvalidRequest", f"The content type must be {FORM}.")
@@ -498,7 +504,7 @@ class Guard:
 
 
 class _Body:
-    """The body of one request, with a size limit."""
+    """The body of a request, which is subject to a size limit."""
 
     def __init__(self, scope: Scope, receive: Receive, limit: int) -> None:
         headers = Headers(scope=scope)
@@ -506,7 +512,7 @@ class _Body:
         self._has_more = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
 
     async def receive(self) -> Message:
-        """Return the next part for the application.
+        """Return the next part of the body to the application.
 
         Raises:
             Refused: The body is too large.
@@ -517,7 +523,7 @@ class _Body:
         return message
 
     async def drain(self) -> None:
-        """Read the rest of the body, up to the limit again and for a limited time."""
+        """Read and discard the rest of the body, for a limited time and up to the size limit once more."""
         limit = self._size + self._limit
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BODY_TIMEOUT_S):
@@ -538,10 +544,11 @@ def _too_large(limit: int) -> Refused:
 
 
 def check_host(host: str, *, token: str | None, names: Sequence[str], provider: bool = False) -> None:
-    """Check that it is safe to listen at `host`.
+    """Check that it is safe to listen on `host`.
 
     Raises:
-        NotSafeToServe: Other machines could reach the server, and neither a token nor a provider protects it.
+        NotSafeToServe: Other machines could reach the server, but no host name is set, or neither a token nor an
+            identity provider protects the server.
     """
     if host in ("127.0.0.1", "::1", "localhost"):
         return

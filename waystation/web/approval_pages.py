@@ -1,4 +1,4 @@
-"""The pages of pending calls: the inbox, one call with the forms to answer it, and several calls at once."""
+"""Pages for pending calls: the inbox, one call with the forms to answer it, and several calls at once."""
 
 import asyncio
 import json
@@ -48,32 +48,32 @@ from waystation.web.limits import Limits
 log = structlog.get_logger("waystation.web")
 
 TWIN_LIMIT_S = 20.0
-"""How long the second of two clicks waits for the outcome of the first, which may need a worker."""
+"""How long the second of two clicks waits for the outcome of the first click, which may depend on a worker."""
 MAX_COMMENT_CHARS = 20_000
 CONVERSATION_LINES = 8
-"""Lines of the conversation shown with a call."""
+"""Number of lines of the conversation to show with a call."""
 NO_COMMENT = ("claim", "release", "progress")
-"""Actions that do not decide a call. No policy requires a comment for them."""
+"""Actions that do not decide a call, and therefore never require a comment."""
 NOTICES = {
     **{action: f"The call was {terminal.ANSWER_EFFECTS[action]}." for action in ("progress", "claim", "release")},
-    **dict.fromkeys(("approve", "edit"), "Your approval counts. More people have to approve."),
+    **dict.fromkeys(("approve", "edit"), "Your approval was accepted. More people have to approve."),
 }
-"""Shown after answers that may leave the call pending."""
+"""Notices to show after answers that may leave the call pending."""
 STALE_FORM = "This page is older than your login, or was open for too long. Nothing was sent; check the call again."
 UNVERIFIED = (
     "This call accepts only answers with a verified identity, and this server cannot verify yours. "
     "Its operator can set that up with `waystation web --identity FILE`."
 )
-SENT_TWICE = "This form was sent before. It counts once."
-SEVERAL_SENT_TWICE = "This form was sent before, or is older than your login. Nothing was sent; check the calls."
+SENT_TWICE = "This form was already sent. It counts only once."
+SEVERAL_SENT_TWICE = "This form was already sent, or is older than your login. Nothing was sent; check the calls."
 TOO_LATE = "Your answer was not sent: the call is no longer pending."
 
 CONCURRENT_READS = 8
 MAX_FILTER_CHARS = 300
 SEVERAL = "several"
-"""Subject of the nonces of forms that answer several calls."""
+"""What the nonces of forms that answer several calls are for; see `Login.offer_form`."""
 UNKNOWN_OUTCOMES = (HTTPStatus.ACCEPTED, HTTPStatus.SERVICE_UNAVAILABLE)
-"""Statuses of answers that may still count."""
+"""HTTP statuses for answers that may still be accepted."""
 SEVERAL_ACTIONS: tuple[Action, ...] = ("approve", "reject")
 DECISIONS: tuple[Action, ...] = ("approve", "reject", "edit", "respond", "progress")
 FURTHER_ACTIONS: tuple[Action, ...] = ("claim", "release", "view", "waive", "cancel")
@@ -82,7 +82,7 @@ Standing = Literal["open", "decided", "expired", "closed"]
 
 @dataclass(frozen=True, slots=True)
 class CallView:
-    """A call as its page shows it."""
+    """A call as shown on its page."""
 
     log: Log
     state: CallState
@@ -96,12 +96,12 @@ class CallView:
 
     @property
     def decision(self) -> str:
-        """Who decided what and when, or why the call is still or no longer pending."""
+        """A sentence about the decision, or about why the call is still pending or no longer pending."""
         match self.standing:
             case "open":
                 return "This call is waiting for an answer."
             case "expired":
-                return "Nobody answered before the deadline. The call was not approved."
+                return "No one answered before the deadline. The call was not approved."
             case "decided" if self.state.answer:
                 at = f", {terminal.format_time(self.state.answered_at, zone=True)}" if self.state.answered_at else ""
                 return f"This call was {words.decision(self.state)}{at}."
@@ -112,39 +112,39 @@ class CallView:
 
     @property
     def until(self) -> str:
-        """The deadline, and the time left."""
+        """The deadline and the time that is left."""
         return terminal.format_deadline(self.pending.deadline, time.time())
 
     @property
     def decisions(self) -> tuple[Action, ...]:
-        """The decisions that the call accepts, in the order of the page."""
-        # A call with a response schema needs the response, not just an approval.
+        """The decisions that the call accepts, in the order that the page shows them."""
+        # A call with a response schema requires a response, so do not offer a plain approval.
         is_form = bool(self.state.call.response_schema) and self.state.gate != "waiting"
         return tuple(a for a in DECISIONS if a in allowed_actions(self.state) and not (a == "approve" and is_form))
 
     @property
     def further_actions(self) -> tuple[Action, ...]:
-        """Actions other than decisions that the call accepts."""
+        """The other actions that the call accepts, which do not decide it."""
         excluded = "claim" if self.state.claimed_by else "release"
         return tuple(a for a in FURTHER_ACTIONS if a in allowed_actions(self.state) and a != excluded)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The arguments as rows of a table."""
+        """The arguments as rows for a table."""
         return _argument_rows(self.pending.args)
 
     @property
     def size(self) -> str:
-        """Size of the arguments as JSON."""
+        """The size of the arguments in JSON form."""
         return f"{len(encode(self.pending.args)):,} bytes"
 
     @property
     def hint(self) -> text_safety.SafeText:
-        """The hint of the tool's author; empty for ADK's usual sentence."""
+        """The hint that the tool gives the approver. Empty if it is just ADK's standard hint."""
         return text_safety.format_text(words.hint(self.pending))
 
     def with_digest(self, digest: str | None) -> PendingCall:
-        """Return the call with the digest of the form that showed it. The answer counts for that content only."""
+        """Return the call with the digest from the form, so that an answer is valid only for what the form showed."""
         return self.pending.model_copy(update={"digest": digest or self.pending.digest})
 
     def response_fields(self) -> list[Field]:
@@ -153,16 +153,16 @@ class CallView:
 
 
 async def view_call(client: AgentClient, approval_id: str) -> CallView:
-    """Return a call, pending or not. Needs no worker.
+    """Return a call, whether or not it is still pending. No worker has to be running.
 
     Raises:
-        Refused: The call does not exist, or the Temporal server does not answer.
+        Refused: The call does not exist, or the Temporal server does not respond.
     """
     unknown = Refused(
         HTTPStatus.NOT_FOUND,
         "UnknownCall",
-        f"No call has the id {text_safety.format_line(approval_id)!r}. The server may have deleted it by now, or the "
-        "link is incomplete.",
+        f"No call has the ID {text_safety.format_line(approval_id)!r}. The server may have deleted the call, or the "
+        "link may be incomplete.",
     )
     try:
         invocation_id, call_id = ids.parse_approval(approval_id)
@@ -198,7 +198,7 @@ async def send_answers(
     action: Action,
     **fields: Any,
 ) -> list[Outcome]:
-    """Send one answer to several calls, each with the digest that the form showed."""
+    """Send the same answer to several calls. Each answer contains the call's digest from the form."""
     fields = {key: value for key, value in fields.items() if value not in (None, "", False) or key == "wake"}
     fields |= {"by": login.subject or None, "token": gatekeeper.make_signer(login)}
     outcomes = [outcome async for outcome in client.approvals.answer_all(calls, action, **fields)]
@@ -209,18 +209,18 @@ async def send_answers(
 
 
 def problem_of(outcome: Outcome) -> tuple[HTTPStatus, str]:
-    """Return the status for the outcome of an answer, and why the answer does not count."""
+    """Return the HTTP status for the outcome of an answer, and why the answer was not accepted."""
     error = outcome.error
     if error is None:
         return HTTPStatus.OK, ""
     if isinstance(error, RPCError):
-        text = f"The Temporal server did not answer ({error.status.name}), so your answer may or may not count."
+        text = f"The Temporal server did not respond ({error.status.name}), so your answer may or may not be recorded."
         return HTTPStatus.SERVICE_UNAVAILABLE, f"{text} Check the call before you answer again."
     return find_status(error), text_safety.format_line(str(error), 500)
 
 
 def parse_answer(form: Form, view: CallView) -> tuple[Action, JsonObject]:
-    """Return the action and the fields of the answer in a form.
+    """Return the action and the fields of the answer that a form contains.
 
     Raises:
         InvalidInput: A field is missing or invalid, or the call does not accept the action.
@@ -235,7 +235,7 @@ def parse_answer(form: Form, view: CallView) -> tuple[Action, JsonObject]:
     if len(comment) > MAX_COMMENT_CHARS:
         raise InvalidInput(f"The comment has {len(comment):,} characters; the limit is {MAX_COMMENT_CHARS:,}.")
     if not comment and words.needs_comment(call) and action not in NO_COMMENT:
-        raise InvalidInput("This answer needs a comment.")
+        raise InvalidInput("This answer requires a comment.")
     fields: JsonObject = {"comment": comment, "remember": remember}
     match action:
         case "edit":
@@ -267,7 +267,7 @@ def _grant(form: Form, call: PendingCall) -> JsonObject | None:
 
 
 class ApprovalPages:
-    """The inbox and the pages of calls. A call's page remains after the decision."""
+    """The inbox and the pages for calls. A call's page is still available after the decision."""
 
     def __init__(
         self, client: AgentClient, gatekeeper: Gatekeeper, limits: Limits, *, temporal_ui: str | None = None
@@ -293,12 +293,12 @@ class ApprovalPages:
         return await view_call(self._client, get_id(request))
 
     async def _show(self, request: Request) -> Response:
-        """Serve the page of a call. This changes nothing."""
+        """Serve the page of a call. Opening the page does not change the call."""
         notice = NOTICES.get(request.query_params.get("done", ""), "")
         return self._page(request, await self._view(request), notice=notice)
 
     async def _viewed(self, request: Request) -> Response:
-        """Record that somebody viewed a call with a policy, once per login."""
+        """Record, once per login, that a person has viewed a call with an approval policy."""
         login: Login = request.state.login
         await read_form(request)
         view = await self._view(request)
@@ -308,12 +308,12 @@ class ApprovalPages:
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
     async def _arguments(self, request: Request) -> Response:
-        """Serve all arguments as JSON."""
+        """Serve the call's complete arguments as JSON."""
         args = (await self._view(request)).pending.args
         return Response(json.dumps(args, indent=2), media_type="application/json")
 
     async def _edit(self, request: Request) -> Response:
-        """Serve a form with the arguments; once it was sent, the changes that it makes."""
+        """Serve a form for editing the arguments or, once the form was sent, a comparison with the original ones."""
         is_post = request.method == "POST"
         form = await read_form(request) if is_post else Form()
         view = await self._view(request)
@@ -332,7 +332,7 @@ class ApprovalPages:
             new_args = forms.parse_object(form[forms.WHOLE]) if is_json else forms.parse_fields(fields, form)
         except InvalidInput as error:
             return edit_page(error.fields or fields, form.get(forms.WHOLE), str(error))
-        # In Python 1 == 1.0 == True; a tool may tell them apart.
+        # Compare as JSON: in Python, 1 == 1.0 == True, but a tool may treat these values differently.
         if json.dumps(new_args, sort_keys=True) == json.dumps(args, sort_keys=True):
             return edit_page(fields, problem="Nothing was changed.")
         return render_page(
@@ -347,7 +347,7 @@ class ApprovalPages:
         )
 
     async def _answer(self, request: Request) -> Response:
-        """Send the answer in a form, once, and show the outcome."""
+        """Send the answer in a form, but only once, and show the outcome."""
         login: Login = request.state.login
         form = await read_form(request)
         view = await self._view(request)
@@ -367,7 +367,7 @@ class ApprovalPages:
             code = HTTPStatus.UNPROCESSABLE_ENTITY
             return self._page(request, view, code=code, problem=str(error), typed=form, fields=error.fields)
         call = view.with_digest(form.get("digest"))
-        # No await since the check above, so only one of two simultaneous requests gets here.
+        # There is no `await` since the check above, so only one of two simultaneous requests gets here.
         use.sent = True
         try:
             (outcome,) = await send_answers(
@@ -446,7 +446,7 @@ class ApprovalPages:
         return tuple(action for action in view.decisions if action not in excluded)
 
     def _why_not(self, view: CallView, login: Login, action: Action) -> str:
-        """Return why a person may not do this to a call; empty if it is allowed."""
+        """Return why a person may not perform an action on a call, or an empty string if it is allowed."""
         if not login.browser:
             return (
                 "This link only shows the call. Log in to answer." if login.only else "Log in with a browser to answer."
@@ -486,7 +486,7 @@ class ApprovalPages:
         )
 
     async def _list(self, request: Request, *, template: str) -> Response:
-        """Serve a page of pending calls, or only its list, with which an open page refreshes itself."""
+        """Serve a page of pending calls, or only the list itself, which an open page uses to refresh."""
         login: Login = request.state.login
         names, sent = ("agent", "tool", "show"), request.query_params
         filters = {name: sent.get(name, "").strip()[:MAX_FILTER_CHARS] for name in names}
@@ -504,7 +504,7 @@ class ApprovalPages:
                 raise Refused(HTTPStatus.BAD_REQUEST, "InvalidRequest", text) from None
             calls += [call for call in result.calls if _is_shown(call, filters["show"], login)]
             following = result.next
-            # A page may have few matches while later pages have more.
+            # Keep reading: this page may have few matches, while later pages have more.
             if following is None or len(calls) >= limit:
                 break
         query = {name: value for name, value in filters.items() if value}
@@ -522,7 +522,7 @@ class ApprovalPages:
         )
 
     async def _several(self, request: Request) -> Response:
-        """Serve several calls in full, with a form to answer them together."""
+        """Serve a page that shows several calls in full, with a form to answer them together."""
         ids = list(dict.fromkeys(request.query_params.getlist("call")))
         if not ids:
             return RedirectResponse("/approvals", HTTPStatus.SEE_OTHER)
@@ -554,7 +554,7 @@ class ApprovalPages:
         action = next((action for action in SEVERAL_ACTIONS if action == form.get("action")), None)
         comment = form.get("comment", "").strip()
         if action is None or not calls or len(comment) > MAX_COMMENT_CHARS or not all(id for id, _ in calls):
-            text = "Tick a call, choose an answer, and keep the comment short."
+            text = "Select a call, choose an answer, and keep the comment short."
             raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "InvalidRequest", text)
         nonce = form.get("nonce", "")
         use = login.find_form(nonce, SEVERAL)
@@ -595,7 +595,7 @@ class ApprovalPages:
         )
 
     async def _view_all(self, ids: Sequence[str]) -> list[CallView | Refused]:
-        """Read calls concurrently. Returns them, or why they cannot be shown, in the order of `ids`."""
+        """Read calls concurrently. Return each call, or why it cannot be shown, in the order of `ids`."""
         limiter = anyio.CapacityLimiter(CONCURRENT_READS)
         views: dict[str, CallView | Refused] = {}
 
@@ -613,15 +613,15 @@ class ApprovalPages:
 
     def _check_count(self, calls: Sequence[object]) -> None:
         if len(calls) > self._limits.calls_per_answer:
-            text = f"At most {self._limits.calls_per_answer} calls can be answered together. Tick fewer."
+            text = f"At most {self._limits.calls_per_answer} calls can be answered together. Select fewer calls."
             raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "TooMany", text)
 
 
 def _check_open(view: CallView | Refused, form: Form, digest: str) -> PendingCall:
-    """Return one of the calls that a form answers, with the digest that the form showed.
+    """Return one of the calls that a form answers, with the digest from the form.
 
     Raises:
-        InvalidInput: The call cannot be answered like this.
+        InvalidInput: The call is not open, or it does not accept the answer.
     """
     if isinstance(view, Refused):
         raise InvalidInput(view.message)
@@ -677,5 +677,5 @@ def _last_lines(log: Log) -> list[terminal.Line]:
 
 
 def _make_form_fields(login: Login, view: CallView) -> dict[str, str]:
-    """Return the hidden fields that bind a form to this login and call, for one use."""
+    """Return the hidden fields that bind a form to this login and call and allow it to be sent once."""
     return {"csrf": login.csrf, "nonce": login.offer_form(view.id), "digest": view.pending.digest}

@@ -1,4 +1,4 @@
-"""HTML forms: parsing what browsers send, and fields for JSON values.
+"""HTML forms: parse what browsers send, and create fields for JSON values.
 
 A form has one field for each argument of a call, or for each property of a JSON schema.
 """
@@ -23,22 +23,22 @@ from waystation.web.http_responses import Refused
 Kind = Literal["line", "lines", "integer", "number", "boolean", "choice", "date", "moment", "json"]
 _FORMATS: Mapping[Any, Kind] = {"date": "date", "date-time": "moment"}
 LONG = 80
-"""Longer texts get a field of several lines."""
+"""Maximum length of a string in a one-line field. A longer string gets a field with several lines."""
 MAX_TYPED = 10_000
-"""Longer texts are edited as JSON, which shows invisible characters."""
+"""Maximum length of a string in a text field. A longer one is edited as JSON, like one with invisible characters."""
 MAX_FIELDS = 100
 MAX_SENT_FIELDS = 2_000
 YES_NO = (("true", "yes"), ("false", "no"))
 PREFIX = "value."
 WHOLE = "json"
-"""Name of the field that holds all values as one JSON object."""
+"""Name of the field that contains all values as one JSON object."""
 
 Form: TypeAlias = ImmutableMultiDict[str, str]
-"""The fields of a sent form. `get` returns the last of several fields with one name."""
+"""The fields of a form that was sent. If several fields have the same name, `get` returns the last of them."""
 
 
 def parse_form(body: bytes) -> Form:
-    """Parse a form, whichever page sent it.
+    """Parse a form without checking which page sent it.
 
     Raises:
         Refused: The body is not a form.
@@ -49,15 +49,15 @@ def parse_form(body: bytes) -> Form:
         )
     except ValueError:
         raise Refused(HTTPStatus.BAD_REQUEST, "InvalidRequest", "The body is not a valid form.") from None
-    # Browsers send line breaks as CRLF.
+    # Convert line breaks, because browsers send them as CRLF.
     return Form([(name, value.replace("\r\n", "\n")) for name, value in pairs])
 
 
 async def read_form(request: Request) -> Form:
-    """Read a form and check that it comes from a page of the same login.
+    """Read a form, and check that it comes from a page of the same login.
 
     Raises:
-        Refused: The body is not a form, or the form comes from elsewhere.
+        Refused: The body is not a form, or the form does not come from a page of this login.
     """
     form, login = parse_form(await request.body()), request.state.login
     csrf = form.get("csrf", "").encode(errors="replace")
@@ -68,7 +68,7 @@ async def read_form(request: Request) -> Form:
 
 
 class InvalidInput(Exception):
-    """Somebody typed something invalid. The message says what to write instead."""
+    """A person entered something invalid. The message says what to enter instead."""
 
     def __init__(self, message: str, fields: Sequence["Field"] | None = None) -> None:
         self.fields = fields
@@ -77,34 +77,34 @@ class InvalidInput(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One value to fill in."""
+    """A field of a form, for one value to fill in."""
 
     key: str
     kind: Kind
     value: str = ""
     required: bool = False
     text: str = ""
-    """Description from the schema."""
+    """The description from the schema."""
     choices: tuple[tuple[str, str], ...] = ()
-    """For `choice` and `boolean`: each value as JSON, with its label."""
+    """The options of a `choice` or `boolean` field: pairs of a value in JSON form and its label."""
     bounds: tuple[tuple[str, str], ...] = ()
-    """`min` and `max` for the browser. The server checks values again."""
+    """The `min` and `max` attributes for the browser, which checks the value before sending it."""
     error: str = ""
     keep_empty: bool = False
-    """Whether an empty text is a value. Otherwise the field is left out."""
+    """Whether an empty string is a value. If not, an empty field is left out of the result."""
     secret: bool = False
-    """Whether the name suggests a secret. The form does not show the value, and an empty field keeps it."""
+    """Whether the name suggests a secret. The form does not show a secret value, and an empty field keeps the value."""
     current: Any = None
     """The value of a secret field."""
 
     @property
     def name(self) -> str:
-        """Name of the form field."""
+        """The field's name in the HTML form."""
         return PREFIX + self.key
 
 
 def make_argument_fields(args: JsonObject) -> list[Field]:
-    """Return a field for each argument. The kind follows from the current value."""
+    """Return a field for each argument. The kind of field depends on the current value."""
     return [
         _make_secret_field(name, value) if SECRET_NAMES.search(name) else _make_value_field(name, value)
         for name, value in args.items()
@@ -112,7 +112,7 @@ def make_argument_fields(args: JsonObject) -> list[Field]:
 
 
 def make_schema_fields(schema: JsonObject) -> list[Field] | None:
-    """Return a field for each property; None if the schema is not an object with named properties."""
+    """Return a field for each property, or None if the schema is not an object with named properties."""
     resolved = _resolve(schema, schema)
     properties = resolved.get("properties")
     if not isinstance(properties, dict) or not 0 < len(properties) <= MAX_FIELDS:
@@ -126,7 +126,7 @@ def parse_fields(fields: Iterable[Field], form: Form) -> JsonObject:
     """Return the values that were filled in.
 
     Raises:
-        InvalidInput: Some values are invalid. `fields` has all fields as filled in, with an error on each invalid one.
+        InvalidInput: Some values are invalid. `fields` contains all fields as filled in, with errors on invalid ones.
     """
     values: JsonObject = {}
     again: list[Field] = []
@@ -157,23 +157,23 @@ def parse_object(text: str) -> JsonObject:
     """
     value = _json(text)
     if not isinstance(value, dict):
-        raise InvalidInput('Write one JSON object, such as {"name": "value"}.')
+        raise InvalidInput('Enter one JSON object, such as {"name": "value"}.')
     return value
 
 
 def parse_response(text: str) -> JsonObject:
-    """Parse a response: a JSON object, or any other text, which becomes its `result`.
+    """Parse a response, which is either a JSON object or any other text, which becomes the field `result`.
 
     Raises:
         InvalidInput: The text is empty, or starts with `{` but is not a JSON object.
     """
     if not text.strip():
-        raise InvalidInput("Write a response for the agent.")
+        raise InvalidInput("Enter a response for the agent.")
     return parse_object(text) if text.lstrip().startswith("{") else {"result": text}
 
 
 def format_json(value: object) -> str:
-    """Return JSON to edit, with invisible characters escaped."""
+    """Format a value as JSON for editing, with invisible characters escaped."""
     text = json.dumps(value, ensure_ascii=False, indent=2)
     return "".join(escape(char) if is_invisible(char) else char for char in text)
 
@@ -218,7 +218,7 @@ def _make_property_field(key: str, part: Any, schema: JsonObject, required: bool
             longest = resolved.get("maxLength")
             is_long = isinstance(longest, int) and longest > LONG * 2
             kind = _FORMATS.get(resolved.get("format"), "lines" if is_long else "line")
-            # An optional text that is left empty is left out.
+            # Do not set `keep_empty`: an optional string whose field is empty is left out of the result.
             return replace(field, kind=kind, value=default if isinstance(default, str) else "")
         case "boolean":
             return replace(field, kind="boolean", choices=YES_NO)
@@ -231,7 +231,7 @@ def _make_property_field(key: str, part: Any, schema: JsonObject, required: bool
 
 
 def _resolve(part: JsonObject, schema: JsonObject, depth: int = 0) -> JsonObject:
-    """Follow the reference of a schema, and choose the only alternative that is not null."""
+    """Follow a schema's reference, and replace a choice between null and one other type with that other type."""
     for key in ("$ref", "anyOf", "oneOf"):
         target = _find_target(part.get(key), schema)
         if target is not None and depth < 10:
@@ -241,7 +241,7 @@ def _resolve(part: JsonObject, schema: JsonObject, depth: int = 0) -> JsonObject
     if isinstance(kind, list):
         kinds = [name for name in kind if name != "null"]
         return {**part, "type": kinds[0] if len(kinds) == 1 else None}
-    # Gemini's schemas write types in capitals.
+    # In Gemini's schemas, types are in upper case.
     return {**part, "type": kind.lower()} if isinstance(kind, str) else part
 
 
@@ -286,7 +286,7 @@ def _number(_: Field, text: str) -> int | float:
 
 def _moment(_: Field, text: str) -> str:
     moment = datetime.fromisoformat(text.strip())
-    # Browsers send no time zone. Pages show times in the server's, so it applies here, too.
+    # Browsers do not send a time zone. Assume the server's time zone, because pages show times in it, too.
     return (moment if moment.tzinfo else moment.astimezone()).isoformat()
 
 
@@ -298,12 +298,12 @@ _PARSERS: Mapping[Kind, tuple[Callable[[Field, str], Any], str]] = {
     "json": (lambda _, text: _json(text), ""),
     "boolean": _CHOICE,
     "choice": _CHOICE,
-    "integer": (_integer, "Write a whole number."),
-    "number": (_number, "Write a number, such as 12.5."),
-    "date": (lambda _, text: date.fromisoformat(text.strip()).isoformat(), "Write a date, such as 2026-05-31."),
-    "moment": (_moment, "Write a date and a time, such as 2026-05-31T12:00."),
+    "integer": (_integer, "Enter a whole number."),
+    "number": (_number, "Enter a number, such as 12.5."),
+    "date": (lambda _, text: date.fromisoformat(text.strip()).isoformat(), "Enter a date, such as 2026-05-31."),
+    "moment": (_moment, "Enter a date and a time, such as 2026-05-31T12:00."),
 }
-"""Per kind, the parser and the message for invalid text."""
+"""The parser for each kind of field, and the message to show if it fails."""
 
 
 def _json(text: str) -> Any:
@@ -313,4 +313,4 @@ def _json(text: str) -> Any:
         raise InvalidInput(f"This value cannot be recorded: it has {error.found}.") from None
     except ValueError as error:
         where = re.search(r"line (\d+)", str(error))
-        raise InvalidInput(f"This is not JSON{f'; see line {where[1]}' if where else ''}.") from None
+        raise InvalidInput(f"This is not valid JSON{f'; see line {where[1]}' if where else ''}.") from None

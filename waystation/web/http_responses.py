@@ -1,4 +1,4 @@
-"""HTTP responses: pages from templates, and errors as pages or as JSON."""
+"""HTTP responses: pages rendered from templates, and errors as pages or JSON."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -27,7 +27,7 @@ _TEMPLATES.globals |= {"until": terminal.format_deadline, "who": words.format_ap
 
 
 class Refused(Exception):
-    """The request is refused, with a page for browsers and JSON for programs."""
+    """The request is refused. Browsers receive an error page, and programs receive JSON."""
 
     def __init__(self, status: HTTPStatus, kind: str, message: str, headers: Mapping[str, str] | None = None) -> None:
         self.status, self.kind, self.message = status, kind, message
@@ -44,22 +44,22 @@ STATUSES: Mapping[type[Exception], HTTPStatus] = {
     IdentityUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     StoreFailed: HTTPStatus.SERVICE_UNAVAILABLE,
 }
-"""HTTP status per error. The first matching class wins."""
+"""The HTTP status for each error class. The first matching class wins."""
 
 
 def find_status(error: Exception) -> HTTPStatus:
-    """Return the HTTP status for an error: 500 for an unknown one."""
+    """Return the HTTP status for an error. Unknown errors get 500."""
     statuses = (status for kind, status in STATUSES.items() if isinstance(error, kind))
     return next(statuses, HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 def to_refused(error: Exception) -> Refused:
-    """Return an error as a refusal, with its status and a message for people."""
+    """Convert an error to a refusal with an HTTP status and a human-readable message."""
     match error:
         case Refused():
             return error
         case HTTPException():
-            text = f"{error.detail}. An invocation id is one path segment: write `/` as %2F."
+            text = f"{error.detail}. An invocation ID is a single path segment: write `/` as %2F."
             return Refused(HTTPStatus(error.status_code), "InvalidRequest", text)
         case RPCError():
             name = error.status.name
@@ -72,12 +72,12 @@ def to_refused(error: Exception) -> Refused:
 
 
 def render_page(name: str, *, code: HTTPStatus = HTTPStatus.OK, login: object = None, **values: object) -> HTMLResponse:
-    """Render a template; `login` is the reader's."""
+    """Render a template. `login` is the login of the person who reads the page."""
     return HTMLResponse(_TEMPLATES.get_template(name).render(login=login, **values), code)
 
 
 def format_refusal(scope: Scope, refused: Refused) -> Response:
-    """Return the response for a refusal: a page if the client accepts HTML, else JSON."""
+    """Return the response for a refusal: a page if the client accepts HTML, or JSON if not."""
     if not accepts_html(scope):
         error = {"type": refused.kind, "message": refused.message}
         return JSONResponse({"error": error}, refused.status, refused.headers)

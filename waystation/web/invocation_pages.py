@@ -1,6 +1,7 @@
-"""Invocations over HTTP: pages for people, and events for programs as server-sent events and as JSON.
+"""Serve invocations over HTTP: pages for people, and server-sent events and JSON for programs.
 
-Pages are complete without JavaScript. Streams do not buffer: the next event is read once the one before was sent.
+Pages are complete without JavaScript. Streams do not buffer events: each event is read only after the previous event
+was sent.
 """
 
 import json
@@ -31,21 +32,21 @@ from waystation.web.limits import Limits
 log = structlog.get_logger("waystation.web")
 
 LISTED = 30
-"""Invocations on the start page."""
+"""Maximum number of invocations on the start page."""
 SHOWN = 1_000
-"""Events on a page: the last ones."""
+"""Maximum number of events on a page, which shows the latest events."""
 EVENTS = 500
-"""Events in one JSON response."""
+"""Maximum number of events in a JSON response."""
 KEEP_ALIVE_S = 15
 STALLED_S = 30.0
-"""A client that reads nothing for so long is disconnected. It can resume after its last event."""
+"""A client that does not read for this long is disconnected. It can resume after the last event that it received."""
 RETRY_MS = 2_000
 GRACE_S = 1.0
-"""How long streams may take to end when the process shuts down."""
+"""Time that streams have to end when the process shuts down."""
 
 
 class InvocationPages:
-    """The pages and the event streams of invocations."""
+    """The pages and event streams for invocations."""
 
     def __init__(self, client: AgentClient, limits: Limits) -> None:
         self._client, self._limits = client, limits
@@ -64,7 +65,7 @@ class InvocationPages:
         ]
 
     async def _index(self, request: Request) -> Response:
-        """Serve the list of the latest invocations, or redirect to the one with the id of the search field."""
+        """Serve a list of the latest invocations, or redirect to the invocation whose ID is in the search field."""
         if id := request.query_params.get("id", "").strip():
             return RedirectResponse(f"/invocations/{quote(id, safe='')}", HTTPStatus.SEE_OTHER)
         query = f"WorkflowType = '{WORKFLOW}'"
@@ -75,7 +76,7 @@ class InvocationPages:
         return render_page("index.html", login=request.state.login, latest=latest)
 
     async def _invocation(self, request: Request) -> Response:
-        """Serve the events of an invocation as a page."""
+        """Serve a page with the events of an invocation."""
         invocation, described = await self._find(request)
         events = await _read_events(invocation)
         left_out = max(0, len(events) - SHOWN)
@@ -84,13 +85,13 @@ class InvocationPages:
         )
 
     async def _rows(self, request: Request) -> Response:
-        """Serve the rows of the events from `?start=` on, for a page that grows."""
+        """Serve table rows for the events from `?start=` on, which an open page adds to its table."""
         start = _parse_number(request.query_params.get("start"), "start")
         invocation, _ = await self._find(request)
         return render_page("rows.html", rows=_rows((await _read_events(invocation))[start:][:SHOWN]))
 
     async def _timeline(self, request: Request) -> Response:
-        """Serve the timeline of an invocation, drawn on the server."""
+        """Serve a page with the timeline of an invocation, which is drawn on the server."""
         invocation, described = await self._find(request)
         try:
             log = await invocation.log()
@@ -115,7 +116,7 @@ class InvocationPages:
         )
 
     async def _events(self, request: Request) -> Response:
-        """Stream events from `?start=` on, or after `Last-Event-ID`, which browsers send when they reconnect."""
+        """Stream events, starting at `?start=` or after `Last-Event-ID`, which browsers send when they reconnect."""
         start = _parse_number(request.query_params.get("start"), "start")
         if last := request.headers.get("last-event-id"):
             start = _parse_number(last, "Last-Event-ID") + 1
@@ -149,13 +150,13 @@ class InvocationPages:
                 described = await invocation.handle.describe()
                 yield ServerSentEvent(_json({"status": format_status(described)}), event="end")
         except (RPCError, ForeignHistory, StoreFailed) as error:
-            # The client reconnects and resumes after its last event.
+            # Just end the stream: the client reconnects and resumes after the last event that it received.
             log.warning("stream.broken", invocation_id=invocation.id, error_type=type(error).__name__)
         finally:
             self.open_streams -= 1
 
     async def _events_json(self, request: Request) -> Response:
-        """Serve the recorded events from `?start=` on as JSON."""
+        """Serve recorded events as JSON, starting at `?start=`."""
         start = _parse_number(request.query_params.get("start"), "start")
         invocation, described = await self._find(request)
         events = (await _read_events(invocation))[start:]
@@ -171,7 +172,7 @@ class InvocationPages:
         )
 
     async def _find(self, request: Request) -> tuple[Invocation, WorkflowExecutionDescription]:
-        """Return the invocation in the path, and its description.
+        """Return the invocation that the path names, and its description.
 
         Raises:
             Refused: No such invocation exists.
@@ -179,13 +180,13 @@ class InvocationPages:
         id = get_id(request)
         described = await describe(self._client, id)
         if described is None:
-            text = f"No invocation {id!r} exists. Its id is one path segment: write `/` as %2F."
+            text = f"No invocation has the ID {id!r}. An ID is a single path segment: write `/` as %2F."
             raise Refused(HTTPStatus.NOT_FOUND, "UnknownInvocation", text)
         return self._client.invocation(id), described
 
 
 async def describe(client: AgentClient, invocation_id: str) -> WorkflowExecutionDescription | None:
-    """Describe an invocation; None if no invocation has that id."""
+    """Return the description of an invocation, or None if no invocation has that ID."""
     try:
         described = await client.invocation(invocation_id).handle.describe()
     except RPCError as error:
@@ -196,12 +197,12 @@ async def describe(client: AgentClient, invocation_id: str) -> WorkflowExecution
 
 
 def get_id(request: Request) -> str:
-    """Return the id in the path, unquoted."""
+    """Return the ID in the path, with escapes decoded."""
     return unquote(request.path_params["id"], errors="replace")
 
 
 def format_status(execution: WorkflowExecution) -> str:
-    """Return the status of an invocation in one word, such as `running`."""
+    """Return an invocation's status as one word, such as `running`."""
     return execution.status.name.lower() if execution.status is not None else "unknown"
 
 
@@ -217,7 +218,7 @@ def _rows(events: Sequence[Event]) -> list[dict[str, object]]:
 
 
 async def _until(ending: anyio.Event, events: AsyncGenerator[Event]) -> AsyncGenerator[Event]:
-    """Yield events until the process shuts down. The client then sees the end of the stream and reconnects."""
+    """Yield events until the process shuts down, when the stream ends normally and the client reconnects."""
 
     async def stop(scope: anyio.CancelScope) -> None:
         await ending.wait()
@@ -235,7 +236,7 @@ async def _until(ending: anyio.Event, events: AsyncGenerator[Event]) -> AsyncGen
 
 
 def _parse_number(text: str | None, name: str) -> int:
-    """Parse an event number; 0 if there is none.
+    """Parse an event number, or return 0 if there is none.
 
     Raises:
         Refused: The text is not a number of at most nine digits.

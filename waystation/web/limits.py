@@ -1,31 +1,31 @@
-"""Limits of a web server."""
+"""Limits that protect a web server from too many requests and too much data."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """Limits on what one web server accepts, remembers and shows. All of it is in memory."""
+    """Limits on what a web server accepts, remembers in memory, and shows."""
 
     body_bytes: int = 3_500_000
-    """Size of a form. The default fits the largest answer with every byte escaped."""
+    """Maximum size of a form in bytes. The default is enough for the largest answer with every byte escaped."""
     calls_per_page: int = 50
-    """Calls on a page of the inbox. The calls of one invocation stay together, so there may be a few more."""
+    """Number of calls on a page of the inbox. A page may have a few more, to keep an invocation's calls together."""
     calls_per_answer: int = 50
-    """Calls answered with one click."""
+    """Maximum number of calls that can be answered with one click."""
     streams: int = 200
-    """Open event streams. Each holds the log of its invocation."""
+    """Maximum number of open event streams. Each stream keeps the log of its invocation in memory."""
     logins: int = 100
-    """Logged-in browsers. One more logs out the browser that was idle longest."""
+    """Maximum number of logged-in browsers. Another login logs out the browser that has been idle longest."""
     visits: int = 1_000
-    """Calls opened by a link. They have a limit of their own, so that opening many logs nobody out."""
+    """Maximum number of calls opened through links. Links have a separate limit so that they do not log anyone out."""
     window_s: float = 60.0
-    """Window in which attempts are counted."""
+    """Length of the time window for the limits on attempts and forms, in seconds."""
     login_attempts: int = 30
-    """Login attempts per address."""
+    """Maximum number of login attempts per address and window."""
     posts: int = 120
-    """Forms per login."""
+    """Maximum number of forms per login and window."""
     posts_of_address: int = 600
-    """Forms per address."""
+    """Maximum number of forms per address and window."""
     counted: int = 10_000
-    """Addresses and logins with a counter."""
+    """Maximum number of addresses and logins to count attempts for."""

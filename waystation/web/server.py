@@ -44,15 +44,15 @@ def create_app(
     temporal_ui: str | None = None,
     limits: Limits | None = None,
 ) -> Starlette:
-    """Return the application.
+    """Return the web application.
 
     Args:
-        client: Client of the namespace whose invocations are shown.
-        access: Logins and their pages.
-        names: Host names of the server besides localhost. Requests for other names are refused, because another
+        client: A client connected to the namespace whose invocations are shown.
+        access: The logins and the pages for logging in.
+        names: Host names of the server in addition to localhost. Requests for other names are refused, because another
             site could point its own name at this address.
-        temporal_ui: Address of the Temporal Web UI, to which pages link.
-        limits: Limits on what it accepts and shows.
+        temporal_ui: Address of the Temporal Web UI that pages link to.
+        limits: Limits on what the application accepts and shows.
     """
     limits = limits or Limits()
     invocations = InvocationPages(client, limits)
@@ -84,19 +84,19 @@ async def serve(
     identity: Path | None = None,
     url: str | None = None,
 ) -> None:
-    """Serve until the process receives SIGINT or SIGTERM.
+    """Run the web server until the process receives SIGINT or SIGTERM.
 
     Args:
-        client: Client of the namespace.
-        announce: Called with each login link.
-        remark: Called with the address that the server listens at.
-        host: Address to listen at.
-        port: Port to listen at; 0 for any free one.
-        names: Host names of the server besides localhost.
-        person: Name recorded for the user of the login link. Defaults to the user of the operating system.
-        temporal_ui: Address of the Temporal Web UI.
-        identity: Identity configuration, with which the server vouches for people.
-        url: Address under which people reach the server.
+        client: A client connected to the namespace whose invocations are shown.
+        announce: Called with a sentence that contains each new login link.
+        remark: Called with a sentence that contains the address that the server listens on.
+        host: Address to listen on.
+        port: Port to listen on, or 0 for any free port.
+        names: Host names of the server in addition to localhost.
+        person: Name recorded for whoever uses the login link. Defaults to the operating system user.
+        temporal_ui: Address of the Temporal Web UI that pages link to.
+        identity: The identity configuration file, which allows the server to confirm who sent an answer.
+        url: The address that users enter to reach the server.
 
     Raises:
         CannotServe: The port is taken, or a library is missing.
@@ -113,7 +113,7 @@ async def serve(
     address = f"http://{f'[{host}]' if ':' in host else host}:{number}"
 
     def announce_path(path: str) -> None:
-        # With a provider, a link in the output would give its readers an identity that the provider never checked.
+        # With a provider, do not print a link: its readers would get an identity that the provider never checked.
         if person or not has_provider:
             announce(f"log in a browser once with {(url or address).rstrip('/')}{path}")
 
@@ -149,21 +149,21 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 async def _run(app: Starlette, listening: socket.socket, *, behind_proxy: bool) -> None:
-    # At DEBUG it would log the events that it sends.
+    # At level DEBUG, sse_starlette would log the events that it sends.
     logging.getLogger("sse_starlette").setLevel(logging.INFO)
     config = uvicorn.Config(
         app,
         log_config=None,
         access_log=False,
         server_header=False,
-        # Behind a proxy, rate limits need the client addresses that the proxy reports.
+        # Behind a proxy, rate limits have to use the client addresses that the proxy reports.
         proxy_headers=behind_proxy,
         forwarded_allow_ips=os.environ.get(PROXIES, "127.0.0.1,::1"),
         lifespan="off",
         timeout_graceful_shutdown=DRAIN_S,
         limit_concurrency=1_000,
     )
-    # After its shutdown, uvicorn raises the signal again for the previous handler, which must not end the process.
+    # After shutting down, uvicorn raises the signal again for the previous handler, so install one that does nothing.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     with listening:

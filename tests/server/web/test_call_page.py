@@ -109,10 +109,10 @@ async def test_edited_arguments_are_shown_beside_those_before_and_only_then_sent
     ("fields", "said"),
     [
         ({"value.amount": "5"}, "Nothing was changed."),
-        ({"value.amount": "much"}, "Write a number, such as 12.5."),
+        ({"value.amount": "much"}, "Enter a number, such as 12.5."),
         ({"value.amount": "4.90"}, '<ins><code class="value">4.9</code></ins>'),
-        ({"json": "{"}, "This is not JSON"),
-        ({"json": "[1]"}, "Write one JSON object"),
+        ({"json": "{"}, "This is not valid JSON"),
+        ({"json": "[1]"}, "Enter one JSON object"),
         ({"json": '{"amount": 7, "to": "eve"}'}, "Approve with these arguments"),
         ({"json": '{"amount": 5.0}'}, "Approve with these arguments"),
     ],
@@ -169,7 +169,7 @@ async def test_a_second_click_counts_once_and_shows_what_the_first_did(serve: Se
         form = {**await me.fields(path_of(id)), "action": "approve"}
         pages = await asyncio.gather(*(me.send(path_of(id), form) for _ in range(20)))
         assert sorted(page.status_code for page in pages) == [200, *[409] * 19]
-        assert sum("This form was sent before. It counts once." in page.text for page in pages) == 19
+        assert sum("This form was already sent. It counts only once." in page.text for page in pages) == 19
         for page in pages:
             assert "This call was approved by dana (unverified)" in page.text
         await invocation.result()
@@ -234,7 +234,7 @@ async def test_unknown_and_closed_calls_have_pages_of_their_own(serve: Serve) ->
         for unknown in ("nowhere/fc-1", f"{invocation.id}/fc-9", "nothing", f"{invocation.id}/", "/", "\u202e\x00/x"):
             page = await me.page(path_of(unknown))
             assert page.status_code == 404, unknown
-            assert "No call has the id" in page.text
+            assert "No call has the ID" in page.text
         fields = await me.fields(path_of(id))
         await invocation.handle.terminate()
         assert "the invocation is terminated" in (await me.page(path_of(id))).text
@@ -252,7 +252,7 @@ async def test_a_call_that_expired_says_so_and_takes_nothing(serve: Serve) -> No
         await invocation.result()
         page = await me.send(path_of(id), {**fields, "action": "approve"})
         assert page.status_code == 409
-        assert "Nobody answered before the deadline. The call was not approved." in page.text
+        assert "No one answered before the deadline. The call was not approved." in page.text
         edited = await me.send(f"{path_of(id)}/edit", {"csrf": fields["csrf"], "value.amount": "6"})
         assert "Your answer was not sent: the call is no longer pending." in edited.text
         assert "the deadline passed without an answer" in page.text

@@ -160,10 +160,10 @@ async def test_several_are_answered_together_once_all_of_them_were_shown(serve: 
         assert lines[0] == f"{ids[0]}: approved"
         assert lines[1].startswith(f"{ids[1]}: This call was rejected by erin (unverified)")
         assert lines[2] == f"{ids[2]}: approved"
-        assert "No call has the id 'nobody/fc-1'" in lines[3]
+        assert "No call has the ID 'nobody/fc-1'" in lines[3]
         again = await me.send("/approvals/several", form)
         assert again.status_code == 409
-        assert "This form was sent before" in again.text
+        assert "This form was already sent" in again.text
         await invocation.result()
         assert sorted(till.paid) == [5, 7]
 

@@ -68,7 +68,7 @@ async def test_a_response_is_filled_in_by_a_form_made_from_its_schema(serve: Ser
         filled = {"value.room": "Blue", "value.seats": "many", "value.size": '"large"', "value.projector": "true"}
         wrong = await me.send(path_of(id), {**await me.fields(path_of(id)), **filled, "action": "respond"})
         assert wrong.status_code == 422
-        assert "Write a whole number." in wrong.text
+        assert "Enter a whole number." in wrong.text
         assert 'value="Blue"' in wrong.text
         right = {**await me.fields(path_of(id)), **filled, "value.seats": "12", "action": "respond"}
         assert "This call was answered by dana" in (await me.send(path_of(id), right)).text

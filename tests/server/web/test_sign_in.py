@@ -351,7 +351,7 @@ async def test_a_quorum_is_of_different_people(serve: Serve, there: Installation
         await logged_in(second, openid)
         me, they = Browser(first), Browser(second)
         page = await me.send(path_of(id), {**await me.fields(path_of(id)), "action": "approve"})
-        assert "Your approval counts. More people have to approve." in page.text
+        assert "Your approval was accepted. More people have to approve." in page.text
         assert "so far dana@example.com" in page.text
         assert 'value="approve"' not in page.text  # it would not count
         assert 'value="reject"' in page.text

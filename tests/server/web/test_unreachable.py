@@ -15,7 +15,7 @@ from tests.server.web.sites import hidden, path_of, site
 from tests.server.workflows.outside import Till
 
 GONE = "The Temporal server does not answer (UNAVAILABLE). Pending calls stay pending; try again later."
-UNKNOWN = "The Temporal server did not answer (UNAVAILABLE), so your answer may or may not count."
+UNKNOWN = "The Temporal server did not respond (UNAVAILABLE), so your answer may or may not be recorded."
 
 
 def gone(*_: object, **__: object) -> Any:

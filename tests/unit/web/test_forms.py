@@ -87,15 +87,15 @@ def test_a_moment_without_a_zone_is_of_the_server(set_zone: SetZone) -> None:
     ("key", "given", "error"),
     [
         ("who", "", "Fill this in."),
-        ("many", "3.5", "Write a whole number."),
-        ("many", "9" * 30, "Write a whole number."),
-        ("share", "NaN", "Write a number, such as 12.5."),
-        ("share", "1e999", "Write a number, such as 12.5."),
+        ("many", "3.5", "Enter a whole number."),
+        ("many", "9" * 30, "Enter a whole number."),
+        ("share", "NaN", "Enter a number, such as 12.5."),
+        ("share", "1e999", "Enter a number, such as 12.5."),
         ("sure", "maybe", "Choose one of the options."),
         ("size", '"huge"', "Choose one of the options."),
-        ("day", "31.5.2026", "Write a date, such as 2026-05-31."),
-        ("at", "noon", "Write a date and a time, such as 2026-05-31T12:00."),
-        ("rest", '{"a": }', "This is not JSON; see line 1."),
+        ("day", "31.5.2026", "Enter a date, such as 2026-05-31."),
+        ("at", "noon", "Enter a date and a time, such as 2026-05-31T12:00."),
+        ("rest", '{"a": }', "This is not valid JSON; see line 1."),
         ("rest", "[" * 100 + "]" * 100, "This value cannot be recorded: it has nesting deeper than 64 levels."),
     ],
 )
@@ -150,5 +150,5 @@ def test_a_response_is_text_or_an_object() -> None:
     """Text that starts with a brace must be a JSON object."""
     assert forms.parse_response("Friday") == {"result": "Friday"}
     assert forms.parse_response(' {"day": "Friday"}') == {"day": "Friday"}
-    with pytest.raises(forms.InvalidInput, match="This is not JSON"):
+    with pytest.raises(forms.InvalidInput, match="This is not valid JSON"):
         forms.parse_response('{"day": Friday}')
