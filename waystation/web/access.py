@@ -153,7 +153,7 @@ class Gatekeeper:
         envelope = configuration.envelope
         if configuration.gateway is None and (configuration.links is None or (envelope and envelope.private_key)):
             raise configuration.make_missing_section_error(
-                "gateway", "`waystation web` finds no settings for itself in this file; pass gateway.toml"
+                "gateway", "`waystation web` finds no settings in this file; pass gateway.toml"
             )
         if configuration.oidc is not None and configuration.gateway is None:
             raise configuration.make_missing_section_error("gateway", "workers verify logins with its key")
@@ -207,7 +207,7 @@ class Access:
             token: The token that programs send as `Authorization: Bearer …`. Without a token, programs have no access.
             cookie: Name of the cookie. Servers on different ports of the same machine share cookies, so give each
                 server a different name.
-            person: Name recorded for whoever uses the login link. Defaults to the operating system user.
+            person: Name recorded for the person who uses the login link. Defaults to the operating system user.
             secure: Whether users reach the server over HTTPS, through a proxy that terminates TLS.
             url: The address that users enter, if it differs from the address that the server listens on.
             gatekeeper: Verifies identities. Without it, the name given at login is not verified.

@@ -71,7 +71,7 @@ TOO_LATE = "Your answer was not sent: the call is no longer pending."
 CONCURRENT_READS = 8
 MAX_FILTER_CHARS = 300
 SEVERAL = "several"
-"""What the nonces of forms that answer several calls are for; see `Login.offer_form`."""
+"""The subject of nonces for forms that answer several calls; see `Login.offer_form`."""
 UNKNOWN_OUTCOMES = (HTTPStatus.ACCEPTED, HTTPStatus.SERVICE_UNAVAILABLE)
 """HTTP statuses for answers that may still be accepted."""
 SEVERAL_ACTIONS: tuple[Action, ...] = ("approve", "reject")

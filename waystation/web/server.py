@@ -93,7 +93,7 @@ async def serve(
         host: Address to listen on.
         port: Port to listen on, or 0 for any free port.
         names: Host names of the server in addition to localhost.
-        person: Name recorded for whoever uses the login link. Defaults to the operating system user.
+        person: Name recorded for the person who uses the login link. Defaults to the operating system user.
         temporal_ui: Address of the Temporal Web UI that pages link to.
         identity: The identity configuration file, which allows the server to confirm who sent an answer.
         url: The address that users enter to reach the server.
