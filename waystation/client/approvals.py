@@ -59,7 +59,7 @@ class Outcome:
     receipt: JsonObject | None = None
     """The receipt, if the answer was accepted."""
     error: WaystationError | RPCError | None = None
-    """The reason why the answer was not accepted. `AnswerUnconfirmed` means that it may still be."""
+    """The reason why the answer was not accepted. After `AnswerUnconfirmed`, it may still be accepted later."""
 
 
 MAY_BE_OMITTED = ("args", "interim", "payload", "response_schema")

@@ -1,4 +1,4 @@
-"""Connect to Temporal with the profiles and `TEMPORAL_*` variables of `temporalio.envconfig`."""
+"""Connect to Temporal, using the profiles and `TEMPORAL_*` variables that `temporalio.envconfig` reads."""
 
 import atexit
 import os

@@ -77,7 +77,7 @@ CONFIRMATION_LIMIT = timedelta(seconds=15)
 """Time limit for a worker to confirm an answer. After a worker crash, confirmation takes the sticky timeout of 1 s plus
 a replay; a task that was lost with its worker goes to another worker after 10 s."""
 _REFUSALS = (RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.RESOURCE_EXHAUSTED)
-"""Status codes of the server for an input that is too large. The second is for messages over gRPC's 4 MB limit."""
+"""Status codes that the server returns if an input is too large. The second is for messages over gRPC's 4 MB limit."""
 RESEND_PAUSE_S = 0.2
 LOOK_S = 0.1
 """Interval for reading heartbeats while a model generates text. Workers do not send heartbeats more often than that."""
@@ -342,7 +342,7 @@ async def _find_only_pending(invocation: Invocation) -> str:
 
 
 async def approve_calls(client: ClientContext, calls: Iterable[tuple[str, str]]) -> list[JsonObject]:
-    """Approve those calls that are still pending, and return the receipts. A call is an invocation ID and a call ID."""
+    """Approve calls, given as pairs of invocation ID and call ID, and return the receipts."""
     receipts = []
     for invocation_id, call_id in calls:
         # Skip calls that were canceled or answered in the meantime.
@@ -434,7 +434,7 @@ def translate_answer_error(error: WorkflowUpdateFailedError) -> Exception | None
 
 
 def _explain_late_answer(log: Log, answer: JsonObject) -> errors.AnswerRefused:
-    """Return the error that explains why an answer came too late for an invocation."""
+    """Return the error for an answer that came after the invocation had ended."""
     parsed = parse_answer(encode(answer))
     try:
         decision.check_answer(log, parsed, time.time())
@@ -519,7 +519,7 @@ def new_events(log: Log, start: int, pieces: "PartialTextReader") -> Iterator[Ev
 
 
 class PartialTextReader:
-    """Reads the unfinished text of one invocation's model calls from heartbeats."""
+    """Reads the unfinished text of an invocation's model calls from heartbeats."""
 
     def __init__(self, invocation: Invocation) -> None:
         self._invocation = invocation

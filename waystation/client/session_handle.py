@@ -300,7 +300,7 @@ class Session:
 
 
 class SessionInvocation(Invocation):
-    """An invocation that may still be queued. Its methods first wait, by long polling, until it has started."""
+    """An invocation that may still be queued. Its methods first wait (by long polling) until it has started."""
 
     def __init__(self, session: Session, invocation_id: str) -> None:
         super().__init__(session.client, session.client.temporal.get_workflow_handle(invocation_id))
@@ -347,7 +347,7 @@ class StartedInvocations:
         self._pages, self._last = HistoryPoll(client, session), 0
         self._reading = asyncio.Lock()
         self.order: list[str] = []
-        """IDs of the invocations that were open when the first run read here began, and of those started since."""
+        """IDs of the invocations that were open at the start of the first run that was read or have started since."""
         self.reported: set[str] = set()
         """IDs of closed invocations whose events are in the session's own history."""
         self.over = False

@@ -49,7 +49,7 @@ class SessionEntry:
     status: str
     """`open`, `waiting` (for an approver), `closed`, `failed`, `cancelled`, `terminated` or `timed_out`."""
     started_at: datetime
-    """Start time of the current run. A long session is older, because it continues as new."""
+    """Start time of the current run. A long session may have started earlier, because sessions continue as new."""
 
     def to_json(self) -> JsonObject:
         """Return the entry as JSON."""
@@ -267,7 +267,7 @@ class Sessions:
         deleted = DeletedSession(ids.session(app, user_id, session_id))
         names = {"app_name": app, "user_id": user_id, "session_id": session_id}
         runs = await _stop(self._temporal, deleted, grace)
-        # Delete artifacts and memories only now: until all workflows have ended, they could save more.
+        # Delete artifacts and memories only now, because running workflows could have saved more of them.
         if artifacts is None:
             deleted.left.append("artifacts: no artifact service was given")
         else:

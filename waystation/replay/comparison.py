@@ -27,12 +27,12 @@ from waystation.replay.model_prompt import Prompt
 from waystation.replay.recording import Moment, Recording
 
 MIN_ID = 6
-"""Minimum length of an invocation ID that is ignored where text contains it. A shorter ID may occur by chance."""
+"""Minimum length of an invocation ID to ignore inside text. A shorter ID may occur there by chance."""
 
 _CALLS = frozenset({"functionCall", "functionResponse", "originalFunctionCall"})
 
 ABSENT: Any = type("Absent", (), {"__repr__": lambda _: "ABSENT", "__slots__": ()})()
-"""Stands for the missing value when only one side of a comparison has a value."""
+"""Placeholder for the missing value when only one side of a comparison has a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,7 @@ def _pair_events(left: Recording, right: Recording) -> Iterator[Pair]:
 
 
 def _find_blocks(one: list[str], other: list[str]) -> Iterator[tuple[str, int, int, int, int]]:
-    """Yield the equal and different ranges of two lists. Skips their common beginning before the slow search."""
+    """Yield the equal and different ranges of two lists. Their common start is skipped before the slow search."""
     alike = next((i for i, (x, y) in enumerate(zip(one, other, strict=False)) if x != y), min(len(one), len(other)))
     if alike:
         yield "equal", 0, alike, 0, alike
@@ -308,10 +308,10 @@ class Rerun(Displayable):
     """A short description of the activity."""
     recorded: ToolOutcome | ModelReply | None
     recorded_failure: Failure | None
-    """Why the recorded activity has no result."""
+    """Why the recorded activity has no result, or None if it has a result or was never run."""
     now: ToolOutcome | ModelReply | None
     failure: Failure | None = None
-    """Why the replayed activity has no result."""
+    """Why the activity has no result now, or None if it has a result."""
     remarks: Sequence[str] = ()
     """Notes on what limits the comparison."""
 

@@ -124,14 +124,17 @@ def _names_in(shape: AgentSpec) -> Iterator[str]:
 
 
 def _will_call_model(log: Log, work: AgentRun) -> bool:
-    """Return whether an agent will call its model again, because a result is unread or work is pending or in flight."""
+    """Return whether an agent will call its model again, because it has unread results or work that is not finished."""
     if work.shape.kind != "llm" or not work.entered or work.phase_in_flight == "leave":
         return False
     return work.unread or is_busy(log.state, work) or any(log.state.calls[call_id].waiting for call_id in work.open)
 
 
 def _calls_to_run(log: Log) -> list[CallState]:
-    """Return the calls that will run now or after an approval. Leaves out calls that only wait for a response."""
+    """Return the calls that will run, either now or after an approval.
+
+    Calls that have already run and are waiting for a response are left out.
+    """
     pending = [call for call in log.state.waiting() if call.gate == "waiting" and not ids.is_budget(call.id)]
     return [*pending, *log.state.performing()]
 

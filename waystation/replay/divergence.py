@@ -267,7 +267,7 @@ def _fill_in(fields: Any, started: WorkflowExecutionStartedEventAttributes, queu
 
 
 def _read(message: Any, side: int, **about: Any) -> Command | None:
-    """Return the command in a history event or an SDK command, or None if it is not one that is compared."""
+    """Return the command in a history event or an SDK command, or None if commands of that kind are not compared."""
     variant = message.WhichOneof(("attributes", "variant")[side]) or ""
     for form in _find_forms(variant.removesuffix("_event_attributes"), side):
         attributes = getattr(message, variant)

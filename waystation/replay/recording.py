@@ -108,7 +108,7 @@ class Moment(Displayable):
 
     @property
     def time(self) -> float:
-        """The time of the moment by the workflow's clock, in seconds since 1970."""
+        """The time of this moment according to the workflow's clock, in seconds since 1970."""
         entry = self.entry or next(iter(self.recording.log.entries), None)
         return entry.time if entry else 0.0
 

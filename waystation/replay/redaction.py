@@ -96,7 +96,7 @@ _NAMES = frozenset(
         # names that user code declares
         *("agent", "app", "author", "channels", "delivered", "model", "model_version", "name", "next_agent", "notify"),
         *("remember_args", "root", "task_queue", "tool", "transfer_to_agent", "unpriced"),
-        # words of the engine and of models, and durations
+        # fixed words that the engine and models use, and durations
         *("action", "actions", "asked", "effect", "error_code", "error_type", "finish_reason", "gate", "kind"),
         *("occasion", "omitted", "on_exhausted", "on_expiry", "phase", "status", "trigger", "when_busy", "wrap_up"),
         *("wrapped_up", "after", "deadline", "reminders", "remember"),
@@ -210,7 +210,7 @@ class Redactor:
 
     rules: Rules
     key: bytes = field(default_factory=lambda: secrets.token_bytes(16))
-    """Random, so that no one can guess a value and check the guess against its token."""
+    """A random key, so that no one can guess a value and check the guess against its token."""
     recomputed: dict[str, str] = field(default_factory=dict)
     """Digests and messages that the engine derives from content, mapped to those of the redacted content."""
     hidden: set[str] = field(default_factory=set)
@@ -344,7 +344,7 @@ class Redactor:
         return f"?code={letters[6:]}" if looks_secret(text) else letters
 
     def _replace_digits(self, value: float) -> float:
-        """Return a different number with the same number of digits."""
+        """Replace the digits of a number without changing how many digits it has."""
         written = repr(value)
         if "e" in written or "n" in written:
             return value
@@ -499,7 +499,7 @@ def _redact_all(saved: SavedHistory, redactor: Redactor) -> SavedHistory:
 
 
 def _read_logs(before: SavedHistory, after: SavedHistory) -> Iterator[tuple[SavedHistory, Log, SavedHistory, Log]]:
-    """Yield each invocation with its log, before and after redaction."""
+    """Yield each invocation's history and log before redaction, followed by those after redaction."""
     for one, other in zip(_iterate(before), _iterate(after), strict=True):
         if get_workflow_type(one.histories[0]) == WORKFLOW:
             yield one, build_log(one.histories), other, build_log(other.histories)

@@ -42,7 +42,7 @@ _MAX_CORE_MESSAGE = 600
 _DEADLOCK = "TMPRL1101"
 """Marks a workflow task that took more than two seconds. Waystation's tasks take that long only on a busy machine."""
 _ATTEMPTS = 3
-"""Maximum number of times to replay a history if it keeps timing out like that."""
+"""Maximum number of times to replay a history whose workflow tasks take too long."""
 _STANDARD_LIBRARY = str(Path(asyncio.__file__).parents[1])
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 Location: TypeAlias = tuple[str, int, str]
@@ -248,7 +248,7 @@ def _locations(frames: Iterable[tuple[FrameType, int]]) -> Iterator[Location]:
 
 
 def _own_line(frames: Iterable[Location]) -> str | None:
-    """Return the innermost line outside of libraries."""
+    """Return the innermost line of code that does not belong to a library."""
     return next((f"{path}:{line} in {name}" for file, line, name in frames if (path := _own_path(file))), None)
 
 

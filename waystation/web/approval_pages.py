@@ -677,5 +677,5 @@ def _last_lines(log: Log) -> list[terminal.Line]:
 
 
 def _make_form_fields(login: Login, view: CallView) -> dict[str, str]:
-    """Return the hidden fields that bind a form to this login and call and allow it to be sent once."""
+    """Return the hidden fields that tie a form to this login and call, and that allow it to be sent only once."""
     return {"csrf": login.csrf, "nonce": login.offer_form(view.id), "digest": view.pending.digest}

@@ -25,7 +25,7 @@ _FORMATS: Mapping[Any, Kind] = {"date": "date", "date-time": "moment"}
 LONG = 80
 """Maximum length of a string in a one-line field. A longer string gets a field with several lines."""
 MAX_TYPED = 10_000
-"""Maximum length of a string in a text field. A longer one is edited as JSON, like one with invisible characters."""
+"""Maximum length of a string in a text field. Longer strings and invisible characters are edited as JSON."""
 MAX_FIELDS = 100
 MAX_SENT_FIELDS = 2_000
 YES_NO = (("true", "yes"), ("false", "no"))
@@ -310,7 +310,7 @@ def _json(text: str) -> Any:
     try:
         return decode_foreign(text.encode())
     except NotJson as error:
-        raise InvalidInput(f"This value cannot be recorded: it has {error.found}.") from None
+        raise InvalidInput(f"This value cannot be recorded: it contains {error.found}.") from None
     except ValueError as error:
         where = re.search(r"line (\d+)", str(error))
         raise InvalidInput(f"This is not valid JSON{f'; see line {where[1]}' if where else ''}.") from None

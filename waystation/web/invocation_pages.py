@@ -218,7 +218,7 @@ def _rows(events: Sequence[Event]) -> list[dict[str, object]]:
 
 
 async def _until(ending: anyio.Event, events: AsyncGenerator[Event]) -> AsyncGenerator[Event]:
-    """Yield events until the process shuts down, when the stream ends normally and the client reconnects."""
+    """Yield events until the process shuts down. Then the stream ends, so that the client reconnects."""
 
     async def stop(scope: anyio.CancelScope) -> None:
         await ending.wait()

@@ -163,7 +163,7 @@ async def _run(app: Starlette, listening: socket.socket, *, behind_proxy: bool) 
         timeout_graceful_shutdown=DRAIN_S,
         limit_concurrency=1_000,
     )
-    # After shutting down, uvicorn raises the signal again for the previous handler, so install one that does nothing.
+    # After shutting down, uvicorn raises the signal again for the previous handler. Install one that does nothing.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     with listening:

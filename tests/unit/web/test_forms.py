@@ -96,7 +96,7 @@ def test_a_moment_without_a_zone_is_of_the_server(set_zone: SetZone) -> None:
         ("day", "31.5.2026", "Enter a date, such as 2026-05-31."),
         ("at", "noon", "Enter a date and a time, such as 2026-05-31T12:00."),
         ("rest", '{"a": }', "This is not valid JSON; see line 1."),
-        ("rest", "[" * 100 + "]" * 100, "This value cannot be recorded: it has nesting deeper than 64 levels."),
+        ("rest", "[" * 100 + "]" * 100, "This value cannot be recorded: it contains nesting deeper than 64 levels."),
     ],
 )
 def test_what_does_not_fit_is_said_at_its_field(key: str, given: str, error: str) -> None:
