@@ -1,4 +1,4 @@
-"""Serve agents from a Temporal task queue: `python worker.py --agents DIR`, the same as `waystation worker`."""
+"""Serve agents from a Temporal task queue. `python worker.py --agents DIR` is the same as `waystation worker`."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""Durable ADK-style agents on Temporal: the public names, each loaded on first use.
+"""Durable ADK-style agents on Temporal. Each public name is loaded on first use.
 
-`import waystation` alone loads neither Temporal nor a model SDK. Workflow code imports `waystation.core`, and so this
-module.
+`import waystation` loads neither Temporal nor a model SDK. This matters because workflow code imports
+`waystation.core`, which also imports this module.
 """
 
 from waystation.lazy_exports import lazy_exports

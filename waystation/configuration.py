@@ -1,4 +1,4 @@
-"""Configuration: TOML files, and secrets from files or the environment."""
+"""Read TOML configuration files, and secrets from files or environment variables."""
 
 import contextlib
 import getpass
@@ -13,16 +13,16 @@ from waystation.core import InvalidConfiguration
 
 MAX_FILE_BYTES = 1_000_000
 PREFIX = "env:"
-"""Prefix of a secret that is in an environment variable: `env:NAME`."""
+"""Marks a secret that is stored in an environment variable, as in `env:NAME`."""
 
 _secrets: dict[str, str] = {}
-"""Variables that were removed from the environment, for later readers in this process."""
+"""Values of variables that were removed from the environment, so that this process can read them again."""
 
 
 class ConfigurationTable(BaseModel):
-    """A table of a configuration file. An unknown key is an error that lists the known keys."""
+    """A table in a configuration file. An unknown key raises an error that lists the valid keys."""
 
-    # Error messages must not contain values: some are secret.
+    # Error messages must not contain values, because some of them are secret.
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, hide_input_in_errors=True)
 
     @model_validator(mode="before")
@@ -37,10 +37,10 @@ SectionType = TypeVar("SectionType", bound=ConfigurationTable)
 
 
 def read_configuration(file: Path, kind: type[SectionType]) -> SectionType:
-    """Read a TOML file.
+    """Read a TOML file and validate its content.
 
     Raises:
-        InvalidConfiguration: The file is not valid. The message names the key and the remedy, and contains no value.
+        InvalidConfiguration: The file is not valid. The message states the key and the remedy, but no values.
     """
     try:
         return kind.model_validate(tomllib.loads(_read_text(file, file, "")))
@@ -51,12 +51,12 @@ def read_configuration(file: Path, kind: type[SectionType]) -> SectionType:
 
 
 def read_secret(file: Path, key: str, name: str) -> str:
-    """Return a secret of a configuration file.
+    """Return a secret that a configuration file refers to.
 
     Args:
         file: The configuration file.
-        key: Key of the secret, for messages.
-        name: A file, relative to the folder of `file`; or `env:NAME`, see `take`.
+        key: The key that refers to the secret, for error messages.
+        name: A path relative to the folder of `file`, or `env:NAME` for an environment variable (see `pop_variable`).
 
     Raises:
         InvalidConfiguration: The secret is missing or empty.
@@ -85,15 +85,15 @@ def _read_text(path: Path, file: Path, key: str) -> str:
 
 
 def describe_first_error(error: ValidationError) -> tuple[str, str]:
-    """Return the key of the first mistake, with dots, and a description without values."""
+    """Return the dotted key of the first error and a description that contains no values."""
     (problem, *_) = error.errors(include_url=False, include_input=False, include_context=False)
     return ".".join(map(str, problem["loc"])), f"{problem['msg'].removeprefix('Value error, ')}."
 
 
 def pop_variable(name: str) -> str | None:
-    """Return the value of a variable, and remove it from the environment, which child processes inherit.
+    """Return an environment variable and remove it, so that child processes do not inherit it.
 
-    Later calls in this process return the same value. None if the variable was never set.
+    Later calls in this process return the same value, or None if the variable was never set.
     """
     if name in os.environ:
         _secrets[name] = os.environ.pop(name)
@@ -101,7 +101,7 @@ def pop_variable(name: str) -> str | None:
 
 
 def login_name() -> str | None:
-    """Return the login name of the user; None if the user id has no name."""
+    """Return the user's login name, or None if the user ID has no name."""
     with contextlib.suppress(OSError, KeyError, ImportError):  # the type depends on the Python version
         return getpass.getuser()
     return None

@@ -1,11 +1,11 @@
 """Run the real Temporal dev server as a child process.
 
-`temporalio.testing.WorkflowEnvironment.start_local` starts the same program, but there Ctrl-C in the terminal reaches
-the server before the worker has drained, the server survives a killed parent, a taken port fails after five seconds
-without a reason, and two servers can open the same database file.
+This replaces `temporalio.testing.WorkflowEnvironment.start_local`, which has four drawbacks: Ctrl-C in the terminal
+stops the server before the worker has drained, the server survives when its parent is killed, a port that is already in
+use fails after five seconds without an explanation, and two servers can open the same database file.
 
     WaystationError
-    └── EmbeddedServerError       no server was started
+    └── EmbeddedServerError       the server could not be started
         ├── TemporalNotFound      the `temporal` program is not installed
         ├── ServerPortTaken       another program listens on the requested port
         ├── DatabaseInUse         another server has the database file open; `address` is its address
@@ -41,20 +41,20 @@ HOST = "127.0.0.1"
 USUAL_PORT, USUAL_UI_PORT = 7233, 8233
 
 DYNAMIC_CONFIG: Mapping[str, Any] = {
-    # The default lets an activity wait 50 ms for its transfer task.
+    # At the default rate, an activity waits up to 50 ms for its transfer task.
     "history.transferProcessorMaxPollRPS": 1000,
-    # Otherwise the server asks a host on the internet for newer versions.
+    # By default, the server contacts a host on the internet to check for newer versions.
     "frontend.enableServerVersionCheck": False,
-    # Otherwise the server reads its database on every upsert of a search attribute (0.35 ms). New search attributes
-    # then take up to 2 s to become known.
+    # By default, every upsert of a search attribute reads the database, which takes 0.35 ms. With False, it can take up
+    # to 2 s until the server recognizes a new search attribute.
     "system.forceSearchAttributesCacheRefreshOnRead": False,
 }
 
 START_LIMIT_S, STOP_LIMIT_S, LOCK_LIMIT_S, SEARCH_LIMIT_S = 30.0, 10.0, 2.0, 10.0
 PORT_ATTEMPTS = 5
 
-# Runs between fork and server, because `preexec_fn` can hang in a process with threads, such as temporalio's.
-# 1 is PR_SET_PDEATHSIG. 9 is SIGKILL, which is safe for SQLite.
+# A small program that replaces itself with the server. It is used instead of `preexec_fn`, which can hang in a process
+# with threads, such as those of temporalio. 1 is PR_SET_PDEATHSIG. 9 is SIGKILL, which is safe for SQLite.
 _DIE_WITH_PARENT = """
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 9)
@@ -66,7 +66,7 @@ log = structlog.get_logger()
 
 
 class EmbeddedServerError(WaystationError):
-    """No embedded server was started."""
+    """The embedded server could not be started."""
 
 
 class TemporalNotFound(EmbeddedServerError):
@@ -88,7 +88,7 @@ class ServerPortTaken(EmbeddedServerError):
 
 
 class DatabaseInUse(EmbeddedServerError):
-    """Another embedded server has the database file open; two would corrupt it."""
+    """Another embedded server has the database file open. Two servers would corrupt it."""
 
     def __init__(self, db_filename: Path, address: str | None) -> None:
         self.db_filename, self.address = db_filename, address
@@ -97,7 +97,7 @@ class DatabaseInUse(EmbeddedServerError):
 
 
 class ServerFailed(EmbeddedServerError):
-    """The server stopped, or was stopped because it did not answer."""
+    """The server exited, or was stopped because it did not respond in time."""
 
     def __init__(self, exit_code: int, stderr: str) -> None:
         self.exit_code, self.stderr = exit_code, stderr
@@ -106,10 +106,10 @@ class ServerFailed(EmbeddedServerError):
 
 
 def find_temporal() -> Path:
-    """Return the `temporal` program: the one beside this Python interpreter, or else the first on the PATH.
+    """Return the path of the `temporal` program, next to this Python interpreter or else on the PATH.
 
     Raises:
-        TemporalNotFound: It is not installed.
+        TemporalNotFound: The program is not installed.
     """
     program = shutil.which("temporal", path=str(Path(sys.executable).parent)) or shutil.which("temporal")
     if program is None:
@@ -118,14 +118,14 @@ def find_temporal() -> Path:
 
 
 def are_usual_ports_free() -> bool:
-    """Whether Temporal's usual ports, for clients and the Web UI, are free."""
+    """Return whether Temporal's default ports, for clients and for the Web UI, are free."""
     return not (_is_taken(USUAL_PORT) or _is_taken(USUAL_UI_PORT))
 
 
 def bind_to_this_process(command: list[str]) -> list[str]:
-    """Return a command whose process is killed when this process, or the thread that starts it, ends.
+    """Wrap a command so that its process is killed when this process or the starting thread ends.
 
-    Only on Linux; elsewhere the command is unchanged.
+    This works only on Linux. On other systems, the command is returned unchanged.
     """
     if sys.platform == "linux" and sys.executable:
         return [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]
@@ -135,16 +135,16 @@ def bind_to_this_process(command: list[str]) -> list[str]:
 class EmbeddedServer:
     """A Temporal server that runs during an `async with` block.
 
-    On Linux it also ends when this process is killed, or when the *thread* that entered the block ends.
+    On Linux, the server also stops when this process is killed, or when the *thread* that entered the block ends.
 
     Raises:
-        EmbeddedServerError: On entering. The subclasses are at the top of this module.
+        EmbeddedServerError: Raised on entering the block. The top of this module lists the subclasses.
     """
 
     address: str
-    """Host and port for clients."""
+    """The host and port that clients connect to."""
     ui_url: str | None
-    """Address of the Web UI, if there is one."""
+    """The URL of the Web UI, or None if it is not served."""
     pid: int
 
     def __init__(
@@ -157,15 +157,16 @@ class EmbeddedServer:
         namespace: str = "default",
         dynamic_config: Mapping[str, Any] = {},
     ) -> None:
-        """Configure a server. It starts when the block is entered.
+        """Configure a server, which starts when the `async with` block is entered.
 
         Args:
-            db_filename: File of the histories, created with its folder if it is missing. None: histories are in memory.
-            port: Port for clients. None: any free port.
+            db_filename: The database file for histories. The file and its folder are created if missing. If None,
+                histories are kept in memory.
+            port: The port for clients, or None for any free port.
             ui: Whether to serve the Web UI.
-            ui_port: Port of the Web UI. None: any free port.
-            namespace: Created if it is missing.
-            dynamic_config: Settings of the server. They extend and override `DYNAMIC_CONFIG`.
+            ui_port: The port of the Web UI, or None for any free port.
+            namespace: The Temporal namespace. It is created if it does not exist.
+            dynamic_config: Dynamic configuration for the server, which extends and overrides `DYNAMIC_CONFIG`.
         """
         self._db_filename, self._namespace = db_filename, namespace
         self._port, self._ui, self._ui_port = port, ui, ui_port
@@ -182,7 +183,7 @@ class EmbeddedServer:
                     await self._start([str(find_temporal()), *self._arguments(port, ui_port)], lock)
                     break
                 except ServerFailed:
-                    # Not taken from its output, which is sometimes a sentence and sometimes a Go panic.
+                    # Check the ports instead of parsing the server's output, which may be a sentence or a Go panic.
                     taken = {p for p in (port, ui_port) if p and _is_taken(p)}
                     for requested in taken & {self._port, self._ui_port}:
                         raise ServerPortTaken(requested) from None
@@ -198,7 +199,8 @@ class EmbeddedServer:
         if process.poll() is not None:
             log.warning("embedded_server.died", address=self.address, exit_code=process.returncode)
         try:
-            # A server without a file has nothing to save, and would take a second to stop.
+            # A server without a database file has nothing to save and is killed at once, because stopping takes a
+            # second.
             if self._db_filename:
                 process.terminate()
                 await asyncio.to_thread(process.wait, STOP_LIMIT_S)
@@ -209,13 +211,14 @@ class EmbeddedServer:
             process.wait()
 
     def _arguments(self, port: int, ui_port: int | None) -> Iterator[str]:
-        # At other levels the server logs its idle polls and its shutdown as errors.
+        # At any other level, the server logs idle polls and its own shutdown as errors.
         yield from ("server", "start-dev", "--log-level", "never", "--namespace", self._namespace)
         yield from ("--ip", HOST, "--port", str(port))
         yield from ("--ui-port", str(ui_port)) if ui_port else ("--headless",)
         if self._db_filename:
             yield from ("--db-filename", str(self._db_filename))
-            # As fast as memory. Safe if the process is killed; a power failure may lose the last writes.
+            # These settings make a file as fast as memory. No data is lost if the process is killed, but a power
+            # failure may lose the last writes.
             yield from ("--sqlite-pragma", "journal_mode=wal", "--sqlite-pragma", "synchronous=1")
         for name, kind in SEARCH_ATTRIBUTES.items():
             yield from ("--search-attribute", f"{name}={kind}")
@@ -223,14 +226,14 @@ class EmbeddedServer:
             yield from ("--dynamic-config-value", f"{key}={json.dumps(value)}")
 
     async def _start(self, command: list[str], lock: IO[str] | None) -> None:
-        """Start the server and wait until it answers. If it does not, it is stopped before this raises."""
+        """Start the server and wait until it responds. If it does not, stop it and raise ServerFailed."""
         with TemporaryFile() as out, TemporaryFile() as err:
             self._process = process = Popen(  # noqa: ASYNC220 - takes 2 ms, and is bound to no event loop
                 bind_to_this_process(command),
                 stdin=DEVNULL,
                 stdout=out,
                 stderr=err,
-                # Ctrl-C in the terminal must reach only the worker, which needs the server until it has drained.
+                # Ctrl-C in the terminal must reach only the worker, which still needs the server while it drains.
                 start_new_session=True,
                 pass_fds=(lock.fileno(),) if lock else (),
             )
@@ -246,9 +249,10 @@ class EmbeddedServer:
             raise ServerFailed(process.returncode, err.read(2000).decode(errors="replace").strip())
 
     async def _answers_in_time(self, out: IO[bytes]) -> bool:
-        """Wait until the server answers; False if it stops or needs more than `START_LIMIT_S`."""
-        # The server prints its addresses 0.2 s after clients can use it. The Web UI is ready only then, and on a
-        # requested port only this output proves that the answer comes from our server.
+        """Wait for the server to respond. Return False if it exits or does not respond within `START_LIMIT_S`."""
+        # The server prints its addresses 0.2 s after it accepts clients. Wait for that output if there is a Web UI,
+        # which is ready only then, or if the port was requested, because only the output proves that this server, and
+        # not another program, responded on that port.
         wait_for_output = self._port is not None or self._ui
         deadline = time.monotonic() + START_LIMIT_S
         while self._process.poll() is None and time.monotonic() < deadline:
@@ -267,10 +271,10 @@ class EmbeddedServer:
         return True
 
     async def _complete_search_attributes(self) -> None:
-        """Create missing search attributes, and wait until queries can use all of them.
+        """Create missing search attributes, and wait until all of them can be used in queries.
 
-        The server creates them only with a namespace. A database file from another server, or from an older version of
-        Waystation, may lack some.
+        The server creates them only when it creates the namespace, so a database file from another server or an older
+        version of Waystation may lack some.
         """
         client = await Client.connect(self.address, namespace=self._namespace)
         existing = await fetch_search_attributes(client)
@@ -287,13 +291,13 @@ class EmbeddedServer:
 
 @asynccontextmanager
 async def _lock_file(db_filename: Path | None) -> AsyncIterator[IO[str] | None]:
-    """Lock a database file. The server inherits the lock, so it is held until both have closed it."""
+    """Lock a database file. The server inherits the lock, which is held until both processes have closed it."""
     if db_filename is None or sys.platform == "win32":
         yield None
         return
     db_filename.parent.mkdir(parents=True, exist_ok=True)
     with db_filename.with_name(f"{db_filename.name}.lock").open("a+") as lock:
-        # A killed server holds the lock and its port until the last of its threads ends.
+        # A killed server keeps the lock and the port until its last thread has ended.
         deadline = time.monotonic() + LOCK_LIMIT_S
         while True:
             try:
@@ -309,10 +313,10 @@ async def _lock_file(db_filename: Path | None) -> AsyncIterator[IO[str] | None]:
 
 
 def _free_port() -> int:
-    """Return a free port that the system assigns to no other program during the next seconds.
+    """Return a free port that the system will not assign to another program for several seconds.
 
-    The side that closes a connection first leaves its port in TIME_WAIT: a program can still listen on it by number,
-    as the server does, but the system does not assign it.
+    When a connection closes, the side that closes first leaves its port in the TIME_WAIT state. A program can still
+    listen on that port if it asks for it by number, as the server does, but the system does not hand it out.
     """
     with socket.create_server((HOST, 0)) as listener:
         port: int = listener.getsockname()[1]

@@ -1,7 +1,7 @@
-"""Export names of a package whose modules load on first use.
+"""Export a package's names so that each module is loaded on first use.
 
-The stub `__init__.pyi` next to the package's `__init__.py` is the only list of the names. Type checkers read it, and so
-does this module. Importing a package is then cheap, and packages that import each other form no circles.
+The stub `__init__.pyi` next to the package's `__init__.py` is the only list of the names, used by type checkers and by
+this module. Lazy loading makes importing a package cheap and avoids circular imports between packages.
 """
 
 import ast

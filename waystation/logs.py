@@ -1,4 +1,4 @@
-"""Logging: events with flat fields, as text in a terminal and as JSON lines elsewhere."""
+"""Set up logging: events with flat fields, written as text in a terminal and as JSON lines elsewhere."""
 
 import logging
 import os
@@ -12,11 +12,11 @@ from waystation.core import HIDDEN, Secret
 
 
 def configure_logs(form: Literal["console", "json"] | None = None, level: int = logging.INFO) -> None:
-    """Write the events of structlog and of the standard library to standard error.
+    """Send log events from structlog and the standard library to standard error.
 
     Args:
-        form: `console` or `json`; by default `console` if standard error is a terminal.
-        level: The lowest level that is written.
+        form: `console` or `json`. By default, `console` if standard error is a terminal, otherwise `json`.
+        level: The lowest level to write.
     """
     terminal = sys.stderr.isatty()
     as_json = form == "json" or (form is None and not terminal)
@@ -26,11 +26,12 @@ def configure_logs(form: Literal["console", "json"] | None = None, level: int = 
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    # Without format_exc_info, JSON would contain the address of a traceback. The console renderer formats it itself.
+    # Without format_exc_info, the JSON would contain the traceback object's address. The console renderer formats
+    # tracebacks itself.
     renderers: list[structlog.typing.Processor] = (
         [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
         if as_json
-        # The default traceback takes seconds and shows all local variables, including messages of users and models.
+        # The default formatter takes seconds and shows all local variables, including the messages of users and models.
         else [structlog.dev.ConsoleRenderer(colors=terminal, exception_formatter=structlog.dev.plain_traceback)]
     )
     structlog.configure(
@@ -50,7 +51,7 @@ def configure_logs(form: Literal["console", "json"] | None = None, level: int = 
 
 
 class _SafeStream:
-    """A stream that ignores errors. If its reader closes the pipe, logging must not make an activity fail and retry."""
+    """A stream that ignores errors, so that an activity does not fail because the reader closed the log pipe."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -65,12 +66,12 @@ class _SafeStream:
 
 
 def hide_secrets(_logger: object, _name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Hide secrets among the fields of an event; renderers would write them as text."""
+    """Replace secrets in an event's fields, which renderers would otherwise write as plain text."""
     return {name: HIDDEN if isinstance(value, Secret) else value for name, value in event.items()}
 
 
 def open_standard_streams() -> None:
-    """Open closed standard streams on the null device. Python sets them to None, which most code does not expect."""
+    """Connect closed standard streams to the null device. Python sets them to None, which most code does not expect."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # for as long as the program runs

@@ -1,11 +1,11 @@
-"""The versions of Waystation, Temporal's SDK and Python, for `--version`."""
+"""The text of `--version`: the versions of Waystation, the Temporal SDK and Python."""
 
 import platform
 from importlib import metadata
 
 
 def versions() -> str:
-    """Return the versions in one line, read from package metadata without importing the packages."""
+    """Return the versions as one line. They come from package metadata, so no package is imported."""
     ours, sdk = _version("waystation"), _version("temporalio")
     return f"waystation {ours} (temporalio {sdk}, Python {platform.python_version()})"
 

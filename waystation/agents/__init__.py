@@ -1,4 +1,4 @@
-"""Agents, as authors declare them. ADK's `google.adk.agents`."""
+"""Agents and their configuration. Mirrors ADK's `google.adk.agents` package."""
 
 from waystation.lazy_exports import lazy_exports
 

@@ -1,6 +1,6 @@
-"""Approval rules, which select calls of many tools for approval.
+"""Approval rules, which select tool calls that need approval.
 
-Activities apply the rules when a model makes a call. The resulting policy is recorded with the call.
+Activities apply the rules when the model calls a tool, and the resulting policy is recorded with the call.
 """
 
 import dataclasses
@@ -34,30 +34,34 @@ else:
 
 @dataclass(frozen=True, config=ConfigDict(arbitrary_types_allowed=True, extra="forbid"))
 class ApprovalRule:
-    """Selects calls that need approval. A call matches if it meets all conditions; without conditions, all match.
+    """Selects calls that need approval. A call matches if it meets every condition that is set.
 
-    A tool runs only after its policy is satisfied. A long-running tool runs at once, and the policy restricts who may
-    answer.
+    A tool runs only after the policy is satisfied. A long-running tool is the exception: it runs immediately, and the
+    policy restricts who may answer the call.
     """
 
     policy: InstanceOf[ApprovalPolicy]
-    """Policy for approvers, recorded with the call."""
+    """The policy that applies to matching calls. It is recorded with the call."""
     _: dataclasses.KW_ONLY
     tools: Patterns | None = None
-    """Tool names, or patterns such as `pay*`. None: all tools."""
+    """Tool names, or patterns such as `pay*`. If None, the rule applies to all tools."""
     effects: Effects | None = None
-    """Effect classes of matching calls. A tool without `effect` counts as `repeatable`, with confirmation as `once`."""
+    """Effect classes that match. A tool without `effect` counts as `repeatable`, or as `once` if it requires
+    confirmation.
+    """
     unless_effect: Effects | None = None
-    """Excluded effect classes, such as `read`. A tool without `effect` never counts as `read`."""
+    """Effect classes that do not match, such as `read`. A tool without `effect` never counts as `read`."""
     when: Annotated[Callable[..., Any] | None, BeforeValidator(_check_function)] = None
-    """A function that decides. It receives the arguments that it names; if it raises, the call matches."""
+    """A function that returns whether a call matches. It receives the arguments that it names. If it raises, the call
+    matches.
+    """
     over: Annotated[Mapping[str, float], Field(min_length=1)] | None = None
-    """Limits by argument name. A call matches if one of these arguments is larger or not a number."""
+    """Limits by argument name. A call matches if any of these arguments exceeds its limit or is not a number."""
 
     def names(self, tool: str) -> bool:
-        """Whether the rule applies to a tool, by its name."""
+        """Return whether the rule applies to a tool with this name."""
         return self.tools is None or any(fnmatchcase(tool, pattern) for pattern in self.tools)
 
     def is_about(self, effect: Effect) -> bool:
-        """Whether the rule applies to calls of an effect class."""
+        """Return whether the rule applies to calls with this effect class."""
         return (self.effects is None or effect in self.effects) and effect not in (self.unless_effect or ())

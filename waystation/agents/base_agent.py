@@ -15,7 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 RESERVED_NAMES = frozenset({"user"})
 
 Callbacks: TypeAlias = Callable[..., Any] | list[Callable[..., Any]] | None
-"""One callback or a list, sync or async. The first callback in a list that returns a value ends the chain."""
+"""One callback or a list of callbacks, sync or async. In a list, the first callback that returns a value ends the
+chain.
+"""
 
 CODE_OF_ITS_OWN = ("run_async", "run_live", "_run_async_impl", "_run_live_impl", "_run_impl")
 """Methods that ADK's agents override to run code between events."""
@@ -29,7 +31,7 @@ class BaseAgent(BaseModel):
     name: str
     description: str = ""
     parent_agent: BaseAgent | None = Field(default=None, init=False, exclude=True, repr=False)
-    """The agent that was created with this one in its `sub_agents`."""
+    """The agent whose `sub_agents` contain this agent."""
     sub_agents: list[BaseAgent] = Field(default_factory=list)
     before_agent_callback: Callbacks = None
     """Called with `(callback_context)`. A returned Content replaces the agent's run."""
@@ -37,7 +39,7 @@ class BaseAgent(BaseModel):
     """Called with `(callback_context)`. A returned Content is added after the agent's answer."""
 
     def __eq__(self, other: object) -> bool:
-        # Without the parent, which contains this agent: pydantic's comparison would never end.
+        # Skip the parent, which contains this agent: comparing it would recurse forever.
         fields = type(self).model_fields.keys() - {"parent_agent"}
         return type(self) is type(other) and all(getattr(self, name) == getattr(other, name) for name in fields)
 
@@ -59,7 +61,7 @@ class BaseAgent(BaseModel):
     @field_validator("name")
     @classmethod
     def _check_name(cls, name: str) -> str:
-        # ADK's rule: names appear in prompts, activity types and state keys.
+        # Same rule as in ADK. Names appear in prompts, activity types and state keys.
         if not name.isidentifier() or keyword.iskeyword(name):
             raise ValueError(f"{name!r} is not a valid identifier; use letters, digits and underscores.")
         if name in RESERVED_NAMES:
@@ -84,19 +86,19 @@ class BaseAgent(BaseModel):
 
     @property
     def root_agent(self) -> BaseAgent:
-        """The root of the agent's tree."""
+        """The root of the agent tree that contains this agent."""
         return list(lineage(self))[-1]
 
     def find_agent(self, name: str) -> BaseAgent | None:
-        """Return the agent with a name in the tree below and including this agent, None when it does not exist."""
+        """Return the agent with this name in the tree rooted at this agent, or None if there is none."""
         return self if self.name == name else self.find_sub_agent(name)
 
     def find_sub_agent(self, name: str) -> BaseAgent | None:
-        """Return the agent with a name below this agent, None when it does not exist."""
+        """Return the descendant of this agent with this name, or None if there is none."""
         return next((match for agent in self.sub_agents if (match := agent.find_agent(name))), None)
 
     def clone(self, update: Mapping[str, Any] | None = None) -> Self:
-        """Return a copy without a parent, with copies of its sub-agents.
+        """Return a copy of the agent that has no parent, along with copies of its sub-agents.
 
         Raises:
             ValueError: `update` contains `parent_agent` or an unknown field.
@@ -120,7 +122,7 @@ class BaseAgent(BaseModel):
 
 
 def lineage(agent: BaseAgent) -> Iterator[BaseAgent]:
-    """Yield an agent and the agents above it, up to the root."""
+    """Yield an agent and its ancestors, from the agent up to the root."""
     above: BaseAgent | None = agent
     while above is not None:
         yield above
@@ -128,7 +130,7 @@ def lineage(agent: BaseAgent) -> Iterator[BaseAgent]:
 
 
 def as_list(callbacks: Callbacks) -> list[Callable[..., Any]]:
-    """Return one or several callbacks as a list."""
+    """Return the callbacks as a list, which is empty for None."""
     if callbacks is None:
         return []
     return callbacks if isinstance(callbacks, list) else [callbacks]

@@ -1,4 +1,4 @@
-"""Where ADK has `google.adk.agents.callback_context`."""
+"""Mirrors ADK's `google.adk.agents.callback_context` module."""
 
 from waystation.tools import CallbackContext
 

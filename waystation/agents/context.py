@@ -1,4 +1,4 @@
-"""Where ADK has `google.adk.agents.context`."""
+"""Mirrors ADK's `google.adk.agents.context` module."""
 
 from waystation.tools.tool_context import Context
 

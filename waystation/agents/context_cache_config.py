@@ -1,4 +1,4 @@
-"""Where ADK has `google.adk.agents.context_cache_config`."""
+"""Mirrors ADK's `google.adk.agents.context_cache_config` module."""
 
 from typing import Any, ClassVar
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class ContextCacheConfig(BaseModel):
-    """ADK's settings for prompt caching. Accepted without effect: providers cache prompt prefixes automatically."""
+    """ADK's settings for prompt caching. They have no effect, because providers cache prompt prefixes automatically."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 

@@ -1,4 +1,4 @@
-"""Where ADK has `google.adk.agents.invocation_context`. Plugins receive a CallbackContext."""
+"""Mirrors ADK's `google.adk.agents.invocation_context` module. Plugins receive a CallbackContext instead."""
 
 from waystation.tools import CallbackContext
 

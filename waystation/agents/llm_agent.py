@@ -1,4 +1,4 @@
-"""Agents with a language model."""
+"""Agents that use a language model."""
 
 from typing import Any, ClassVar, Literal
 
@@ -20,7 +20,7 @@ _CONFIG_BELONGS_ELSEWHERE = {
         "Response schema must be set via LlmAgent.output_schema, not via generate_content_config.response_schema.",
     ),
 }
-"""Fields of a generation config that ADK rejects: name, name in JSON, error message."""
+"""Fields of `generate_content_config` that ADK rejects, each with its JSON name and the error message."""
 
 _UNSUPPORTED = {
     "planner": "A planner is not supported; put `thinking_config` into `generate_content_config`.",
@@ -30,7 +30,7 @@ _UNSUPPORTED = {
     "timeout": "Set `timeout` on tools and `deadline` on tools that wait for approvers.",
     "state_schema": "State must be JSON; it has no schema.",
 }
-"""Unsupported fields of ADK's LlmAgent, and their replacements."""
+"""Fields of ADK's LlmAgent that are not supported, each with its replacement."""
 
 
 CALLBACKS: dict[str, tuple[str, ...]] = {
@@ -43,58 +43,62 @@ CALLBACKS: dict[str, tuple[str, ...]] = {
     "after_tool_callback": ("tool", "args", "tool_context", "tool_response"),
     "on_tool_error_callback": ("tool", "args", "tool_context", "error"),
 }
-"""Arguments of each callback, by keyword and in this order. Source: adk-semantics 1.6, 9.4."""
+"""The arguments of each callback, passed by keyword or, if its parameters have other names, by position."""
 
 
 class LlmAgent(BaseAgent):
-    """An agent with a language model. `Agent` is the same class. adk-semantics 9.3 describes the fields."""
+    """An agent that uses a language model. `Agent` is an alias. The fields have the same meaning as in ADK 2.13."""
 
     DEFAULT_MODEL: ClassVar[str] = "gemini-3.5-flash"
-    """Model of an agent when neither it nor an agent above it has one."""
+    """The model that is used when neither the agent nor any of its ancestors sets one."""
 
     model: str | BaseLlm = ""
-    """Name or object of the model. By default, the model of the agent above, or else `DEFAULT_MODEL`."""
+    """The model or its name. By default, the model of the nearest ancestor that has one, or else `DEFAULT_MODEL`."""
     instruction: Any = ""
-    """Text with `{state_key}` templates, or a function `(readonly_context)` that returns text, sync or async."""
+    """Text with `{state_key}` placeholders, or a sync or async function `(readonly_context)` that returns text."""
     global_instruction: Any = ""
-    """Like `instruction`, for all agents of the tree. Only the root agent's value is used."""
+    """Like `instruction`, but for all agents in the tree. Only the root agent's value is used."""
     static_instruction: Any = None
-    """Text, Content or Part that never changes. `instruction` then becomes part of the contents."""
+    """Text, Content or Part that never changes. If it is set, `instruction` is sent with the contents instead."""
     tools: list[Any] = Field(default_factory=list)
     """Functions, BaseTools and BaseToolsets."""
     approval_rules: list[ApprovalRule] = Field(default_factory=list)
-    """Rules for approval of the agent's tool calls. A tool's own policy comes first, then the first matching rule."""
+    """Approval rules for the agent's tool calls. A tool's own policy takes precedence, then the first matching rule."""
     generate_content_config: Any = None
-    """A genai `GenerateContentConfig` or its dictionary."""
+    """A genai `GenerateContentConfig`, or a dictionary with the same fields."""
     disallow_transfer_to_parent: bool = False
-    """If True, the user's next message does not go to this agent either."""
+    """If True, the user's next message does not go directly to this agent either, even if it replied last."""
     disallow_transfer_to_peers: bool = False
     include_contents: Literal["default", "none"] = "default"
-    """`none`: the model receives only the current turn."""
+    """With `none`, the model receives only the current turn."""
     input_schema: type[BaseModel] | None = None
-    """Input schema of the agent as a tool."""
+    """The input schema of the agent when it is used as a tool."""
     output_schema: Any = None
-    """Schema of the agent's answer: a pydantic model, a list of one, any type, or a dictionary."""
+    """The schema of the agent's answer: a pydantic model, any other type such as `list[Item]`, or a JSON schema as a
+    dictionary.
+    """
     output_key: str | None = None
-    """State key for the agent's answer."""
+    """The state key that the agent's answer is saved under."""
     code_executor: BuiltInCodeExecutor | None = None
-    """Code execution of the model's provider, the only supported one."""
+    """Lets the model run code at its provider. No other code executor is supported."""
     before_model_callback: Callbacks = None
-    """`(callback_context, llm_request)`; an LlmResponse that it returns stands for the model's."""
+    """Called with `(callback_context, llm_request)`. A returned LlmResponse replaces the model call."""
     after_model_callback: Callbacks = None
-    """`(callback_context, llm_response)`; an LlmResponse that it returns replaces the model's."""
+    """Called with `(callback_context, llm_response)`. A returned LlmResponse replaces the model's response."""
     on_model_error_callback: Callbacks = None
-    """`(callback_context, llm_request, error)`; an LlmResponse that it returns replaces the error."""
+    """Called with `(callback_context, llm_request, error)`. A returned LlmResponse replaces the error."""
     before_tool_callback: Callbacks = None
-    """`(tool, args, tool_context)`; anything but None stands for the tool's result. `args` may be changed in place."""
+    """Called with `(tool, args, tool_context)`. It may change `args` in place. A result other than None replaces the
+    call.
+    """
     after_tool_callback: Callbacks = None
-    """`(tool, args, tool_context, tool_response)`; anything but None replaces the tool's result."""
+    """Called with `(tool, args, tool_context, tool_response)`. A result other than None replaces the tool's result."""
     on_tool_error_callback: Callbacks = None
-    """`(tool, args, tool_context, error)`; anything but None replaces the error."""
+    """Called with `(tool, args, tool_context, error)`. A result other than None replaces the error."""
 
     @property
     def canonical_model(self) -> str | BaseLlm:
-        """The model of this agent, otherwise of the nearest agent above that has one, otherwise `DEFAULT_MODEL`."""
+        """The agent's own model, or that of the nearest ancestor that has one, or `DEFAULT_MODEL`."""
         models = (agent.model for agent in lineage(self) if isinstance(agent, LlmAgent) and agent.model)
         return next(models, self.DEFAULT_MODEL)
 
@@ -108,7 +112,7 @@ class LlmAgent(BaseAgent):
         for name, remedy in _UNSUPPORTED.items():
             if data.get(name) is not None:
                 raise ValueError(f"`{name}` is not supported. {remedy}")
-        # None is accepted, since code for ADK may pass it explicitly.
+        # Unsupported fields may be None, because code written for ADK may pass that explicitly.
         return {key: value for key, value in data.items() if key not in _UNSUPPORTED}
 
     @field_validator("tools")

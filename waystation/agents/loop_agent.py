@@ -4,7 +4,7 @@ from waystation.agents import BaseAgent
 
 
 class LoopAgent(BaseAgent):
-    """Runs its `sub_agents` in order, repeatedly, until one of them escalates. Source: adk-semantics 9.2."""
+    """Runs its `sub_agents` in order, repeatedly, until one of them escalates, as in ADK 2.13."""
 
     max_iterations: int | None = None
-    """None: limited only by the budget for model calls. Zero or less: nothing runs."""
+    """If None, only the budget for model calls limits the loop. If zero or less, nothing runs."""

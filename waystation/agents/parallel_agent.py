@@ -4,4 +4,4 @@ from waystation.agents import BaseAgent
 
 
 class ParallelAgent(BaseAgent):
-    """Runs its `sub_agents` concurrently. They do not see each other's messages. Source: adk-semantics 9.2."""
+    """Runs its `sub_agents` concurrently. They do not see each other's messages."""

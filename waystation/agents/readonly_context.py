@@ -1,4 +1,4 @@
-"""The read-only context of instruction providers, toolsets and callbacks."""
+"""The read-only context that instruction providers, toolsets and callbacks receive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ReadonlyContext:
-    """The acting agent, the user, the session and its state. Source: adk-semantics 5."""
+    """Read-only access to the current agent, the user, the session and its state."""
 
     def __init__(
         self,
@@ -32,7 +32,10 @@ class ReadonlyContext:
         run_config: Any = None,
         services: Services = NO_SERVICES,
     ) -> None:
-        """`user_content` is a Content as JSON. `session` is created from the other arguments by default."""
+        """Create a context.
+
+        `user_content` is a Content as JSON. By default, `session` is created from the other arguments.
+        """
         self._state = state if isinstance(state, State) else State(state, tool=tool_name)
         self._session = session or Session(id=session_id or invocation_id, user_id=user_id)
         self._shown = session if state is None else None
@@ -41,13 +44,13 @@ class ReadonlyContext:
         self._services = services
         self.invocation_id: Final = invocation_id
         self.agent_name: Final = agent_name
-        """Name of the acting agent."""
+        """The name of the agent that is running."""
         self.user_id: Final = user_id or self._session.user_id
-        """Id of the user who talks to the agent."""
+        """The ID of the user who is talking to the agent."""
         self.session_id: Final = session_id
-        """Id of the session, None for an invocation without one."""
+        """The session ID, or None if the invocation does not belong to a session."""
         self.branch: Final = branch
-        """Path of the parallel agents above this agent."""
+        """The names of the parallel agents above this agent, as a dotted path."""
         self.run_config: Final = run_config
         """The invocation's `RunConfig`."""
 
@@ -63,14 +66,14 @@ class ReadonlyContext:
 
     @property
     def session(self) -> Session:
-        """A copy of the session so far. To change the state, write to `state`."""
+        """A copy of the session. Changes to the copy have no effect. To change the state, write to `state`."""
         if self._shown is None:
             self._shown = self._session.over(self._state)
         return self._shown
 
     @property
     def custom_metadata(self) -> Mapping[str, Any]:
-        """The `metadata` that the invocation was started with."""
+        """The `metadata` passed when the invocation was started."""
         return {key: copy_json(value) for key, value in self._custom_metadata.items()}
 
     @property

@@ -1,4 +1,4 @@
-"""Find and check agents: packages with a `root_agent` or an `app`, in ADK's layout.
+"""Find and check agents in packages that follow ADK's layout and define a `root_agent` or an `app`.
 
     examples/
       reimbursement/
@@ -6,7 +6,7 @@
         agent.py        root_agent = Agent(name="reimbursement_agent", …)
 
 `root_agent` may also be in the package's `__init__.py`, and `app = App(name=…, root_agent=…, plugins=[…])` may replace
-it. Folders without either are skipped.
+it. Folders that define neither are skipped.
 
 All mistakes are reported together, each with its file.
 """
@@ -71,7 +71,7 @@ _EXPOSED = re.compile(rb"\b(root_agent|app)\b")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One authoring mistake and its place."""
+    """A mistake in an agent package, and where it is."""
 
     place: str
     error: AuthoringError
@@ -82,24 +82,24 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A root agent, its place, the agents in its tree by name, and the settings of its app."""
+    """A root agent, the file that defines it, the agents in its tree by name, and the settings of its app."""
 
     agent: BaseAgent
     place: str
     tree: Mapping[str, BaseAgent]
     demo_model: BaseLlm | None = None
-    """The package's scripted model, for trying it without an API key."""
+    """The package's scripted model, which lets users try the agent without an API key."""
     plugins: Sequence[BasePlugin] = ()
     """The plugins of the package's `app`."""
     compaction: EventsCompactionConfig | None = None
-    """When to summarize the events of sessions with the package's `app`."""
+    """When to summarize older events, as configured in the package's `app`."""
     approval_rules: Sequence[ApprovalRule] = ()
     """The approval rules of the package's `app`."""
     state_scopes: bool = True
-    """Whether to load `user:` and `app:` state when an invocation begins. False if nothing in the tree can read it."""
+    """Whether to load `user:` and `app:` state when an invocation starts. False if nothing in the tree can read it."""
 
     def plugins_of(self, agent: BaseAgent) -> Sequence[BasePlugin]:
-        """Return the plugins that apply to an agent of the tree; none if it is called with `include_plugins=False`."""
+        """Return the plugins that apply to an agent, or none if it is called only with `include_plugins=False`."""
         if not self.plugins or any(other is agent for _, other in agents_below(self.agent, with_plugins=True)):
             return self.plugins
         return ()
@@ -110,7 +110,7 @@ class Root:
 
 
 class Registry:
-    """The agents of a worker, by the name of their root agent."""
+    """The agents that a worker serves, by the name of their root agent."""
 
     def __init__(self, roots: Iterable[Root] = ()) -> None:
         self._roots: dict[str, Root] = {}
@@ -119,7 +119,7 @@ class Registry:
 
     @classmethod
     def of(cls, *agents: BaseAgent | App) -> "Registry":
-        """Return a registry of agents or apps."""
+        """Create a registry from agents or apps."""
         return cls(map(_root, agents))
 
     def add(self, root: Root) -> None:
@@ -139,7 +139,7 @@ class Registry:
         return self._roots
 
     def find(self, root: str, agent: str) -> tuple[Root, BaseAgent]:
-        """Return an agent and its root, by their names.
+        """Return a root and an agent in its tree, looked up by name.
 
         Raises:
             UnknownAgent: The root or the agent does not exist.
@@ -153,7 +153,7 @@ class Registry:
 
 
 def tree_of(agent: BaseAgent) -> dict[str, BaseAgent]:
-    """Return an agent, all agents below it, and the agents that they may call, by name."""
+    """Return an agent, its descendants, and the agents that any of them can call, by name."""
     return {member.name: member for _, member in agents_below(agent)}
 
 
@@ -177,7 +177,7 @@ def _root(exposed: BaseAgent | App, place: str = "", demo_model: BaseLlm | None 
 
 
 def _sees_state(agent: BaseAgent) -> bool:
-    """Whether code or a template of an agent can read state."""
+    """Return whether an agent's code or templates can read state."""
     if any(getattr(agent, name, None) for name in (*CALLBACKS, "approval_rules")):
         return True
     if not isinstance(agent, LlmAgent):
@@ -198,9 +198,9 @@ def _takes_context(entry: BaseTool | BaseToolset) -> bool:
 
 
 def discover(folders: Iterable[Path]) -> tuple[Registry, list[Problem]]:
-    """Import all agent packages in `folders`. A folder may also be a package itself.
+    """Import all agent packages in `folders`. A folder can also be a package itself.
 
-    Mistakes in one package are reported as problems and do not affect the others.
+    Mistakes in one package are returned as problems and do not affect the other packages.
     """
     registry, problems = Registry(), list[Problem]()
     seen: set[Path] = set()
@@ -232,7 +232,7 @@ def _explain_empty(folder: Path) -> str:
 
 def _is_package(folder: Path) -> bool:
     init = folder / "__init__.py"
-    # Read first: the folder may contain other packages, and importing them can have any effect.
+    # Search the file before importing it, because other packages may do anything when they are imported.
     return (folder / "agent.py").is_file() or (init.is_file() and _EXPOSED.search(init.read_bytes()) is not None)
 
 
@@ -241,7 +241,7 @@ def _load(package: Path) -> Root:
     demo = next((module.demo_model for module in modules if hasattr(module, "demo_model")), None)
     for name, kinds in (("app", (App,)), ("root_agent", (BaseAgent, App))):
         for module in modules:
-            # An `app` may also be something else, such as a web application.
+            # A variable named `app` may be something else, such as a web application.
             if isinstance(exposed := getattr(module, name, None), kinds):
                 place = str(package / Path(module.__file__ or "agent.py").name)
                 return _root(exposed, place, demo if isinstance(demo, BaseLlm) else None)
@@ -252,7 +252,7 @@ def _load(package: Path) -> Root:
 
 
 def _import(package: Path) -> list[ModuleType]:
-    """Import a package and its `agent.py` under the package's name. As in ADK, the parent folder is on the path."""
+    """Import a package and its `agent.py`. As in ADK, the parent folder is added to the import path."""
     if str(package.parent) not in sys.path:
         sys.path.insert(0, str(package.parent))
     names = [f"{package.name}.agent"] if (package / "agent.py").is_file() else []
@@ -261,7 +261,7 @@ def _import(package: Path) -> list[ModuleType]:
     except (
         Exception,
         SystemExit,
-    ) as error:  # author code; one broken package must not hide the others
+    ) as error:  # this runs user code; a broken package must not hide the others
         _check_place(package, sys.modules.get(package.name))
         missing = (error.name or "") if isinstance(error, ModuleNotFoundError) else ""
         hint = _ADK if missing.startswith("google.adk") else _NOT_HERE if missing.startswith("waystation.") else ""
@@ -273,11 +273,11 @@ def _import(package: Path) -> list[ModuleType]:
 
 
 def _check_place(package: Path, module: ModuleType | None) -> None:
-    """Raise InvalidAgent when the package's name belongs to another module in this process."""
+    """Raise InvalidAgent if the package's name belongs to another module in this process."""
     if module is None:
         return
     file = getattr(module, "__file__", None)
-    # A package without `__init__.py` has a path instead of a file; a built-in module has neither.
+    # A package without `__init__.py` has `__path__` but no `__file__`. A built-in module has neither.
     places = [Path(file).parent] if file else [Path(place) for place in getattr(module, "__path__", ())]
     if package not in [place.resolve() for place in places]:
         place = places[0] if places else "Python itself"
@@ -287,7 +287,7 @@ def _check_place(package: Path, module: ModuleType | None) -> None:
 
 
 def _describe_error(error: BaseException) -> str:
-    """Return an exception as text. pydantic's own text has several lines and links."""
+    """Return an exception as one line of text. Pydantic's own text has several lines and contains links."""
     if not isinstance(error, ValidationError):
         return f"{type(error).__name__}: {error}"
     kinds = (LlmAgent, SequentialAgent, ParallelAgent, LoopAgent, App, EventsCompactionConfig)
@@ -295,11 +295,11 @@ def _describe_error(error: BaseException) -> str:
     return f"{error.title}: {describe_errors(error, known)}"
 
 
-# Mistakes in how agents, their tools and approval rules were declared, found before anything runs.
+# Checks for mistakes in the definitions of agents, tools and approval rules, made before anything runs.
 
 
 def authoring_problems(root: BaseAgent, rules: Sequence[ApprovalRule] = ()) -> list[AuthoringError]:
-    """Return all mistakes in a tree of agents, including those called by AgentTools, and in the rules of its app."""
+    """Return all mistakes in an agent tree, including agents called by AgentTools, and in its app's approval rules."""
     problems: list[AuthoringError] = []
     places: dict[str, list[str]] = {}
     all_entries: list[BaseTool | BaseToolset] = []
@@ -344,7 +344,7 @@ def _toolset_problems(toolset: BaseToolset) -> list[AuthoringError]:
 def _agent_problems(agent: BaseAgent) -> Iterator[str]:
     if kind_of(agent) is None:
         yield f"{with_article(agent)} cannot run; use LlmAgent, SequentialAgent, ParallelAgent or LoopAgent."
-    children: Sequence[object] = agent.sub_agents  # authors may change the list, without validation
+    children: Sequence[object] = agent.sub_agents  # user code may change the list without validation
     for child in children:
         if not isinstance(child, BaseAgent):
             yield f"`sub_agents` contains {with_article(child)}; use agents."
@@ -367,7 +367,7 @@ def _agent_problems(agent: BaseAgent) -> Iterator[str]:
 
 
 def _model_problems(agent: LlmAgent) -> Iterator[str]:
-    """Yield the problems of the fields that affect an agent's model requests."""
+    """Yield the problems in the fields that affect an agent's model requests."""
     if agent.output_schema is not None:
         try:
             if not json_schema(agent.output_schema):
@@ -375,7 +375,7 @@ def _model_problems(agent: LlmAgent) -> Iterator[str]:
         except Exception as error:  # noqa: BLE001  # a type's own schema hook can raise anything
             yield f"its `output_schema` has no JSON schema ({type(error).__name__}); use a pydantic model."
     if agent.generate_content_config is not None:
-        # Imported here: few agents have this field, and importing genai takes a second.
+        # Imported here because few agents set this field, and importing genai takes a second.
         from google.genai.types import GenerateContentConfig
 
         try:
@@ -399,7 +399,7 @@ def _callback_problem(callback: Any, arguments: tuple[str, ...]) -> str | None:
         signature = inspect.signature(callback)
     except (TypeError, ValueError):  # builtins have no readable signature
         return None
-    # ADK's rule: by keyword, otherwise by position.
+    # As in ADK, arguments are passed by keyword if the names match, and otherwise by position.
     for args, kwargs in (((), dict.fromkeys(arguments)), (arguments, {})):
         try:
             signature.bind(*args, **kwargs)
@@ -409,12 +409,12 @@ def _callback_problem(callback: Any, arguments: tuple[str, ...]) -> str | None:
     return f"takes {signature}; use the parameters ({', '.join(arguments)})."
 
 
-# A rule that never matches protects nothing, without any sign, so these checks report it.
+# A rule that never matches silently protects nothing, so these checks report it.
 
 
 def _rule_problems(rules: Sequence[ApprovalRule], entries: Sequence[BaseTool | BaseToolset]) -> list[str]:
-    """Return the problems of rules that apply to these tools and toolsets."""
-    # The tools of a toolset are unknown before it lists them.
+    """Return the problems in rules that apply to these tools and toolsets."""
+    # A toolset's tools are not known until it lists them.
     are_all_known = not any(isinstance(entry, BaseToolset) for entry in entries)
     tools = [tool for tool in entries if isinstance(tool, BaseTool) and not isinstance(tool, AgentTool | NativeTool)]
     return [
@@ -442,7 +442,7 @@ def _unmatched_conditions(rule: ApprovalRule, tools: Sequence[BaseTool]) -> Iter
 
 
 def _failing_predicates(rule: ApprovalRule, tools: Sequence[BaseTool]) -> Iterator[str]:
-    """Yield the parameters of a rule's predicate that a tool does not have, so that it would raise at every call."""
+    """Report parameters of a rule's `when` that a tool does not have, because `when` would raise on every call."""
     if rule.when is None:
         return
     for tool in tools:
@@ -454,13 +454,13 @@ def _failing_predicates(rule: ApprovalRule, tools: Sequence[BaseTool]) -> Iterat
 
 
 def _unknown_parameters(predicate: Callable[..., Any], tool: BaseTool) -> list[str]:
-    """Return the predicate's parameters without a default that the tool does not have."""
+    """Return the predicate's required parameters that are not parameters of the tool."""
     known = _parameters(tool)
     return [] if known is None else [name for name in Signature(predicate, "").required_names if name not in known]
 
 
 def _parameters(tool: BaseTool) -> set[str] | None:
-    """Return the names of the arguments that predicates can receive, None when they are unknown."""
+    """Return the names of the arguments that predicates can receive, or None if they are unknown."""
     try:
         declared = declare(tool)
     except AuthoringError:  # reported by _tool_problems

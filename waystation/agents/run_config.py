@@ -1,4 +1,4 @@
-"""The options of one invocation."""
+"""Options for one invocation."""
 
 from enum import Enum
 from typing import Any, ClassVar
@@ -12,16 +12,16 @@ _ACCEPTED = ("tool_thread_pool_config", "telemetry", "get_session_config")
 
 
 class StreamingMode(Enum):
-    """Whether clients receive partial text. ADK's third mode, `BIDI`, for live audio, is not supported."""
+    """Whether clients receive partial text. ADK's `BIDI` mode, for live audio, is not supported."""
 
     NONE = None
     SSE = "sse"
 
 
 class RunConfig(BaseModel):
-    """The supported fields of ADK's RunConfig; other fields are rejected. Source: adk-semantics 0.8.
+    """The supported fields of ADK's RunConfig. Other fields are rejected.
 
-    `max_llm_calls` becomes the invocation's budget, `custom_metadata` its metadata, `streaming_mode` its `streaming`.
+    `max_llm_calls` sets the invocation's budget, `custom_metadata` its metadata and `streaming_mode` its `streaming`.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
@@ -30,7 +30,7 @@ class RunConfig(BaseModel):
     custom_metadata: JsonObject | None = None
     streaming_mode: StreamingMode = StreamingMode.NONE
     ignored: tuple[str, ...] = Field(default=(), exclude=True)
-    """Names of the passed fields that have no effect."""
+    """Names of fields that were passed but have no effect."""
 
     @model_validator(mode="before")
     @classmethod
@@ -53,5 +53,5 @@ class RunConfig(BaseModel):
         return self.streaming_mode is StreamingMode.SSE
 
     def budget(self) -> Budget:
-        """Return the budget of the invocation."""
+        """Return the budget that the invocation starts with."""
         return Budget(max_llm_calls=self.max_llm_calls)

@@ -4,4 +4,4 @@ from waystation.agents import BaseAgent
 
 
 class SequentialAgent(BaseAgent):
-    """Runs its `sub_agents` in order, in one conversation. Source: adk-semantics 9.2."""
+    """Runs its `sub_agents` in order, in one conversation."""

@@ -1,4 +1,4 @@
-"""Kinds, transfer targets and recorded shapes of the agents in a tree."""
+"""Agent trees: the kind of each agent, its transfer targets, and the structure recorded for workflows."""
 
 from collections.abc import Sequence
 
@@ -15,12 +15,12 @@ _KINDS: tuple[tuple[type[BaseAgent], AgentKind], ...] = (
 
 
 def kind_of(agent: BaseAgent) -> AgentKind | None:
-    """Return the kind of an agent, None for one that cannot run."""
+    """Return the kind of an agent, or None if the agent cannot run."""
     return next((kind for known, kind in _KINDS if isinstance(agent, known)), None)
 
 
 def transfer_targets(agent: LlmAgent) -> list[BaseAgent]:
-    """Return an agent's transfer targets: its sub-agents, its parent, its peers. Source: adk-semantics 9.1."""
+    """Return the agents that an agent may transfer to: its sub-agents, its parent and its peers, in that order."""
     targets = list(agent.sub_agents)
     parent = agent.parent_agent
     if isinstance(parent, LlmAgent):
@@ -32,10 +32,11 @@ def transfer_targets(agent: LlmAgent) -> list[BaseAgent]:
 
 
 def transfer_target(agent: LlmAgent, name: str) -> BaseAgent:
-    """Return the transfer target with a name.
+    """Return the transfer target with the given name.
 
     Raises:
-        ValueError: It does not exist, or `agent` must not transfer to it; the text is ADK's.
+        ValueError: The target does not exist, or `agent` is not allowed to transfer to it. The message is the same as
+            in ADK.
     """
     target = next((target for target in (agent, *transfer_targets(agent)) if target.name == name), None)
     if target is not None:
@@ -46,14 +47,14 @@ def transfer_target(agent: LlmAgent, name: str) -> BaseAgent:
 
 
 def keeps_turn(agent: BaseAgent) -> bool:
-    """Whether the user's next message may go to the agent that replied last. Source: adk-semantics 9.1."""
+    """Return whether the user's next message may go to this agent if it was the last to reply."""
     return all(isinstance(above, LlmAgent) and not above.disallow_transfer_to_parent for above in lineage(agent))
 
 
 def create_shape(agent: BaseAgent, plugins: Sequence[BasePlugin], *, first: bool = False) -> AgentSpec:
-    """Return the recorded structure of an agent and its sub-agents, for workflows.
+    """Return the structure of an agent and its sub-agents, as it is recorded for workflows.
 
-    `first` marks the invocation's first agent, after which the plugins' `after_run_callback` runs.
+    Pass `first=True` for the invocation's first agent. The plugins' `after_run_callback` runs after that agent.
     """
     kind = kind_of(agent) or "llm"
     after = bool(agent.after_agent_callback) or _any(plugins, "after_agent_callback")

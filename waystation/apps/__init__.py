@@ -1,4 +1,4 @@
-"""Where ADK has `google.adk.apps`."""
+"""Mirrors ADK's `google.adk.apps` package."""
 
 from waystation.lazy_exports import lazy_exports
 

@@ -1,4 +1,4 @@
-"""Apps: a root agent with plugins and settings for its whole tree."""
+"""Apps, which combine a root agent with plugins and settings for its whole tree."""
 
 import re
 from typing import ClassVar, Self
@@ -13,26 +13,26 @@ _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]*")
 
 
 class ResumabilityConfig(BaseModel):
-    """Whether invocations can be resumed. Accepted without effect: all invocations can."""
+    """ADK's settings for resuming invocations. They have no effect, because all invocations can be resumed."""
 
     is_resumable: bool = False
 
 
 class EventsCompactionConfig(BaseModel):
-    """When to summarize older events, to keep prompts small. Source: `apps/_configs.py` of ADK 2.13."""
+    """When to summarize older events, which keeps prompts small. The fields match ADK 2.13."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     summarizer: BaseEventsSummarizer | None = None
-    """Writes the summaries. By default, the current agent's model does."""
+    """Writes the summaries. By default, the current agent's model writes them."""
     compaction_interval: int | None = Field(default=None, gt=0)
-    """Number of new invocations in a session that trigger a summary."""
+    """The number of new invocations in a session that triggers a summary."""
     overlap_size: int | None = Field(default=None, ge=0)
-    """Number of earlier invocations that the next summary covers again."""
+    """The number of already summarized invocations that the next summary includes again."""
     token_threshold: int | None = Field(default=None, gt=0)
-    """Number of prompt tokens that triggers a summary. Checked before each model call."""
+    """The number of prompt tokens that triggers a summary. It is checked before each model call."""
     event_retention_size: int | None = Field(default=None, ge=0)
-    """Number of newest events that are not summarized."""
+    """The number of most recent events that are never summarized."""
 
     @model_validator(mode="after")
     def _check_triggers(self) -> Self:
@@ -49,7 +49,7 @@ class EventsCompactionConfig(BaseModel):
 
 
 class App(BaseModel):
-    """An app, which a package exposes as `app` instead of `root_agent`. Source: adk-semantics 0.9."""
+    """A root agent with plugins and settings. A package can expose an `app` instead of a `root_agent`."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
@@ -57,16 +57,16 @@ class App(BaseModel):
     root_agent: BaseAgent
     plugins: list[BasePlugin] = Field(default_factory=list)
     approval_rules: list[ApprovalRule] = Field(default_factory=list)
-    """Approval rules for all agents. The rules of tools and agents come first."""
+    """Approval rules for all agents. The rules of tools and agents take precedence."""
     events_compaction_config: EventsCompactionConfig | None = None
-    """When to summarize older events. None: never."""
+    """When to summarize older events. If None, events are never summarized."""
     context_cache_config: ContextCacheConfig | None = None
-    """Accepted without effect: providers cache prompt prefixes automatically."""
+    """Has no effect, because providers cache prompt prefixes automatically."""
     state_scopes: bool = True
-    """Whether to load `user:` and `app:` state when an invocation begins. If False, reading such a key raises
-    `ScopesNotRead`."""
+    """Whether to load `user:` and `app:` state when an invocation starts. If False, reading it raises `ScopesNotRead`.
+    """
     resumability_config: ResumabilityConfig | None = None
-    """Accepted without effect: all invocations can be resumed."""
+    """Has no effect, because all invocations can be resumed."""
 
     @field_validator("name")
     @classmethod

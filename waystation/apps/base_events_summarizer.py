@@ -1,4 +1,4 @@
-"""Where ADK has `google.adk.apps.base_events_summarizer`."""
+"""Mirrors ADK's `google.adk.apps.base_events_summarizer` module."""
 
 import abc
 
@@ -6,14 +6,15 @@ from waystation.core import Event
 
 
 class BaseEventsSummarizer(abc.ABC):
-    """Writes the summary that replaces older events. It runs in the model activity and may run repeatedly."""
+    """Writes the summary that replaces older events. It runs in the model activity, which may be retried."""
 
     @abc.abstractmethod
     async def maybe_summarize_events(self, *, events: list[Event]) -> Event | None:
         """Return an event with the summary in `actions.compaction.compacted_content`, or None for no summary.
 
-        The summary always replaces `events`; the time range in the returned event is ignored.
+        The summary replaces all `events`, whatever time range the returned event contains.
 
         Args:
-            events: The events to summarize, oldest first, with genai contents. An earlier summary comes first.
+            events: The events to summarize, oldest first, with genai contents. If there is a previous summary, it is
+                the first event.
         """

@@ -1,4 +1,4 @@
-"""Where ADK has `google.adk.apps.llm_event_summarizer`. Prompt and format are those of ADK 2.13."""
+"""Mirrors ADK's `google.adk.apps.llm_event_summarizer`, with the prompt and format of ADK 2.13."""
 
 import copy
 from typing import Any, Self
@@ -11,7 +11,7 @@ CREDENTIAL_REQUEST = "adk_request_credential"
 
 
 class LlmEventSummarizer(BaseEventsSummarizer):
-    """Writes summaries with a model."""
+    """Writes summaries of older events with a language model."""
 
     _DEFAULT_PROMPT_TEMPLATE = (
         "The following is a conversation history between a user and an AI agent."
@@ -30,11 +30,11 @@ class LlmEventSummarizer(BaseEventsSummarizer):
     _MAX_TOOL_CONTENT_CHARS = 2000
 
     def __init__(self, llm: BaseLlm | str, prompt_template: str | None = None) -> None:
-        """Set the model and the prompt.
+        """Create a summarizer.
 
         Args:
-            llm: A model, or its name, which is resolved like an agent's.
-            prompt_template: Template with the placeholder `{conversation_history}`.
+            llm: A model, or a model name, which is resolved in the same way as an agent's `model`.
+            prompt_template: A prompt that contains the placeholder `{conversation_history}`.
         """
         if not isinstance(llm, BaseLlm | str):
             raise TypeError(f"llm is {with_article(llm)}; use a model or its name.")
@@ -46,13 +46,13 @@ class LlmEventSummarizer(BaseEventsSummarizer):
             raise ValueError("prompt_template has no {conversation_history}; add the placeholder for the events.")
 
     def using(self, llm: BaseLlm) -> Self:
-        """Return a copy of the summarizer with the resolved model."""
+        """Return a copy of the summarizer that uses the given model."""
         bound = copy.copy(self)
         bound.llm = llm
         return bound
 
     async def maybe_summarize_events(self, *, events: list[Event]) -> Event | None:
-        """Return an event with the model's summary.
+        """Return an event that contains the model's summary, or None if there is nothing to summarize.
 
         Raises:
             ModelError: The model returned an error.
@@ -103,7 +103,7 @@ class LlmEventSummarizer(BaseEventsSummarizer):
 
 
 def _plain(content: Any) -> JsonObject:
-    """Return a content as JSON; it may be a genai Content or JSON already."""
+    """Convert a genai Content to JSON. JSON is returned unchanged."""
     dump = getattr(content, "model_dump", None)
     plain: JsonObject = dump(mode="json", by_alias=True, exclude_none=True) if dump else content or {}
     return plain

@@ -1,6 +1,6 @@
-"""Accounts of invocations: requests, answers and the calls that ran, in the order in which they happened.
+"""Create accounts of invocations: the requests, answers and calls that ran, in the order they happened.
 
-An account comes from the log entries alone. A server and a history file yield the same account, and the account of a
+An account is derived only from log entries, so a server and a history file yield the same account. The account of a
 running invocation only grows.
 """
 
@@ -67,9 +67,11 @@ if TYPE_CHECKING:
     from waystation.client import AgentClient
 
 OMITTED = (ModelCalled, ModelReplied, ModelLost, MessageJoined, ScopesFlushed, ForkRefused)
-"""Entries without a line: conversation between agents, models and users. Calls in a reply get their own lines."""
+"""Log entries that do not appear in an account: messages between agents, models and users. Tool calls in a model's
+reply have their own lines.
+"""
 CONTENT = frozenset({"args", "response"})
-"""Fields of an answer that are recorded as a digest and, unless omitted, as they are."""
+"""Fields that appear as a digest and, unless arguments are omitted, in full."""
 _STATEMENTS = {"claim": "claimed", "release": "released", "view": "viewed", "progress": "progress_told"}
 
 
@@ -77,7 +79,7 @@ def create_account(log: Log, *, arguments: bool = True) -> list[JsonObject]:
     """Return the account of an invocation.
 
     Args:
-        log: With all of its entries.
+        log: The complete log of the invocation.
         arguments: Whether to include arguments and responses in addition to their digests.
 
     Raises:
@@ -92,7 +94,7 @@ def create_account(log: Log, *, arguments: bool = True) -> list[JsonObject]:
 
 
 def list_resets(histories: Iterable[WorkflowHistory]) -> Iterator[JsonObject]:
-    """Yield a line for each reset. Accounts do not contain what the abandoned run did after the reset point."""
+    """Yield a line for each reset. Accounts leave out what the abandoned run did after the reset point."""
     for history in histories:
         for event in history.events:
             failed = event.workflow_task_failed_event_attributes
@@ -107,21 +109,21 @@ def list_resets(histories: Iterable[WorkflowHistory]) -> Iterator[JsonObject]:
 
 
 class _Accountant:
-    """Applies the entries of a log again, and describes each change as a line."""
+    """Replays the entries of a log and describes each change as an audit line."""
 
     def __init__(self, invocation_id: str, arguments: bool) -> None:
         self._log = Log(invocation_id)
         self._arguments = arguments
         self._requested: dict[str, float] = {}
-        """Start of the wait of each call, by id."""
+        """When each call started to wait, by call ID."""
         self._started: set[tuple[str, int]] = set()
-        """Ids of calls that ran, each with the number of its run."""
+        """The call ID and run number of every call that has started."""
         self._number = 0
 
     def list_lines(self, entries: Iterable[Entry]) -> Iterator[JsonObject]:
         """Yield the account."""
-        # Entries with the same time belong to one workflow task. Calls start at its end: a call that is approved and
-        # cancelled in the same task never runs.
+        # Entries with the same time belong to one workflow task. Calls start at the end of the task, so a call that is
+        # approved and canceled in the same task never runs.
         for _, task in groupby(entries, lambda entry: entry.time):
             entry = None
             for entry in task:
@@ -179,7 +181,7 @@ class _Accountant:
         )
 
     def _remembered_approval(self, call: CallState, now: float) -> str | None:
-        """Return the origin of the remembered approval that covers a call."""
+        """Return where the remembered approval that covers a call came from, or None if no approval covers it."""
         assert call.policy is not None
         approval = find_covering_approval(
             [approval for approval in self._log.state.approvals.standing if approval.until > now],
@@ -284,7 +286,8 @@ class _Accountant:
                 called = ids.child_invocation(self._log.invocation_id, call_id)
                 return {**about, "called": called, "status": result.status, "text_digest": digest(result.text)}
             case CallLost(_, failure):
-                # An error of the tool is its outcome. A lost or stopped tool may have done anything before.
+                # An error that the tool raised is a known outcome. A tool that was lost or stopped may have had any
+                # effect.
                 kind = "finished" if failure.kind in ("error", "schedule_to_start") else "outcome_unknown"
                 return {**about, "kind": kind, "loss": failure.kind, "error_type": failure.error_type}
 
@@ -301,7 +304,7 @@ class _Accountant:
         }
 
     def _answer_fields(self, answer: Answer) -> JsonObject:
-        """Return the fields of an answer; its token is not one of them."""
+        """Return the fields of an answer, without the approver's token."""
         fields: JsonObject = {"call": ids.requesting_call(answer.function_call_id)}
         for name, value in answer.model_dump(mode="json", exclude_defaults=True, exclude={"function_call_id"}).items():
             fields |= self._content_fields(name, value) if name in CONTENT else {name: value}
@@ -340,17 +343,17 @@ def _format_time(seconds: float) -> str:
 
 @dataclass(slots=True)
 class Accounts:
-    """Accounts of an invocation or a session and of all called agents, by invocation."""
+    """The accounts of an invocation or session and of all agents that it called."""
 
     arguments: bool = True
     by_invocation: dict[str, list[JsonObject]] = field(default_factory=dict)
     closed: bool = True
     """Whether all invocations have ended."""
     missing: list[str] = field(default_factory=list)
-    """Invocations of called agents whose histories are missing."""
+    """IDs of called agents' invocations whose histories are missing."""
 
     def add(self, log: Log, histories: Iterable[WorkflowHistory]) -> list[str]:
-        """Add the account of a log and the resets in its histories; return the invocations that it started."""
+        """Add the account of a log and the resets in its histories. Return the invocation IDs of called agents."""
         lines = heapq.merge(
             create_account(log, arguments=self.arguments), list_resets(histories), key=lambda line: str(line["time"])
         )
@@ -363,18 +366,18 @@ class Accounts:
         ]
 
     def sheet(self, signer: Signer | None = None) -> list[JsonObject]:
-        """Return the lines of an audit file with all accounts."""
+        """Return the lines of an audit file that contains all accounts."""
         return create_sheet(
             self.by_invocation, closed=self.closed, missing=self.missing, arguments=self.arguments, signer=signer
         )
 
 
 async def gather_invocation(client: "AgentClient", id: str, *, arguments: bool = True) -> Accounts:
-    """Gather the accounts of an invocation or a session, and of all called agents. Needs no worker.
+    """Gather the accounts of an invocation or session and of all called agents. This does not require a worker.
 
     Raises:
-        ForeignHistory: It is not an invocation of Waystation, or a session without invocations.
-        RPCError: It does not exist.
+        ForeignHistory: The ID does not belong to a Waystation invocation, or the session has no invocations.
+        RPCError: The ID does not exist.
         StoreFailed: Part of a history was archived and is not in the client's store.
     """
     accounts = Accounts(arguments)
@@ -391,7 +394,7 @@ async def gather_invocation(client: "AgentClient", id: str, *, arguments: bool =
 
 
 async def _session_invocations(client: "AgentClient", id: str, accounts: Accounts) -> list[str]:
-    """Return the invocations of a session in order; none if the id is not that of a session."""
+    """Return the invocation IDs of a session in order, or an empty list if `id` is not a session ID."""
     description = await describe_workflow(client.temporal, id)
     if description is None or description.workflow_type != SESSION_WORKFLOW:
         return []
@@ -406,16 +409,16 @@ async def _session_invocations(client: "AgentClient", id: str, accounts: Account
 async def gather_files(
     paths: Iterable[Path], converter: DataConverter, fetch: Fetch, *, arguments: bool = True
 ) -> Accounts:
-    """Gather the accounts of history files, as `waystation history` writes them.
+    """Gather accounts from history files written by `waystation history`.
 
     Args:
         paths: One file per invocation.
-        converter: Decodes their payloads.
-        fetch: Reads their archived parts.
+        converter: Decodes the payloads in the files.
+        fetch: Reads the archived parts of the histories.
         arguments: Whether to include arguments and responses in addition to their digests.
 
     Raises:
-        ForeignHistory: A file is damaged, or is not a history of an invocation of Waystation.
+        ForeignHistory: A file is damaged, or is not the history of a Waystation invocation.
         StoreFailed: An archived part is missing.
         OSError: A file cannot be read.
     """
@@ -430,10 +433,10 @@ async def gather_files(
 
 
 def compare(sheet: Sheet, live: Accounts) -> int:
-    """Compare a file with histories; return how many newer entries the histories have.
+    """Compare an audit file with histories. Return the number of newer entries in the histories.
 
     Raises:
-        Fault: They differ.
+        Fault: The file and the histories differ.
     """
     newer = 0
     for invocation in sheet.invocations:
@@ -453,10 +456,10 @@ def compare(sheet: Sheet, live: Accounts) -> int:
 
 
 def check_subject(sheet: Sheet, id: str) -> None:
-    """Check that a file is about an invocation.
+    """Check that an audit file covers an invocation.
 
     Raises:
-        ForeignHistory: It is about another one.
+        ForeignHistory: The file covers other invocations.
     """
     if id not in sheet.invocations:
         raise ForeignHistory(

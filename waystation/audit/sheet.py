@@ -1,11 +1,11 @@
-"""Audit files: JSON lines, each with the hash of the line before it, so that every alteration is detected.
+"""Audit files, which consist of JSON lines. Each contains the hash of the previous line, which reveals alterations.
 
 The first line names the invocations. The lines of their accounts follow, then an end line with the number of lines and
-the last hash, and perhaps a signature. The hashes do not protect against a file that is written anew as a whole; a
-signature, a hash that is stored elsewhere, or the history does.
+the last hash, and optionally a signature. The hashes alone do not detect a file that was rewritten completely. To
+detect that, check a signature, a hash stored elsewhere, or the history.
 
-The signature covers the end line, and thereby all lines. A key is a JWK in a file: `oct` for HMAC, or `OKP` with the
-curve Ed25519, whose public key is enough to verify.
+The signature covers the end line, whose hash covers all lines before it. A key is a file that contains a JWK: `oct` for
+HMAC, or `OKP` with the curve Ed25519, where the public key is sufficient to verify.
 """
 
 import hashlib
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from joserfc.jwk import KeyFlexible
 
 Signer = Callable[[bytes], str]
-"""Returns a signature that contains the signed bytes."""
+"""A function that signs bytes and returns a compact JWS, which includes the signed bytes."""
 VERSION = 1
 NOTHING = "0" * 64
-"""The previous hash of the first line."""
+"""The value used as the previous hash in the first line."""
 MIN_SECRET_BYTES = 32
 
 
 class Fault(WaystationError):
-    """A file was altered."""
+    """An audit file was altered."""
 
     def __init__(self, line: int, problem: str) -> None:
         self.line, self.problem = line, problem
@@ -39,18 +39,18 @@ class Fault(WaystationError):
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """The content of a file with correct hashes."""
+    """The content of an audit file whose hashes are correct."""
 
     about: JsonObject
     """The first line."""
     entries: tuple[JsonObject, ...]
-    """The lines of the accounts, without numbers and hashes."""
+    """The lines of the accounts, without their numbers and hashes."""
     end: JsonObject
     signature: JsonObject | None
 
     @property
     def invocations(self) -> list[str]:
-        """Ids of the invocations in the file."""
+        """IDs of the invocations that the file covers."""
         return list(self.about.get("invocations") or ())
 
     def of(self, invocation: str) -> list[JsonObject]:
@@ -66,14 +66,14 @@ def create_sheet(
     arguments: bool = True,
     signer: Signer | None = None,
 ) -> list[JsonObject]:
-    """Return the lines of a file. The same histories always yield the same lines.
+    """Return the lines of an audit file. The same histories always yield the same lines.
 
     Args:
-        accounts: Accounts, by invocation.
+        accounts: The lines of each account, by invocation ID.
         closed: Whether all invocations have ended.
-        missing: Invocations of called agents whose histories are missing.
+        missing: IDs of called agents' invocations whose histories are missing.
         arguments: Whether the accounts include arguments.
-        signer: Signs the end line.
+        signer: Signs the end line. If None, the file is not signed.
     """
     about = {"kind": "audit", "version": VERSION, "invocations": list(accounts), "arguments": arguments}
     merged = heapq.merge(*accounts.values(), key=lambda entry: entry["time"])
@@ -88,20 +88,20 @@ def create_sheet(
 
 
 def format_sheet(lines: Iterable[JsonObject]) -> str:
-    """Return the text of the file."""
+    """Return the text of an audit file."""
     return "".join(f"{canonical(line)}\n" for line in lines)
 
 
 def canonical(value: object) -> str:
-    """Return the one canonical JSON text of a value: sorted keys, no spaces, only ASCII."""
+    """Return the canonical JSON of a value, with sorted keys, no spaces and only ASCII characters."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def read_sheet(data: bytes) -> Sheet:
-    """Read a file and check every hash.
+    """Read an audit file and check every hash.
 
     Raises:
-        Fault: The file was altered. It names the first such line.
+        Fault: The file was altered. The error contains the number of the first altered line.
     """
     lines: list[JsonObject] = []
     *texts, rest = data.split(b"\n")
@@ -131,7 +131,7 @@ def _hash(line: JsonObject) -> str:
 
 
 def _check_line(number: int, text: bytes, before: Sequence[JsonObject]) -> JsonObject:
-    """Return a line that is unaltered and in its place."""
+    """Parse a line, and check that it is unaltered and in the right position."""
     try:
         line = decode(text)
     except ValueError:
@@ -173,7 +173,7 @@ def _describe_order(line: JsonObject, before: Sequence[JsonObject]) -> str:
 
 
 def load_signer(key_file: Path) -> Signer:
-    """Return a signer with a key.
+    """Return a signer that uses the key in a file.
 
     Raises:
         InvalidConfiguration: The file does not contain a key that can sign.
@@ -189,10 +189,10 @@ def load_signer(key_file: Path) -> Signer:
 
 
 def verify_signature(sheet: Sheet, key_file: Path) -> None:
-    """Check that the end of an audit was signed with a key.
+    """Check that an audit file was signed with the key in a file.
 
     Raises:
-        Fault: It was not.
+        Fault: The file is not signed, or was signed with a different key.
         InvalidConfiguration: The file does not contain a suitable key.
     """
     key, algorithm = _key(key_file, private=False)

@@ -1,4 +1,4 @@
-"""Credentials for tools, and the logins of their users. ADK's `google.adk.auth`."""
+"""Credentials for tools, and logins of their users. Mirrors ADK's `google.adk.auth` package."""
 
 from waystation.lazy_exports import lazy_exports
 

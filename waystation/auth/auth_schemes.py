@@ -1,6 +1,6 @@
-"""The security schemes of OpenAPI 3, under the names that ADK takes from FastAPI.
+"""The security schemes of OpenAPI 3, with the class names that ADK imports from FastAPI.
 
-JSON names are those of OpenAPI. FastAPI's own models are accepted in place of these.
+The JSON names match OpenAPI. FastAPI's models are also accepted wherever these classes are.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from waystation.auth.auth_credential import AuthModel
 
 
 class SecuritySchemeType(StrEnum):
-    """The kinds of security schemes in OpenAPI 3."""
+    """The types of security schemes in OpenAPI 3."""
 
     apiKey = "apiKey"
     http = "http"
@@ -26,13 +26,13 @@ AuthSchemeType = SecuritySchemeType
 
 
 class SchemeModel(BaseModel):
-    """A part of a scheme. Unknown fields are preserved."""
+    """Base class for parts of a security scheme. Unknown fields are preserved."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="allow", validate_by_name=True, validate_by_alias=True)
 
 
 class SecurityBase(SchemeModel):
-    """A scheme of OpenAPI."""
+    """Base class for the security schemes of OpenAPI."""
 
     type_: SecuritySchemeType = Field(alias="type")
     description: str | None = None
@@ -47,7 +47,7 @@ class APIKeyIn(StrEnum):
 
 
 class APIKey(SecurityBase):
-    """An API key in a header, a cookie or the query."""
+    """An API key that is sent in a header, a cookie or the query string."""
 
     type_: SecuritySchemeType = Field(default=SecuritySchemeType.apiKey, alias="type")
     in_: APIKeyIn = Field(alias="in")
@@ -69,39 +69,39 @@ class HTTPBearer(HTTPBase):
 
 
 class OAuthFlow(SchemeModel):
-    """The common fields of all flows."""
+    """Base class for OAuth flows, with the fields that they share."""
 
     refreshUrl: str | None = None
     scopes: dict[str, str] = {}
 
 
 class OAuthFlowImplicit(OAuthFlow):
-    """Tokens straight from the login. Not supported; OAuth 2.1 removes this flow."""
+    """The implicit flow, where the login returns tokens directly. Not supported, because OAuth 2.1 removes it."""
 
     authorizationUrl: str
 
 
 class OAuthFlowPassword(OAuthFlow):
-    """Tokens for a user's password. Not supported; OAuth 2.1 removes this flow."""
+    """The password flow, which exchanges a user's password for tokens. Not supported, because OAuth 2.1 removes it."""
 
     tokenUrl: str
 
 
 class OAuthFlowClientCredentials(OAuthFlow):
-    """Tokens for the program itself, without a user."""
+    """The client credentials flow, where the program itself gets a token without a user."""
 
     tokenUrl: str
 
 
 class OAuthFlowAuthorizationCode(OAuthFlow):
-    """Tokens for a user who logs in."""
+    """The authorization code flow, where a user logs in."""
 
     authorizationUrl: str
     tokenUrl: str
 
 
 class OAuthFlows(SchemeModel):
-    """The flows that a provider offers."""
+    """The OAuth flows that a provider supports."""
 
     implicit: OAuthFlowImplicit | None = None
     password: OAuthFlowPassword | None = None
@@ -117,20 +117,20 @@ class OAuth2(SecurityBase):
 
 
 class ExtendedOAuth2(OAuth2):
-    """OAuth 2 with discovery: empty endpoints are fetched from the issuer's metadata."""
+    """OAuth 2 with discovery. Empty endpoints are looked up in the issuer's metadata."""
 
     issuer_url: str | None = None
 
 
 class OpenIdConnect(SecurityBase):
-    """OpenID Connect with a discovery document."""
+    """OpenID Connect, configured by the URL of a discovery document."""
 
     type_: SecuritySchemeType = Field(default=SecuritySchemeType.openIdConnect, alias="type")
     openIdConnectUrl: str
 
 
 class OpenIdConnectWithConfig(SecurityBase):
-    """OpenID Connect with explicit endpoints."""
+    """OpenID Connect, configured by explicit endpoints."""
 
     type_: SecuritySchemeType = Field(default=SecuritySchemeType.openIdConnect, alias="type")
     authorization_endpoint: str
@@ -143,13 +143,13 @@ class OpenIdConnectWithConfig(SecurityBase):
 
 
 class CustomAuthScheme(AuthModel):
-    """A scheme outside OpenAPI."""
+    """A security scheme that OpenAPI does not define."""
 
     type_: str = Field(alias="type")
 
 
 class OAuthGrantType(StrEnum):
-    """The grant types of OAuth 2, as sent to token endpoints."""
+    """The OAuth 2 grant types, with the values that are sent to token endpoints."""
 
     CLIENT_CREDENTIALS = "client_credentials"
     AUTHORIZATION_CODE = "authorization_code"
@@ -158,7 +158,7 @@ class OAuthGrantType(StrEnum):
 
 
 def _parse_scheme(value: Any) -> Any:
-    """Parse JSON or one of FastAPI's models into the scheme of its type. Other values are returned unchanged."""
+    """Convert JSON or a FastAPI model into the scheme class for its type. Return other values unchanged."""
     if isinstance(value, BaseModel) and not isinstance(value, SecurityBase | CustomAuthScheme):
         value = value.model_dump(mode="json", by_alias=True, exclude_none=True)
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""A tool's request for a credential: the scheme, the tool's OAuth client, and the key of the stored credential."""
+"""The configuration that describes which credential a tool needs."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ _LOGIN_FIELDS = ("auth_uri", "state", "expires_at", "expires_in", "redirect_uri"
 
 
 class AuthConfig(CredentialPart):
-    """A tool's request for a credential. Source: adk-semantics 11.1."""
+    """Describes the credential that a tool needs, as in ADK 2.13."""
 
     auth_scheme: AuthScheme
     raw_auth_credential: AuthCredential | None = None
-    """The tool's own part: an OAuth client, a service account, or a complete credential."""
+    """The tool's part of the credential: an OAuth client, a service account, or a complete credential."""
     exchanged_auth_credential: AuthCredential | None = None
-    """The user's credential, or the URI where the user logs in."""
+    """The user's credential, or before the login, the URI where the user logs in."""
     credential_key: str | None = None
-    """The key of the stored credential, one for each user. By default derived from scheme and client, without secrets.
-    Set it when two services have the same scheme, such as a key in the same header."""
+    """The key that the credential is stored under, separately for each user. By default, it is derived from the scheme
+    and the client, without secrets. Set it if two services use the same scheme, such as an API key in the same header.
+    """
 
     @model_validator(mode="after")
     def _name_key(self) -> AuthConfig:
         if not self.credential_key:
-            # Not by assignment, which would call this validator again.
+            # Write to __dict__, because an assignment would call this validator again.
             self.__dict__["credential_key"] = self._find_key() or self._derive_key()
         return self
 
@@ -46,8 +47,8 @@ class AuthConfig(CredentialPart):
     def _derive_key(self) -> str:
         scheme = self.auth_scheme
         kind = getattr(scheme.type_, "value", scheme.type_)
-        # As in ADK, but without secrets: histories contain the key, and a digest of a short password can be guessed.
-        # A client whose secret was renewed also remains the same client.
+        # As in ADK, but without secrets, because histories contain the key and a digest of a short password can be
+        # guessed. This also keeps the key unchanged when a client's secret is renewed.
         raw, client = self.raw_auth_credential, ""
         if raw is not None:
             client = f"{raw.auth_type.value}_{_compute_digest(raw, {'oauth2': set(_LOGIN_FIELDS)})}"
@@ -55,17 +56,17 @@ class AuthConfig(CredentialPart):
 
     @property
     def key(self) -> str:
-        """The credential key, never empty."""
+        """The credential key, which is never empty."""
         return self.credential_key or ""
 
     def redacted(self) -> JsonObject:
-        """Return the JSON for events: everything a client needs to obtain the credential, without secrets."""
+        """Return the JSON for events, which has everything a client needs to obtain the credential, but no secrets."""
         content = self.model_dump(mode="json", by_alias=True, exclude_none=True)
         return {**content, "authScheme": _remove_secrets(content["authScheme"])}
 
 
 def _compute_digest(model: BaseModel, exclude: Mapping[str, Any] | None = None) -> str:
-    """Return ADK's digest of a model, without unknown fields."""
+    """Return the digest of a model as ADK computes it. Unknown fields are ignored."""
     excluded = {**dict.fromkeys(model.model_extra or (), True), **(exclude or {})}
     content = model.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=excluded)
     text = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
@@ -73,7 +74,7 @@ def _compute_digest(model: BaseModel, exclude: Mapping[str, Any] | None = None) 
 
 
 def _remove_secrets(value: Any) -> Any:
-    """Return a scheme without fields whose names suggest secrets. Unknown fields of schemes may hold anything."""
+    """Return a scheme without fields whose names suggest secrets. A scheme may have unknown fields with any content."""
     if isinstance(value, Mapping):
         return {
             name: item if name == "scopes" else _remove_secrets(item)

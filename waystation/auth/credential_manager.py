@@ -1,6 +1,6 @@
-"""Obtain a ready-to-use credential, or request one from the user. Source: adk-semantics 11.2.
+"""Obtain a ready-to-use credential, or request one from the user.
 
-google-auth fetches the tokens of Google service accounts.
+Tokens for Google service accounts are fetched with google-auth.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
 
 CLOUD_PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
 EARLY_S = 300.0
-"""A Google token is replaced this many seconds before it expires, as in ADK."""
+"""How many seconds before it expires a Google token is replaced, as in ADK."""
 USUAL_S = 3600.0
-"""Assumed lifetime of a Google token without an expiry time."""
+"""The assumed lifetime, in seconds, of a Google token that has no expiry time."""
 
 _google_tokens: dict[str, tuple[str, float]] = {}
 _google_lock = Lock()
 
 
 class CredentialManager:
-    """Obtains the credential of one configuration. For tools that run themselves."""
+    """Obtains the credential for one configuration. Use it in tools that implement `run_async` themselves."""
 
     def __init__(self, auth_config: AuthConfig) -> None:
         """Check the configuration.
 
         Raises:
-            ValueError: The configuration can never yield a credential.
+            ValueError: The configuration cannot produce a credential.
         """
         self._config = auth_config
         raw = auth_config.raw_auth_credential
@@ -54,7 +54,7 @@ class CredentialManager:
             kind = auth_config.auth_scheme.type_
             raise ValueError(f"The auth scheme {kind!r} is not from OpenAPI. Fetch its credential in the tool itself.")
         if raw is None and oauth.has_login(auth_config):
-            # ADK's wire literals, here and below.
+            # These messages are the same as in ADK.
             kind = auth_config.auth_scheme.type_.value
             raise ValueError(f"raw_auth_credential is required for auth_scheme type {kind}")
         if (
@@ -69,10 +69,10 @@ class CredentialManager:
             raise ValueError(f"auth_config.raw_credential.oauth2 required for credential type {raw.auth_type.value}")
 
     async def get_auth_credential(self, context: ToolContext) -> AuthCredential | None:
-        """Return a ready-to-use credential, or None when the user must provide one.
+        """Return a ready-to-use credential, or None if the user must provide one.
 
         Raises:
-            AuthorizationFailed: The provider issues no token.
+            AuthorizationFailed: The provider did not issue a token.
         """
         raw = self._config.raw_auth_credential
         if raw is not None and raw.auth_type in (AuthCredentialTypes.API_KEY, AuthCredentialTypes.HTTP):
@@ -93,13 +93,13 @@ class CredentialManager:
         """Request the credential from the user.
 
         Raises:
-            ValueError: This is not a tool call, or there is no credential service.
+            ValueError: The context is not that of a tool call, or there is no credential service.
         """
-        # In a thread: discovery of the provider's endpoints may block.
+        # Run in a thread, because discovering the provider's endpoints may block.
         await asyncio.to_thread(context.request_credential, self._config)
 
     def _load_client_token(self, context: ToolContext) -> AuthCredential | None:
-        """Return a token for the client itself; None unless the scheme has the client credentials flow."""
+        """Return a token for the client itself, or None if the scheme does not use the client credentials flow."""
         if oauth.find_endpoints(self._config).grant is not OAuthGrantType.CLIENT_CREDENTIALS:
             return None
         raw, store = self._config.raw_auth_credential, context.credential_service
@@ -116,10 +116,10 @@ class CredentialManager:
 
 
 def _load_google_bearer(account: ServiceAccount) -> AuthCredential:
-    """Return a bearer token of a service account. Blocks while it is fetched.
+    """Return a bearer token for a service account. Blocks while the token is fetched.
 
     Raises:
-        AuthorizationFailed: The account does not exist, or Google issues no token.
+        AuthorizationFailed: The account does not exist, or Google did not issue a token.
     """
     key = digest(account.exposed())
     token, expires_at = _google_tokens.get(key, ("", 0.0))
@@ -142,11 +142,11 @@ def _fetch_google_token(account: ServiceAccount) -> tuple[str, float]:
         credentials = _make_google_credentials(account, Request())
         credentials.refresh(Request())
     except (GoogleAuthError, ValueError) as error:
-        # Only the error's type: google-auth's messages quote the responses of token endpoints.
+        # Report only the error's type, because messages from google-auth quote responses of token endpoints.
         key = account.service_account_credential
         name = key.client_email if key else "the default credential"
         raise AuthorizationFailed(f"Google issued no token for {name} ({type(error).__name__}).") from None
-    # google-auth's times are naive and in UTC.
+    # google-auth returns naive datetimes in UTC.
     expiry = credentials.expiry
     expires_at = expiry.replace(tzinfo=UTC).timestamp() if expiry is not None else time.time() + USUAL_S
     return str(credentials.token), expires_at
@@ -162,7 +162,7 @@ def _make_google_credentials(account: ServiceAccount, request: Any) -> Any:
         return fetch(account.audience, request=request)
     if key is None:
         return google.auth.default(scopes=account.scopes or [CLOUD_PLATFORM])[0]
-    # The fields are named as in Google's key files.
+    # The fields have the same names as in Google's key files.
     info = {name.rstrip("_"): getattr(key, name) for name in type(key).model_fields}
     keys: Any = service_account
     if account.use_id_token:

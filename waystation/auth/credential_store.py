@@ -1,11 +1,11 @@
-"""Stores of credentials and of unfinished logins, outside of histories.
+"""Stores for credentials and unfinished logins, which are kept out of histories.
 
-Reads and writes block, as they do in keyrings, files and the clients of most secret managers. So synchronous functions
-such as ADK's `get_auth_response` can use a store; coroutines use it in threads.
+Reads and writes block, as they do for keyrings, files and most secret managers. This lets synchronous functions such as
+ADK's `get_auth_response` use a store. Coroutines call it in threads.
 
-A login belongs to a user and a credential key: all calls that need the same credential share one login, and the user
-logs in once. Clients receive no secret of it. The code verifier and the client secret remain in the store until the
-login is complete.
+A login belongs to a user and a credential key. All calls that need the same credential share one login, so the user
+logs in only once. Clients never receive its secrets: the code verifier and the client secret stay in the store until
+the login is complete.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 Place: TypeAlias = tuple[str, ...]
-"""The key of a stored value: its kind, then names. Names may have any characters and length."""
+"""The key of a stored value: its kind, followed by names. Names may contain any characters and have any length."""
 KEEP_S = 31 * 24 * 3600.0
-"""How long a login may take: one day longer than the default deadline of a call."""
+"""How long a login may take, in seconds: one day longer than the default deadline of a call."""
 _LOCKS = [threading.RLock() for _ in range(64)]
-"""Locks of places. Places that share one may wait for each other."""
+"""Locks for places. Several places may share a lock and then wait for each other."""
 _NOT_KEPT = ("client_secret", "code_verifier", "auth_code", "state", "auth_response_uri", "auth_uri")
-"""Fields of an OAuth credential that are not stored. The client secret comes from the tool's configuration."""
+"""Fields of an OAuth credential that are not stored. The client secret is taken from the tool's configuration."""
 
 
 class Bucket(NamedTuple):
-    """The owner of a credential: one user of one application, and the credential key."""
+    """Identifies a stored credential by application, user and credential key."""
 
     app: str
     user: str
@@ -61,56 +61,59 @@ class Bucket(NamedTuple):
 
     @classmethod
     def of(cls, context: ReadonlyContext, key: str) -> Bucket:
-        """Return the bucket of the context's user."""
+        """Return the bucket for the context's user and a credential key."""
         return cls(context.session.app_name or DEFAULT_APP, context.user_id, key)
 
 
 class WaitingCall(NamedTuple):
-    """A call that waits for a credential."""
+    """A call that is waiting for a credential."""
 
     invocation_id: str
     function_call_id: str
 
 
 class Authorized(NamedTuple):
-    """The calls that a stored credential is for."""
+    """The calls that were waiting for a credential, which is now stored."""
 
     calls: tuple[WaitingCall, ...]
-    """All calls that wait for the credential. Approve them. The first is the named call, or the earliest one."""
+    """All calls that are waiting for the credential. Approve each of them. The first is the call that was passed, or
+    else the earliest.
+    """
     credential_key: str
 
 
 class CredentialStore(BaseCredentialService):
     """Base class of credential stores. Subclasses define `read` and `write`.
 
-    Both may block, and any thread may call them. All methods raise `CredentialStoreError` when the store is unavailable
+    Both methods may block and must be thread-safe. All methods raise `CredentialStoreError` if the store is unavailable
     or damaged.
     """
 
     @abstractmethod
     def read(self, place: Place) -> str | None:
-        """Return the text at a place; None when there is none, or it has expired."""
+        """Return the value stored at a place, or None if there is none or it has expired."""
 
     @abstractmethod
     def write(self, place: Place, text: str | None, *, keep_s: float | None = None) -> None:
-        """Store a text atomically; None removes the stored one. The text expires after `keep_s` seconds."""
+        """Store a value atomically, or remove it if `text` is None. The value expires after `keep_s` seconds."""
 
     @contextmanager
     def held(self, place: Place) -> Iterator[None]:
         """Lock a place.
 
-        By default for the threads of this process. Stores that processes share override it to lock for all of them.
+        The default implementation locks out other threads of this process. A store that several processes share must
+        override this method to lock out the other processes too.
         """
         with _LOCKS[hash((id(self), *place)) % len(_LOCKS)]:
             yield
 
     def credential(self, bucket: Bucket) -> AuthCredential | None:
-        """Return a stored credential. It may have expired, and lacks the client secret."""
+        """Return a stored credential, or None. It may have expired, and it does not contain the client secret."""
         text = self.read(("credential", *bucket))
         return None if text is None else AuthCredential.model_validate(json.loads(text))
 
     def keep(self, bucket: Bucket, credential: AuthCredential | None) -> None:
-        """Store a credential; None removes the stored one."""
+        """Store a credential, or remove the stored one if `credential` is None."""
         if credential is not None and credential.oauth2 is not None:
             tokens = credential.oauth2.model_copy(update=dict.fromkeys(_NOT_KEPT))
             credential = credential.model_copy(update={"oauth2": tokens})
@@ -119,10 +122,10 @@ class CredentialStore(BaseCredentialService):
     async def load_credential(
         self, auth_config: AuthConfig, callback_context: ReadonlyContext
     ) -> AuthCredential | None:
-        """Return the credential of the context's user, refreshed when it has expired; None when there is none.
+        """Return the credential of the context's user, or None. Refresh it if it has expired.
 
         Raises:
-            AuthorizationFailed: The credential has expired, and the provider does not refresh it.
+            AuthorizationFailed: The credential has expired, and the provider did not refresh it.
         """
         return await asyncio.to_thread(load_refreshed, self, auth_config, Bucket.of(callback_context, auth_config.key))
 
@@ -139,19 +142,19 @@ class CredentialStore(BaseCredentialService):
         credential: AuthCredential | str | None = None,
         call: tuple[str, str] | None = None,
     ) -> Authorized:
-        """Store a user's credential: from the URI at which a login ended, or the credential itself.
+        """Store a user's credential, passed either directly or as the URI where the login ended.
 
         Args:
-            auth_response_uri: The complete URI to which the provider redirected the user.
-            credential: A credential, or its text.
-            call: Invocation id and function call id. Optional with a URI, which identifies the login.
+            auth_response_uri: The complete URI that the provider redirected the user to.
+            credential: A credential, or the text of one.
+            call: The invocation ID and function call ID. Optional with a URI, which already identifies the login.
 
         Returns:
             The calls to approve.
 
         Raises:
             AuthorizationFailed: The login does not belong to this call, or the provider issued no token.
-            ValueError: Both or neither of URI and credential are passed, or the credential does not fit the scheme.
+            ValueError: Both or neither of URI and credential are passed, or the credential does not match the scheme.
         """
         if auth_response_uri is not None and credential is None:
             return await complete_authorization(self, auth_response_uri=auth_response_uri, expected=call)
@@ -161,7 +164,7 @@ class CredentialStore(BaseCredentialService):
 
 
 class _Login(CredentialPart):
-    """An unfinished login as it is stored, with secrets."""
+    """An unfinished login as it is stored, including secrets."""
 
     config: AuthConfig
     calls: list[WaitingCall]
@@ -178,7 +181,7 @@ class _Login(CredentialPart):
         return None if self.client is None else self.client.state
 
     def choose(self, expected: tuple[str, str] | None) -> WaitingCall:
-        """Return the expected call, or by default the earliest one."""
+        """Return the expected call, or the earliest call if none is expected."""
         if expected is None:
             return self.calls[0]
         if expected not in self.calls:
@@ -186,16 +189,16 @@ class _Login(CredentialPart):
         return WaitingCall(*expected)
 
     def is_for(self, config: AuthConfig) -> bool:
-        """Whether a configuration requests the credential of this login."""
+        """Return whether this login provides the credential that a configuration requests."""
         ours, theirs = self.config.exposed(), config.exposed()
         return all(ours.get(name) == theirs.get(name) for name in ("authScheme", "rawAuthCredential", "credentialKey"))
 
 
 def load_refreshed(store: CredentialStore, config: AuthConfig, bucket: Bucket) -> AuthCredential | None:
-    """Return the credential in a bucket, refreshed when it has expired; None when the user must log in.
+    """Return the credential in a bucket, refreshed if it has expired, or None if the user must log in.
 
     Raises:
-        AuthorizationFailed: The credential has expired, and the provider does not refresh it.
+        AuthorizationFailed: The credential has expired, and the provider did not refresh it.
     """
     credential = store.credential(bucket)
     if oauth.is_expired(credential):
@@ -225,17 +228,17 @@ def _refresh(
 
 
 def begin_login(store: CredentialStore, config: AuthConfig, bucket: Bucket, call: WaitingCall) -> JsonObject:
-    """Request a credential from the user; return the login's description for clients, without secrets.
+    """Request a credential from the user. Return the description of the login for clients, without secrets.
 
     Raises:
-        ValueError: The configuration is incomplete, or its flow has no user.
+        ValueError: The configuration is incomplete, or its OAuth flow does not involve a user.
         AuthorizationFailed: The provider's endpoints cannot be discovered.
     """
     with store.held(("login", *bucket)):
         current = _read_login(store, bucket)
         calls = list(dict.fromkeys([*(current.calls if current else ()), call]))
         if current is not None and current.is_for(config):
-            # One login for all calls, and the same one after a crash: its link may be open in a browser.
+            # Keep the existing login, for all calls and after a crash, because its link may be open in a browser.
             login = current.model_copy(update={"calls": calls})
         else:
             login = _Login(config=_add_login_uri(config), calls=calls, at=time.time())
@@ -245,7 +248,7 @@ def begin_login(store: CredentialStore, config: AuthConfig, bucket: Bucket, call
 
 
 def _add_login_uri(config: AuthConfig) -> AuthConfig:
-    """Return the configuration with the login's URI and state, if its scheme has a login."""
+    """Add the login's URI and state to a configuration, if its scheme requires a login."""
     if not oauth.has_login(config):
         return config
     prepared = config.exchanged_auth_credential
@@ -263,23 +266,23 @@ async def complete_authorization(
     redirect_uri: str | None = None,
     expected: tuple[str, str] | None = None,
 ) -> Authorized:
-    """Finish a login: check the state, exchange the code, store the tokens.
+    """Finish a login: check the state, exchange the code and store the tokens.
 
     Args:
-        store: The workers' store.
-        auth_response_uri: The complete URI to which the provider redirected the user. Alternatively pass `code` and
-            `state` from it.
-        code: The authorization code.
-        state: The state.
-        redirect_uri: The redirect URI, unless the tool's configuration has it.
-        expected: Invocation id and function call id that the login must belong to.
+        store: The credential store that the workers use.
+        auth_response_uri: The complete URI that the provider redirected the user to. Alternatively, pass its `code` and
+            `state`.
+        code: The authorization code, if `auth_response_uri` is not passed.
+        state: The state, if `auth_response_uri` is not passed.
+        redirect_uri: The redirect URI, if the tool's configuration does not contain it.
+        expected: The invocation ID and function call ID that the login must belong to.
 
     Returns:
         The calls to approve.
 
     Raises:
-        AuthorizationFailed: No login has this state, the provider refused, or the code is invalid. The message contains
-            no secret.
+        AuthorizationFailed: No login has this state, the provider refused the login, or the code is invalid. The
+            message does not contain secrets.
     """
     if auth_response_uri is not None:
         code, state, redirect_uri = _read_response(auth_response_uri, redirect_uri)
@@ -317,7 +320,7 @@ def _complete(
 
 
 def _read_response(uri: str, redirect_uri: str | None) -> tuple[str | None, str | None, str]:
-    """Return code, state and redirect URI from the URI at which a login ended."""
+    """Return the code, the state and the redirect URI from the URI where a login ended."""
     try:
         parts = urlsplit(uri.strip())
     except ValueError:
@@ -337,8 +340,8 @@ async def provide_credential(
         The calls to approve.
 
     Raises:
-        AuthorizationFailed: The call does not wait for a credential.
-        ValueError: The credential is empty, or does not fit the scheme.
+        AuthorizationFailed: The call is not waiting for a credential.
+        ValueError: The credential is empty, or does not match the scheme.
     """
     return await asyncio.to_thread(_provide, store, WaitingCall(invocation_id, function_call_id), credential)
 
@@ -360,7 +363,7 @@ def _provide(store: CredentialStore, call: WaitingCall, credential: AuthCredenti
 
 
 def _parse_credential(config: AuthConfig, text: str) -> AuthCredential:
-    """Parse a text into a credential for the configuration's scheme."""
+    """Convert text to a credential for the configuration's scheme."""
     if not text.strip():
         raise ValueError("The credential is empty.")
     match config.auth_scheme:
@@ -380,7 +383,7 @@ def _parse_credential(config: AuthConfig, text: str) -> AuthCredential:
 
 
 def find_bucket(store: CredentialStore, call: WaitingCall) -> Bucket | None:
-    """Return the bucket of the credential that a call has requested; None when it has requested none."""
+    """Return the bucket of the credential that a call has requested, or None if it has not requested one."""
     return _read_bucket(store, ("call", *call))
 
 
@@ -404,7 +407,7 @@ def _read_login(store: CredentialStore, bucket: Bucket) -> _Login | None:
 
 
 def _write_login(store: CredentialStore, bucket: Bucket, login: _Login | None) -> None:
-    """Replace the login of a bucket; None removes it."""
+    """Replace the login of a bucket, or remove it if `login` is None."""
     previous = _read_login(store, bucket)
     if previous is not None and previous.state and (login is None or login.state != previous.state):
         store.write(("state", previous.state), None)

@@ -1,7 +1,8 @@
-"""Requests to OAuth 2 providers: authorization code with PKCE, refresh, client credentials.
+"""Send requests to OAuth 2 providers: authorization code with PKCE, refresh, and client credentials.
 
-Blocking, with authlib's client: credential stores and google-auth block too, so all of it runs in threads, and one lock
-serves coroutines and synchronous tools. Errors never contain text from providers, which may quote the request.
+These functions use authlib's blocking client. Credential stores and google-auth block too, so everything runs in
+threads, and the same lock works for coroutines and synchronous tools. Errors never contain text from a provider,
+because it may quote the request.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ if TYPE_CHECKING:
     from authlib.integrations.httpx_client import OAuth2Client  # type: ignore[import-untyped]  # it has no types
 
 TIMEOUT_S = 10.0
-"""Time limit of one request."""
+"""The timeout of one request, in seconds."""
 LEEWAY_S = 60
-"""A token is refreshed when it expires within this time."""
+"""A token is refreshed if it expires within this many seconds."""
 _ERROR_CODE = re.compile(r"[a-z_]{1,40}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Endpoints:
-    """The endpoints of a provider, and the flow to use there."""
+    """A provider's endpoints, and the grant type to use."""
 
     grant: OAuthGrantType
     authorization: str = ""
@@ -48,15 +49,15 @@ class Endpoints:
 
 
 def has_login(config: AuthConfig) -> bool:
-    """Whether the scheme is that of an OAuth or OpenID provider."""
+    """Return whether the scheme is OAuth 2 or OpenID Connect."""
     return isinstance(config.auth_scheme, OAuth2 | OpenIdConnect | OpenIdConnectWithConfig)
 
 
 def find_endpoints(config: AuthConfig) -> Endpoints:
-    """Return the endpoints of a scheme. Missing ones are discovered from the issuer's metadata.
+    """Return the endpoints of a scheme. Look up missing endpoints in the issuer's metadata.
 
     Raises:
-        ValueError: The scheme has no supported flow.
+        ValueError: The scheme does not have a supported flow.
         AuthorizationFailed: The metadata is unavailable or invalid.
     """
     scheme: Any = config.auth_scheme
@@ -70,7 +71,7 @@ def find_endpoints(config: AuthConfig) -> Endpoints:
             authorization, token = metadata["authorization_endpoint"], metadata["token_endpoint"]
         case _:
             raise ValueError(f"A scheme of type {getattr(scheme.type_, 'value', scheme.type_)!r} has no login.")
-    # Unknown fields are preserved, so an OpenIdConnect may have these too.
+    # getattr, because an OpenIdConnect keeps unknown fields and may have these too.
     has_client_credentials = "client_credentials" in (getattr(scheme, "grant_types_supported", None) or ())
     return Endpoints(
         grant=OAuthGrantType.CLIENT_CREDENTIALS if has_client_credentials else OAuthGrantType.AUTHORIZATION_CODE,
@@ -82,7 +83,7 @@ def find_endpoints(config: AuthConfig) -> Endpoints:
 
 
 def _find_flow_endpoints(scheme: OAuth2) -> Endpoints:
-    # Client credentials first, as in ADK: they need no user.
+    # As in ADK, client credentials come first, because they do not require a user.
     if client := scheme.flows.clientCredentials:
         token = client.tokenUrl or _discover(scheme, "token_endpoint")
         return Endpoints(
@@ -106,7 +107,7 @@ def _find_flow_endpoints(scheme: OAuth2) -> Endpoints:
 def _discover(scheme: OAuth2, name: str) -> str:
     issuer = scheme.issuer_url if isinstance(scheme, ExtendedOAuth2) else None
     if not issuer:
-        # ADK's wire literal.
+        # This message is the same as in ADK.
         raise ValueError("OAuth scheme info is missing, and auto-discovery has failed to fill them in.")
     parts = urlsplit(issuer)
     base, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
@@ -115,13 +116,13 @@ def _discover(scheme: OAuth2, name: str) -> str:
 
 
 def _parse_issuer(document: str) -> str | None:
-    """Return the issuer that a provider's metadata must name (OpenID Connect Discovery 4.3, RFC 8414 3.3)."""
+    """Return the issuer that the metadata at a URL must name (OpenID Connect Discovery 4.3, RFC 8414 3.3)."""
     base, well_known, rest = document.partition("/.well-known/")
     return f"{base}/{rest.partition('/')[2]}" if well_known else None
 
 
 def _fetch_metadata(places: list[str], issuer: str | None) -> dict[str, str]:
-    """Return a provider's metadata from the first of some URLs that has it."""
+    """Return a provider's metadata from the first URL that has it."""
     _import_client()  # its error names the extra to install
     import httpx2
 
@@ -132,7 +133,7 @@ def _fetch_metadata(places: list[str], issuer: str | None) -> dict[str, str]:
             continue
         if not isinstance(metadata, dict) or not {"authorization_endpoint", "token_endpoint"} <= metadata.keys():
             continue
-        # Another issuer's metadata would send the user's login there.
+        # Metadata from a different issuer could send the user to a login page of that issuer.
         if issuer is None or str(metadata.get("issuer")).rstrip("/") == issuer.rstrip("/"):
             return {name: value for name, value in metadata.items() if isinstance(value, str)}
     raise AuthorizationFailed(f"No metadata of the provider found at {' or '.join(places)}.")
@@ -142,9 +143,9 @@ def get_client(config: AuthConfig) -> OAuth2Auth:
     """Return the OAuth client of a tool's configuration.
 
     Raises:
-        ValueError: There is none, or it has no `client_id`.
+        ValueError: The configuration has no client, or the client has no `client_id`.
     """
-    # ADK's wire literals.
+    # These messages are the same as in ADK.
     kind = f"Auth Scheme {getattr(config.auth_scheme.type_, 'value', config.auth_scheme.type_)}"
     if config.raw_auth_credential is None:
         raise ValueError(f"{kind} requires auth_credential.")
@@ -156,10 +157,10 @@ def get_client(config: AuthConfig) -> OAuth2Auth:
 
 
 def add_authorization_url(config: AuthConfig) -> AuthCredential:
-    """Return the tool's credential with a new `auth_uri`, its `state`, and the `code_verifier` for the exchange.
+    """Return the tool's credential with a new `auth_uri`, its `state`, and the `code_verifier` for the code exchange.
 
     Raises:
-        ValueError: The configuration is incomplete, or its flow has no user.
+        ValueError: The configuration is incomplete, or its OAuth flow does not involve a user.
         AuthorizationFailed: The provider's endpoints cannot be discovered.
     """
     client = get_client(config).model_copy(deep=True)
@@ -201,7 +202,7 @@ def exchange_code(config: AuthConfig, *, code: str, code_verifier: str | None, r
     """Exchange an authorization code for tokens.
 
     Raises:
-        AuthorizationFailed: The provider issues none.
+        AuthorizationFailed: The provider did not issue tokens.
     """
     return _fetch_tokens(
         config, "authorization_code", code=code, code_verifier=code_verifier, redirect_uri=redirect_uri
@@ -209,10 +210,10 @@ def exchange_code(config: AuthConfig, *, code: str, code_verifier: str | None, r
 
 
 def fetch_for_client(config: AuthConfig) -> OAuth2Auth:
-    """Fetch a token for the client itself.
+    """Fetch a token for the client itself, using the client credentials flow.
 
     Raises:
-        AuthorizationFailed: The provider issues none.
+        AuthorizationFailed: The provider did not issue a token.
     """
     return _fetch_tokens(
         config,
@@ -226,7 +227,7 @@ def refresh(config: AuthConfig, expired: OAuth2Auth) -> OAuth2Auth:
     """Exchange a refresh token for new tokens.
 
     Raises:
-        AuthorizationFailed: The provider issues none; with `revoked` when the user must log in again.
+        AuthorizationFailed: The provider did not issue tokens. `revoked` is True if the user must log in again.
     """
     tokens = _fetch_tokens(config, "refresh_token", refresh_token=expired.refresh_token)
     tokens.refresh_token = tokens.refresh_token or expired.refresh_token
@@ -235,7 +236,7 @@ def refresh(config: AuthConfig, expired: OAuth2Auth) -> OAuth2Auth:
 
 
 def is_expired(credential: AuthCredential | None) -> bool:
-    """Whether a credential has a token that has expired or is about to."""
+    """Return whether a credential's token has expired or is about to expire."""
     tokens = None if credential is None else credential.oauth2
     return tokens is not None and tokens.expires_at is not None and tokens.expires_at <= time.time() + LEEWAY_S
 
@@ -275,7 +276,7 @@ def _fetch_tokens(config: AuthConfig, grant: str, **params: str | None) -> OAuth
 
 
 def error_code(error: object) -> str:
-    """Return a provider's error code for messages; other text than a code of RFC 6749 may contain a secret."""
+    """Return a provider's error code for messages, or `with an error` for other text, which may contain a secret."""
     return str(error) if _ERROR_CODE.fullmatch(str(error)) else "with an error"
 
 
@@ -284,7 +285,7 @@ def _drop_empty(params: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def _import_client() -> Any:
-    """Import authlib's client without HTTP: the one with HTTP takes 0.1 s to import."""
+    """Import authlib's client without its HTTP part, which takes 0.1 s to import."""
     try:
         from authlib.oauth2 import OAuth2Client  # type: ignore[import-untyped]  # it has no types
     except ImportError:
@@ -315,7 +316,7 @@ def _make_client(registered: OAuth2Auth, places: Endpoints) -> OAuth2Client:
 
 
 def add_client(config: AuthConfig, credential: AuthCredential) -> AuthCredential:
-    """Return a stored credential with the client of the tool, as in ADK. Stores omit the client secret."""
+    """Add the tool's client to a stored credential, as in ADK, because stores leave out the client secret."""
     registered = config.raw_auth_credential.oauth2 if config.raw_auth_credential is not None else None
     if registered is None or credential.oauth2 is None:
         return credential

@@ -1,4 +1,4 @@
-"""Where ADK has `google.adk.code_executors`."""
+"""Mirrors ADK's `google.adk.code_executors` package."""
 
 from waystation.code_executors.built_in_code_executor import BuiltInCodeExecutor
 

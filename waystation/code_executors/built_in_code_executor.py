@@ -2,4 +2,4 @@
 
 
 class BuiltInCodeExecutor:
-    """Lets a Gemini model run code at Google. The code never runs in a worker."""
+    """Lets a Gemini model run code on Google's servers. The code never runs in a worker."""

@@ -1,4 +1,4 @@
-"""Errors, for authors; where ADK has `google.adk.errors`."""
+"""Errors that tools and agents may raise. Mirrors ADK's `google.adk.errors` package."""
 
 from waystation.core import InputValidationError
 

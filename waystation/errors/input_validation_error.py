@@ -1,4 +1,4 @@
-"""Where ADK has `google.adk.errors.input_validation_error`."""
+"""Mirrors ADK's `google.adk.errors.input_validation_error` module."""
 
 from waystation.core import InputValidationError
 

@@ -1,4 +1,4 @@
-"""Events, where ADK has `google.adk.events`."""
+"""Events of invocations. Mirrors ADK's `google.adk.events` package."""
 
 from waystation.core import Event, EventActions, ToolConfirmation
 

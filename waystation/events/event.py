@@ -1,4 +1,4 @@
-"""Where ADK has `google.adk.events.event`."""
+"""Mirrors ADK's `google.adk.events.event` module."""
 
 from waystation.core import Event
 

@@ -1,4 +1,4 @@
-"""Where ADK has `google.adk.events.event_actions`."""
+"""Mirrors ADK's `google.adk.events.event_actions` module."""
 
 from waystation.core import EventActions, EventCompaction
 

@@ -1,8 +1,8 @@
 """Verify the identity of approvers.
 
-Clients encrypt an approver's token for the workers (`Sealer`); workers decrypt and verify it (`WorkerIdentity`).
-`waystation web` signs tokens for approvers who have logged in (`Gateway`, `OidcLogin`) and links to calls (`Links`).
-Needs the extra `identity`.
+Clients encrypt an approver's token (`Sealer`), and workers decrypt and verify it (`WorkerIdentity`). `waystation web`
+logs approvers in (`OidcLogin`), signs tokens for them (`Gateway`) and signs links to calls (`Links`). This package
+requires the extra `identity`.
 """
 
 from waystation.identity.identity_file import Configuration, write_examples

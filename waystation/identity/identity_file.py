@@ -1,6 +1,7 @@
-"""The identity configuration: one TOML file for each kind of process, the keys that it names, and examples.
+"""The identity configuration: a TOML file for each kind of process, the keys it refers to, and examples.
 
-Workers, clients and the gateway have only the keys that they need: a reader of a worker's file cannot sign tokens.
+Workers, clients and the gateway have only the keys that they need. For example, someone who can read a worker's keys
+cannot sign tokens.
 """
 
 import os
@@ -16,39 +17,40 @@ from waystation.configuration import ConfigurationTable, read_configuration, rea
 from waystation.core import InvalidConfiguration, decode, encode
 
 ALGORITHMS = ("RS256", "PS256", "ES256", "ES384", "ES512", "EdDSA", "Ed25519", "RS384", "RS512", "PS384", "PS512")
-"""Signature algorithms of identity providers. All are asymmetric: verifiers cannot sign."""
+"""The accepted signature algorithms. All are asymmetric, so whoever can verify a token cannot sign one."""
 MIN_RSA_BITS = 2048
 MIN_HMAC_BYTES = 32
 DEFAULT_AUDIENCE = "waystation"
 
 T = TypeVar("T")
 Use: TypeAlias = Literal["sig", "enc"]
-"""The use of a key, with JWK's names."""
+"""The purpose of a key, with the values that JWK defines."""
 _PURPOSES: Mapping[Use, tuple[str, str]] = {"sig": ("Ed25519", "signatures"), "enc": ("X25519", "encryption")}
-"""For each use: the curve that is accepted besides EC keys, and the name in error messages."""
+"""For each use, the curve that is accepted in addition to EC keys, and the name of the use in error messages."""
 
 Name = Annotated[str, Field(min_length=1, max_length=1_000)]
 OneOrMore = Annotated[tuple[Name, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
 
 
 class EnvelopeSection(ConfigurationTable):
-    """`[envelope]`: the keys that encrypt tokens on their way to the workers."""
+    """The section `[envelope]`: the keys for encrypting tokens that are sent to the workers."""
 
     public_key: Name | None = None
     private_key: OneOrMore = ()
-    """Several during a key rotation. Each decrypts the tokens that were encrypted for it."""
+    """One or more files with private keys. During a key rotation, list the old and the new key."""
 
 
 class ClaimsSection(ConfigurationTable):
-    """The claims of an issuer's tokens that identify a person."""
+    """The claims in an issuer's tokens that identify a person."""
 
     issuer: Name
     subject_claim: Name = "sub"
     roles_claim: Name = "roles"
-    """Name of the claim, or a path to it such as `realm_access.roles`."""
+    """The name of the claim, or a path to it such as `realm_access.roles`."""
     email_trusted: bool = False
-    """For `subject_claim = "email"`: accept tokens without `email_verified`, from a provider that verifies every
-    address and does not send the claim."""
+    """For `subject_claim = "email"`: accept tokens without `email_verified`. Set this only for a provider that verifies
+    every address but does not send the claim.
+    """
     algorithms: tuple[Name, ...] = Field(default=ALGORITHMS, min_length=1)
 
     @field_validator("algorithms")
@@ -60,17 +62,17 @@ class ClaimsSection(ConfigurationTable):
 
 
 class IssuerSection(ClaimsSection):
-    """`[[issuers]]`: an identity provider that workers trust."""
+    """A section `[[issuers]]`: an identity provider that workers trust."""
 
     audience: OneOrMore = Field(min_length=1)
     jwks: Name | None = None
-    """File or URL of the keys. By default discovered from the issuer (OpenID Connect Discovery)."""
+    """The file or URL of the issuer's keys. By default, the URL is found by OpenID Connect Discovery."""
     bound: bool = False
-    """Whether each token must be bound to one answer, like those of our gateway."""
+    """Whether each token must be bound to one answer, as the tokens from `waystation web` are."""
 
 
 class GatewaySection(ConfigurationTable):
-    """`[gateway]`: the key with which `waystation web` signs the identity of approvers."""
+    """The section `[gateway]`: the key that `waystation web` uses to sign the identity of approvers."""
 
     signing_key: Name
     issuer: Name
@@ -78,27 +80,27 @@ class GatewaySection(ConfigurationTable):
 
 
 class LinksSection(ConfigurationTable):
-    """`[links]`: URLs that show one call to anybody who has them."""
+    """The section `[links]`: URLs that show a call to anyone who has the URL."""
 
     key: Name
     decide: bool = False
-    """Whether a link also lets its addressee answer."""
+    """Whether the person that a link was made for can also use it to answer the call."""
     lifetime_days: float = Field(default=3.0, gt=0, le=90)
 
 
 class OidcSection(ClaimsSection):
-    """`[oidc]`: the provider where approvers log in to `waystation web`."""
+    """The section `[oidc]`: the identity provider that approvers use to log in to `waystation web`."""
 
     client_id: Name
     client_secret_file: Name | None = None
-    """Not set for a public client."""
+    """The file that contains the client secret, or None for a public client."""
     client_authentication: Literal["client_secret_basic", "client_secret_post"] = "client_secret_basic"
-    """The method of sending the secret."""
+    """How the client secret is sent to the token endpoint."""
     scopes: tuple[Name, ...] = ("openid", "profile", "email")
 
 
 class Configuration(ConfigurationTable):
-    """The content of a file. Loads the keys that it names."""
+    """The content of an identity file. Its methods load the keys that the file refers to."""
 
     envelope: EnvelopeSection | None = None
     issuers: tuple[IssuerSection, ...] = ()
@@ -109,10 +111,10 @@ class Configuration(ConfigurationTable):
 
     @classmethod
     def read(cls, file: str | Path) -> "Configuration":
-        """Read a file.
+        """Read an identity file.
 
         Raises:
-            InvalidConfiguration: The file is invalid; the error names the key and the remedy.
+            InvalidConfiguration: The file is invalid. The error states the key and the remedy.
         """
         configuration = read_configuration(Path(file), cls)
         configuration._file = Path(file)
@@ -127,7 +129,7 @@ class Configuration(ConfigurationTable):
         return self.fault(section, f"is missing; {purpose}. `waystation identity init DIR` writes examples.")
 
     def need(self, value: T | None, section: str, purpose: str) -> T:
-        """Return a part of the configuration.
+        """Return a required part of the configuration, or raise an error if it is missing.
 
         Raises:
             InvalidConfiguration: The part is missing.
@@ -137,13 +139,13 @@ class Configuration(ConfigurationTable):
         return value
 
     def path(self, name: str) -> Path:
-        """Return the path of a file that the configuration names, relative to the configuration's folder."""
+        """Resolve a file name in the configuration, relative to the folder of the configuration file."""
         return self._file.parent / Path(name).expanduser()
 
     def secret(self, key: str, name: str) -> str:
-        """Return the content of a file, or with `env:NAME` of a variable.
+        """Return the content of a file, or of an environment variable if `name` is `env:NAME`.
 
-        The variable is then removed, so that child processes do not inherit it.
+        The variable is removed, so that child processes do not inherit it.
 
         Raises:
             InvalidConfiguration: The secret is missing or empty.
@@ -151,7 +153,7 @@ class Configuration(ConfigurationTable):
         return read_secret(self._file, key, name)
 
     def hmac_key(self, key: str, name: str) -> OctKey:
-        """Return a shared key.
+        """Return a shared key for signing with HMAC.
 
         Raises:
             InvalidConfiguration: The key is too short.
@@ -165,7 +167,7 @@ class Configuration(ConfigurationTable):
         """Return a key for signatures or for envelopes.
 
         Raises:
-            InvalidConfiguration: The file has no such key, or a key for another use.
+            InvalidConfiguration: The file does not contain a suitable key, or the key is for a different use.
         """
         text = self.secret(key, name)
         try:
@@ -184,7 +186,7 @@ class Configuration(ConfigurationTable):
 
 
 def parse_key(text: str) -> Key:
-    """Return the key in a JWK or a PEM file.
+    """Parse a key in JWK or PEM format.
 
     Raises:
         Exception: The text is not a key. The class of the error varies.
@@ -265,10 +267,10 @@ public_key = "envelope-public.json"
 
 
 def write_examples(folder: Path) -> list[Path]:
-    """Write new keys and example configurations into a folder, and return the files. Overwrites nothing.
+    """Write new keys and example configurations to a folder. Return the files. Existing files are never replaced.
 
     Raises:
-        InvalidConfiguration: One of the files exists, or the folder is not writable.
+        InvalidConfiguration: One of the files already exists, or the folder is not writable.
     """
     envelope = ECKey.generate_key("P-256", {"use": "enc"}, auto_kid=True)
     gateway = ECKey.generate_key("P-256", {"use": "sig"}, auto_kid=True)
@@ -287,7 +289,7 @@ def write_examples(folder: Path) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for name, mode, data in files:
-            # Created with its mode, so that other users can never read it.
+            # Create the file with its final mode, so that other users can never read a private key.
             with open(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
                 file.write(data + b"\n" * (not data.endswith(b"\n")))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The public keys of trusted issuers: from a file, a URL, or OpenID discovery."""
+"""The public keys of trusted issuers, which come from a file, a URL or OpenID discovery."""
 
 import asyncio
 import time
@@ -17,19 +17,21 @@ FETCH_LIMIT_S = 5.0
 MAX_BYTES = 500_000
 MAX_KEYS = 100
 REFETCH_AFTER_S = 60.0
-"""Minimum interval between two fetches because of unknown keys: a forged token may name any key."""
+"""The minimum time between fetches for unknown keys, in seconds. Forged tokens may name any key, so this limits
+fetches.
+"""
 FRESH_S = 3_600.0
-"""The keys are fetched again after this time, in case one was revoked."""
+"""The keys are fetched again after this many seconds, in case a key was revoked."""
 STALE_S = 86_400.0
-"""The keys remain usable for this long while the issuer is unreachable."""
+"""How long cached keys remain usable while the issuer is unreachable, in seconds."""
 _CURVES = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521", "EdDSA": "Ed25519", "Ed25519": "Ed25519"}
 
 
 class IssuerKeys:
-    """The keys of one issuer, cached for `FRESH_S`."""
+    """The keys of one issuer, which are cached for `FRESH_S` seconds."""
 
     def __init__(self, issuer: str, place: str | Path | None, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """`place` is a file or a URL; None to discover the URL from the issuer."""
+        """Set the issuer and the file or URL of its keys. If `place` is None, the URL is discovered from the issuer."""
         self._issuer, self._place, self._clock = issuer, place, clock
         self._keys: Sequence[Key] = ()
         self._read_at = self._tried_at = float("-inf")
@@ -37,10 +39,10 @@ class IssuerKeys:
 
     @classmethod
     def of(cls, configuration: Configuration, key: str, issuer: str, jwks: str | None) -> "IssuerKeys":
-        """Return the keys for a section of a configuration.
+        """Return the keys for an issuer in a section of a configuration.
 
         Raises:
-            InvalidConfiguration: The file has no keys, or the URL cannot be trusted.
+            InvalidConfiguration: The file does not contain keys, or the URL cannot be trusted.
         """
         if jwks is not None and "://" not in jwks:
             path = configuration.path(jwks)
@@ -56,7 +58,7 @@ class IssuerKeys:
         return cls(issuer, jwks)
 
     async def find(self, kid: str | None, algorithm: str) -> Key | None:
-        """Return the key that a token's header names; None when the issuer has no such key.
+        """Return the key that a token's header refers to, or None if the issuer does not have that key.
 
         Raises:
             IdentityUnavailable: The keys cannot be fetched.
@@ -74,11 +76,11 @@ class IssuerKeys:
 
     def _select(self, kid: str | None, algorithm: str) -> Key | None:
         suitable = [key for key in self._keys if is_suitable(key, algorithm) and kid in (None, key.get("kid"))]
-        # Without a key id, exactly one key must match.
+        # If the token does not name a key ID, exactly one key must match.
         return suitable[0] if len(suitable) == 1 or (suitable and kid is not None) else None
 
     async def _read(self, *, required: bool) -> None:
-        """Fetch the keys. Unless they are required, a failure leaves the cached ones in use."""
+        """Fetch the keys. If this fails, keep the cached keys, or raise IdentityUnavailable if `required` is set."""
         self._tried_at = self._clock()
         try:
             keys = parse_key_set(await self._fetch())
@@ -95,7 +97,7 @@ class IssuerKeys:
 
 
 def is_suitable(key: Key, algorithm: str) -> bool:
-    """Whether a key can verify signatures of an algorithm. Shared keys never can."""
+    """Return whether a key can verify signatures made with an algorithm. Shared keys are never accepted."""
     if key.get("use", "sig") != "sig" or key.get("alg", algorithm) != algorithm:
         return False
     match key:
@@ -108,11 +110,11 @@ def is_suitable(key: Key, algorithm: str) -> bool:
 
 
 async def discover_endpoint(issuer: str, name: str) -> str:
-    """Return a URL from an OpenID provider's metadata.
+    """Return an endpoint URL from an OpenID provider's metadata.
 
     Raises:
         OSError: The provider is unreachable.
-        ValueError: The metadata is of another issuer, or its URL cannot be trusted.
+        ValueError: The metadata belongs to a different issuer, or the URL cannot be trusted.
     """
     metadata = await fetch(issuer.rstrip("/") + DISCOVERY)
     if metadata.get("issuer") != issuer:
@@ -124,11 +126,11 @@ async def discover_endpoint(issuer: str, name: str) -> str:
 
 
 async def fetch(url: str) -> JsonObject:
-    """Return the JSON object at a URL.
+    """Fetch a JSON object from a URL.
 
     Raises:
         OSError: The request failed.
-        ValueError: The response is not a JSON object, or too large.
+        ValueError: The response is not a JSON object, or is too large.
     """
     import httpx2
 
@@ -153,7 +155,7 @@ async def fetch(url: str) -> JsonObject:
 
 
 def read_file(path: Path) -> JsonObject:
-    """Return the JSON object in a file.
+    """Read a JSON object from a file.
 
     Raises:
         OSError: The file cannot be read.
@@ -163,10 +165,10 @@ def read_file(path: Path) -> JsonObject:
 
 
 def parse_key_set(jwks: JsonObject) -> Sequence[Key]:
-    """Return the keys of a JSON Web Key Set that can verify signatures. Unknown kinds of keys are skipped.
+    """Return the keys in a JSON Web Key Set that can verify signatures. Keys of unknown types are skipped.
 
     Raises:
-        ValueError: There are none.
+        ValueError: The set contains no such key.
     """
     items = jwks.get("keys")
     keys: list[Key] = []

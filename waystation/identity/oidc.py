@@ -1,6 +1,6 @@
-"""Logins at an OpenID provider, for `waystation web`: authorization code with PKCE, state and nonce.
+"""OpenID logins for `waystation web`, using the authorization code flow with PKCE, state and nonce.
 
-The state is also set as a cookie of the browser that started the login. Otherwise an attacker could finish their own
+The state is also set as a cookie in the browser that started the login. Without it, an attacker could finish their own
 login in another person's browser.
 """
 
@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from authlib.integrations.httpx_client import AsyncOAuth2Client  # type: ignore[import-untyped]  # it has no types
 
 LOGIN_LIMIT_S = 600.0
-"""Time limit of one login."""
+"""How long one login may take, in seconds."""
 MAX_LOGINS = 10_000
-"""Maximum number of unfinished logins. The oldest is dropped, so that repeated requests cannot exhaust memory."""
+"""The maximum number of unfinished logins. If there are more, the oldest is dropped, so that repeated requests cannot
+exhaust memory.
+"""
 MAX_PARAMETER_CHARS = 4_000
 REFUSALS = frozenset(
     {
@@ -33,7 +35,9 @@ REFUSALS = frozenset(
         *("temporarily_unavailable", "unauthorized_client", "unsupported_grant_type", "unsupported_response_type"),
     }
 )
-"""Error codes of OAuth and OpenID Connect. Other text from a provider may quote the code or the client secret."""
+"""Error codes of OAuth and OpenID Connect, which messages may contain. Any other text from a provider may quote the
+code or the client secret.
+"""
 
 
 class LoggedIn(NamedTuple):
@@ -43,7 +47,7 @@ class LoggedIn(NamedTuple):
     name: str | None
     """The person's display name at the provider."""
     next: str
-    """The path that the browser requested before the login."""
+    """The path that the browser requested before the login started."""
 
 
 class _PendingLogin(NamedTuple):
@@ -56,7 +60,7 @@ class _PendingLogin(NamedTuple):
 
 
 class OidcLogin:
-    """Sends browsers to a provider, and identifies the people who return."""
+    """Sends browsers to an identity provider, and identifies the users when they return."""
 
     def __init__(
         self, section: OidcSection, secret: str | None, keys: IssuerKeys, *, clock: Callable[[], float] = time.time
@@ -68,7 +72,7 @@ class OidcLogin:
 
     @classmethod
     def of(cls, configuration: Configuration, *, clock: Callable[[], float] = time.time) -> "OidcLogin":
-        """Return the login at the provider in `[oidc]`.
+        """Create a login for the provider that is configured in `[oidc]`.
 
         Raises:
             InvalidConfiguration: The section is missing or invalid.
@@ -79,11 +83,11 @@ class OidcLogin:
         return cls(section, secret, IssuerKeys.of(configuration, "oidc", section.issuer, None), clock=clock)
 
     async def begin(self, redirect_uri: str, next: str = "/") -> tuple[str, str]:
-        """Return the URL to redirect the browser to, and the state to set as its cookie.
+        """Start a login. Return the URL to redirect the browser to, and the state to set as a cookie.
 
         Args:
-            redirect_uri: The redirect URI that is registered at the provider.
-            next: The path that the browser requested.
+            redirect_uri: The redirect URI that is registered with the provider.
+            next: The path that the browser requested, where it goes after the login.
 
         Raises:
             IdentityUnavailable: The provider is unreachable.
@@ -98,14 +102,14 @@ class OidcLogin:
         return url, state
 
     async def finish(self, returned: Mapping[str, str], state: str | None) -> LoggedIn:
-        """Finish a login and return the person. Each login can be finished once.
+        """Finish a login and return the person who logged in. Each login can be finished only once.
 
         Args:
-            returned: The query of the URL to which the provider has redirected the browser.
-            state: From the browser's cookie.
+            returned: The query parameters of the URL that the provider redirected the browser to.
+            state: The state in the browser's cookie.
 
         Raises:
-            AuthorizationFailed: The login failed. The message contains no text from the provider.
+            AuthorizationFailed: The login failed. The message does not contain text from the provider.
             IdentityUnavailable: The provider is unreachable.
         """
         returned_state = returned.get("state", "").encode(errors="replace")
@@ -142,7 +146,7 @@ class OidcLogin:
         return LoggedIn(who, name[:200] if isinstance(name, str) else None, login.next)
 
     async def _fetch_id_token(self, code: str, login: _PendingLogin) -> str:
-        """Exchange an authorization code for an id token."""
+        """Exchange an authorization code for an ID token."""
         import httpx2
         from authlib.integrations.httpx_client import OAuthError
 
@@ -185,7 +189,7 @@ class OidcLogin:
         )
 
     async def _find_endpoint(self, name: str) -> str:
-        """Return a URL from the provider's metadata."""
+        """Return an endpoint URL from the provider's metadata, which is cached."""
         url = self._endpoints.get(name)
         if url is None:
             try:

@@ -1,10 +1,10 @@
-"""The tokens that Waystation issues: for answers and for links.
+"""The tokens that Waystation issues for answers and for links.
 
-The token of an answer is signed for an approver and sent to the workers in an encrypted envelope. Both are valid for
-one answer to one call only. Histories contain only the ciphertext, which is useless for anything else.
+An answer's token is signed for the approver and sent to the workers in an encrypted envelope. Both are valid only for
+one answer to one call. Histories contain only the encrypted envelope, which cannot be used for any other answer.
 
-A link shows one call, also to people who have not logged in. The gateway's configuration decides whether it also lets
-its addressee answer.
+A link shows one call, even to people who have not logged in. The gateway's configuration determines whether the person
+that the link was made for can also use it to answer the call.
 """
 
 import hashlib
@@ -39,16 +39,18 @@ BINDING = "waystation"
 """The claim that binds a signed token to one answer."""
 AGREEMENT, ENCRYPTION = "ECDH-ES", "A256GCM"
 LIFETIME_S = 86_400.0
-"""Validity of an envelope, in which the answer must reach a worker. The token in it has its own expiry."""
+"""How long an envelope is valid, in seconds. The answer must reach a worker in this time. The token inside has its own
+expiry.
+"""
 MAX_JWT_CHARS = 16_000
 MAX_NONCE_CHARS = 100
 LEEWAY_S = 60.0
-"""Tolerated difference between clocks."""
+"""The tolerated difference between clocks, in seconds."""
 LINK_AUDIENCE = "waystation-link"
 MAX_LINK_CHARS = 4_000
 _LINK_ALGORITHM = "HS256"
 EXACT = 2**53 - 1
-"""Largest integer that every language represents exactly."""
+"""The largest integer that JSON parsers in all languages represent exactly."""
 MAX_TIME = 2**40
 _SIGNATURES = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512", "Ed25519": "Ed25519"}
 _HEADER = {"alg", "enc", "epk", "kid", "typ", "cty", "apu", "apv"}
@@ -57,8 +59,8 @@ _HEADER = {"alg", "enc", "epk", "kid", "typ", "cty", "apu", "apv"}
 def answer_digest(answer: Answer | Mapping[str, Any]) -> str:
     """Return the digest of an answer without its token: hex SHA-256 of the canonical JSON (RFC 8785).
 
-    Fields that are null or have their default value are left out, so it does not matter whether a client sends them.
-    Integers beyond 2^53, which RFC 8785 does not define, become strings of their digits.
+    Fields that are null or have their default value are left out, so the digest does not depend on whether a client
+    sends them. Integers from 2^53 on, which RFC 8785 does not define, are converted to strings of digits.
 
     Raises:
         InvalidAnswer: The mapping is not a valid answer.
@@ -86,7 +88,7 @@ def _replace_large_integers(value: Any) -> Any:
 class Gateway:
     """Signs the identity of approvers who have logged in to `waystation web`.
 
-    Only the gateway has its private key; workers have the public one.
+    Only the gateway has the private key. Workers have the public key.
     """
 
     def __init__(
@@ -97,7 +99,7 @@ class Gateway:
 
     @classmethod
     def of(cls, configuration: Configuration) -> "Gateway":
-        """Return the gateway that `[gateway]` configures.
+        """Create the gateway that is configured in `[gateway]`.
 
         Raises:
             InvalidConfiguration: The section or its key is missing or invalid.
@@ -109,7 +111,7 @@ class Gateway:
     def sign(
         self, subject: str, roles: Sequence[str] = (), *, namespace: str, approval_id: str, answer: Mapping[str, Any]
     ) -> str:
-        """Return a token for one answer of a person to one call."""
+        """Return a signed token for one answer by one person to one call."""
         now = int(self._clock())
         claims = {
             "iss": self._issuer,
@@ -124,7 +126,7 @@ class Gateway:
         return jwt.encode({"alg": algorithm, "kid": self._key.kid}, claims, self._key, algorithms=[algorithm])
 
     def signer(self, subject: str, roles: Sequence[str] = ()) -> TokenSigner:
-        """Return a function that signs any answer of one person; pass it as `token=` to the client."""
+        """Return a function that signs any answer by one person. Pass it to the client as `token=`."""
         return partial(self.sign, subject, roles)
 
 
@@ -136,7 +138,7 @@ class Sealer:
 
     @classmethod
     def of(cls, configuration: Configuration) -> "Sealer":
-        """Return the sealer that `[envelope] public_key` configures.
+        """Create a sealer with the key that is configured in `[envelope] public_key`.
 
         Raises:
             InvalidConfiguration: The key is missing or invalid.
@@ -147,13 +149,13 @@ class Sealer:
         return cls(configuration.asymmetric_key(key, name, use="enc", kind="public"))
 
     def seal(self, token: str, *, namespace: str, approval_id: str, answer: Mapping[str, Any]) -> str:
-        """Encrypt a signed token. The result is valid only for this answer to this call.
+        """Encrypt a signed token. The result is valid only for the given answer to the given call.
 
         Args:
             token: The approver's token, signed by an identity provider or the gateway.
-            namespace: Temporal's namespace.
-            approval_id: Id of the call, see `ids.approval`.
-            answer: The answer, with or without a token.
+            namespace: The Temporal namespace of the call.
+            approval_id: The approval ID of the call, as returned by `ids.approval`.
+            answer: The answer. A token in it is ignored.
 
         Raises:
             InvalidAnswer: The answer is invalid.
@@ -176,12 +178,12 @@ class Sealer:
 
 
 class Opened(NamedTuple):
-    """The content of a valid envelope."""
+    """The content of a verified envelope."""
 
     token: str
     nonce: str
     answer: str
-    """Digest of the answer."""
+    """The digest of the answer."""
 
 
 def open_envelope(
@@ -196,8 +198,8 @@ def open_envelope(
     """Decrypt an envelope, and check that it belongs to the answer.
 
     Raises:
-        NotAllowed: The envelope cannot be decrypted, has expired, or belongs to another answer. The message contains
-            nothing of it.
+        NotAllowed: The envelope cannot be decrypted, has expired, or belongs to a different answer. The message does
+            not quote the envelope.
     """
     content = _decrypt(encrypted, keys)
     token, nonce, until = content.get("token"), content.get("jti"), content.get("exp")
@@ -224,7 +226,7 @@ def _decrypt(encrypted: str, keys: Sequence[ECKey | OKPKey]) -> JsonObject:
     if not is_encrypted(encrypted):
         raise NotAllowed(PLAIN_TOKEN)
     head = parse_part(encrypted, 0)
-    # This also refuses `zip`: a small compressed text may expand to a large one.
+    # This also rejects `zip`, because a short compressed text may expand to a huge one.
     if head is None or set(head) - _HEADER or (head["alg"], head["enc"]) != (AGREEMENT, ENCRYPTION):
         raise NotAllowed(f"The header of the token's envelope must be {AGREEMENT} with {ENCRYPTION}. See the contract.")
     for key in keys:
@@ -239,11 +241,11 @@ def _decrypt(encrypted: str, keys: Sequence[ECKey | OKPKey]) -> JsonObject:
 
 
 class Link(NamedTuple):
-    """The content of a valid link."""
+    """The content of a verified link."""
 
     approval_id: str
     person: str | None
-    """The link's addressee; None for anybody who has it."""
+    """The person that the link was made for, or None if it is for anyone who has it."""
     until: float
     """Seconds since 1970."""
 
@@ -262,11 +264,11 @@ class Links:
     ) -> None:
         self._key, self._namespace, self._lifetime, self._clock = key, namespace, lifetime, clock
         self.decide = decide
-        """Whether a link lets its addressee answer."""
+        """Whether the person that a link was made for can use it to answer the call."""
 
     @classmethod
     def of(cls, configuration: Configuration, *, namespace: str) -> "Links":
-        """Return the links that `[links]` configures.
+        """Create a signer with the key that is configured in `[links]`.
 
         Raises:
             InvalidConfiguration: The section is missing, or its key is too short.
@@ -280,7 +282,7 @@ class Links:
         )
 
     def sign(self, approval_id: str, person: str | None = None, lifetime: timedelta | None = None) -> str:
-        """Return the token of a link. It has only characters that URLs do not escape."""
+        """Return the token for a link. It contains only characters that need not be escaped in URLs."""
         claims = {
             "aud": LINK_AUDIENCE,
             "ns": self._namespace,
@@ -291,10 +293,10 @@ class Links:
         return jwt.encode({"alg": _LINK_ALGORITHM}, claims, self._key, algorithms=[_LINK_ALGORITHM])
 
     def read(self, token: str) -> Link:
-        """Return the content of a link's token.
+        """Verify a link's token and return its content.
 
         Raises:
-            NotAllowed: The token has another signature or purpose, or has expired.
+            NotAllowed: The token was signed with a different key or for a different purpose, or has expired.
         """
         try:
             if len(token) > MAX_LINK_CHARS:
@@ -313,7 +315,7 @@ class Links:
 
 
 def parse_part(token: str, number: int) -> JsonObject | None:
-    """Return an unverified part of a compact token; None when it is not a JSON object."""
+    """Return a part of a compact token without verifying it, or None if the part is not a JSON object."""
     try:
         part = decode(urlsafe_b64decode(token.split(".")[number].encode()))
     except (ValueError, IndexError):
@@ -322,5 +324,5 @@ def parse_part(token: str, number: int) -> JsonObject | None:
 
 
 def is_time(value: object) -> TypeGuard[float]:
-    """Whether a value is a time, in seconds since 1970."""
+    """Return whether a value is a valid time, in seconds since 1970."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MAX_TIME

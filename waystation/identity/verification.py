@@ -1,4 +1,4 @@
-"""Verify the tokens of answers."""
+"""Verify the tokens that accompany answers."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ MAX_SUBJECT_CHARS = 300
 MAX_ROLES = 500
 MAX_ROLE_CHARS = 300
 MUTABLE_CLAIMS = frozenset({"preferred_username", "upn", "unique_name", "nickname", "name"})
-"""Claims that people or administrators can change, so that they may later identify somebody else."""
+"""Claims that users or administrators can change, so that the same value may later belong to someone else."""
 _UNSUPPORTED = {"crit", "b64", "zip", "enc"}
 _TOO_EARLY = "The token is not valid yet. Compare the clocks of its issuer and of this machine."
 _FAULTS = {
@@ -35,26 +35,26 @@ _FAULTS = {
     "iss": "The token names another issuer than the one whose key signed it.",
     "nbf": _TOO_EARLY,
 }
-"""Why a token is refused because of one of its registered claims (RFC 7519, 4.1)."""
+"""The error messages for registered claims that are missing or invalid (RFC 7519, 4.1)."""
 
 
 class Issuer:
-    """One trusted issuer, and the requirements for its tokens."""
+    """A trusted issuer and the requirements for its tokens."""
 
     def __init__(
         self, section: ClaimsSection, audience: Sequence[str], keys: IssuerKeys, *, bound: bool = False
     ) -> None:
-        """`bound` requires each token to be bound to one answer."""
+        """Create an issuer. With `bound`, each of its tokens must be bound to one answer."""
         self.section, self.audience, self.keys, self.bound = section, audience, keys, bound
-        # Some providers put a certificate or their own fields into the header. They are ignored.
+        # Ignore unknown header fields, because some providers add a certificate or fields of their own.
         self._registry = JWSRegistry(algorithms=section.algorithms, strict_check_header=False)
         self._registry.max_header_length, self._registry.max_payload_length = 8_000, MAX_JWT_CHARS
 
     async def verify(self, token: str, *, now: float) -> JsonObject:
-        """Verify a token's signature, issuer, audience and times; return its claims.
+        """Verify a token's signature, issuer, audience and times. Return its claims.
 
         Raises:
-            NotAllowed: The token is not valid. The message contains nothing of it.
+            NotAllowed: The token is not valid. The message does not quote the token.
             IdentityUnavailable: The issuer's keys cannot be fetched.
         """
         head = parse_part(token, 0) or {}
@@ -89,16 +89,16 @@ class Issuer:
         return dict(claims)
 
     def identify(self, claims: JsonObject) -> Verified:
-        """Return the person that verified claims identify.
+        """Return the person that is identified by verified claims.
 
         Raises:
-            NotAllowed: The claims for subject or roles are missing or invalid.
+            NotAllowed: The subject is missing, or the claims for subject or roles are invalid.
         """
         subject = claims.get(self.section.subject_claim)
         if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT_CHARS or not subject.isprintable():
             raise NotAllowed(f"The token's claim {self.section.subject_claim!r} is not a short printable string.")
         if subject.startswith(ROLE):
-            # Policies would treat the subject as a role.
+            # Approval policies would treat such a subject as a role.
             raise NotAllowed(f"The token's subject starts with {ROLE!r}, which is reserved for roles.")
         if self.section.subject_claim == "email" and not self._has_verified_email(claims):
             raise NotAllowed(
@@ -130,7 +130,7 @@ class Issuer:
 
 
 class WorkerIdentity:
-    """Verifies the identity of approvers. Has no key that could sign answers, only one that decrypts envelopes."""
+    """Verifies the identity of approvers. It has keys that decrypt envelopes, but no key that can sign answers."""
 
     def __init__(
         self,
@@ -171,16 +171,16 @@ class WorkerIdentity:
         return cls(keys, issuers, clock=clock)
 
     async def verify(self, token: str, *, namespace: str, approval_id: str, answer: Answer) -> tuple[Verified, str]:
-        """Return the approver, and the nonce that makes the token usable once.
+        """Verify an answer's token. Return the approver, and the nonce that prevents the token from being used twice.
 
         Args:
-            token: The encrypted token of the answer.
-            namespace: The namespace in which the answer arrived.
-            approval_id: Id of the answered call, see `ids.approval`.
-            answer: The answer as it arrived.
+            token: The answer's encrypted token.
+            namespace: The Temporal namespace where the answer arrived.
+            approval_id: The approval ID of the call, as returned by `ids.approval`.
+            answer: The answer as it was received.
 
         Raises:
-            NotAllowed: The token is not valid for this answer. The message contains nothing of it.
+            NotAllowed: The token is not valid for this answer. The message does not quote the token.
             IdentityUnavailable: The keys of an issuer cannot be fetched.
         """
         now = self._clock()

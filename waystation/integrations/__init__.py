@@ -1,1 +1,1 @@
-"""Where ADK has `google.adk.integrations`."""
+"""Mirrors ADK's `google.adk.integrations` package."""

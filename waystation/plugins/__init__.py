@@ -1,4 +1,4 @@
-"""Where ADK has `google.adk.plugins`."""
+"""Mirrors ADK's `google.adk.plugins` package."""
 
 from waystation.lazy_exports import lazy_exports
 

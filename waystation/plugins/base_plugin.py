@@ -1,7 +1,6 @@
-"""Plugins: callbacks for all agents of an app.
+"""Plugins, which are callbacks for all agents of an app.
 
-They run in activities, before the agent's own callbacks. The first callback that returns a value ends the chain.
-Source: adk-semantics 9.4.
+Plugins run in activities, before the agent's own callbacks. The first callback that returns a value ends the chain.
 """
 
 import inspect
@@ -15,7 +14,7 @@ NO_EVENTS_TO_CHANGE = (
 
 
 class BasePlugin:
-    """Base class of plugins. Override callbacks and pass an instance to `App(plugins=[…])`. All are coroutines."""
+    """Base class of plugins. Override its async callbacks, and pass an instance to `App(plugins=[…])`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -24,14 +23,14 @@ class BasePlugin:
         """Reject subclasses that override `on_event_callback`.
 
         Raises:
-            TypeError: The subclass defines it.
+            TypeError: The subclass defines that method.
         """
         super().__init_subclass__(**kwargs)
         if "on_event_callback" in cls.__dict__:
             raise TypeError(f"`{cls.__name__}.on_event_callback` {NO_EVENTS_TO_CHANGE}")
 
     async def on_user_message_callback(self, *, invocation_context: Any, user_message: Any) -> Any:
-        """Run before the invocation. A result other than None fails it, since the message is already recorded."""
+        """Run before the invocation. Any result other than None fails it, because the message is already recorded."""
 
     async def before_run_callback(self, *, invocation_context: Any) -> Any:
         """Run before the first agent. A returned Content becomes the answer and ends the invocation."""
@@ -46,36 +45,36 @@ class BasePlugin:
         """Run after an agent. A returned Content is added to its answer."""
 
     async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> Any:
-        """Run before a model call. A returned LlmResponse replaces the call."""
+        """Run before a model call. A returned LlmResponse replaces the model call."""
 
     async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> Any:
-        """Run after a model call. A returned LlmResponse replaces the model's."""
+        """Run after a model call. A returned LlmResponse replaces the model's response."""
 
     async def on_model_error_callback(self, *, callback_context: Any, llm_request: Any, error: Exception) -> Any:
-        """Run after a model call raised. A returned LlmResponse replaces the error."""
+        """Run after a model call has raised an error. A returned LlmResponse replaces the error."""
 
     async def before_tool_callback(self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any) -> Any:
-        """Run before a tool. A value other than None replaces the tool's run."""
+        """Run before a tool call. A result other than None replaces the call."""
 
     async def after_tool_callback(self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any, result: Any) -> Any:
-        """Run after a tool. A value other than None replaces its result."""
+        """Run after a tool call. A result other than None replaces the tool's result."""
 
     async def on_tool_error_callback(
         self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any, error: Exception
     ) -> Any:
-        """Run after a tool raised. A value other than None replaces the error."""
+        """Run after a tool call has raised an error. A result other than None replaces the error."""
 
     async def close(self) -> None:
         """Release the plugin's resources."""
 
 
 def overrides_callback(plugin: BasePlugin, hook: str) -> bool:
-    """Whether a plugin overrides a callback."""
+    """Return whether a plugin overrides a callback."""
     return getattr(type(plugin), hook, None) is not getattr(BasePlugin, hook, None) or hook in vars(plugin)
 
 
 def wrong_callbacks(plugin: BasePlugin) -> Iterator[str]:
-    """Yield the callbacks of a plugin with wrong parameters, one sentence each."""
+    """Yield a sentence for each callback of a plugin that has the wrong parameters."""
     for name, hook in vars(BasePlugin).items():
         if name.startswith("_") or not inspect.iscoroutinefunction(hook) or not overrides_callback(plugin, name):
             continue

@@ -1,6 +1,6 @@
-"""Guide the model after a failed tool call, so that it tries again.
+"""A plugin that explains a failed tool call to the model, so that it tries again.
 
-Failures are counted in `temp:` state, so the count is correct on all workers.
+Failures are counted in `temp:` state, so the count is correct even if several workers run the calls.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import Any
 from waystation.plugins import BasePlugin
 
 REFLECTED = "ERROR_HANDLED_BY_REFLECT_AND_RETRY_PLUGIN"
-"""ADK's wire literal: `response_type` of this plugin's responses."""
+"""The `response_type` of this plugin's responses, which is the same as in ADK."""
 
 _TRY_AGAIN = """\
 The call of `{tool}` failed, attempt {count} of {limit}.
@@ -31,15 +31,15 @@ Try a different way, or tell the user that it cannot be done."""
 
 
 class TrackingScope(enum.Enum):
-    """Scope of the failure counter."""
+    """The scope in which failures are counted."""
 
     INVOCATION = "invocation"
     GLOBAL = "global"
-    """Not supported, since workers share no memory."""
+    """Not supported, because workers do not share memory."""
 
 
 class ReflectAndRetryToolPlugin(BasePlugin):
-    """Replaces a tool's exception by guidance, up to `max_retries` times in a row. Source: adk-semantics 1.7."""
+    """Replaces a tool's exception with guidance for the model, up to `max_retries` times in a row."""
 
     def __init__(
         self,
@@ -48,7 +48,10 @@ class ReflectAndRetryToolPlugin(BasePlugin):
         throw_exception_if_retry_exceeded: bool = True,
         tracking_scope: TrackingScope = TrackingScope.INVOCATION,
     ) -> None:
-        """After `max_retries` failures in a row, raise the next exception, or instruct the model to stop.
+        """Configure the plugin.
+
+        After `max_retries` failures in a row, the next exception is raised. If `throw_exception_if_retry_exceeded` is
+        False, the model is instructed to stop instead.
 
         Raises:
             ValueError: `max_retries` is negative, or `tracking_scope` is GLOBAL.
@@ -62,7 +65,7 @@ class ReflectAndRetryToolPlugin(BasePlugin):
         self.throw_exception_if_retry_exceeded = throw_exception_if_retry_exceeded
 
     async def after_tool_callback(self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any, result: Any) -> Any:
-        """Check a result for an error. A result without an error resets the count."""
+        """Check a result for an error. A result without an error resets the failure count."""
         if isinstance(result, dict) and result.get("response_type") == REFLECTED:
             return None
         error = await self.extract_error_from_result(
@@ -82,7 +85,7 @@ class ReflectAndRetryToolPlugin(BasePlugin):
     async def on_tool_error_callback(
         self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any, error: Exception
     ) -> Any:
-        """Replace an exception by guidance."""
+        """Replace an exception with guidance for the model."""
         if isinstance(error, asyncio.CancelledError):
             return None
         return self._reflect(tool, tool_args, tool_context, error)

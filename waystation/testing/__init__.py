@@ -1,4 +1,4 @@
-"""Test agents on a real Temporal server and worker, with scripted models and approvers and a fake Gemini."""
+"""Test agents on a real Temporal server and worker, using scripted models, scripted approvers and a fake Gemini."""
 
 from waystation.lazy_exports import lazy_exports
 

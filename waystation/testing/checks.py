@@ -1,7 +1,7 @@
 """Check that invocations replay, and that their histories match the state of their workflows.
 
-Recorded incidents are checked in the same way: `test_incidents = keeps_replaying("incidents")` is a test with one case
-for each history in a folder. Every later version must replay them.
+Recorded incidents can be checked in the same way: `test_incidents = keeps_replaying("incidents")` defines a test that
+replays every history in a folder. This ensures that later versions of the code can still replay them.
 """
 
 import asyncio
@@ -35,46 +35,47 @@ from waystation.replay import Recording, divergence_of, replay
 
 
 class Replays(enum.Enum):
-    """The replays that `assert_invocation_holds` makes of each history."""
+    """How `assert_invocation_holds` replays each history."""
 
     STRICT = "strict"
-    """As in production, and in the strict sandbox. The latter takes most of the time of a short test."""
+    """Replay as in production and in the strict sandbox. The sandbox takes most of the time in a short test."""
     PRODUCTION = "production"
     """As in production."""
     NONE = "none"
-    """No replay. For workers with `max_cached_workflows=0`, which have replayed at each workflow task."""
+    """Do not replay. Use this for workers with `max_cached_workflows=0`, which already replay on each workflow task."""
 
 
 async def assert_replays(
     history: WorkflowHistory, converter: DataConverter | None = None, settings: WorkflowSettings | None = None
 ) -> None:
-    """Replay a history as in production, and in the strict sandbox, which detects clocks and randomness.
+    """Replay a history as in production and in the strict sandbox, which detects the use of clocks and randomness.
 
-    `settings` are those of the worker that recorded it; None for the default ones.
+    Pass the `settings` of the worker that recorded the history, or None if it used the defaults.
 
     Raises:
-        NotReplayable: The current code does something else than the history.
+        NotReplayable: The current code does not do what the history recorded.
     """
     await replay(history, runner=UnsandboxedWorkflowRunner(), converter=converter, settings=settings)
     divergence = await divergence_of(history, runner=StrictRunner(), converter=converter, settings=settings)
-    # Divergent parts were compared above: the sandbox reloads workflow code, without the test's changes to it.
+    # Ignore divergent parts, which the first replay has compared. The sandbox reloads workflow code and would not see
+    # patches that a test has made.
     if divergence and not divergence.parts:
         raise NotReplayable(f"The history of {history.workflow_id!r} does not replay in the sandbox: {divergence}")
 
 
 class StrictRunner(SandboxedWorkflowRunner):
-    """The sandbox, which detects clocks and randomness."""
+    """A workflow sandbox that detects the use of clocks and randomness."""
 
     _prepared: ClassVar[set[type]] = set()
 
     def __init__(self) -> None:
-        """Share Pydantic with the sandbox: it is deterministic, and importing it again takes a second."""
+        """Share Pydantic with the sandbox, because it is deterministic and importing it again takes a second."""
         super().__init__(
             SandboxRestrictions.default.with_passthrough_modules("pydantic", "pydantic_core", "annotated_types")
         )
 
     def prepare_workflow(self, defn: Any) -> None:
-        """Check only once that a workflow loads: each check takes as long as a replay."""
+        """Check only once per class that a workflow loads, because each check takes as long as a replay."""
         if defn.cls not in self._prepared:
             super().prepare_workflow(defn)
             self._prepared.add(defn.cls)
@@ -83,10 +84,10 @@ class StrictRunner(SandboxedWorkflowRunner):
 async def assert_projection_matches(invocation: Invocation) -> None:
     """Compare the log from the history with the workflow's responses to queries.
 
-    While the invocation is running, both are read again until the history no longer grows in between.
+    If they differ while the invocation is running, both are read again until the history has stopped growing.
 
     Raises:
-        AssertionError: They differ.
+        AssertionError: The history and the workflow differ.
     """
     log = await invocation.log()
     while difference := await _find_difference(invocation, log):
@@ -117,11 +118,11 @@ async def _find_difference(invocation: Invocation, log: Log) -> str | None:
 async def assert_invocation_holds(
     invocation: Invocation, *, replays: Replays = Replays.STRICT, settings: WorkflowSettings | None = None
 ) -> None:
-    """Replay all runs of an invocation and of the agents it called, and compare each with its workflow's state.
+    """Replay all runs of an invocation and of the agents that it called, and compare each with its workflow's state.
 
     Raises:
-        NotReplayable: The current code does something else than the history.
-        AssertionError: History and workflow differ.
+        NotReplayable: The current code does not do what the history recorded.
+        AssertionError: The history and the workflow differ.
     """
     histories = await invocation.histories()
     for history in histories:
@@ -148,15 +149,15 @@ def _describe_difference(recorded: list[JsonObject], held: list[JsonObject]) -> 
 def keeps_replaying(
     folder: str | Path, *, store: str | None = None, converter: DataConverter = DataConverter.default
 ) -> Callable[[Path], None]:
-    """Return a pytest test that replays every history in a folder, one case for each file.
+    """Return a pytest test that replays every history in a folder, with one case for each file.
 
     Args:
-        folder: Relative to the test's file, or absolute. Its files are from `waystation history`.
-        store: The store of large payloads that the files lack. Redacted histories contain all payloads.
-        converter: The workers' data converter, for payloads that a codec has encoded.
+        folder: The folder of files written by `waystation history`, absolute or relative to the test's file.
+        store: The store with large payloads that the files do not contain. Redacted histories contain all payloads.
+        converter: The workers' data converter, which is required if a codec has encoded the payloads.
 
     Raises:
-        FileNotFoundError: The folder has no history.
+        FileNotFoundError: The folder does not contain a history.
     """
     import pytest
 
@@ -167,7 +168,7 @@ def keeps_replaying(
 
     @pytest.mark.parametrize("path", files, ids=lambda path: path.stem)
     def check_history(path: Path) -> None:
-        """The current code replays the history."""
+        """Check that the current code replays the history."""
         problem = None
         try:
             asyncio.run(assert_keeps_replaying(path, store=store, converter=converter))
@@ -182,19 +183,19 @@ def keeps_replaying(
 async def assert_keeps_replaying(
     path: str | Path, *, store: str | None = None, converter: DataConverter = DataConverter.default
 ) -> None:
-    """Replay a history with all its runs and called agents, and compare its log with the recorded result.
+    """Replay a history, including all runs and called agents, and compare its log with the recorded result.
 
     Args:
-        path: A file from `waystation history`.
-        store: The store of large payloads that the file lacks.
-        converter: The workers' data converter, for payloads that a codec has encoded.
+        path: A file written by `waystation history`.
+        store: The store with large payloads that the file does not contain.
+        converter: The workers' data converter, which is required if a codec has encoded the payloads.
 
     Raises:
-        AssertionError: The current code does something else than the history, or reads another result from it.
-        ForeignHistory: The file is not a history.
+        AssertionError: The current code does not do what the history recorded, or reads a different result from it.
+        ForeignHistory: The file does not contain a history.
     """
     recording = await Recording.read(path, store=store, converter=converter)
-    # Also in the strict sandbox, which detects clocks and randomness.
+    # Replay in the strict sandbox too, because it detects the use of clocks and randomness.
     for runner in (UnsandboxedWorkflowRunner(), StrictRunner()):
         if divergence := await divergence_of(recording, runner=runner):
             raise AssertionError(str(divergence))
@@ -204,7 +205,7 @@ async def assert_keeps_replaying(
 
 
 def find_misreadings(recording: Recording) -> Iterator[str]:
-    """Yield the differences between the log read from a history and the values that its workflow last recorded."""
+    """Yield the differences between the log read from a history and the values that its workflow recorded last."""
     if recording.kind != WORKFLOW:
         return
     log, last = recording.log, recording.histories[-1].events[-1]
@@ -222,7 +223,7 @@ def find_misreadings(recording: Recording) -> Iterator[str]:
 
 
 def _find_listed_calls(recording: Recording) -> list[str] | None:
-    """Return the pending calls that the invocation last wrote to its memo; None when it never did."""
+    """Return the IDs of the pending calls that the invocation last wrote to its memo, or None if it wrote none."""
     listed: list[str] | None = None
     for event in recording.histories[-1].events:
         fields = event.workflow_properties_modified_event_attributes.upserted_memo.fields

@@ -1,4 +1,4 @@
-"""A Temporal server with a worker and a client, for tests."""
+"""A test environment: a Temporal server, a worker and a client."""
 
 import contextlib
 import itertools
@@ -29,9 +29,9 @@ _queues = itertools.count()
 
 
 class AgentEnvironment:
-    """A Temporal server with a worker that serves some agents, and a client.
+    """A Temporal server, a worker that serves the given agents, and a client.
 
-    The worker caches no workflows, so every workflow task of a test replays the history before it.
+    The worker does not cache workflows, so every workflow task replays the history that precedes it.
     """
 
     def __init__(
@@ -45,17 +45,17 @@ class AgentEnvironment:
         task_queue: str = "waystation",
         **worker_options: Any,
     ) -> None:
-        """Configure the environment. It starts in `async with`.
+        """Configure the environment, which starts when the `async with` block is entered.
 
         Args:
-            agents: The agents, or apps.
-            model: Replaces the model of every agent.
-            services: The worker's services. By default artifacts and memories last as long as the environment.
-            server: A running server, which keeps running; by default a new one.
-            store: The store of payloads of at least `offload_over` bytes; by default a temporary folder.
-            offload_over: See `store`.
+            agents: The agents or apps to serve.
+            model: A model that replaces the model of every agent.
+            services: The worker's services. By default, artifacts and memories last as long as the environment.
+            server: A running server to use, which is not stopped. By default, a new server is started.
+            store: The store for payloads of at least `offload_over` bytes. By default, a temporary folder.
+            offload_over: The size, in bytes, of the smallest payload that is moved to `store`.
             task_queue: The worker's task queue.
-            worker_options: Further arguments of `create_worker`.
+            worker_options: Additional arguments for `create_worker`.
         """
         self._agents, self._model, self._given_server = agents, model, server
         self.services = services or create_temporary_services()
@@ -98,20 +98,20 @@ async def serving(
     verify: bool | Callable[[Invocation], Awaitable[None]] = True,
     **options: Any,
 ) -> AsyncIterator[AgentEnvironment]:
-    """Serve agents on a server; at the end check that every started invocation replays.
+    """Serve agents on a running server. At the end, check that every started invocation replays.
 
     Args:
-        agents: The agents, or apps.
-        server: A running server, which keeps running.
-        store: The store of large payloads. It must last as long as the server, because a later worker may continue the
-            invocations of an earlier one.
-        verify: Whether to check every invocation with `assert_invocation_holds`; or another check, which is called with
-            each invocation.
-        options: Further arguments of `AgentEnvironment`.
+        agents: The agents or apps to serve.
+        server: A running server, which is not stopped.
+        store: The store for large payloads. It must last as long as the server, because a later worker may continue
+            invocations that an earlier worker started.
+        verify: Whether to check every invocation with `assert_invocation_holds`, or a function to call with each
+            invocation instead.
+        options: Additional arguments for `AgentEnvironment`.
 
     Raises:
-        NotReplayable: The current code does something else than the history.
-        AssertionError: History and workflow differ.
+        NotReplayable: The current code does not do what the history recorded.
+        AssertionError: The history and the workflow differ.
     """
     queue = options.pop("task_queue", f"test-{os.getpid()}-{next(_queues)}")
     started = _StartRecorder()
@@ -126,13 +126,13 @@ async def serving(
 
 
 class _StartRecorder(Interceptor):
-    """Records the ids of the workflows that a client starts."""
+    """Records the IDs of the workflows that a client starts."""
 
     def __init__(self) -> None:
         self.ids: list[str] = []
 
     def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
-        """Return an interceptor that records before it starts."""
+        """Return an interceptor that records each workflow ID before it starts the workflow."""
         ids = self.ids
 
         class RecordingInterceptor(OutboundInterceptor):
@@ -145,6 +145,6 @@ class _StartRecorder(Interceptor):
 
 @contextlib.contextmanager
 def shared_server() -> Iterator[EmbeddedServer]:
-    """Run a server in the event loop of another thread, because each test may have its own loop."""
+    """Run a server in another thread's event loop, because each test may have its own event loop."""
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(EmbeddedServer()) as server:
         yield server

@@ -1,4 +1,4 @@
-"""A Gemini server for tests: real HTTP on a loopback port, with scripted responses.
+"""A fake Gemini server for tests, which serves scripted responses over HTTP on a loopback port.
 
     async with FakeGemini() as gemini:
         gemini.reply(calls=[("get_weather", {"city": "Bern"})])
@@ -8,12 +8,12 @@
         ...
         assert gemini.requests[0].body["systemInstruction"]
 
-Each valid request takes the next response, streaming or not. Invalid ones take none: they are refused with
-Google's error body, by the real service's rules for conversations, so that a wrong prompt fails the test.
-When no response is left, the refusal says so.
+Each valid request, streaming or not, receives the next response. A request that breaks the real service's rules for
+conversations does not use up a response. It is rejected with Google's error body, so that a wrong prompt fails the
+test. If no response is left, the error says so.
 
-It serves the paths of the Gemini API and of Vertex AI. Other processes find it through google-genai's own
-variable, `GOOGLE_GEMINI_BASE_URL`.
+The server supports the paths of the Gemini API and of Vertex AI. To use it in another process, set google-genai's
+environment variable `GOOGLE_GEMINI_BASE_URL`.
 """
 
 import asyncio
@@ -60,17 +60,17 @@ class RecordedRequest:
     """A received request."""
 
     path: str
-    """The path, without the query."""
+    """The path of the request, without the query string."""
     model: str
     streamed: bool
     headers: Mapping[str, str]
-    """Headers with lowercase names, without the API key and the access token."""
+    """The headers, with lowercase names and without the API key and the access token."""
     body: JsonObject = field(repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Answer:
-    """The response to one request: a body, or its events when streaming."""
+    """The response to one request: a body, or a series of events if it is streamed."""
 
     whole: bytes = b""
     events: Sequence[bytes] = ()
@@ -82,11 +82,11 @@ class _Answer:
 
 
 class FakeGemini:
-    """A Gemini server. Script its responses with `reply` and `fault`, in the order of the requests."""
+    """A fake Gemini server. Call `reply` and `fault` to script its responses, in the order of the requests."""
 
     def __init__(self) -> None:
         self.requests: list[RecordedRequest] = []
-        """All requests to known paths, including refused ones."""
+        """All requests to known paths, including rejected requests."""
         self._script: deque[_Answer] = deque()
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
@@ -104,14 +104,14 @@ class FakeGemini:
 
     @property
     def url(self) -> str:
-        """The base URL for clients. Available inside `async with`."""
+        """The base URL for clients. It is available only inside `async with`."""
         if self._server is None or not self._server.sockets:
             raise RuntimeError("FakeGemini serves only inside its `async with` block.")
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     @property
     def remaining(self) -> int:
-        """The number of unused responses."""
+        """The number of scripted responses that have not been used yet."""
         return len(self._script)
 
     def reply(
@@ -130,17 +130,17 @@ class FakeGemini:
         """Script a reply of the model.
 
         Args:
-            text: The model's text. Streamed in several pieces.
-            calls: Function calls, each as name and arguments, all in one turn.
-            id: The ids of the calls. A single id is for the first call. By default calls have none.
-            thought: A thought summary before the other parts.
-            thought_signature: In base64, on the first call if there is one, otherwise on the text. Streamed text has it
-                in a last, empty part, as in the real service.
+            text: The model's text. A streaming request receives it in several pieces.
+            calls: Function calls as pairs of name and arguments, all made in one turn.
+            id: The IDs of the calls. A single ID is for the first call. By default, calls have no IDs.
+            thought: A thought summary, sent before the other parts.
+            thought_signature: A signature in base64. It is attached to the first call, or to the text if there are no
+                calls. If the text is streamed, it is attached to a final empty part, as in the real service.
             finish_reason: For example `MAX_TOKENS` or `SAFETY`.
-            usage: `usageMetadata`; by default 10 tokens in and 5 out.
-            raw: A complete `GenerateContentResponse` instead of all other arguments, or a list of them for a streaming
-                request. A request without streaming then gets the first.
-            hold: When streaming, all pieces after the first wait for this event.
+            usage: The `usageMetadata`. By default, 10 input tokens and 5 output tokens.
+            raw: A complete `GenerateContentResponse` that replaces the other arguments, or a list of them for a
+                streaming request. A request without streaming receives the first.
+            hold: An event. In a streamed response, all pieces after the first wait until it is set.
         """
         if raw is not None:
             chunks = [raw] if isinstance(raw, Mapping) else list(raw)
@@ -180,19 +180,19 @@ class FakeGemini:
         text: str = "Half of",
         hold: asyncio.Event | None = None,
     ) -> None:
-        """Script a fault.
+        """Script an error, or a response that is delayed or damaged.
 
         Args:
-            status: The HTTP status.
+            status: The HTTP status code.
             message: The message in Google's error body.
-            retry_after: The header `Retry-After`: seconds, or an HTTP date.
-            headers: Further headers.
-            body: Replaces Google's error body. Text is sent unchanged.
-            drop: Respond with 200 and close the connection in the middle of the body.
-            delay_s: Delay before the response, for timeouts; at most 60 seconds.
-            malformed: Respond with 200 and a body that is not JSON.
-            text: With `drop`: the model's text before the connection closes.
-            hold: With `drop` and streaming: the connection stays open until this event is set.
+            retry_after: The value of the `Retry-After` header: seconds, or an HTTP date.
+            headers: Additional headers.
+            body: A body that replaces Google's error body. Text is sent unchanged.
+            drop: If True, respond with 200 and close the connection in the middle of the body.
+            delay_s: The delay before the response, at most 60 seconds. Use it to test timeouts.
+            malformed: If True, respond with 200 and a body that is not JSON.
+            text: With `drop`, the model's text that is sent before the connection closes.
+            hold: An event. With `drop` and streaming, the connection stays open until it is set.
         """
         if not 0 <= delay_s <= MAX_DELAY_S:
             raise ValueError(f"delay_s is {delay_s}. Use a value from 0 to {MAX_DELAY_S:.0f} seconds.")
@@ -219,7 +219,7 @@ class FakeGemini:
             writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Respond to one request; return whether the connection stays open."""
+        """Respond to one request. Return whether the connection stays open."""
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         start, *lines = head.split("\r\n")
         headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
@@ -275,7 +275,7 @@ def _refuse(status: int, message: str) -> _Answer:
 
 
 async def _send(writer: asyncio.StreamWriter, answer: _Answer, *, streamed: bool) -> bool:
-    """Send the response; return whether the connection stays open."""
+    """Send the response. Return whether the connection stays open."""
     chunked = streamed and bool(answer.events)
     headers = {"Content-Type": "text/event-stream" if chunked else "application/json; charset=UTF-8"}
     headers |= {"Transfer-Encoding": "chunked"} if chunked else {"Content-Length": str(len(answer.whole))}
@@ -296,7 +296,7 @@ async def _send(writer: asyncio.StreamWriter, answer: _Answer, *, streamed: bool
 
 
 def _find_problems(body: JsonObject) -> Iterator[str]:
-    """Yield the service's complaints about a request, in its words."""
+    """Yield the errors that the real service reports for a request, with the same wording."""
     for name in body:
         if not _FIELDS.fullmatch(name):
             yield f'Invalid JSON payload received. Unknown name "{name}": Cannot find field.'
@@ -337,7 +337,7 @@ def _find_content_problems(content: JsonObject, place_name: str) -> Iterator[str
 
 
 def _find_turn_problems(contents: Sequence[JsonObject]) -> Iterator[str]:
-    """Calls must follow a user turn or responses. Responses must follow their calls directly, one for each."""
+    """Check the order of turns. Calls must follow a user turn or responses, and each must get one response."""
     unanswered: list[JsonObject] = []
     previous: str | None = None
     for content in contents:
@@ -346,7 +346,7 @@ def _find_turn_problems(contents: Sequence[JsonObject]) -> Iterator[str]:
         responses = [part["functionResponse"] for part in parts if part.get("functionResponse")]
         if len(responses) != len(unanswered):
             yield _UNEQUAL if unanswered else _UNREQUESTED
-        # Stricter than the service, which does not compare the ids.
+        # This check is stricter than the real service, which does not compare IDs.
         ids = {call["id"] for call in unanswered if call.get("id")}
         for response in responses:
             if ids and response.get("id") and response["id"] not in ids:

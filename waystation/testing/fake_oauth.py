@@ -1,12 +1,12 @@
-"""An OAuth 2 provider for tests: real HTTP on a loopback port, with strict checks of the client's requests.
+"""A fake OAuth 2 provider for tests, which serves HTTP on a loopback port and strictly checks requests.
 
     with FakeOAuth() as provider:
         config = AuthConfig(auth_scheme=provider.scheme(), raw_auth_credential=provider.client())
         ...
-        ended_at = provider.log_in(auth_uri)      # like a browser; the URI of the last page
+        ended_at = provider.log_in(auth_uri)      # log in like a browser; returns the URI of the last page
 
-It runs in a thread, so that clients that block their event loop still get responses. `secrets` has all its secrets, so
-that a test can search for leaks.
+The provider runs in a thread, so that even clients that block their event loop receive responses. `secrets` contains
+every secret that was issued, so that a test can search for leaks.
 """
 
 import base64
@@ -36,30 +36,32 @@ from waystation.auth import (
 from waystation.core import JsonObject
 
 REDIRECT_URI = "http://127.0.0.1:9/callback"
-"""A redirect URI where nobody listens. Tests use the URI itself, as users who copy it."""
+"""A redirect URI with no server behind it. Tests read the code from the URI, like a user who copies it from the
+browser.
+"""
 _ASSERTION = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 
 @dataclass(kw_only=True)
 class FakeOAuth:
-    """A provider with one client. The fields may be changed at any time."""
+    """A fake provider with one client. Tests may change the fields at any time."""
 
     client_id: str = "waystation-test"
     client_secret: str = field(default_factory=lambda: f"cs-{secrets.token_hex(12)}", repr=False)
     port: int = 0
-    """The port on 127.0.0.1; 0 for any free port."""
+    """The port on 127.0.0.1, or 0 for any free port."""
     lifetime_s: int = 3600
-    """Lifetime of new access tokens."""
+    """The lifetime of new access tokens, in seconds."""
     rotates: bool = True
-    """Whether refresh tokens rotate: each works once."""
+    """Whether refresh tokens rotate, so that each works only once."""
     down: bool = False
-    """Whether the token endpoint answers 503."""
+    """Whether the token endpoint returns status 503."""
     refreshes: int = 0
-    """Number of refreshed tokens."""
+    """How many times a token was refreshed."""
     token_requests: list[dict[str, str]] = field(default_factory=list, repr=False)
-    """The forms of all requests to the token endpoint."""
+    """The form fields of every request to the token endpoint."""
     secrets: set[str] = field(default_factory=set, repr=False)
-    """Everything that must not leave a store: client secret, codes, verifiers, tokens."""
+    """All values that must never leave a credential store: the client secret, codes, code verifiers and tokens."""
 
     def __post_init__(self) -> None:
         self._codes: dict[str, tuple[str, str]] = {}  # with challenge and redirect URI
@@ -79,7 +81,7 @@ class FakeOAuth:
                 provider._send(self, provider._post(self))
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Log nothing; the default writes to standard error."""
+                """Discard the message, which would otherwise go to standard error."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
@@ -93,16 +95,16 @@ class FakeOAuth:
 
     @property
     def url(self) -> str:
-        """The provider's base URL and issuer."""
+        """The provider's base URL, which is also its issuer."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def scheme(self, *, scopes: tuple[str, ...] = ("calendar.read",)) -> OAuth2:
-        """Return the scheme of a login at this provider."""
+        """Return an auth scheme for logging in with this provider."""
         return self.scheme_at(self.url, scopes=scopes)
 
     @staticmethod
     def scheme_at(url: str, *, scopes: tuple[str, ...] = ("calendar.read",)) -> OAuth2:
-        """Return the scheme of a login at a provider with another URL."""
+        """Return an auth scheme for logging in with a provider at another URL."""
         return OAuth2(
             flows=OAuthFlows(
                 authorizationCode=OAuthFlowAuthorizationCode(
@@ -112,17 +114,17 @@ class FakeOAuth:
         )
 
     def own_scheme(self) -> OAuth2:
-        """Return the scheme of a token for the client itself."""
+        """Return an auth scheme for the client credentials flow, which issues a token to the client itself."""
         flow = OAuthFlowClientCredentials(tokenUrl=f"{self.url}/token", scopes={"jobs.run": ""})
         return OAuth2(flows=OAuthFlows(clientCredentials=flow))
 
     def client(self, **fields: Any) -> AuthCredential:
-        """Return the provider's client as a credential for a tool."""
+        """Return a tool's credential that contains the provider's OAuth client."""
         usual = {"client_id": self.client_id, "client_secret": self.client_secret, "redirect_uri": REDIRECT_URI}
         return AuthCredential(auth_type=AuthCredentialTypes.OAUTH2, oauth2=OAuth2Auth(**(usual | fields)))
 
     def log_in(self, auth_uri: str, *, consent: bool = True) -> str:
-        """Open the login page and consent, or refuse; return the URI of the redirect."""
+        """Open the login page, and consent or refuse. Return the URI that the page redirects to."""
         parts = urlsplit(auth_uri)
         connection = http.client.HTTPConnection(parts.netloc, timeout=10)
         connection.request("GET", f"{parts.path}?{parts.query}&{urlencode({'consent': int(consent)})}")
@@ -150,7 +152,7 @@ class FakeOAuth:
                     return 401, {"error": "invalid_token"}, {}
                 return 200, {"events": ["dentist"]}, {}
             case "/done":
-                # A possible `redirect_uri`, so that a browser ends at a page instead of an error.
+                # This page can serve as `redirect_uri`, so that a browser shows a page instead of an error.
                 return 200, {"logged_in": "Copy the URL of this page."}, {}
             case "/.well-known/oauth-authorization-server":
                 authorization, token = f"{self.url}/authorize", f"{self.url}/token"
@@ -185,7 +187,7 @@ class FakeOAuth:
             if self.down:
                 return 503, {}, {}
             if form.get("grant_type") != _ASSERTION and not self._is_authenticated(handler, form):
-                # Quotes the request, as some providers do.
+                # The error quotes the request, as some real providers do.
                 return 401, {"error": "invalid_client", "error_description": f"{body} is not accepted"}, {}
             return self._grant(form)
 

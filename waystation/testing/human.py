@@ -12,23 +12,23 @@ _log = structlog.get_logger()
 
 
 class ScriptedHuman:
-    """Follows an invocation and answers each pending call with the next answer of the script."""
+    """Follows an invocation and answers each pending call with the next scripted answer."""
 
     def __init__(self, *answers: JsonObject | str) -> None:
-        """Each answer is an action such as `"approve"`, or an answer's fields: `{"action": "respond", …}`."""
+        """Set the answers: each an action such as `"approve"`, or an answer's fields: `{"action": "respond", …}`."""
         self._answers = [{"action": answer} if isinstance(answer, str) else answer for answer in answers]
         self.asked: list[PendingCall] = []
-        """The answered calls, as they were pending."""
+        """The calls that were answered, as they were while pending."""
         self.receipts: list[JsonObject] = []
 
     async def attend(self, invocation: Invocation) -> list[Event]:
-        """Answer calls until the invocation ends; return its events."""
+        """Answer pending calls until the invocation ends, and return its events."""
         return [event async for event in self.follow(invocation)]
 
     async def follow(self, invocation: Invocation) -> AsyncIterator[Event]:
-        """Yield the invocation's events, and answer calls in between."""
+        """Yield the invocation's events, and answer pending calls between them."""
         answered, in_progress, unanswered, seen = set[str](), set[str](), set[str](), 0
-        # Not only its events: a call may become pending without one.
+        # Follow the log instead of the events, because a call may become pending without an event.
         async for log in invocation.follow():
             events = log.state.events[seen:]
             seen = len(log.state.events)
@@ -36,7 +36,7 @@ class ScriptedHuman:
                 yield event
             for call in await invocation.pending():
                 id = call.function_call_id
-                # After a progress, the next answer waits until the progress is recorded.
+                # After an answer that reports progress, wait until it is recorded before sending the next answer.
                 if id in answered or (id in in_progress and not events):
                     continue
                 if self._answers:

@@ -1,4 +1,4 @@
-"""Scripted models for tests and demonstrations. They are deterministic and run in process."""
+"""Scripted models for tests and demos. They are deterministic and run in the worker's process."""
 
 import asyncio
 import inspect
@@ -10,30 +10,30 @@ from waystation.core import BEGIN, JsonObject, parts_of, text_of
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 
 Reply: TypeAlias = LlmResponse | str | Exception
-"""A scripted model's reply: a response, its text, or an error to raise."""
+"""A scripted reply: a response, the text of a response, or an error to raise."""
 
 
 def says(text: str, **fields: Any) -> LlmResponse:
-    """Return a response with a text."""
+    """Return a response that contains only text."""
     return LlmResponse(content={"role": "model", "parts": [{"text": text}]}, finish_reason="STOP", **fields)
 
 
 def calls(*functions: tuple[str, JsonObject], text: str | None = None) -> LlmResponse:
-    """Return a response with function calls: `calls(("pay", {"amount": 5}), ("log", {}))`."""
+    """Return a response with function calls, as in `calls(("pay", {"amount": 5}), ("log", {}))`."""
     parts: list[JsonObject] = [{"text": text}] if text else []
     parts.extend({"functionCall": {"name": name, "args": args}} for name, args in functions)
     return LlmResponse(content={"role": "model", "parts": parts}, finish_reason="STOP")
 
 
 class FunctionModel(BaseLlm):
-    """A model whose reply is a function of the request, and so the same in every process."""
+    """A model that computes its reply from the request, so the reply is the same in every process."""
 
     def __init__(self, function: Callable[[LlmRequest], Reply | Awaitable[Reply]], *, pace_s: float = 0.0) -> None:
-        """`pace_s` is the time for each word when the text is streamed."""
+        """Set the function that computes replies. `pace_s` is the delay after each streamed word, in seconds."""
         self._function, self._pace_s = function, pace_s
 
     async def generate(self, request: LlmRequest, *, on_text: Callable[[str], None] | None = None) -> LlmResponse:
-        """Return the function's reply; call `on_text` with its text, word by word."""
+        """Return the function's reply. If `on_text` is set, call it with each word of the text."""
         reply = self._function(request)
         if inspect.isawaitable(reply):
             reply = await reply
@@ -48,7 +48,7 @@ class FunctionModel(BaseLlm):
 
 
 class ScriptedModel(FunctionModel):
-    """A model that returns prepared replies, one for each call, and records the requests."""
+    """A model that returns prepared replies, one per call, and records the requests."""
 
     def __init__(self, *replies: Reply) -> None:
         super().__init__(self._next_reply)
@@ -71,9 +71,9 @@ def user_text(request: LlmRequest) -> str:
 
 
 def latest_turn(request: LlmRequest) -> tuple[str, list[tuple[str, JsonObject]]]:
-    """Return the user's last message, and the tool responses since then, as (tool, response).
+    """Return the user's last message, and all later tool responses as pairs of tool name and response.
 
-    Actions of other agents, which a model receives as quotes in user messages, are skipped.
+    User messages that quote the actions of other agents are skipped.
     """
     message, results = "", list[tuple[str, JsonObject]]()
     for content in request.contents:
@@ -85,7 +85,7 @@ def latest_turn(request: LlmRequest) -> tuple[str, list[tuple[str, JsonObject]]]
 
 
 def responses(request: LlmRequest) -> list[tuple[str, JsonObject]]:
-    """Return all tool responses in the request, oldest first, as (tool, response)."""
+    """Return all tool responses in the request as pairs of tool name and response, oldest first."""
     return [
         (part["name"], part["response"])
         for content in request.contents

@@ -1,7 +1,7 @@
-"""Pytest fixtures for tests of agents, available wherever Waystation is installed.
+"""Pytest fixtures for testing agents, which are available wherever Waystation is installed.
 
-Nothing is loaded before a test uses one. The fixtures are synchronous, so they work with every plugin for asynchronous
-tests. `-p no:waystation` disables them.
+Nothing is loaded until a test uses a fixture. The fixtures are synchronous, so they work with every pytest plugin for
+async tests. The option `-p no:waystation` disables them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def waystation_server() -> Iterator[EmbeddedServer]:
-    """A Temporal server, shared by all tests of the process. Needs the extra `embedded`."""
+    """A Temporal server that all tests in the process share. It requires the extra `embedded`."""
     from waystation.testing.environment import shared_server
 
     with shared_server() as server:
@@ -32,7 +32,7 @@ def waystation_server() -> Iterator[EmbeddedServer]:
 
 @pytest.fixture(scope="session")
 def waystation_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of large payloads."""
+    """The folder where large payloads are stored."""
     return tmp_path_factory.mktemp("waystation-store")
 
 
@@ -42,8 +42,8 @@ def waystation_serve(
 ) -> Callable[..., AbstractAsyncContextManager[testing.AgentEnvironment]]:
     """Serve agents on the shared server: `async with waystation_serve(agent) as env:`.
 
-    At the end, every started invocation is replayed and compared with its workflow's state, except with
-    `verify=False`. Other options are those of `AgentEnvironment`.
+    At the end, every started invocation is replayed and compared with its workflow's state, unless `verify=False`. The
+    other options are the same as for `AgentEnvironment`.
     """
 
     def serve(*agents: BaseAgent | App, **options: Any) -> AbstractAsyncContextManager[testing.AgentEnvironment]:
@@ -54,13 +54,13 @@ def waystation_serve(
 
 @pytest.fixture
 def waystation_human() -> type[testing.ScriptedHuman]:
-    """Make a scripted approver: `await waystation_human("approve").attend(invocation)`."""
+    """The class of scripted approvers: `await waystation_human("approve").attend(invocation)`."""
     return testing.ScriptedHuman
 
 
 @pytest.fixture
 def waystation_recording() -> Callable[[client.Invocation | Path | str], Awaitable[replay.Recording]]:
-    """Read the recording of an invocation or of a file: `await waystation_recording(invocation)`."""
+    """A function that reads the recording of an invocation or a file: `await waystation_recording(invocation)`."""
 
     async def read(source: client.Invocation | Path | str) -> replay.Recording:
         return await (replay.Recording.read(source) if isinstance(source, Path | str) else replay.Recording.of(source))

@@ -1,4 +1,4 @@
-"""Stores for users' credentials. ADK's `google.adk.auth.credential_service`."""
+"""Stores for users' credentials. Mirrors ADK's `google.adk.auth.credential_service` package."""
 
 from waystation.lazy_exports import lazy_exports
 

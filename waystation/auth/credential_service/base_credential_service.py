@@ -1,4 +1,4 @@
-"""ADK's interface of a credential service."""
+"""The interface of credential services in ADK."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 class BaseCredentialService(ABC):
-    """ADK's credential service. Source: adk-semantics 11.3. To support logins, subclass `CredentialStore` instead."""
+    """Base class of credential services in ADK. To support logins, subclass `CredentialStore` instead."""
 
     @abstractmethod
     async def load_credential(
         self, auth_config: AuthConfig, callback_context: ReadonlyContext
     ) -> AuthCredential | None:
-        """Return the credential of the context's user; None when the user has none."""
+        """Return the credential of the context's user, or None if the user does not have one."""
 
     @abstractmethod
     async def save_credential(self, auth_config: AuthConfig, callback_context: ReadonlyContext) -> None:

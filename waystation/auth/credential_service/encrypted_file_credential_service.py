@@ -1,4 +1,4 @@
-"""Credentials in an encrypted SQLite file."""
+"""A credential store in an encrypted SQLite file."""
 
 from __future__ import annotations
 
@@ -31,42 +31,43 @@ _BUSY_S = 15.0
 _POLL_S = 0.01
 _SCHEMA = "CREATE TABLE IF NOT EXISTS entries (place BLOB PRIMARY KEY, value BLOB NOT NULL, until REAL) WITHOUT ROWID"
 _SLOTS = 16
-"""Maximum number of lock files. Places that share one may wait for each other."""
+"""The maximum number of lock files. Several places may share a lock file and then wait for each other."""
 _CHECK: Place = ("check",)
 
 
 class _Keys(NamedTuple):
-    """The keys that are derived from the configured one."""
+    """The keys that are derived from the configured key."""
 
     names: bytes
     values: AESGCM
 
 
 class EncryptedFileCredentialService(CredentialStore):
-    """Keeps credentials in a file, for all processes of one machine.
+    """Keeps credentials in a file that all processes on one machine can share.
 
-    The file is an SQLite database with encrypted values (AES-256-GCM) and keyed digests as names, so it reveals only
-    the number of its entries. It is created on first use.
+    The file is an SQLite database. Values are encrypted with AES-256-GCM and names are keyed digests, so the file
+    reveals only how many entries it has. It is created on first use.
     """
 
     def __init__(self, path: str | Path, *, key: str | bytes | None = None) -> None:
-        """Name the file and its key.
+        """Set the file and its key. Nothing is opened or created yet.
 
         Args:
-            path: The database.
-            key: 32 bytes, raw or in base64. By default the variable `WAYSTATION_CREDENTIAL_KEY` has it, or else the
-                file `<path>.key`, which is created, readable only by its owner.
+            path: The path of the database file.
+            key: A key of 32 bytes, raw or in base64. By default, it is read from the environment variable
+                `WAYSTATION_CREDENTIAL_KEY` or else from the file `<path>.key`, which is created if missing and is
+                readable only by its owner.
         """
         self.path = Path(path)
         self._configured_key = key
 
     @property
     def key_path(self) -> Path:
-        """The file of the key, unless the key is passed or in the environment."""
+        """The file that contains the key, unless the key is passed or is in the environment."""
         return self.path.with_name(f"{self.path.name}.key")
 
     def read(self, place: Place) -> str | None:
-        """Return the text at a place; None when there is none, or it has expired."""
+        """Return the value stored at a place, or None if there is none or it has expired."""
         keys = self._keys
         name = _compute_name(keys, place)
         with self._connection() as connection:
@@ -76,7 +77,7 @@ class EncryptedFileCredentialService(CredentialStore):
         return self._decrypt(keys, name, row[0])
 
     def write(self, place: Place, text: str | None, *, keep_s: float | None = None) -> None:
-        """Store a text for `keep_s` seconds, atomically; None removes the stored one."""
+        """Store a value for `keep_s` seconds atomically, or remove it if `text` is None."""
         keys = self._keys
         name, now = _compute_name(keys, place), time.time()
         with self._connection() as connection, connection:
@@ -87,17 +88,17 @@ class EncryptedFileCredentialService(CredentialStore):
 
     @contextmanager
     def held(self, place: Place) -> Iterator[None]:
-        """Lock a place for all processes of this machine."""
+        """Lock a place, so that all other processes on this machine wait."""
         from filelock import FileLock
 
         slot = _compute_name(self._keys, place)[0] % _SLOTS
-        # The operating system releases the lock when a process dies.
+        # The operating system releases the lock if the process dies.
         with FileLock(self.path.with_name(f"{self.path.name}.lock-{slot:x}"), mode=0o600, poll_interval=_POLL_S):
             yield
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
-        # A new one for each use: it costs 0.1 ms and is safe with threads and forks.
+        # Open a new connection for each use. This takes 0.1 ms and is safe with threads and forks.
         try:
             with contextlib.closing(sqlite3.connect(self.path, timeout=_BUSY_S)) as connection:
                 connection.execute("PRAGMA secure_delete = ON")
@@ -107,7 +108,7 @@ class EncryptedFileCredentialService(CredentialStore):
 
     @cached_property
     def _keys(self) -> _Keys:
-        """The keys. Creates the file if necessary, and checks that it was written with them.
+        """The derived keys. Reading them creates the file if necessary and checks that it was written with these keys.
 
         Threads and processes may do this at the same time.
         """
@@ -120,7 +121,8 @@ class EncryptedFileCredentialService(CredentialStore):
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             key = self._key()
-            # Before SQLite creates it, readable for everybody. SQLite's own files next to it get the same mode.
+            # Create the file here, because SQLite would make it readable for all users. The journal files that SQLite
+            # creates next to it get the same mode.
             os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
         except OSError as error:
             raise CredentialStoreError(
@@ -155,7 +157,7 @@ class EncryptedFileCredentialService(CredentialStore):
         return _parse_key(self.key_path.read_bytes(), repr(str(self.key_path)))
 
     def _create_key(self) -> None:
-        """Create the key file atomically, unless another process is first."""
+        """Create the key file atomically, unless another process has already created it."""
         if self.key_path.exists():
             return
         handle, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.key_path.name}-")
@@ -187,7 +189,7 @@ def _compute_name(keys: _Keys, place: Place) -> bytes:
 
 def _encrypt(keys: _Keys, name: bytes, text: str) -> bytes:
     nonce = secrets.token_bytes(12)
-    # The name is authenticated too, so that entries cannot be swapped.
+    # Authenticate the name too, so that values cannot be swapped between entries.
     return nonce + keys.values.encrypt(nonce, text.encode(), name)
 
 

@@ -1,4 +1,4 @@
-"""Credentials in memory."""
+"""A credential store in memory."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from waystation.auth.credential_store import CredentialStore, Place
 
 
 class InMemoryCredentialService(CredentialStore):
-    """Keeps credentials until the process ends. For tests, and for a single process that does everything."""
+    """Keeps credentials in memory until the process ends. Use it in tests, or if a single process does everything."""
 
     def __init__(self) -> None:
         self._texts: dict[Place, tuple[str, float | None]] = {}
 
     def read(self, place: Place) -> str | None:
-        """Return the text at a place; None when there is none, or it has expired."""
+        """Return the value stored at a place, or None if there is none or it has expired."""
         text, expires_at = self._texts.get(place, (None, None))
         return text if expires_at is None or expires_at > time.time() else None
 
     def write(self, place: Place, text: str | None, *, keep_s: float | None = None) -> None:
-        """Store a text for `keep_s` seconds; None removes the stored one."""
+        """Store a value for `keep_s` seconds, or remove it if `text` is None."""
         if text is None:
             self._texts.pop(place, None)
         else:

@@ -1,4 +1,4 @@
-"""Credentials in the keyring of the operating system."""
+"""A credential store in the operating system's keyring."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from waystation.core import CredentialStoreError
 
 
 class KeyringCredentialService(CredentialStore):
-    """Keeps credentials in the operating system's keyring, for one user of one machine. Needs the extra `keyring`.
+    """Keeps credentials in the operating system's keyring, for one user on one machine.
 
-    Processes do not lock each other out: two processes may refresh the same token at the same time.
+    This requires the extra `keyring`. There is no lock between processes, so two processes may refresh the same token
+    at the same time.
     """
 
     def __init__(self, *, service: str = "waystation", backend: Any = None) -> None:
         """Open a keyring.
 
         Args:
-            service: The name under which the keyring lists the entries.
-            backend: A backend of the library `keyring`; by default the one that it chooses.
+            service: The service name of the entries in the keyring.
+            backend: A backend of the `keyring` library. By default, the library chooses one.
 
         Raises:
-            CredentialStoreError: The extra is not installed.
+            CredentialStoreError: The extra `keyring` is not installed.
         """
         try:
             import keyring
@@ -38,7 +39,7 @@ class KeyringCredentialService(CredentialStore):
         self._service, self._backend = service, backend or keyring.get_keyring()
 
     def read(self, place: Place) -> str | None:
-        """Return the text at a place; None when there is none, or it has expired."""
+        """Return the value stored at a place, or None if there is none or it has expired."""
         with self._translate_errors():
             entry = self._backend.get_password(self._service, _compute_name(place))
         if entry is None:
@@ -47,7 +48,7 @@ class KeyringCredentialService(CredentialStore):
         return text if expires_at is None or expires_at > time.time() else None
 
     def write(self, place: Place, text: str | None, *, keep_s: float | None = None) -> None:
-        """Store a text for `keep_s` seconds; None removes the stored one."""
+        """Store a value for `keep_s` seconds, or remove it if `text` is None."""
         name = _compute_name(place)
         with self._translate_errors():
             if text is not None:

@@ -1,4 +1,4 @@
-"""Open the credential store that a configuration names."""
+"""Open the credential store at a configured location."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from waystation.core import CredentialStoreError, with_article
 
 
 def open_store(place: str | Path) -> CredentialStore:
-    """Return a store by its location: the path of a file, `keyring:NAME`, or `python:MODULE:NAME` for your own.
+    """Return the store at a location: a file path, `keyring:NAME`, or `python:MODULE:NAME` for your own store.
 
     Raises:
-        CredentialStoreError: There is no such store.
+        CredentialStoreError: There is no credential store at the location.
     """
     kind, _, rest = str(place).partition(":")
     if kind == "keyring":

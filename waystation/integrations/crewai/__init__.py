@@ -1,4 +1,4 @@
-"""Where ADK has `google.adk.integrations.crewai`."""
+"""Mirrors ADK's `google.adk.integrations.crewai` package."""
 
 from waystation.tools.crewai_tool import CrewaiTool
 

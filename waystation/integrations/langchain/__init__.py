@@ -1,4 +1,4 @@
-"""Where ADK has `google.adk.integrations.langchain`."""
+"""Mirrors ADK's `google.adk.integrations.langchain` package."""
 
 from waystation.tools.langchain_tool import LangchainTool
 
