@@ -29,7 +29,7 @@ class ConfigurationTable(BaseModel):
     @classmethod
     def _check_keys(cls, table: Any) -> Any:
         if isinstance(table, dict) and (unknown := [key for key in table if key not in cls.model_fields]):
-            raise ValueError(f"has no key {unknown[0]!r}; its keys are {', '.join(cls.model_fields)}")
+            raise ValueError(f"has no key {unknown[0]!r}; the valid keys are {', '.join(cls.model_fields)}")
         return table
 
 

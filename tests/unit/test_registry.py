@@ -219,7 +219,7 @@ def test_the_rules_of_an_app_are_checked(tmp_path: Path, write: Write) -> None:
         """,
     )
     (problem,) = discover([tmp_path])[1]
-    assert "of its app: approval rule 1 names tools 'pya'" in str(problem)
+    assert "in its app, approval rule 1 names tools 'pya'" in str(problem)
 
 
 def test_a_failure_in_an_imported_module_names_that_module(tmp_path: Path, write: Write) -> None:
@@ -334,7 +334,7 @@ def test_imports_of_adk_are_told_what_to_write(tmp_path: Path, write: Write) -> 
     """The first mistake of whoever comes from ADK."""
     write("old/agent.py", "from google.adk.agents import Agent\n\nroot_agent = Agent(name='old')\n")
     _, [problem] = discover([tmp_path])
-    assert str(problem).endswith("replace `google.adk` by `waystation` in the imports.")
+    assert str(problem).endswith("replace `google.adk` with `waystation` in the imports.")
 
 
 def test_a_class_is_no_agent(tmp_path: Path, write: Write) -> None:

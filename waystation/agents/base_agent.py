@@ -54,8 +54,8 @@ class BaseAgent(BaseModel):
         if own is not None:
             raise TypeError(
                 f"The agent class {cls.__name__!r} defines `{own}`, which cannot run: an agent runs in the workflow, "
-                "where author code is not allowed because workflows replay. Combine LlmAgent, SequentialAgent, "
-                "ParallelAgent and LoopAgent, and put code into tools and callbacks."
+                "which replays and therefore cannot run your code. Combine LlmAgent, SequentialAgent, ParallelAgent "
+                "and LoopAgent, and put your code into tools and callbacks."
             )
 
     @field_validator("name")

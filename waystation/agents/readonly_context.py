@@ -56,7 +56,7 @@ class ReadonlyContext:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_") and hasattr(self, name):
-            raise AttributeError(f"`{name}` of the context is read only.")
+            raise AttributeError(f"`{name}` of the context is read-only.")
         super().__setattr__(name, value)
 
     @property

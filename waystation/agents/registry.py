@@ -64,7 +64,7 @@ from waystation.tools import (
 )
 from waystation.tools.json_schema import json_schema
 
-_ADK = "; replace `google.adk` by `waystation` in the imports."
+_ADK = "; replace `google.adk` with `waystation` in the imports."
 _NOT_HERE = "; docs/reference/adk.md lists what Waystation does not have, and the replacements."
 _EXPOSED = re.compile(rb"\b(root_agent|app)\b")
 
@@ -313,7 +313,7 @@ def authoring_problems(root: BaseAgent, rules: Sequence[ApprovalRule] = ()) -> l
             all_entries += entries
             for entry in entries:
                 problems += _toolset_problems(entry) if isinstance(entry, BaseToolset) else _tool_problems(entry)
-    problems += [InvalidAgent(root.name, f"of its app: {text}") for text in _rule_problems(rules, all_entries)]
+    problems += [InvalidAgent(root.name, f"in its app, {text}") for text in _rule_problems(rules, all_entries)]
     problems += [AgentNameTaken(name, taken) for name, taken in places.items() if len(taken) > 1]
     return problems
 
@@ -337,7 +337,7 @@ def _toolset_problems(toolset: BaseToolset) -> list[AuthoringError]:
     problems: list[AuthoringError] = [InvalidTool(name, problem) for problem in toolset.setting_problems()]
     prefix = toolset.tool_name_prefix
     if isinstance(prefix, str) and prefix and not NAME.fullmatch(prefix):
-        problems.append(InvalidTool(name, f"`tool_name_prefix` {prefix!r} is not a valid start of a tool name."))
+        problems.append(InvalidTool(name, f"`tool_name_prefix` {prefix!r} is not a valid prefix for tool names."))
     return problems
 
 

@@ -44,7 +44,9 @@ class RunConfig(BaseModel):
     @classmethod
     def _check_limit(cls, limit: int) -> int:
         if limit < 1:
-            raise ValueError(f"{limit} would allow no model call; use 1 or more. ADK's `unlimited` is not supported.")
+            raise ValueError(
+                f"{limit} would not allow any model calls; use 1 or more. ADK's `unlimited` is not supported."
+            )
         return limit
 
     @property

@@ -60,12 +60,12 @@ class LlmEventSummarizer(BaseEventsSummarizer):
         if not events:
             return None
         if isinstance(self.llm, str):
-            raise ModelRefused(f"The summarizer has only the name {self.llm!r} of its model; pass the model itself.")
+            raise ModelRefused(f"The summarizer's model is only a name, {self.llm!r}. Pass a model object instead.")
         text = self._prompt_template.format(conversation_history=self._format_events_for_prompt(events))
         contents: list[JsonObject] = [{"role": "user", "parts": [{"text": text}]}]
         response = await self.llm.generate(LlmRequest(model=self._name, contents=contents))
         if response.error_code:
-            raise ModelError(f"The model that summarises stopped with {response.error_code}.")
+            raise ModelError(f"The summarizer's model stopped with {response.error_code}.")
         if not response.content:
             return None
         compaction = EventCompaction(

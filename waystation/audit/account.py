@@ -88,7 +88,7 @@ def create_account(log: Log, *, arguments: bool = True) -> list[JsonObject]:
     if log.entries_before:
         raise ForeignHistory(
             f"The history of {log.invocation_id!r} begins with entry {log.entries_before}: earlier runs are missing. "
-            "Save all runs with `waystation history`, or name the store of the workers with --store."
+            "Save all runs with `waystation history`, or pass the workers' store with --store."
         )
     return list(_Accountant(log.invocation_id, arguments).list_lines(log.entries))
 
@@ -463,7 +463,7 @@ def check_subject(sheet: Sheet, id: str) -> None:
     """
     if id not in sheet.invocations:
         raise ForeignHistory(
-            f"The file is about {', '.join(map(repr, sheet.invocations)) or 'no invocation'}, not about {id!r}."
+            f"The file covers {', '.join(map(repr, sheet.invocations)) or 'no invocation'}, not {id!r}."
         )
 
 

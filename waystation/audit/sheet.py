@@ -215,7 +215,7 @@ def _key(path: Path, *, private: bool) -> "tuple[KeyFlexible, str]":
         from joserfc.jwk import OctKey, OKPKey
     except ImportError:
         raise InvalidConfiguration(
-            path, "", "needs joserfc; install it with: pip install 'waystation[identity]'"
+            path, "", "requires joserfc; install it with: pip install 'waystation[identity]'"
         ) from None
     form = 'a JWK as JSON, such as {"kty": "oct", "k": …} or {"kty": "OKP", "crv": "Ed25519", …}'
     try:
@@ -233,5 +233,5 @@ def _key(path: Path, *, private: bool) -> "tuple[KeyFlexible, str]":
     except InvalidConfiguration:
         raise
     except Exception:  # noqa: BLE001  # the library raises many kinds of errors for arbitrary files
-        raise InvalidConfiguration(path, "", f"does not contain a suitable key; it needs {form}.") from None
-    raise InvalidConfiguration(path, "", f"its key cannot {'sign' if private else 'verify'}; it needs {form}.")
+        raise InvalidConfiguration(path, "", f"does not contain a suitable key; use {form}.") from None
+    raise InvalidConfiguration(path, "", f"its key cannot {'sign' if private else 'verify'}; use {form}.")

@@ -52,7 +52,7 @@ class CredentialManager:
         raw = auth_config.raw_auth_credential
         if isinstance(auth_config.auth_scheme, CustomAuthScheme):
             kind = auth_config.auth_scheme.type_
-            raise ValueError(f"The auth scheme {kind!r} is not from OpenAPI. Fetch its credential in the tool itself.")
+            raise ValueError(f"The auth scheme {kind!r} is not an OpenAPI scheme. Fetch its credential in the tool.")
         if raw is None and oauth.has_login(auth_config):
             # These messages are the same as in ADK.
             kind = auth_config.auth_scheme.type_.value
@@ -145,7 +145,7 @@ def _fetch_google_token(account: ServiceAccount) -> tuple[str, float]:
         # Report only the error's type, because messages from google-auth quote responses of token endpoints.
         key = account.service_account_credential
         name = key.client_email if key else "the default credential"
-        raise AuthorizationFailed(f"Google issued no token for {name} ({type(error).__name__}).") from None
+        raise AuthorizationFailed(f"Google did not issue a token for {name} ({type(error).__name__}).") from None
     # google-auth returns naive datetimes in UTC.
     expiry = credentials.expiry
     expires_at = expiry.replace(tzinfo=UTC).timestamp() if expiry is not None else time.time() + USUAL_S

@@ -153,7 +153,7 @@ class CredentialStore(BaseCredentialService):
             The calls to approve.
 
         Raises:
-            AuthorizationFailed: The login does not belong to this call, or the provider issued no token.
+            AuthorizationFailed: The login does not belong to this call, or the provider did not issue a token.
             ValueError: Both or neither of URI and credential are passed, or the credential does not match the scheme.
         """
         if auth_response_uri is not None and credential is None:
@@ -297,11 +297,14 @@ def _complete(
     expected: tuple[str, str] | None,
 ) -> Authorized:
     if not code or not state:
-        raise AuthorizationFailed("A login's result is a `code` and a `state`. Pass the complete URL of its last page.")
+        raise AuthorizationFailed(
+            "The URL must contain a `code` and a `state`. Pass the complete URL of the login's last page."
+        )
     bucket = _read_bucket(store, ("state", state))
     if bucket is None:
         raise AuthorizationFailed(
-            "No login has this state. It is already complete, was replaced by a later login, or was started elsewhere."
+            "No pending login has this state. The login is already complete, was replaced by a later one, or was "
+            "started elsewhere."
         )
     with store.held(("login", *bucket)):
         login = _read_login(store, bucket)
@@ -350,7 +353,7 @@ def _provide(store: CredentialStore, call: WaitingCall, credential: AuthCredenti
     bucket = find_bucket(store, call)
     if bucket is None:
         raise AuthorizationFailed(
-            f"Call {call.function_call_id!r} of {call.invocation_id!r} has requested no credential in this store. "
+            f"Call {call.function_call_id!r} of {call.invocation_id!r} has not requested a credential in this store. "
             "Use the same store as the workers."
         )
     with store.held(("login", *bucket)):
@@ -374,7 +377,7 @@ def _parse_credential(config: AuthConfig, text: str) -> AuthCredential:
             if scheme.lower() == "basic":
                 user, colon, password = text.partition(":")
                 if not colon:
-                    raise ValueError("Write a credential for the scheme `basic` as `user:password`.")
+                    raise ValueError("A credential for the scheme `basic` must have the form `user:password`.")
                 content = HttpCredentials(username=user, password=password)
             http = HttpAuth(scheme=scheme, credentials=content)
             return AuthCredential(auth_type=AuthCredentialTypes.HTTP, http=http)

@@ -70,7 +70,9 @@ def find_endpoints(config: AuthConfig) -> Endpoints:
             metadata = _fetch_metadata([scheme.openIdConnectUrl], issuer=_parse_issuer(scheme.openIdConnectUrl))
             authorization, token = metadata["authorization_endpoint"], metadata["token_endpoint"]
         case _:
-            raise ValueError(f"A scheme of type {getattr(scheme.type_, 'value', scheme.type_)!r} has no login.")
+            raise ValueError(
+                f"A scheme of type {getattr(scheme.type_, 'value', scheme.type_)!r} does not support logins."
+            )
     # getattr, because an OpenIdConnect keeps unknown fields and may have these too.
     has_client_credentials = "client_credentials" in (getattr(scheme, "grant_types_supported", None) or ())
     return Endpoints(
@@ -136,7 +138,7 @@ def _fetch_metadata(places: list[str], issuer: str | None) -> dict[str, str]:
         # Metadata from a different issuer could send the user to a login page of that issuer.
         if issuer is None or str(metadata.get("issuer")).rstrip("/") == issuer.rstrip("/"):
             return {name: value for name, value in metadata.items() if isinstance(value, str)}
-    raise AuthorizationFailed(f"No metadata of the provider found at {' or '.join(places)}.")
+    raise AuthorizationFailed(f"Provider metadata was not found at {' or '.join(places)}.")
 
 
 def get_client(config: AuthConfig) -> OAuth2Auth:
@@ -179,8 +181,8 @@ def add_authorization_url(config: AuthConfig) -> AuthCredential:
     places = find_endpoints(config)
     if places.grant is not OAuthGrantType.AUTHORIZATION_CODE:
         raise ValueError(
-            "The clientCredentials flow has no user. Make the tool an AuthenticatedFunctionTool, which fetches the "
-            "token by itself."
+            "The clientCredentials flow does not involve a user. Make the tool an AuthenticatedFunctionTool, which "
+            "fetches the token itself."
         )
     client.code_verifier = client.code_verifier or secrets.token_urlsafe(48)
     client.code_challenge_method = "S256"
@@ -260,7 +262,7 @@ def _fetch_tokens(config: AuthConfig, grant: str, **params: str | None) -> OAuth
             reason = type(error).__name__
             if isinstance(error, httpx2.HTTPStatusError):
                 reason = f"status {error.response.status_code}"
-            raise AuthorizationFailed(f"{host} issued no token for the {grant} ({reason}).") from None
+            raise AuthorizationFailed(f"{host} did not issue a token for the {grant} ({reason}).") from None
     if not isinstance(token.get("access_token"), str):
         raise AuthorizationFailed(f"The response of {host} to the {grant} has no access token.")
     expires_at, expires_in = token.get("expires_at"), token.get("expires_in")
@@ -289,7 +291,7 @@ def _import_client() -> Any:
     try:
         from authlib.oauth2 import OAuth2Client  # type: ignore[import-untyped]  # it has no types
     except ImportError:
-        raise AuthorizationFailed("OAuth needs the extra `auth`: pip install 'waystation[auth]'.") from None
+        raise AuthorizationFailed("OAuth requires the extra `auth`: pip install 'waystation[auth]'.") from None
     return OAuth2Client
 
 

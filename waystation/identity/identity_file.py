@@ -17,7 +17,7 @@ from waystation.configuration import ConfigurationTable, read_configuration, rea
 from waystation.core import InvalidConfiguration, decode, encode
 
 ALGORITHMS = ("RS256", "PS256", "ES256", "ES384", "ES512", "EdDSA", "Ed25519", "RS384", "RS512", "PS384", "PS512")
-"""The accepted signature algorithms. All are asymmetric, so whoever can verify a token cannot sign one."""
+"""The accepted signature algorithms. All are asymmetric, so a key that verifies tokens cannot sign them."""
 MIN_RSA_BITS = 2048
 MIN_HMAC_BYTES = 32
 DEFAULT_AUDIENCE = "waystation"
@@ -57,7 +57,7 @@ class ClaimsSection(ConfigurationTable):
     @classmethod
     def _check_algorithms(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if unknown := sorted(set(value) - set(ALGORITHMS)):
-            raise ValueError(f"{unknown[0]!r} is not among {', '.join(ALGORITHMS)}")
+            raise ValueError(f"{unknown[0]!r} is not one of {', '.join(ALGORITHMS)}")
         return value
 
 
@@ -160,7 +160,7 @@ class Configuration(ConfigurationTable):
         """
         text = self.secret(key, name)
         if len(text.encode()) < MIN_HMAC_BYTES:
-            raise self.fault(key, f"{name} has less than {MIN_HMAC_BYTES} random bytes.")
+            raise self.fault(key, f"{name} has fewer than {MIN_HMAC_BYTES} random bytes.")
         return OctKey.import_key(text)
 
     def asymmetric_key(self, key: str, name: str, *, use: Use, kind: Literal["private", "public"]) -> ECKey | OKPKey:

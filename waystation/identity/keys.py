@@ -86,7 +86,7 @@ class IssuerKeys:
             keys = parse_key_set(await self._fetch())
         except (OSError, ValueError) as error:
             if required:
-                raise IdentityUnavailable(f"The keys of {self._issuer} cannot be read now ({error}).") from None
+                raise IdentityUnavailable(f"The keys of {self._issuer} cannot be read right now ({error}).") from None
             return
         self._keys, self._read_at = keys, self._clock()
 
@@ -118,7 +118,7 @@ async def discover_endpoint(issuer: str, name: str) -> str:
     """
     metadata = await fetch(issuer.rstrip("/") + DISCOVERY)
     if metadata.get("issuer") != issuer:
-        raise ValueError("the provider's metadata names another issuer than the configuration")
+        raise ValueError("the provider's metadata names a different issuer than the configuration")
     url = metadata.get(name)
     if not isinstance(url, str) or not is_private_url(url):
         raise ValueError(f"the provider's metadata has no trusted {name}")
@@ -182,7 +182,7 @@ def parse_key_set(jwks: JsonObject) -> Sequence[Key]:
         if not isinstance(key, OctKey):
             keys.append(key)
     if not keys:
-        raise ValueError("it has no key for signatures")
+        raise ValueError("it has no keys that can verify signatures")
     return keys
 
 

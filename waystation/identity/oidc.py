@@ -161,7 +161,9 @@ class OidcLogin:
                     redirect_uri=login.redirect_uri,
                 )
         except httpx2.HTTPStatusError as error:
-            raise IdentityUnavailable(f"The provider answered {error.response.status_code}. Try again.") from None
+            raise IdentityUnavailable(
+                f"The provider returned status {error.response.status_code}. Try again."
+            ) from None
         except OAuthError as error:
             remedy = "Log in again."
             if error.error == "invalid_client":
@@ -173,7 +175,7 @@ class OidcLogin:
             raise IdentityUnavailable(f"The provider is unreachable ({type(error).__name__}). Try again.") from None
         token = response.get("id_token")
         if not isinstance(token, str) or len(token) > MAX_JWT_CHARS:
-            raise AuthorizationFailed("The provider issued no id token. Add `openid` to the scopes.")
+            raise AuthorizationFailed("The provider did not issue an ID token. Add `openid` to the scopes.")
         return token
 
     def _make_client(self) -> "AsyncOAuth2Client":

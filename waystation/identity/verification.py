@@ -32,7 +32,7 @@ _FAULTS = {
         "The token has expired or lacks `exp`. Log in again, or compare the clocks of its issuer and of this machine."
     ),
     "iat": _TOO_EARLY,
-    "iss": "The token names another issuer than the one whose key signed it.",
+    "iss": "The token names a different issuer than the one whose key signed it.",
     "nbf": _TOO_EARLY,
 }
 """The error messages for registered claims that are missing or invalid (RFC 7519, 4.1)."""

@@ -60,7 +60,7 @@ class ReflectAndRetryToolPlugin(BasePlugin):
         if max_retries < 0:
             raise ValueError("max_retries must be a non-negative integer.")
         if tracking_scope is not TrackingScope.INVOCATION:
-            raise ValueError("Only TrackingScope.INVOCATION is supported, since workers share no memory.")
+            raise ValueError("Only TrackingScope.INVOCATION is supported, because workers do not share memory.")
         self.max_retries = max_retries
         self.throw_exception_if_retry_exceeded = throw_exception_if_retry_exceeded
 

@@ -350,7 +350,7 @@ def _find_turn_problems(contents: Sequence[JsonObject]) -> Iterator[str]:
         ids = {call["id"] for call in unanswered if call.get("id")}
         for response in responses:
             if ids and response.get("id") and response["id"] not in ids:
-                yield f"The function response {response['id']!r} belongs to no call of the previous turn."
+                yield f"The function response {response['id']!r} does not belong to a call in the previous turn."
         if calls and (content.get("role") != "model" or previous in (None, "model")):
             yield _MISPLACED
         unanswered, previous = calls, content.get("role") or "user"

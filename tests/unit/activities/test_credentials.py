@@ -224,7 +224,7 @@ def test_another_key_is_refused_and_harms_nothing(tmp_path: Path) -> None:
     """A wrong key is refused with a remedy and changes nothing."""
     path = tmp_path / "credentials"
     EncryptedFileCredentialService(path, key=KEY).write(("a",), "text")
-    with pytest.raises(CredentialStoreError, match="written with another key"):
+    with pytest.raises(CredentialStoreError, match="written with a different key"):
         EncryptedFileCredentialService(path, key=OTHER_KEY).write(("a",), "other")
     assert EncryptedFileCredentialService(path, key=KEY).read(("a",)) == "text"
 

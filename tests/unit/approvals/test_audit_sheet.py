@@ -168,7 +168,7 @@ def test_a_file_that_holds_no_key_is_refused(tmp_path: Path, content: str) -> No
     """The message names the required form, and repeats nothing of the file."""
     (tmp_path / "key").write_text(content)
     for use in (load_signer, lambda file: verify_signature(read_sheet(DATA), file)):
-        with pytest.raises(InvalidConfiguration, match=r"does not contain a suitable key; it needs a JWK|is too short"):
+        with pytest.raises(InvalidConfiguration, match=r"does not contain a suitable key; use a JWK|is too short"):
             use(tmp_path / "key")
     (tmp_path / "public").write_text(json.dumps(OKPKey.generate_key("Ed25519").as_dict(private=False)))
     with pytest.raises(InvalidConfiguration, match="cannot sign"):

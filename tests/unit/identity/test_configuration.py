@@ -34,8 +34,8 @@ OPENS = '[envelope]\nprivate_key = "envelope-private.json"\n'
     ("text", "key", "problem"),
     [
         ("[envelope\n", "", "is not TOML"),
-        ("[envelop]\n", "", "has no key 'envelop'; its keys are envelope, issuers"),
-        ('[envelope]\nprivate_kye = "x"\n', "envelope", "has no key 'private_kye'; its keys are public_key"),
+        ("[envelop]\n", "", "has no key 'envelop'; the valid keys are envelope, issuers"),
+        ('[envelope]\nprivate_kye = "x"\n', "envelope", "has no key 'private_kye'; the valid keys are public_key"),
         ("[envelope]\nprivate_key = 7\n", "envelope.private_key", "valid tuple"),
         ('[envelope]\nprivate_key = "none.json"\n' + ISSUER, "envelope.private_key", "No such file"),
         ('[envelope]\nprivate_key = "empty"\n' + ISSUER, "envelope.private_key", "is empty"),
@@ -55,8 +55,8 @@ OPENS = '[envelope]\nprivate_key = "envelope-private.json"\n'
         ('[envelope]\nprivate_key = "env:NOT_SET"\n' + ISSUER, "envelope.private_key", "NOT_SET is not set"),
         (OPENS, "issuers", "is missing; it names the trusted identity providers"),
         (OPENS + '[[issuers]]\nissuer = "https://a.example"\n', "issuers.0.audience", "Field required"),
-        (OPENS + ISSUER + 'algorithms = ["HS256"]\n', "issuers.0.algorithms", "'HS256' is not among"),
-        (OPENS + ISSUER + 'algorithms = ["none"]\n', "issuers.0.algorithms", "'none' is not among"),
+        (OPENS + ISSUER + 'algorithms = ["HS256"]\n', "issuers.0.algorithms", "'HS256' is not one of"),
+        (OPENS + ISSUER + 'algorithms = ["none"]\n', "issuers.0.algorithms", "'none' is not one of"),
         (OPENS + ISSUER + "algorithms = []\n", "issuers.0.algorithms", "at least 1"),
         (OPENS + ISSUER + 'jwks = "none.json"\n', "issuers.0.jwks", "No such file"),
         (OPENS + ISSUER + 'jwks = "text"\n', "issuers.0.jwks", "not a readable JSON Web Key Set"),
@@ -100,7 +100,7 @@ def test_a_key_of_links_that_can_be_guessed_is_refused(keys: Path) -> None:
     """Thirty-two bytes at least."""
     file = keys / "mistaken.toml"
     file.write_text('[links]\nkey = "short.key"\n')
-    with pytest.raises(InvalidConfiguration, match=r"links\.key: short\.key has less than 32 random bytes"):
+    with pytest.raises(InvalidConfiguration, match=r"links\.key: short\.key has fewer than 32 random bytes"):
         Links.of(Configuration.read(file), namespace="default")
 
 

@@ -160,7 +160,7 @@ async def test_a_token_that_names_another_issuer_lets_nobody_in(login: OidcLogin
     await login.finish(back(own_openid.log_in(url)), state)
     own_openid.issuer = "https://other.example"
     url, state = await login.begin(BACK)
-    assert "another issuer" in await refused(login, back(own_openid.log_in(url)), state)
+    assert "a different issuer" in await refused(login, back(own_openid.log_in(url)), state)
 
 
 async def test_a_provider_that_is_down_is_another_error(login: OidcLogin, own_openid: FakeOpenId) -> None:
@@ -176,7 +176,7 @@ async def test_a_provider_whose_keys_cannot_be_had_lets_nobody_in_yet(login: Oid
     """The message is about a login, of which nothing goes on by itself."""
     url, state = await login.begin(BACK)
     own_openid.keys_down = True
-    with pytest.raises(IdentityUnavailable, match=r"cannot be read now .* You are not logged in\. Try again"):
+    with pytest.raises(IdentityUnavailable, match=r"cannot be read right now .* You are not logged in\. Try again"):
         await login.finish(back(own_openid.log_in(url)), state)
 
 

@@ -244,7 +244,7 @@ async def test_a_short_rsa_key_is_not_taken_from_a_provider(tmp_path: Path, own_
 
 async def test_a_plaintext_token_is_refused_and_said_to_be_revoked(there: Installation) -> None:
     """Hazard 16: it stands readable wherever it was sent."""
-    assert "revoke it" in await refused(there, there.provider.token())
+    assert "Revoke it" in await refused(there, there.provider.token())
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ NOTICE = Notification(title="t", text="x", record={"type": "waystation.approval.
     ("text", "key", "problem"),
     [
         ("[channels\n", "", "is not TOML"),
-        ("[channel.x]\n", "", "has no key 'channel'; its keys are channels, default, inbox"),
-        ('[channels.x]\nurl = "SECRET"\n', "channels.x", "has no key 'url'; its keys are urls, webhook, person"),
+        ("[channel.x]\n", "", "has no key 'channel'; the valid keys are channels, default, inbox"),
+        ('[channels.x]\nurl = "SECRET"\n', "channels.x", "has no key 'url'; the valid keys are urls, webhook, person"),
         ("[channels.x]\n", "channels.x", "has neither `urls` nor a `webhook`"),
         ('default = ["x"]\n', "default", "names 'x', but there is no [channels.x]"),
         ('inbox = "http://approvals.example/SECRET"\n', "inbox", "is not an https URL"),

@@ -192,7 +192,7 @@ async def test_a_tool_of_ones_own_without_its_work_says_so() -> None:
             ),
             "oauth2 required for credential type oauth2",
         ),
-        (AuthConfig(auth_scheme=CustomAuthScheme(type_="kerberos")), "'kerberos' is not from OpenAPI"),
+        (AuthConfig(auth_scheme=CustomAuthScheme(type_="kerberos")), "'kerberos' is not an OpenAPI scheme"),
         ("google", "`auth_config` is a str; use an AuthConfig"),
     ],
 )
@@ -270,7 +270,7 @@ async def test_a_service_account_that_is_refused_is_said_to_be_without_its_key(p
     raw = AuthCredential(auth_type=AuthCredentialTypes.SERVICE_ACCOUNT, service_account=given)
     config = AuthConfig(auth_scheme=HTTPBearer(), raw_auth_credential=raw)
     tool = AuthenticatedFunctionTool(read_calendar, auth_config=config)
-    with pytest.raises(AuthorizationFailed, match=r"no token for robot@p\.example") as caught:
+    with pytest.raises(AuthorizationFailed, match=r"not issue a token for robot@p\.example") as caught:
         await ran(tool, ToolContext(function_call_id="fc-1"), day="x")
     assert "PRIVATE" not in str(caught.value)
     assert CANARY not in str(caught.value)

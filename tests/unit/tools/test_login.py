@@ -190,7 +190,7 @@ async def test_a_token_that_cannot_be_refreshed_now_is_an_error(
     config = login(provider)
     await logged_in(provider, store, config)
     provider.down = True
-    with pytest.raises(AuthorizationFailed, match="issued no token for the refresh_token"):
+    with pytest.raises(AuthorizationFailed, match="did not issue a token for the refresh_token"):
         calling(store).get_auth_response(config)
     provider.down = False
     assert calling(store).get_auth_response(config) is not None

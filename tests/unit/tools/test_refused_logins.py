@@ -35,10 +35,10 @@ from waystation.tools.tool_context import ToolContext
 @pytest.mark.parametrize(
     ("ended_at", "said"),
     [
-        ("https://me/cb?code=abc&state=forged", "No login has this state"),
-        ("https://me/cb?code=abc", "result is a `code` and a `state`"),
-        ("https://me/cb?state=abc", "result is a `code` and a `state`"),
-        ("nonsense", "result is a `code` and a `state`"),
+        ("https://me/cb?code=abc&state=forged", "No pending login has this state"),
+        ("https://me/cb?code=abc", "must contain a `code` and a `state`"),
+        ("https://me/cb?state=abc", "must contain a `code` and a `state`"),
+        ("nonsense", "must contain a `code` and a `state`"),
         ("http://[", "not a valid URL"),
         ("https://me/cb?error=access_denied&error_description=Ann", "The provider refused the login: access_denied"),
         ("https://me/cb?error=%3Cscript%3E", "The provider refused the login: with an error"),
@@ -117,7 +117,7 @@ async def test_a_provider_that_is_down_is_said_to_be(provider: FakeOAuth, store:
     context.request_credential(login(provider))
     ended_at = provider.log_in(auth_uri(context))
     provider.down = True
-    with pytest.raises(AuthorizationFailed, match=r"issued no token for the authorization_code \(status 503\)"):
+    with pytest.raises(AuthorizationFailed, match=r"did not issue a token for the authorization_code \(status 503\)"):
         await complete_authorization(store, auth_response_uri=ended_at)
     provider.down = False
     await complete_authorization(store, auth_response_uri=ended_at)
@@ -182,7 +182,7 @@ def test_another_issuers_description_is_not_believed(provider: FakeOAuth, store:
     config = described(provider, "issuer")
     assert isinstance(config.auth_scheme, ExtendedOAuth2)
     config.auth_scheme.issuer_url = issuer
-    with pytest.raises(AuthorizationFailed, match="No metadata of the provider"):
+    with pytest.raises(AuthorizationFailed, match="Provider metadata was not found"):
         calling(store).request_credential(config)
 
 
@@ -191,7 +191,7 @@ def test_an_openid_document_must_name_its_issuer(provider: FakeOAuth, store: InM
     config = described(provider, "document")
     assert isinstance(config.auth_scheme, OpenIdConnect)
     config.auth_scheme.openIdConnectUrl = config.auth_scheme.openIdConnectUrl.replace("127.0.0.1", "localhost")
-    with pytest.raises(AuthorizationFailed, match="No metadata of the provider"):
+    with pytest.raises(AuthorizationFailed, match="Provider metadata was not found"):
         calling(store).request_credential(config)
 
 

@@ -90,7 +90,7 @@ def test_the_rules_of_an_app_are_about_the_tools_of_all_agents() -> None:
     root = Agent(name="clerk", tools=[pay, AgentTool(helper)])
     rules = [ApprovalRule(POLICY, tools=name) for name in ("pay", "book", "helper")]
     (problem,) = authoring_problems(root, rules)
-    assert str(problem).startswith("Agent 'clerk': of its app: approval rule 3 names tools 'helper'")
+    assert str(problem).startswith("Agent 'clerk': in its app, approval rule 3 names tools 'helper'")
 
 
 def test_policies_that_nobody_can_have_meant_are_named() -> None:

@@ -340,7 +340,7 @@ def test_mistakes_in_a_declared_toolset_are_reported() -> None:
         "Tool 'Calculator': `tools` contains the class; use an instance of it.",
         "Tool 'Calculator': `tool_filter` is 'add'; use a list of names, or a function that decides.",
         "Tool 'Calculator': `tool_filter` is 3; use a list of names, or a function that decides.",
-        "Tool 'Calculator': `tool_name_prefix` 'no way' is not a valid start of a tool name.",
+        "Tool 'Calculator': `tool_name_prefix` 'no way' is not a valid prefix for tool names.",
     ]
 
 

@@ -116,7 +116,7 @@ class EncryptedFileCredentialService(CredentialStore):
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         except ImportError:
             raise CredentialStoreError(
-                "Credentials in a file need the extra `auth`: pip install 'waystation[auth]'."
+                "Storing credentials in a file requires the extra `auth`: pip install 'waystation[auth]'."
             ) from None
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -137,8 +137,8 @@ class EncryptedFileCredentialService(CredentialStore):
             present = connection.execute("SELECT COUNT(*), SUM(place = ?) FROM entries", (check,)).fetchone()
             if present[0] and not present[1]:
                 raise CredentialStoreError(
-                    f"{str(self.path)!r} was written with another key. Provide that key in {KEY_VARIABLE} or "
-                    f"{str(self.key_path)!r}, or remove the file; users then log in again."
+                    f"{str(self.path)!r} was written with a different key. Provide that key in {KEY_VARIABLE} or "
+                    f"{str(self.key_path)!r}, or remove the file, after which users must log in again."
                 )
             connection.execute("INSERT OR IGNORE INTO entries VALUES (?, ?, NULL)", (check, _encrypt(keys, check, "")))
         return keys
@@ -175,7 +175,7 @@ class EncryptedFileCredentialService(CredentialStore):
             return keys.values.decrypt(value[:12], value[12:], name).decode()
         except InvalidTag:
             raise CredentialStoreError(
-                f"An entry of {str(self.path)!r} is damaged. Remove the file; users then log in again."
+                f"An entry in {str(self.path)!r} is damaged. Remove the file, after which users must log in again."
             ) from None
 
 

@@ -34,7 +34,7 @@ class KeyringCredentialService(CredentialStore):
             import keyring
         except ImportError:
             raise CredentialStoreError(
-                "Credentials in a keyring need the extra `keyring`: pip install 'waystation[keyring]'."
+                "Storing credentials in a keyring requires the extra `keyring`: pip install 'waystation[keyring]'."
             ) from None
         self._service, self._backend = service, backend or keyring.get_keyring()
 
