@@ -75,7 +75,7 @@ def read_secret(file: Path, key: str, name: str) -> str:
 def _read_text(path: Path, file: Path, key: str) -> str:
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
-            raise InvalidConfiguration(file, key, f"{path} has more than {MAX_FILE_BYTES} bytes.")
+            raise InvalidConfiguration(file, key, f"{path} is larger than {MAX_FILE_BYTES} bytes.")
         return path.read_text()
     except OSError as error:
         problem = f"{path} cannot be read: {error.strerror}." if key else f"cannot be read: {error.strerror}."

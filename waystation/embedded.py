@@ -46,7 +46,7 @@ DYNAMIC_CONFIG: Mapping[str, Any] = {
     # By default, the server contacts a host on the internet to check for newer versions.
     "frontend.enableServerVersionCheck": False,
     # By default, every upsert of a search attribute reads the database, which takes 0.35 ms. With False, it can take up
-    # to 2 s until the server recognizes a new search attribute.
+    # to 2 s before the server recognizes a new search attribute.
     "system.forceSearchAttributesCacheRefreshOnRead": False,
 }
 
@@ -228,7 +228,7 @@ class EmbeddedServer:
     async def _start(self, command: list[str], lock: IO[str] | None) -> None:
         """Start the server and wait until it responds. If it does not, stop it and raise ServerFailed."""
         with TemporaryFile() as out, TemporaryFile() as err:
-            self._process = process = Popen(  # noqa: ASYNC220 - takes 2 ms, and is bound to no event loop
+            self._process = process = Popen(  # noqa: ASYNC220 - takes 2 ms, and is not bound to an event loop
                 bind_to_this_process(command),
                 stdin=DEVNULL,
                 stdout=out,
@@ -283,7 +283,7 @@ class EmbeddedServer:
         usable = [name for name, kind in SEARCH_ATTRIBUTE_TYPES.items() if existing.get(name, kind) == kind]
         deadline = time.monotonic() + SEARCH_LIMIT_S
         while time.monotonic() < deadline:
-            with suppress(RPCError):  # the server does not know all of them yet
+            with suppress(RPCError):  # the server does not recognize all attributes yet
                 await client.count_workflows(" AND ".join(f"{name} = ''" for name in usable))
                 return
             await asyncio.sleep(0.05)

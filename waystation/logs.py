@@ -57,7 +57,7 @@ class _SafeStream:
         self._stream = stream
 
     def write(self, text: str) -> None:
-        with suppress(OSError, ValueError):  # ValueError: it is closed
+        with suppress(OSError, ValueError):  # a closed stream raises ValueError
             self._stream.write(text)
 
     def flush(self) -> None:
@@ -74,4 +74,4 @@ def open_standard_streams() -> None:
     """Connect closed standard streams to the null device. Python sets them to None, which most code does not expect."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # for as long as the program runs
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # stays open until the program ends

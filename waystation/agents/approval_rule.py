@@ -24,7 +24,7 @@ def _check_function(value: Any) -> Any:
     return value
 
 
-if TYPE_CHECKING:  # the accepted types; the types after validation are below
+if TYPE_CHECKING:  # the types that users may pass; the branch below has the types after validation
     Patterns: TypeAlias = str | Sequence[str]
     Effects: TypeAlias = Effect | Sequence[Effect]
 else:

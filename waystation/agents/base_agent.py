@@ -1,4 +1,4 @@
-"""The base class of all agents: name, description, sub-agents, callbacks.
+"""The base class of all agents, with name, description, sub-agents and callbacks.
 
 An agent is a declaration that workflows never see. Activities look it up by name, so a changed agent takes effect at
 the next model call, even in running invocations.
@@ -20,7 +20,7 @@ chain.
 """
 
 CODE_OF_ITS_OWN = ("run_async", "run_live", "_run_async_impl", "_run_live_impl", "_run_impl")
-"""Methods that ADK's agents override to run code between events."""
+"""Methods that custom agents in ADK override to run their own code."""
 
 
 class BaseAgent(BaseModel):

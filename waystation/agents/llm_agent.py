@@ -59,15 +59,17 @@ class LlmAgent(BaseAgent):
     global_instruction: Any = ""
     """Like `instruction`, but for all agents in the tree. Only the root agent's value is used."""
     static_instruction: Any = None
-    """Text, Content or Part that never changes. If it is set, `instruction` is sent with the contents instead."""
+    """Text, Content or Part that never changes. If set, `instruction` moves from the system instruction to the
+    contents.
+    """
     tools: list[Any] = Field(default_factory=list)
-    """Functions, BaseTools and BaseToolsets."""
+    """Functions, BaseTools or BaseToolsets."""
     approval_rules: list[ApprovalRule] = Field(default_factory=list)
     """Approval rules for the agent's tool calls. A tool's own policy takes precedence, then the first matching rule."""
     generate_content_config: Any = None
     """A genai `GenerateContentConfig`, or a dictionary with the same fields."""
     disallow_transfer_to_parent: bool = False
-    """If True, the user's next message does not go directly to this agent either, even if it replied last."""
+    """If True, the agent cannot transfer to its parent, and the user's next message does not go to this agent."""
     disallow_transfer_to_peers: bool = False
     include_contents: Literal["default", "none"] = "default"
     """With `none`, the model receives only the current turn."""
@@ -146,7 +148,7 @@ class LlmAgent(BaseAgent):
     def _check_code_executor(cls, executor: Any) -> Any:
         if executor is not None and not isinstance(executor, BuiltInCodeExecutor):
             raise ValueError(
-                f"{type(executor).__name__} is not supported; use BuiltInCodeExecutor, which runs at the model's "
+                f"{type(executor).__name__} is not supported; use BuiltInCodeExecutor, which runs code at the model's "
                 "provider, or add a tool that runs code."
             )
         return executor

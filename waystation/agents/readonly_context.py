@@ -50,7 +50,8 @@ class ReadonlyContext:
         self.session_id: Final = session_id
         """The session ID, or None if the invocation does not belong to a session."""
         self.branch: Final = branch
-        """The names of the parallel agents above this agent, as a dotted path."""
+        """The path of parallel agents and their sub-agents that leads to this agent, or None outside parallel agents.
+        """
         self.run_config: Final = run_config
         """The invocation's `RunConfig`."""
 
@@ -61,7 +62,7 @@ class ReadonlyContext:
 
     @property
     def state(self) -> Mapping[str, Any]:
-        """The state, read-only."""
+        """A read-only view of the state."""
         return MappingProxyType(self._state)
 
     @property
@@ -81,6 +82,6 @@ class ReadonlyContext:
         """The message that started the invocation, as a genai Content."""
         if self._user_content is None:
             return None
-        from google.genai.types import Content  # importing it takes a second, and few tools need it
+        from google.genai.types import Content  # imported here because it takes a second, and few tools need it
 
         return Content.model_validate(copy_json(self._user_content))

@@ -160,7 +160,7 @@ def tree_of(agent: BaseAgent) -> dict[str, BaseAgent]:
 def _root(exposed: BaseAgent | App, place: str = "", demo_model: BaseLlm | None = None) -> Root:
     agent = exposed.root_agent if isinstance(exposed, App) else exposed
     if not isinstance(agent, BaseAgent):
-        raise TypeError(f"{agent!r} is neither an agent nor an app; use one, such as a module's `root_agent`.")
+        raise TypeError(f"{agent!r} is neither an agent nor an app; pass one, such as a module's `root_agent`.")
     app = exposed if isinstance(exposed, App) else App(name="app", root_agent=agent)
     tree = tree_of(agent)
     return Root(
@@ -186,13 +186,13 @@ def _sees_state(agent: BaseAgent) -> bool:
         return True
     try:
         return any(map(_takes_context, entries_of(agent)))
-    except AuthoringError:  # it is reported when the agents are checked
+    except AuthoringError:  # reported later, when the agents are checked
         return True
 
 
 def _takes_context(entry: BaseTool | BaseToolset) -> bool:
     if type(entry) not in (FunctionTool, LongRunningFunctionTool):
-        return type(entry) is not AgentTool  # the agent that it calls is in the tree
+        return type(entry) is not AgentTool  # the called agent is in the tree and is checked itself
     assert isinstance(entry, FunctionTool)
     return entry.signature.context is not None or callable(entry.require_confirmation)
 

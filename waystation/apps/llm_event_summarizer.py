@@ -37,13 +37,13 @@ class LlmEventSummarizer(BaseEventsSummarizer):
             prompt_template: A prompt that contains the placeholder `{conversation_history}`.
         """
         if not isinstance(llm, BaseLlm | str):
-            raise TypeError(f"llm is {with_article(llm)}; use a model or its name.")
+            raise TypeError(f"llm is {with_article(llm)}; pass a model or a model name.")
         self.llm = llm
-        """The model or its name."""
+        """The model, or the name of a model that is resolved later."""
         self._name = llm if isinstance(llm, str) else str(getattr(llm, "model", None) or type(llm).__name__)
         self._prompt_template = prompt_template or self._DEFAULT_PROMPT_TEMPLATE
         if "{conversation_history}" not in self._prompt_template:
-            raise ValueError("prompt_template has no {conversation_history}; add the placeholder for the events.")
+            raise ValueError("prompt_template lacks {conversation_history}; add this placeholder for the events.")
 
     def using(self, llm: BaseLlm) -> Self:
         """Return a copy of the summarizer that uses the given model."""

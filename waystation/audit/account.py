@@ -1,4 +1,4 @@
-"""Create accounts of invocations: the requests, answers and calls that ran, in the order they happened.
+"""Create the account of an invocation: a list of its requests, answers and calls, in the order they happened.
 
 An account is derived only from log entries, so a server and a history file yield the same account. The account of a
 running invocation only grows.
@@ -121,7 +121,7 @@ class _Accountant:
         self._number = 0
 
     def list_lines(self, entries: Iterable[Entry]) -> Iterator[JsonObject]:
-        """Yield the account."""
+        """Yield the lines of the account."""
         # Entries with the same time belong to one workflow task. Calls start at the end of the task, so a call that is
         # approved and canceled in the same task never runs.
         for _, task in groupby(entries, lambda entry: entry.time):
@@ -267,7 +267,7 @@ class _Accountant:
             case Ended():
                 return {"kind": "ended", "status": body.status}
             case ModelCalled() | ModelReplied() | ModelLost() | MessageJoined() | ScopesFlushed() | ForkRefused():
-                raise AssertionError("entries of this kind have no line")
+                raise AssertionError("entries of this kind do not appear in an account")
             case _:
                 assert_never(body)
 
@@ -382,7 +382,7 @@ async def gather_invocation(client: "AgentClient", id: str, *, arguments: bool =
     """
     accounts = Accounts(arguments)
     queue = await _session_invocations(client, id, accounts) or [id]
-    for invocation_id in queue:  # grows by the invocations of called agents
+    for invocation_id in queue:  # the loop appends the invocations of called agents
         fetching = client.invocation(invocation_id).histories()
         encoded = await (fetching if invocation_id == id else fetch_or_none(fetching))
         if encoded is None:

@@ -42,7 +42,7 @@ class Sheet:
     """The content of an audit file whose hashes are correct."""
 
     about: JsonObject
-    """The first line."""
+    """The content of the file's first line."""
     entries: tuple[JsonObject, ...]
     """The lines of the accounts, without their numbers and hashes."""
     end: JsonObject
@@ -232,6 +232,6 @@ def _key(path: Path, *, private: bool) -> "tuple[KeyFlexible, str]":
         raise InvalidConfiguration(path, "", f"cannot be read: {error.strerror}.") from None
     except InvalidConfiguration:
         raise
-    except Exception:  # noqa: BLE001  # the library raises many kinds of errors for arbitrary files
+    except Exception:  # noqa: BLE001  # the library raises many types of errors for invalid keys
         raise InvalidConfiguration(path, "", f"does not contain a suitable key; use {form}.") from None
     raise InvalidConfiguration(path, "", f"its key cannot {'sign' if private else 'verify'}; use {form}.")

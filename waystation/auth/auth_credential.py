@@ -116,7 +116,7 @@ class HttpAuth(CredentialPart):
     """A credential for HTTP authentication (RFC 7235)."""
 
     scheme: str
-    """`basic`, `bearer`, …"""
+    """The HTTP authentication scheme, such as `basic` or `bearer`."""
     credentials: HttpCredentials
     additional_headers: Annotated[dict[str, str] | None, AfterValidator(_hide)] = None
 
@@ -193,7 +193,7 @@ class ServiceAccount(CredentialPart):
 
 
 class AuthCredentialTypes(StrEnum):
-    """The kinds of credentials."""
+    """The types of credentials."""
 
     API_KEY = "apiKey"
     HTTP = "http"

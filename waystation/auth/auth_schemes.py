@@ -55,14 +55,14 @@ class APIKey(SecurityBase):
 
 
 class HTTPBase(SecurityBase):
-    """HTTP authentication (RFC 7235)."""
+    """An HTTP authentication scheme (RFC 7235)."""
 
     type_: SecuritySchemeType = Field(default=SecuritySchemeType.http, alias="type")
     scheme: str
 
 
 class HTTPBearer(HTTPBase):
-    """A bearer token."""
+    """HTTP authentication with a bearer token."""
 
     scheme: Literal["bearer"] = "bearer"
     bearerFormat: str | None = None
@@ -110,7 +110,7 @@ class OAuthFlows(SchemeModel):
 
 
 class OAuth2(SecurityBase):
-    """OAuth 2."""
+    """OAuth 2 with one or more flows."""
 
     type_: SecuritySchemeType = Field(default=SecuritySchemeType.oauth2, alias="type")
     flows: OAuthFlows

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 CLOUD_PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
 EARLY_S = 300.0
-"""How many seconds before it expires a Google token is replaced, as in ADK."""
+"""A Google token is replaced when it expires within this many seconds, as in ADK."""
 USUAL_S = 3600.0
 """The assumed lifetime, in seconds, of a Google token that has no expiry time."""
 

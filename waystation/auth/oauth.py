@@ -73,7 +73,7 @@ def find_endpoints(config: AuthConfig) -> Endpoints:
             raise ValueError(
                 f"A scheme of type {getattr(scheme.type_, 'value', scheme.type_)!r} does not support logins."
             )
-    # getattr, because an OpenIdConnect keeps unknown fields and may have these too.
+    # Use getattr, because an OpenIdConnect keeps unknown fields and may have these too.
     has_client_credentials = "client_credentials" in (getattr(scheme, "grant_types_supported", None) or ())
     return Endpoints(
         grant=OAuthGrantType.CLIENT_CREDENTIALS if has_client_credentials else OAuthGrantType.AUTHORIZATION_CODE,

@@ -1,4 +1,4 @@
-"""Code execution at the model's provider."""
+"""Code execution on the servers of the model's provider."""
 
 
 class BuiltInCodeExecutor:

@@ -172,7 +172,7 @@ class Configuration(ConfigurationTable):
         text = self.secret(key, name)
         try:
             parsed = parse_key(text)
-        except Exception:  # noqa: BLE001  # parsers of keys raise anything, and their messages may quote the key
+        except Exception:  # noqa: BLE001  # parsers may raise any error, and the message may quote the key
             raise self.fault(key, f"{name} is not a valid JWK or PEM file.") from None
         curve, purpose = _PURPOSES[use]
         if (
@@ -196,7 +196,7 @@ def parse_key(text: str) -> Key:
     for kind in (ECKey, OKPKey, RSAKey):
         try:
             return kind.import_key(text)
-        except Exception:  # noqa: BLE001  # another kind of key
+        except Exception:  # noqa: BLE001  # it may be another type of key
             continue
     raise ValueError("not a key")
 

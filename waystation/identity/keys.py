@@ -175,9 +175,9 @@ def parse_key_set(jwks: JsonObject) -> Sequence[Key]:
     for item in items[:MAX_KEYS] if isinstance(items, list) else ():
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # about weak keys, which `is_suitable` rejects
+                warnings.simplefilter("ignore")  # ignore warnings about weak keys, which `is_suitable` rejects
                 key = import_key(item)
-        except Exception:  # noqa: BLE001  # one unknown kind of key must not invalidate the others
+        except Exception:  # noqa: BLE001  # one unknown type of key must not invalidate the others
             continue
         if not isinstance(key, OctKey):
             keys.append(key)

@@ -51,7 +51,7 @@ class LoggedIn(NamedTuple):
 
 
 class _PendingLogin(NamedTuple):
-    """An unfinished login."""
+    """A login that has started but not finished."""
 
     verifier: str
     nonce: str

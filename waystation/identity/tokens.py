@@ -247,7 +247,7 @@ class Link(NamedTuple):
     person: str | None
     """The person that the link was made for, or None if it is for anyone who has it."""
     until: float
-    """Seconds since 1970."""
+    """When the link expires, in seconds since 1970."""
 
 
 class Links:
@@ -282,7 +282,7 @@ class Links:
         )
 
     def sign(self, approval_id: str, person: str | None = None, lifetime: timedelta | None = None) -> str:
-        """Return the token for a link. It contains only characters that need not be escaped in URLs."""
+        """Return the token for a link. It contains only characters that are valid in URLs without escaping."""
         claims = {
             "aud": LINK_AUDIENCE,
             "ns": self._namespace,

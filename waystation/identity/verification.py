@@ -46,7 +46,7 @@ class Issuer:
     ) -> None:
         """Create an issuer. With `bound`, each of its tokens must be bound to one answer."""
         self.section, self.audience, self.keys, self.bound = section, audience, keys, bound
-        # Ignore unknown header fields, because some providers add a certificate or fields of their own.
+        # Ignore unknown header fields, because some providers add a certificate or custom fields.
         self._registry = JWSRegistry(algorithms=section.algorithms, strict_check_header=False)
         self._registry.max_header_length, self._registry.max_payload_length = 8_000, MAX_JWT_CHARS
 

@@ -31,7 +31,7 @@ Try a different way, or tell the user that it cannot be done."""
 
 
 class TrackingScope(enum.Enum):
-    """The scope in which failures are counted."""
+    """The scope of the failure count."""
 
     INVOCATION = "invocation"
     GLOBAL = "global"

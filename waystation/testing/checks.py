@@ -40,7 +40,7 @@ class Replays(enum.Enum):
     STRICT = "strict"
     """Replay as in production and in the strict sandbox. The sandbox takes most of the time in a short test."""
     PRODUCTION = "production"
-    """As in production."""
+    """Replay as in production."""
     NONE = "none"
     """Do not replay. Use this for workers with `max_cached_workflows=0`, which already replay on each workflow task."""
 
@@ -99,7 +99,7 @@ async def assert_projection_matches(invocation: Invocation) -> None:
 
 async def _find_difference(invocation: Invocation, log: Log) -> str | None:
     held: list[JsonObject] = []
-    before = 0  # number of events in earlier runs of the workflow, from the id of its first event
+    before = 0  # number of events in earlier runs, from the ID of this run's first event
     while page := await invocation.handle.query("events", before + len(held)):
         before = before if held else int(page[0]["id"].rpartition("/e")[2]) - 1
         held.extend(page)
@@ -174,7 +174,7 @@ def keeps_replaying(
             asyncio.run(assert_keeps_replaying(path, store=store, converter=converter))
         except (AssertionError, ForeignHistory) as error:
             problem = str(error)
-        if problem:  # outside of `except`, so that pytest shows only this failure
+        if problem:  # raised outside of `except`, so that pytest shows only this failure
             pytest.fail(f"{path.name}: {problem}", pytrace=False)
 
     return check_history

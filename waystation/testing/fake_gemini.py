@@ -57,7 +57,7 @@ _MISPLACED = _ENSURE + "call turn comes immediately after a user turn or after a
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedRequest:
-    """A received request."""
+    """A request that the server received."""
 
     path: str
     """The path of the request, without the query string."""

@@ -64,7 +64,7 @@ class FakeOAuth:
     """All values that must never leave a credential store: the client secret, codes, code verifiers and tokens."""
 
     def __post_init__(self) -> None:
-        self._codes: dict[str, tuple[str, str]] = {}  # with challenge and redirect URI
+        self._codes: dict[str, tuple[str, str]] = {}  # code challenge and redirect URI, by code
         self._access: dict[str, float] = {}
         self._refresh: set[str] = set()
         self._guard = threading.Lock()

@@ -1,4 +1,4 @@
-"""A scripted approver."""
+"""A scripted approver for tests."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -44,7 +44,7 @@ class ScriptedHuman:
                     (in_progress if fields["action"] == "progress" else answered).add(id)
                     self.asked.append(call)
                     self.receipts.append(await invocation.answer(**fields))
-                elif id not in unanswered:  # explains a test that never ends
+                elif id not in unanswered:  # the warning explains why a test never ends
                     unanswered.add(id)
                     _log.warning(
                         "scripted_human.answers_exhausted",
