@@ -21,7 +21,8 @@ class StreamingMode(Enum):
 class RunConfig(BaseModel):
     """The supported fields of ADK's RunConfig. Other fields are rejected.
 
-    `max_llm_calls` sets the invocation's budget, `custom_metadata` its metadata and `streaming_mode` its `streaming`.
+    `max_llm_calls` sets the invocation's budget, `custom_metadata` sets its metadata, and `streaming_mode` sets
+    `streaming`.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)

@@ -181,7 +181,7 @@ class _Accountant:
         )
 
     def _remembered_approval(self, call: CallState, now: float) -> str | None:
-        """Return where the remembered approval that covers a call came from, or None if no approval covers it."""
+        """Return the origin of the remembered approval that covers a call, or None if there is no such approval."""
         assert call.policy is not None
         approval = find_covering_approval(
             [approval for approval in self._log.state.approvals.standing if approval.until > now],
@@ -377,7 +377,7 @@ async def gather_invocation(client: "AgentClient", id: str, *, arguments: bool =
 
     Raises:
         ForeignHistory: The ID does not belong to a Waystation invocation, or the session has no invocations.
-        RPCError: The ID does not exist.
+        RPCError: No workflow with this ID exists.
         StoreFailed: Part of a history was archived and is not in the client's store.
     """
     accounts = Accounts(arguments)

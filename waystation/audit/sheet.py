@@ -39,7 +39,7 @@ class Fault(WaystationError):
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """The content of an audit file whose hashes are correct."""
+    """The content of an audit file, after its hashes have been verified."""
 
     about: JsonObject
     """The content of the file's first line."""

@@ -23,7 +23,7 @@ class AuthConfig(CredentialPart):
     raw_auth_credential: AuthCredential | None = None
     """The tool's part of the credential: an OAuth client, a service account, or a complete credential."""
     exchanged_auth_credential: AuthCredential | None = None
-    """The user's credential, or before the login, the URI where the user logs in."""
+    """The user's credential. Before the login, it contains the URI where the user logs in."""
     credential_key: str | None = None
     """The key that the credential is stored under, separately for each user. By default, it is derived from the scheme
     and the client, without secrets. Set it if two services use the same scheme, such as an API key in the same header.

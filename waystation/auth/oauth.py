@@ -135,7 +135,7 @@ def _fetch_metadata(places: list[str], issuer: str | None) -> dict[str, str]:
             continue
         if not isinstance(metadata, dict) or not {"authorization_endpoint", "token_endpoint"} <= metadata.keys():
             continue
-        # Metadata from a different issuer could send the user to a login page of that issuer.
+        # Ignore metadata from a different issuer, which could send the user to that issuer's login page.
         if issuer is None or str(metadata.get("issuer")).rstrip("/") == issuer.rstrip("/"):
             return {name: value for name, value in metadata.items() if isinstance(value, str)}
     raise AuthorizationFailed(f"Provider metadata was not found at {' or '.join(places)}.")

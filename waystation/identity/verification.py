@@ -1,4 +1,4 @@
-"""Verify the tokens that accompany answers."""
+"""Verify the tokens that approvers send with their answers."""
 
 import time
 from collections.abc import Callable, Sequence

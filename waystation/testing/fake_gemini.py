@@ -8,9 +8,9 @@
         ...
         assert gemini.requests[0].body["systemInstruction"]
 
-Each valid request, streaming or not, receives the next response. A request that breaks the real service's rules for
-conversations does not use up a response. It is rejected with Google's error body, so that a wrong prompt fails the
-test. If no response is left, the error says so.
+Each valid request, streaming or not, receives the next response. A request that the real service would reject does not
+use up a response. It is rejected with Google's error body, so that a wrong prompt fails the test. If no response is
+left, the error says so.
 
 The server supports the paths of the Gemini API and of Vertex AI. To use it in another process, set google-genai's
 environment variable `GOOGLE_GEMINI_BASE_URL`.
