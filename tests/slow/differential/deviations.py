@@ -335,12 +335,12 @@ def with_task(whole: Json, told: Any) -> Json:
 
 
 DEVIATIONS: Mapping[str, Deviation] = {
-    "task-stays": Deviation(row="a summary may cover the message that is being answered", change=with_task),
+    "task-stays": Deviation(row="a summary can cover the message that is being answered", change=with_task),
     "requests-are-not-labelled": Deviation(
-        row="requests carry the label `adk_agent_name`", change=without_labels, always=True
+        row="requests have the label `adk_agent_name`", change=without_labels, always=True
     ),
     "tool-errors-are-told": Deviation(row="an exception in a tool ends the run", adapts=True),
-    "arguments-are-validated": Deviation(row="arguments are hardly validated", adapts=True),
+    "arguments-are-validated": Deviation(row="arguments are barely validated", adapts=True),
     "short-validation-errors": Deviation(row="the opt-in validation quotes pydantic's report", change=shortened),
     "constraints-are-checked": Deviation(row="the opt-in validation quotes pydantic's report", change=responding),
     "function-responses-are-understood": Deviation(
@@ -348,50 +348,52 @@ DEVIATIONS: Mapping[str, Deviation] = {
     ),
     "parameter-descriptions": Deviation(row="docstrings are not parsed for parameters", change=described),
     "no-placeholder": Deviation(
-        row="a gated call has an error response until it is confirmed", change=without_placeholders
+        row="a call that needs confirmation has an error response until it is confirmed", change=without_placeholders
     ),
     "long-running-note": Deviation(row="the description of a long-running tool ends with a note", change=noted),
     "silent-actions": Deviation(
-        row="a long-running function that returns something falsy loses its state changes", change=with_silent_actions
+        row="a long-running function that returns a falsy value loses its state changes", change=with_silent_actions
     ),
     "one-rule-for-batches": Deviation(
-        row="a partly answered batch may call the model", change=without_checkpoints, adapts=True
+        row="if only some calls of a batch have answers, ADK may call the model",
+        change=without_checkpoints,
+        adapts=True,
     ),
-    "each-answer-is-an-event": Deviation(row="what a client answers in one message is one event", change=split),
+    "each-answer-is-an-event": Deviation(
+        row="the answers that a client sends in one message are one event", change=split
+    ),
     "responses-in-call-order": Deviation(
-        row="the model is shown the responses to one reply in the order in which they came", change=in_call_order
+        row="the model sees the function responses for one reply in the order they arrived", change=in_call_order
     ),
     "quotations-are-introduced-otherwise": Deviation(
-        row="what other agents did is quoted between ADK's marks", change=introduced
+        row="what other agents did is quoted between ADK's markers", change=introduced
     ),
     "output-as-json-schema": Deviation(
         row="an output schema is sent as a class in `response_schema`", change=with_json_schema
     ),
-    "failures-are-recorded": Deviation(row="an error event repeats the text of the exception", change=recorded_failure),
-    "budget-stops": Deviation(row="exceeding `max_llm_calls` fails the run", change=stopped),
+    "failures-are-recorded": Deviation(row="an error event repeats the exception message", change=recorded_failure),
+    "budget-stops": Deviation(row="exceeding `max_llm_calls` makes the run fail", change=stopped),
     "transfers-to-nobody-are-told": Deviation(
-        row="a transfer to an agent that is no target ends the run", change=told_instead
+        row="a transfer to an agent that is not a target ends the run", change=told_instead
     ),
-    "ready-made-words": Deviation(
-        row="ready-made tools are described to models in ADK's words", change=described_otherwise
-    ),
+    "ready-made-words": Deviation(row="ready-made tools have ADK's descriptions", change=described_otherwise),
     "generators-are-no-nodes": Deviation(
-        row="a generator runs as a node of its own, whose output is an event", change=without_nodes
+        row="a generator runs as a separate node whose output is an event", change=without_nodes
     ),
     "the-agent-is-the-author": Deviation(
-        row="what a plugin's `before_run` says has the author `model`", change=said_by_the_agent
+        row="the content that a plugin's `before_run` returns has the author `model`", change=said_by_the_agent
     ),
     "answers-keep-what-was-asked": Deviation(
-        row="a confirmation without a hint or a payload has none", change=remembered
+        row="a confirmation without a hint or a payload reaches the tool without them", change=remembered
     ),
     "replies-between-updates-stay": Deviation(
-        row="what the model says between two updates of one call is dropped from later requests", change=with_reply
+        row="model output between two updates of a call is dropped from later requests", change=with_reply
     ),
     "failures-of-models-are-named": Deviation(
-        row="an exception in a model ends the run under its own name", change=failed_model
+        row="an exception in a model ends the run with that exception's type", change=failed_model
     ),
     "scopes-are-read-once": Deviation(
-        row="`user:` and `app:` state is read anew with each answer to a call that waits", change=responding
+        row="`user:` and `app:` state is read again with each answer to a pending call", change=responding
     ),
-    "temporary-state-in-events": Deviation(row="`temp:` state is taken out of events", change=with_temporary_state),
+    "temporary-state-in-events": Deviation(row="`temp:` state is removed from events", change=with_temporary_state),
 }
