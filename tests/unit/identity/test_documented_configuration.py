@@ -35,6 +35,6 @@ def test_the_channels_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_the_digest_of_the_contract_is_that_of_its_answer() -> None:
     """The example digest of the contract is correct."""
-    found = re.search(r"For `(\{.*?\})` the digest is\n`([0-9a-f]{64})`", CONTRACT)
+    found = re.search(r"digest of\s+`(\{.*?\})`\s+is\s+`([0-9a-f]{64})`", CONTRACT)
     assert found is not None
     assert answer_digest(json.loads(found[1])) == found[2]
