@@ -1,4 +1,4 @@
-"""Make the pictures of the documentation: `python -m docs.pictures`.
+"""Create the screenshots for the documentation: `python -m docs.pictures`.
 
 Starts a Temporal server, a worker with the examples and `waystation web`, and takes screenshots with the Chromium that
 `make .node/.stamp` installs.
@@ -30,7 +30,7 @@ REQUESTS = (
 
 @asynccontextmanager
 async def web_server(address: str) -> AsyncIterator[str]:
-    """Serve the inbox; yield its login link."""
+    """Serve the inbox and yield its login link."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "waystation.cli", "--address", address, "web", "--port", "0", "--as", "dana"),
         stdout=asyncio.subprocess.PIPE,
@@ -50,7 +50,7 @@ async def web_server(address: str) -> AsyncIterator[str]:
 
 
 async def make_requests(client: AgentClient) -> None:
-    """Start invocations, and wait until each has a pending call."""
+    """Start invocations and wait until each has a pending call."""
     for id, agent, message in REQUESTS:
         invocation = await client.start(agent, message, id=id, user_id="alex")
         while not await invocation.pending():
@@ -60,7 +60,7 @@ async def make_requests(client: AgentClient) -> None:
 async def take(page: Page, url: str, name: str) -> None:
     """Save a screenshot of a page."""
     await page.goto(url)
-    # Visibility lags behind by up to a second.
+    # Visibility can lag by up to a second.
     await page.wait_for_timeout(1500)
     await page.goto(url)
     await page.screenshot(path=IMAGES / name)
@@ -68,7 +68,7 @@ async def take(page: Page, url: str, name: str) -> None:
 
 
 async def main() -> None:
-    """Make all pictures."""
+    """Create all screenshots."""
     IMAGES.mkdir(exist_ok=True)
     program = os.environ.get("WAYSTATION_CHROMIUM") or str(CHROMIUM / "chromium")
     environment: dict[str, str | float | bool] = {
