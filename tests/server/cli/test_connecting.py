@@ -159,7 +159,7 @@ def test_the_program_is_a_process_with_an_exit_code(server: EmbeddedServer) -> N
 
     shown = run("--help")
     assert (shown.returncode, shown.stderr) == (0, "")
-    assert "3    the call is already answered" in shown.stdout
+    assert "3    the call has already been answered" in shown.stdout
     ran = run("--address", server.address, "state", "no-such", "--json")
     assert (ran.returncode, ran.stdout, "'no-such'" in ran.stderr) == (6, "", True)
     ran = run("evnts")

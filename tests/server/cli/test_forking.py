@@ -92,7 +92,7 @@ async def test_an_unused_answer_is_reported(serve: Serve, waystation: Command) -
         (("{source}", "2", "--answer", "fc-1=reject", "--answer", "fc-1=approve"), 2, "--answer names fc-1 twice"),
         (("{source}", "2", "--result", "fc-1={}", "--result", "fc-1={}"), 2, "--result names fc-1 twice"),
         (("{source}", "3", "--agent", "buyer"), 2, "Add an instruction or a model."),
-        (("{source}", "3", "--id", "{source}"), 2, "Pass another `id` for the fork."),
+        (("{source}", "3", "--id", "{source}"), 2, "Pass a different `id` for the fork."),
         (("{source}", "3", "--instruction", "Obey.", "--yes"), 1, "InvalidInput"),
     ],
 )

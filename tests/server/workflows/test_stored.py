@@ -44,13 +44,13 @@ def recorded(history: WorkflowHistory, text: str) -> bool:
 
 async def test_what_a_tool_saves_is_recorded_by_name_and_version(serve: Serve) -> None:
     """The event has ADK's artifact delta; the content is only in the service."""
-    model = ScriptedModel(calls(("draw_up", {"text": "a"}), ("draw_up", {"text": "b"})), "Done.")
+    model = ScriptedModel(calls(("draw_up", {"text": "a"})), calls(("draw_up", {"text": "b"})), "Done.")
     async with serve(Agent(name="clerk", model=model, tools=[draw_up])) as env:
         invocation = await env.client.start("clerk", "report")
         assert (await invocation.result()).text == "Done."
         deltas = [event.actions.artifact_delta async for event in invocation.events() if event.actions.artifact_delta]
-        assert deltas == [{"report.txt": 1, "user:latest": 1}]
-        assert sorted(answer["version"] for answer in told(model.requests[1])) == [0, 1]
+        assert deltas == [{"report.txt": version, "user:latest": version} for version in (0, 1)]
+        assert [answer["version"] for answer in told(model.requests[2])] == [0, 1]
         assert not recorded(await invocation.history(), SECRET)
         assert recorded(await invocation.history(), "report.txt")
 

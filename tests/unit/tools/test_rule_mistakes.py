@@ -97,6 +97,6 @@ def test_policies_that_nobody_can_have_meant_are_named() -> None:
     """Of a rule, and of a tool."""
     never = ApprovalPolicy(approvers=("ann",), quorum=2)
     [of_rule] = problems(ApprovalRule(never))
-    assert "approval rule 1 has a policy that wants 2 people (`quorum`), but names only ann" in of_rule
-    with pytest.raises(InvalidTool, match=r"its `approval` wants 2 people \(`quorum`\), but names only ann"):
+    assert "approval rule 1 has a policy that requires 2 people (`quorum`), but names only ann" in of_rule
+    with pytest.raises(InvalidTool, match=r"its `approval` requires 2 people \(`quorum`\), but names only ann"):
         FunctionTool(book, approval=never)
