@@ -1,4 +1,4 @@
-"""Read histories from a server or from files: single events, whole invocations, sessions and scopes."""
+"""Read histories of invocations, sessions and scopes from a server or from files."""
 
 from waystation.history.activity_attempts import (
     ActivityAttempts,

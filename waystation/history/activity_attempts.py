@@ -1,4 +1,4 @@
-"""Attempts at activities: recorded in histories, and pending on the server."""
+"""Activity attempts: those recorded in histories and those pending on the server."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,36 +15,36 @@ from waystation.history.history_fetch import describe_workflow
 
 @dataclass(slots=True)
 class ActivityAttempts:
-    """The recorded attempts at one activity, or one run of a called agent. Times are in seconds since 1970.
+    """The recorded attempts of one activity, or one run of a called agent. Times are in seconds since 1970.
 
-    A history does not record an attempt that is in flight.
+    Attempts in flight are missing, because a history records an attempt only after it has ended.
     """
 
     activity: str
-    """The activity's id; of a called agent, the id of the call."""
+    """The activity ID or, for a called agent, the function call ID."""
     type: str
-    """The activity type; of a called agent, the workflow type."""
+    """The activity type or, for a called agent, the workflow type."""
     event_id: int
-    """Id of the event that scheduled it, in its run."""
+    """ID of the history event that scheduled the activity or initiated the called agent. It is unique within a run."""
     scheduled: float
     started: float | None = None
-    """When the last recorded attempt began."""
+    """Start time of the last recorded attempt."""
     ended: float | None = None
     count: int = 0
     failure: Failure | None = None
-    """Of the last attempt that failed."""
+    """The failure of the last attempt that failed, or None if no attempt failed."""
     failure_before: Failure | None = None
-    """Of the attempt before the last one."""
+    """The failure of the attempt before the last one, or None if there was no such attempt."""
     lost: bool = False
     """Whether every attempt failed."""
 
     @property
     def lasted_s(self) -> float | None:
-        """Seconds from when it was scheduled until it ended; None while it has not."""
+        """The time from scheduling to the end, in seconds, or None if there is no end yet."""
         return None if self.ended is None else max(self.ended - self.scheduled, 0.0)
 
     def apply(self, event: HistoryEvent) -> None:
-        """Apply a later event of the same activity or called agent."""
+        """Update the attempts from a later event of the same activity or called agent."""
         attributes = get_attributes(event)
         match event.event_type:
             case EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED:
@@ -60,7 +60,7 @@ class ActivityAttempts:
 
 
 def collect_attempts(histories: Iterable[WorkflowHistory]) -> list[ActivityAttempts]:
-    """Return the attempts at each activity and called agent of some runs, in the order they were scheduled."""
+    """Return the attempts of every activity and called agent in these runs, in the order they were scheduled."""
     result: list[ActivityAttempts] = []
     for history in histories:
         scheduled: dict[int, ActivityAttempts] = {}
@@ -80,7 +80,10 @@ def collect_attempts(histories: Iterable[WorkflowHistory]) -> list[ActivityAttem
 
 
 def find_failed_workflow_tasks(histories: Iterable[WorkflowHistory]) -> list[tuple[int, str]]:
-    """Return event ids and error messages of failed workflow tasks, for example after an incompatible deployment."""
+    """Return the event IDs and error messages of failed workflow tasks.
+
+    A workflow task fails, for example, after an incompatible deployment.
+    """
     return [
         (event.event_id, event.workflow_task_failed_event_attributes.failure.message)
         for history in histories
@@ -91,29 +94,29 @@ def find_failed_workflow_tasks(histories: Iterable[WorkflowHistory]) -> list[tup
 
 @dataclass(frozen=True, slots=True)
 class PendingRetry:
-    """An activity that failed and will be retried, or that no worker has picked up yet."""
+    """A pending activity that has failed before, or that no worker has picked up yet."""
 
     workflow_id: str
     activity: str
-    """The activity id."""
+    """The activity ID."""
     type: str
     failed: int
-    """Number of failed attempts; 0 before the first one."""
+    """The number of attempts that have failed so far."""
     most: int
-    """The maximum number of attempts; 0 for no limit."""
+    """The maximum number of attempts, or 0 if there is no limit."""
     failure: Failure | None
-    """Failure of the last attempt."""
+    """The failure of the last attempt, or None if no attempt has failed."""
     task_queue: str
     """The task queue that holds the activity."""
     next_at: float | None
-    """When the next attempt is due, in seconds since 1970; None once a worker has picked it up."""
+    """When the next attempt is due, in seconds since 1970, or None if a worker has already picked it up."""
 
 
 async def fetch_retries(client: Client, workflow_id: str) -> tuple[list[PendingRetry], bool]:
-    """Return the pending retries of a workflow and of the agents it called, and whether it has any pending work.
+    """Return the pending retries of a workflow and its called agents, and whether any of them has pending work.
 
     Raises:
-        RPCError: The server does not answer.
+        RPCError: The server did not respond.
     """
     retries = list[PendingRetry]()
     has_work = False
@@ -128,7 +131,7 @@ async def fetch_retries(client: Client, workflow_id: str) -> tuple[list[PendingR
         workflow_ids += [
             child.workflow_id for child in description.pending_children if child.workflow_type_name == WORKFLOW
         ]
-        # The activity that waits for a called agent fails until that agent ends. This is not a retry.
+        # Skip the activity that polls a called agent. It fails until that agent ends, so its retries are normal.
         retries += [
             _retry(id, activity)
             for activity in description.pending_activities
@@ -142,7 +145,7 @@ def _is_queued(activity: PendingActivityInfo) -> bool:
 
 
 def _retry(workflow_id: str, activity: PendingActivityInfo) -> PendingRetry:
-    # Before the due time the server reports that time, afterwards the time at which the attempt was queued.
+    # The server reports the due time of the next attempt until that time comes, then the time the attempt was queued.
     is_scheduled = activity.HasField("next_attempt_schedule_time")
     due = activity.next_attempt_schedule_time if is_scheduled else activity.scheduled_time
     return PendingRetry(

@@ -1,4 +1,4 @@
-"""Read single history events: their types, payloads, failures and ids."""
+"""Read the types, payloads, failures and IDs of single history events."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -44,9 +44,9 @@ COMMANDS = frozenset(
         EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED,
     }
 )
-"""Events recorded for the commands of a workflow task."""
+"""Types of the events that record a workflow task's commands."""
 SILENT = frozenset({EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED, EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED})
-"""Events that readers skip."""
+"""Types of the events that readers skip."""
 
 
 _TIMEOUTS: dict[int, FailureKind] = {
@@ -59,7 +59,7 @@ MAX_FAILURE_CHARS = 4_096
 
 
 def failure_of(failure: FailureProto) -> Failure:
-    """Return the failure of an activity or a called agent, with the same values as in the workflow."""
+    """Convert the recorded failure of an activity or a called agent to the same `Failure` that the workflow creates."""
     if failure.HasField("timeout_failure_info"):
         return Failure(kind=_TIMEOUTS.get(failure.timeout_failure_info.timeout_type, "start_to_close"))
     if failure.HasField("canceled_failure_info"):
@@ -71,15 +71,17 @@ def failure_of(failure: FailureProto) -> Failure:
 
 
 TASK_IN_FLIGHT = frozenset({EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED, EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED})
-"""Event types of a workflow task. At the end of a history the server may show such events of an attempt that is not
-recorded yet, and may reuse their ids."""
+"""Types of the events of a workflow task in flight. At the end of a history, the server may return such events before
+they are recorded, and may later give their IDs to other events."""
 
 
 async def decode_events(events: Iterable[HistoryEvent], converter: DataConverter) -> Sequence[HistoryEvent]:
-    """Return events with payloads decoded by the converter's codec and fetched from its store, if it has them.
+    """Return events after fetching offloaded payloads from the converter's store and decoding them with its codec.
+
+    The store and the codec are both optional.
 
     Raises:
-        StoreFailed: The store cannot be reached.
+        StoreFailed: The store could not be read.
     """
     codec = converter.payload_codec
     result = []
@@ -114,7 +116,7 @@ _CONTENT = {
     "workflow_execution_failed": "failure.application_failure_info.details",
     "child_workflow_execution_failed": "failure.application_failure_info.details",
 }
-"""The fields of events that hold the content of an invocation."""
+"""For each kind of event, the field with the payloads that belong to the content of an invocation."""
 
 
 def payloads_of(event: HistoryEvent) -> Iterator[Payloads]:
@@ -125,13 +127,16 @@ def payloads_of(event: HistoryEvent) -> Iterator[Payloads]:
 
 
 def get_attributes(event: HistoryEvent) -> Any:
-    """Return the attributes of an event, whatever its type."""
+    """Return the attributes of an event of any type, or None if it has no attributes."""
     kind = event.WhichOneof("attributes")
     return getattr(event, kind) if kind else None
 
 
 def scheduled_by(attributes: Any) -> int:
-    """Return the id of the event that scheduled an activity or initiated a child; 0 if the attributes name none."""
+    """Return the ID of the event that scheduled an activity or initiated a child workflow.
+
+    Return 0 if the attributes do not refer to such an event.
+    """
     return getattr(attributes, "scheduled_event_id", 0) or getattr(attributes, "initiated_event_id", 0)
 
 
@@ -147,11 +152,11 @@ _LOST = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT: Failure(kind="start_to_close"),
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED: Failure(kind="error", error_type="TerminatedError"),
 }
-"""The failure of an activity, a child or a workflow that follows from the event type alone."""
+"""Failures of activities, child workflows and workflows that can be derived from the event type alone."""
 
 
 def loss_of(event: HistoryEvent) -> Failure | None:
-    """Return why an activity, a child or a workflow ended without a result; None for all other events."""
+    """Return why an activity, a child workflow or a workflow ended without a result, or None for any other event."""
     match event.event_type:
         case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED | EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
             return failure_of(get_attributes(event).failure)
@@ -162,7 +167,7 @@ def loss_of(event: HistoryEvent) -> Failure | None:
 
 
 def read_outcome(last: HistoryEvent) -> ChildOutcome | None:
-    """Return the outcome of an invocation, given the last event of a run; None while the invocation runs."""
+    """Return the outcome of an invocation from the last event of a run, or None if the invocation has not ended."""
     if last.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
         data = read_json_content(last.workflow_execution_completed_event_attributes.result.payloads)
         try:
@@ -174,12 +179,14 @@ def read_outcome(last: HistoryEvent) -> ChildOutcome | None:
 
 
 def carried_by(first: HistoryEvent) -> tuple[InvocationInput, Carried] | None:
-    """Return the input of a run and the state it carries over from the previous run, given its first event.
+    """Return a run's input and the state carried over from the previous run, or None if there is no previous run.
 
-    None if the run does not continue another one.
+    Args:
+        first: The first event of the run.
 
     Raises:
-        ForeignHistory: The input cannot be read.
+        ForeignHistory: The input is damaged or was recorded by a newer version.
+        StoreFailed: The input is not in this process's store.
     """
     started = first.workflow_execution_started_event_attributes
     check_content(started.input.payloads)
@@ -187,73 +194,73 @@ def carried_by(first: HistoryEvent) -> tuple[InvocationInput, Carried] | None:
 
 
 def get_workflow_type(history: WorkflowHistory) -> str:
-    """Return the workflow type, given a history that includes its first event."""
+    """Return the workflow type. The history must start with the first event of the run."""
     return history.events[0].workflow_execution_started_event_attributes.workflow_type.name
 
 
 def get_time_s(event: HistoryEvent) -> float:
-    """Return when an event was recorded, in seconds since 1970."""
+    """Return the time of an event in seconds since 1970."""
     return event.event_time.ToNanoseconds() / 1e9
 
 
 def find_run_id(events: Iterable[HistoryEvent]) -> str:
-    """Return the id of a run, given its first events."""
+    """Return the run ID that the first events of a run contain, or an empty string if they do not contain it."""
     run_id = ""
     for event in events:
         started = event.workflow_execution_started_event_attributes.original_execution_run_id
-        # The history of a reset run begins with the history of the run before.
+        # After a reset, the history starts with the events of the previous run. A failed task has the new run ID.
         run_id = event.workflow_task_failed_event_attributes.new_run_id or started or run_id
     return run_id
 
 
 def find_run_ids(events: Iterable[HistoryEvent]) -> list[str]:
-    """Return all ids that a run had, given its events: more than one if the run was reset."""
+    """Return every run ID that the events of a run contain. There are several if the run was reset."""
     run_ids = dict.fromkeys(find_run_id([event]) for event in events)
     return [run_id for run_id in run_ids if run_id]
 
 
 def continues(first: HistoryEvent) -> str | None:
-    """Return the id of the previous run, given the first event of a run."""
+    """Return the ID of the previous run from the first event of a run, or None if there is no previous run."""
     return first.workflow_execution_started_event_attributes.continued_execution_run_id or None
 
 
 def continued_as(last: HistoryEvent) -> str | None:
-    """Return the id of the next run, given the last event of a run."""
+    """Return the ID of the next run from the last event of a run, or None if the run did not continue as new."""
     return last.workflow_execution_continued_as_new_event_attributes.new_execution_run_id or None
 
 
 def read_json_payloads(payloads: Iterable[Payload]) -> list[bytes]:
-    """Return the JSON of each payload; empty bytes for a payload that is not JSON."""
-    # The workflow, too, reads a payload that is not JSON as broken JSON; see workflows/ports.py.
+    """Return the JSON in each payload. For other encodings, return empty bytes, which fail to parse."""
+    # The workflow reads payloads in the same way; see `data_of` in workflows/ports.py.
     return [p.data if p.metadata.get("encoding") in (b"json/plain", b"json/protobuf") else b"" for p in payloads]
 
 
 def read_json_content(payloads: Sequence[Payload]) -> bytes:
-    """Return the JSON in payloads written by a worker.
+    """Return the JSON in payloads that a worker wrote.
 
     Raises:
-        StoreFailed: A payload is in a store that this process does not have.
+        StoreFailed: A payload is not in this process's store.
     """
     check_content(payloads)
     return b"".join(read_json_payloads(payloads))
 
 
 def describe_missing(payloads: Iterable[Payload]) -> str | None:
-    """Return why a payload is missing: it is in a store that this process does not have. None if all are present."""
+    """Return why an offloaded payload is missing from this process, or None if all payloads are present."""
     for payload in payloads:
         if payload.metadata.get("encoding") == UNREADABLE["encoding"] or is_reference(payload):
-            problem = payload.data.decode(errors="replace") if not is_reference(payload) else "none is configured here."
+            problem = payload.data.decode(errors="replace") if not is_reference(payload) else "no store is configured."
             return f"{problem} Set --store or {STORE_VARIABLE}."
     return None
 
 
 def check_content(payloads: Iterable[Payload]) -> None:
     if problem := describe_missing(payloads):
-        raise StoreFailed("which large payloads are kept", problem)
+        raise StoreFailed("an unknown location", problem)
 
 
 def patch_of(event: HistoryEvent) -> str:
-    """Return the patch id of a marker of `workflow.patched`; empty for other markers."""
+    """Return the patch ID of a marker that `workflow.patched` recorded, or an empty string for any other marker."""
     details = event.marker_recorded_event_attributes.details
     try:
         return str(decode(details["patch-data"].payloads[0].data)["id"]) if "patch-data" in details else ""
@@ -262,7 +269,7 @@ def patch_of(event: HistoryEvent) -> str:
 
 
 def agent_failure_of(failure: FailureProto) -> Failure:
-    """Return why a called agent failed, and its token usage."""
+    """Return the failure of a called agent, including its token usage."""
     details = []
     with suppress(ValueError):
         details = [decode(data) for data in read_json_payloads(failure.application_failure_info.details.payloads)]

@@ -1,4 +1,4 @@
-"""Fetch from the server: descriptions of workflows, the runs of a session, and history events."""
+"""Fetch workflow descriptions, the runs of a session, and history events from the server."""
 
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
@@ -22,17 +22,20 @@ from waystation.history.history_events import TASK_IN_FLIGHT, EventType, decode_
 T = TypeVar("T")
 
 READER_AHEAD = "CurrentBranchChangedFailure"
-"""The server's error when a reader is ahead of the server: after a failover, and on a busy server whose change
-notification arrives late."""
+"""Type of the server's error when a reader is ahead of the server. This happens after a failover, or on a busy server
+whose change notification arrives late."""
 
 
 def is_not_found(error: RPCError) -> bool:
-    """Whether the error means that the workflow does not exist. A missing namespace has another message."""
+    """Return whether the error means that the workflow or run does not exist.
+
+    A missing namespace has the same status, so the message is checked, too.
+    """
     return error.status is RPCStatusCode.NOT_FOUND and "namespace" not in error.message.lower()
 
 
 async def fetch_or_none(answer: Awaitable[T]) -> T | None:
-    """Return the server's answer; None if it has no such workflow or run."""
+    """Return the server's response, or None if the workflow or run does not exist."""
     try:
         return await answer
     except RPCError as error:
@@ -42,7 +45,7 @@ async def fetch_or_none(answer: Awaitable[T]) -> T | None:
 
 
 async def describe_workflow(client: Client, workflow_id: str) -> WorkflowExecutionDescription | None:
-    """Describe the latest run of a workflow; None if there is no such workflow."""
+    """Return the description of a workflow's latest run, or None if the workflow does not exist."""
     return await fetch_or_none(client.get_workflow_handle(workflow_id).describe())
 
 
@@ -55,13 +58,15 @@ class WorkflowRun:
 
 
 async def find_session_runs(client: Client, session: str) -> dict[WorkflowRun, bool]:
-    """Return all runs of the workflows of a session that the server knows, each with whether it is running.
+    """Return all known runs of a session and its descendants, and for each run whether it is open.
 
-    Visibility lists runs with a delay. Running workflows are found at once, as children of their parents, and so are
-    the latest invocations, by their numbers. Closed agents that those invocations called are not.
+    The server's visibility store lists new runs only after a delay. To avoid this delay, running workflows are also
+    found as children of their parents, and the latest invocations by their numbers. A called agent that has just
+    closed may still be missing.
     """
     runs: dict[WorkflowRun, bool] = {}
-    # The quoted names in a session id contain no quotation marks. `_` and `%` match too much, which is filtered below.
+    # Names in a session ID are percent-encoded, so the ID cannot contain quotation marks. If the server treats `_` and
+    # `%` as wildcards, `is_in_session` removes the extra matches.
     query = f"WorkflowId = '{session}' OR WorkflowId STARTS_WITH '{session}/'"
     async for execution in client.list_workflows(query):
         if is_in_session(execution.id, session):
@@ -85,12 +90,12 @@ async def find_session_runs(client: Client, session: str) -> dict[WorkflowRun, b
 
 
 def is_in_session(workflow_id: str, session: str) -> bool:
-    """Whether a workflow is the session or one of its descendants."""
+    """Return whether a workflow is the session or one of its descendants."""
     return workflow_id == session or workflow_id.startswith(f"{session}/")
 
 
 def invocation_number(workflow_id: str, session: str) -> int:
-    """Return the number of the invocation that a workflow is or belongs to; 0 for the session itself."""
+    """Return the number of the invocation that a workflow belongs to, or 0 for the session itself."""
     number = workflow_id.removeprefix(f"{session}/").partition("/")[0]
     return int(number) if number.isdecimal() else 0
 
@@ -109,13 +114,13 @@ class HistoryPoll:
         return self._pages.current_page is None or bool(self._pages.next_page_token)
 
     async def page(self) -> Sequence[HistoryEvent]:
-        """Wait for the next events and return them with decoded payloads; occasionally none.
+        """Wait for the next events and return them with decoded payloads. A page is occasionally empty.
 
-        After a failover the server may require a restart: then the first event comes again, and events repeat.
+        After a failover, polling may have to restart from the first event, so pages can repeat earlier events.
 
         Raises:
-            RPCError: The server has no such run, or does not answer.
-            StoreFailed: The payload store cannot be reached.
+            RPCError: The run does not exist, or the server did not respond.
+            StoreFailed: The payload store could not be read.
         """
         try:
             await self._pages.fetch_next_page()
@@ -126,24 +131,24 @@ class HistoryPoll:
             await self._pages.fetch_next_page()
         page = self._pages.current_page or ()
         if page:
-            # From now on by run id: a reset may have made another run the latest one.
+            # From here on, fetch by run ID, because a reset may have made a different run the latest.
             self._run_id, self._last = find_run_id(page) or self._run_id, page[-1]
             first = page[0].workflow_execution_started_event_attributes.first_execution_run_id
             self._first_run_id = first or self._first_run_id
         return await decode_events(page, self._client.data_converter)
 
     async def replaced_by(self) -> str | None:
-        """Return the id of the run that replaced this one in a reset; None without a reset.
+        """Return the ID of the run that replaced this one after a reset, or None if the run was not reset.
 
         Raises:
-            RPCError: The server does not answer.
+            RPCError: The server did not respond.
         """
         if self._last.event_type != EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED:
             return None
         latest = await describe_workflow(self._client, self._workflow_id)
         if latest is None:  # deleted since
             return None
-        # A new workflow with the same id has another first run.
+        # A new workflow with the same ID has a different first run.
         is_same_workflow = latest.raw_description.workflow_execution_info.first_run_id == self._first_run_id
         return latest.run_id if is_same_workflow and latest.run_id != self._run_id else None
 
@@ -154,17 +159,18 @@ class HistoryPoll:
 
 COLD_PAGE = 1_000
 TAIL_PAGE = 20
-"""In events. Runs are read backwards, because new events are at the end: 2 ms instead of 10 for a long history."""
+"""Number of events per page when only new events are needed. These are at the end of the history, so it is read
+backward. For a long history, this takes 2 ms instead of 10 ms."""
 
 
 async def fetch_events_after(client: Client, workflow_id: str, run_id: str, known: int) -> Sequence[HistoryEvent]:
-    """Return the events after event id `known`, oldest first, with decoded payloads.
+    """Return the events after the event with ID `known`, oldest first, with decoded payloads.
 
-    A workflow task in flight is left out, because another event may get its id.
+    The events of a workflow task in flight are omitted, because other events may later get their IDs.
 
     Raises:
-        RPCError: The server has no such run, or does not answer.
-        StoreFailed: The payload store cannot be reached.
+        RPCError: The run does not exist, or the server did not respond.
+        StoreFailed: The payload store could not be read.
     """
     request = GetWorkflowExecutionHistoryReverseRequest(
         namespace=client.namespace,

@@ -1,7 +1,8 @@
-"""History files: read and write them, and check that this version can read them.
+"""Read and write history files, and check that this version can interpret them.
 
-A file holds the events of one run, as written by `temporal workflow show -o json` and by the Web UI's download, decoded
-or not. Earlier runs and called agents are stored under extra keys, which Temporal's own programs ignore.
+A file contains the events of one run in the JSON format of `temporal workflow show -o json`. Downloads from the Web UI
+are also accepted, whether decoded or not. Earlier runs and called agents are stored under extra keys, which Temporal's
+tools ignore.
 """
 
 import base64
@@ -27,26 +28,26 @@ from waystation.history.history_events import EventType, get_workflow_type, patc
 from waystation.storage import UNREADABLE, is_reference
 
 EARLIER = "earlierRuns"
-"""Key of the earlier runs, oldest first, each in the form of a file of its own."""
+"""Key of a list of the earlier runs, oldest first. Each item has the format of a separate history file."""
 CALLED = "calledAgents"
-"""Key of the invocations of called agents, in call order, each in the form of a file of its own."""
+"""Key of a list of the called agents' invocations, in call order. Each item has the format of a separate file."""
 MAX_BYTES = 300_000_000
-"""Maximum size of a file. The server limits a run to 50 MB, which is about 70 MB of JSON."""
+"""Maximum size of a file in bytes. The server limits a run to 50 MB, which is about 70 MB as JSON."""
 _TYPES = frozenset(vars(EventType).values()) - {EventType.EVENT_TYPE_UNSPECIFIED}
 REMEDY = "Save one with `waystation history` or `temporal workflow show -o json`, or download it from the Web UI."
 
 
 @dataclass(frozen=True, slots=True)
 class SavedHistory:
-    """The histories of one workflow, as stored in a file."""
+    """The histories of one workflow and the agents it called, as stored in a file."""
 
     histories: Sequence[WorkflowHistory]
-    """One history for each run, oldest first, as the server has it."""
+    """One history per run, oldest first, with the events exactly as the server stores them."""
     called: Sequence["SavedHistory"] = ()
 
 
 def format_saved_history(saved: SavedHistory) -> JsonObject:
-    """Return the JSON of a history file."""
+    """Return the JSON content of a history file."""
     *earlier, latest = (history.to_json_dict() for history in saved.histories)
     extra = {EARLIER: earlier, CALLED: [format_saved_history(agent) for agent in saved.called]}
     return {**latest, **{name: value for name, value in extra.items() if value}}
@@ -56,8 +57,8 @@ def read_history_file(path: Path) -> SavedHistory:
     """Read a history file.
 
     Raises:
-        ForeignHistory: The file holds something else.
-        OSError: The file cannot be read.
+        ForeignHistory: The file does not contain a complete history.
+        OSError: The file cannot be opened or read.
     """
     name = repr(str(path))
     if not path.is_file() and path.exists():
@@ -65,8 +66,8 @@ def read_history_file(path: Path) -> SavedHistory:
         raise ForeignHistory(f"{name} is {kind}, not a history file. {REMEDY}")
     if (size := path.stat().st_size) > MAX_BYTES:
         raise ForeignHistory(
-            f"{name} is {size / 1e6:,.0f} MB; at most {MAX_BYTES / 1e6:,.0f} MB are read, and the server ends a run "
-            "before it has 50 MB. Save the runs one by one, with `temporal workflow show -o json --run-id`."
+            f"{name} is {size / 1e6:,.0f} MB, but a history file can be at most {MAX_BYTES / 1e6:,.0f} MB. "
+            "Save each run to its own file with `temporal workflow show -o json --run-id`."
         )
     data = path.read_bytes()
     try:
@@ -76,14 +77,14 @@ def read_history_file(path: Path) -> SavedHistory:
 
 
 def _describe_invalid_json(data: bytes, error: Exception) -> str:
-    """Return what a file holds that is not valid JSON."""
+    """Return a description of file content that could not be parsed as JSON."""
     begin = data[:200].lstrip().lower()
     if not begin:
         return "it is empty"
     if begin.startswith(b"<"):
         return "it is HTML or XML, such as a proxy's error or login page, not JSON"
     if begin.startswith(b"\x1f\x8b"):
-        return "it is compressed with gzip; unpack it"
+        return "it is compressed; decompress it with gunzip"
     if begin.startswith((b"{", b"[")):
         at_end = isinstance(error, json.JSONDecodeError) and error.pos >= len(error.doc.rstrip())
         if at_end or not data[-200:].rstrip().endswith((b"}", b"]")):
@@ -117,7 +118,7 @@ def _parse_run(content: Any, name: str, path: Path) -> WorkflowHistory:
     try:
         if is_decoded(events):
             content = {"events": encode_payloads(events)}
-        # Ids of events and of called agents derive from the workflow's id.
+        # Readers derive the IDs of events and called agents from the workflow ID.
         started = events[0].get("workflowExecutionStartedEventAttributes", {})
         history = WorkflowHistory.from_json(str(started.get("workflowId") or path.stem), content)
     except Exception as error:  # noqa: BLE001  # the protobuf reader raises many kinds of errors on files made by others
@@ -129,20 +130,23 @@ def _parse_run(content: Any, name: str, path: Path) -> WorkflowHistory:
 
 
 def _unwrap(content: Any, name: str) -> Any:
-    """Return the history inside an answer of the server's HTTP API; any other value unchanged."""
+    """Extract the history from a response of the server's HTTP API. Return any other value unchanged."""
     if isinstance(content, list) and content:
-        return {"events": content}  # The Web UI's import accepts a bare list, too.
+        return {"events": content}  # the Web UI's import also accepts a bare list
     if not isinstance(content, dict) or not isinstance(content.get("history"), dict):
         return content
     if content.get("nextPageToken"):
         raise ForeignHistory(
-            f"{name} is the first page of a history: it has a `nextPageToken`, and the rest is missing. {REMEDY}"
+            f"{name} is only the first page of a history: it has a `nextPageToken`, so more pages exist. {REMEDY}"
         )
     return content["history"]
 
 
 def _describe_gap(history: WorkflowHistory) -> str | None:
-    """Return why a history is incomplete. Temporal's replayer would hang on an incomplete one."""
+    """Return why a history is incomplete, or None if it is complete.
+
+    Temporal's replayer would hang on an incomplete history.
+    """
     started = history.events[0].workflow_execution_started_event_attributes
     if not started.workflow_type.name:
         return "its first event is not the workflow's start"
@@ -163,19 +167,19 @@ def _describe_gap(history: WorkflowHistory) -> str | None:
     return None
 
 
-# The Web UI's decoded download holds the value of each payload in place of its bytes. Its metadata are plain text or,
-# in older versions, missing. Encoding the value again loses only the white space of the JSON.
+# In the Web UI's decoded download, each payload contains its decoded value instead of bytes. Its metadata is plain text
+# or, in older versions, missing. Encoding the value again reproduces the payload except for whitespace in the JSON.
 
 EVENTS_CHECKED = 50
-"""Number of events that are checked to detect a decoded download."""
+"""The number of events to check when detecting a decoded download."""
 _MAPS = ("fields", "indexedFields")
-"""Fields with named payloads: memo, headers, search attributes."""
+"""Fields that map names to payloads: the memo, headers and search attributes."""
 _SINGLE = ("summary", "details", "encodedAttributes")
-"""Fields that are a single payload."""
+"""Fields that contain a single payload."""
 
 
 def is_decoded(events: Any) -> bool:
-    """Whether the events come from the Web UI's decoded download: plain values in place of payloads."""
+    """Return whether events come from the Web UI's decoded download, where plain values replace payloads."""
     return any(not _is_payload(payload) for event in events[:EVENTS_CHECKED] for payload in _payloads_in(event))
 
 
@@ -188,7 +192,12 @@ def _payloads_in(content: Any) -> Iterator[Any]:
 
 
 def encode_payloads(value: Any, name: str = "") -> Any:
-    """Return decoded events with encoded payloads, as the server has them; `name` is the field that holds the value."""
+    """Encode the payloads in decoded events again, so that the events look as they do on the server.
+
+    Args:
+        value: The events, or any value inside them.
+        name: The name of the field that contains the value.
+    """
     match value:
         case list() if name == "payloads":
             return [_encode_payload(item) for item in value]
@@ -205,7 +214,7 @@ def encode_payloads(value: Any, name: str = "") -> Any:
 
 
 def _holds_payloads(value: Any) -> bool:
-    """Whether a value contains payloads without being one, like the details of a marker or a failure."""
+    """Return whether a value is a container of payloads, such as the details of a marker, and not a payload itself."""
     return isinstance(value, dict) and not _has_metadata(value) and bool(value)
 
 
@@ -228,7 +237,7 @@ _FIELDS = {"metadata", "data", "externalPayloads"}
 
 
 def _is_payload(value: Any) -> bool:
-    """Whether a value is a payload as recorded. Its encoding is in Base64 too, which has no hyphens."""
+    """Return whether a value is an encoded payload, where `json/plain` in the metadata becomes `anNvbi9wbGFpbg==`."""
     if not _has_metadata(value) or not isinstance(value.get("data", ""), str):
         return False
     try:
@@ -241,7 +250,8 @@ def _base64(text: str) -> str:
     return base64.b64encode(text.encode(errors="surrogatepass")).decode()
 
 
-# Histories that this version would misread: encoded by an unknown codec, or recorded by a newer version.
+# The checks below find histories that this version would misread, because an unknown codec encoded them or a newer
+# version recorded them.
 
 WORKFLOWS = frozenset({WORKFLOW, SESSION_WORKFLOW, SCOPE_WORKFLOW})
 _MADE_BY_WORKERS = frozenset(
@@ -255,39 +265,42 @@ _READABLE = frozenset({b"json/plain", b"json/protobuf", b"binary/null", UNREADAB
 
 
 def check_readable(histories: Iterable[WorkflowHistory], name: str) -> None:
-    """Check that this version reads histories correctly.
+    """Check that this version can interpret histories correctly.
 
     Args:
-        histories: Histories that the codec, if there is one, has decoded.
-        name: The file or the id, for the error message.
+        histories: The histories. If the client has a codec, it must already have decoded them.
+        name: The file name or workflow ID to use in the error message.
 
     Raises:
-        ForeignHistory: An unknown codec encoded them, or a newer version recorded them.
+        ForeignHistory: A history belongs to an unknown workflow type, was encoded by an unknown codec, or was recorded
+            by a newer version.
     """
     for history in histories:
         kind = get_workflow_type(history)
         if kind not in WORKFLOWS:
             known = ", ".join(map(repr, sorted(WORKFLOWS)))
-            raise ForeignHistory(f"{name} is a history of {kind!r}; Waystation reads those of {known}.")
+            raise ForeignHistory(
+                f"{name} is the history of a {kind!r} workflow. Waystation only reads histories of {known}."
+            )
         if encoding := _unknown_encoding(history.events):
             raise ForeignHistory(
                 f"{name} has payloads encoded as {encoding!r}, so its workers use a payload codec. "
-                "Save it decoded, with `temporal workflow show -o json --codec-endpoint URL` or the Web UI's download "
-                "with its codec server. In Python, pass the workers' data converter: "
-                "`Recording.read(path, converter=...)`, or a client that has it."
+                "Save the decoded history with `temporal workflow show -o json --codec-endpoint URL`, or download it "
+                "from the Web UI with a codec server configured. In Python, pass the workers' data converter with "
+                "`Recording.read(path, converter=...)`, or pass a client that uses it."
             )
         if feature := next(_find_newer_features(history.events), None):
             raise ForeignHistory(
-                f"{name} was recorded by a newer version of Waystation: it has {feature}, which this version does not "
-                "know. Update Waystation here to at least the version of the workers."
+                f"{name} was recorded by a newer version of Waystation: it contains {feature}, which this version does "
+                "not know. Update Waystation to the workers' version or later."
             )
 
 
 def _unknown_encoding(events: Sequence[HistoryEvent]) -> str | None:
-    """Return the encoding of payloads that need a codec; None if there are none.
+    """Return the first encoding that requires a codec, or None if no payload requires one.
 
-    Inputs and signals can come from anybody in any encoding. So only payloads that workers made from them are checked:
-    an invocation whose input is not JSON fails, and its history is valid.
+    Only payloads written by workers are checked, because anyone can send inputs and signals in any encoding. If an
+    input is not JSON, the invocation fails, but its history is still valid.
     """
     recorded = (event for event in events if event.event_type in _MADE_BY_WORKERS)
     for payload in (item for event in recorded for payloads in payloads_of(event) for item in payloads.payloads):
@@ -298,14 +311,14 @@ def _unknown_encoding(events: Sequence[HistoryEvent]) -> str | None:
         return None
     for payload in events[0].workflow_execution_started_event_attributes.input.payloads:
         encoding = payload.metadata.get("encoding", b"")
-        # No workflow task has read this input yet, so it may be encrypted or compressed on purpose.
+        # No worker has written a payload yet, so check whether the input looks encrypted or compressed.
         if encoding.startswith(b"binary/") and encoding not in (b"binary/plain", b"binary/null"):
             return encoding.decode(errors="replace")
     return None
 
 
 def _find_newer_features(events: Iterable[HistoryEvent]) -> Iterator[str]:
-    """Yield features that only a newer version records."""
+    """Yield a description of each recorded feature that exists only in newer versions."""
     for event in events:
         match event.event_type:
             case EventType.EVENT_TYPE_MARKER_RECORDED:

@@ -1,6 +1,6 @@
-"""Read the histories of an invocation into its log.
+"""Build the log of an invocation from its histories.
 
-A long invocation continues as new: each run names the run that it continues and carries a snapshot.
+A long invocation continues as new. Each of its runs refers to the previous run and carries a snapshot of the state.
 """
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
@@ -67,19 +67,19 @@ _ENDINGS: dict[int, EndStatus] = {
 
 @dataclass(frozen=True, slots=True)
 class EmptyTask:
-    """A completed workflow task without commands that another task follows at once."""
+    """A completed workflow task that issued no commands and was immediately followed by another workflow task."""
 
     event_id: int
-    """Id of the event that started the task."""
+    """ID of the event that started the task."""
     time: float
     later: list[Fact] = field(default_factory=list)
-    """The facts after it. They wait until it is known which task they belong to."""
+    """The facts that followed this task. They are held back until the task that applied them is known."""
 
 
 class HistoryReader:
-    """Turns the events of one run into facts, in order.
+    """Converts the events of one run to facts, in order.
 
-    Resolves the event ids by which later events refer to earlier ones.
+    It also resolves the event IDs that later events use to refer to earlier ones.
     """
 
     def __init__(self) -> None:
@@ -89,16 +89,16 @@ class HistoryReader:
         self._tools: set[int] = set()
         self._admitted: dict[int, Request] = {}
         self._task = (0, 0.0)
-        """Event id and time of the start of the latest workflow task."""
+        """ID and time of the event that started the latest workflow task."""
         self._completed = False
-        """Whether that task is completed and not reported yet."""
+        """Whether the latest task has completed but has not been reported yet."""
         self._commands = False
-        """Whether there was a command since the last reported task."""
+        """Whether any command was recorded after the last reported task."""
         self._empty: list[EmptyTask] = []
-        """Empty tasks since the last reported task."""
+        """The empty tasks after the last reported task."""
 
     def read(self, events: Iterable[HistoryEvent]) -> Iterator[Fact]:
-        """Yield the facts in `events`. Events that were read before are skipped."""
+        """Yield the facts in `events`. Events that have already been read are skipped."""
         for event in events:
             if event.event_id > self.last_event_id:
                 if event.event_type not in TASK_IN_FLIGHT:
@@ -115,12 +115,12 @@ class HistoryReader:
         yield from self._complete_task(None)
 
     def _complete_task(self, following: HistoryEvent | None) -> Iterator[Fact]:
-        """Report a completed workflow task, now that the event after it is known.
+        """Report the completed workflow task once the event that follows it is known.
 
-        A replay merges an empty task into the one that follows at once, at the time of the latter. Refused updates
-        leave such tasks. The exception: when the event after a task accepts an update, a replay first applies
-        everything that arrived before the last empty task that precedes the update, at the time of that task. Source:
-        the SDK's core, `find_end_index_of_next_wft_seq`.
+        Rejected updates leave empty tasks. A replay merges an empty task into the task that immediately follows it, and
+        uses the time of that later task. There is one exception. If the event after a task accepts an update, a replay
+        first applies everything that arrived before the last empty task preceding the update, at the time of that
+        empty task. This matches `find_end_index_of_next_wft_seq` in the SDK's core.
         """
         if not self._completed:
             return
@@ -140,7 +140,7 @@ class HistoryReader:
         self._commands = False
 
     def _release(self, count: int) -> Iterator[Fact]:
-        """Yield the facts that came after the first `count` empty tasks, and forget these tasks."""
+        """Remove the first `count` empty tasks and yield the facts that followed them."""
         released, self._empty = self._empty[:count], self._empty[count:]
         for task in released:
             yield from task.later
@@ -162,7 +162,8 @@ class HistoryReader:
                 if ref := ids.parse_not_found(patch_of(event)):
                     yield facts.NotFound(ref)
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ADMITTED:
-                # Only updates that a reset sends again are recorded as admitted; accepting them later repeats nothing.
+                # Only updates reapplied after a reset have this event. Keep the request, because the event that accepts
+                # the update does not repeat it.
                 self._admitted[event.event_id] = attributes.request
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
                 admitted = attributes.accepted_request_sequencing_event_id
@@ -176,14 +177,14 @@ class HistoryReader:
             case ending if ending in _ENDINGS:
                 yield facts.Closed(_ENDINGS[ending], get_time_s(event))
             case _:
-                # Skip the archiving of the log and activities whose result nobody waits for. Content that a fork copies
-                # is read at the start of the next run.
+                # Skip the results of activities that archive the log or that the workflow no longer watches. Content
+                # that a fork copies is read at the start of the next run.
                 yield from (fact for fact in self._read_activity(event, attributes) if not _is_irrelevant(fact))
 
     def _started(self, attributes: Any) -> Fact:
         if attributes.workflow_type.name != WORKFLOW:
             raise ForeignHistory(
-                f"The history is of a workflow of type {attributes.workflow_type.name!r}, not {WORKFLOW!r}."
+                f"The history belongs to a workflow of type {attributes.workflow_type.name!r}, not {WORKFLOW!r}."
             )
         check_content(attributes.input.payloads)
         return facts.Started(
@@ -204,7 +205,7 @@ class HistoryReader:
                     self._tools.add(event.event_id)
                 yield facts.Scheduled(ref, read_json_content(attributes.input.payloads), kind == MODEL.name)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED:
-                # The workflow ignores a later result; another activity reports how the child ended.
+                # The workflow ignores any later result of this activity. A new activity reports how the child ends.
                 if attributes.scheduled_event_id in self._followed:
                     self._scheduled[attributes.scheduled_event_id] = ids.archive(0)
                 elif attributes.scheduled_event_id not in self._tools:
@@ -224,12 +225,16 @@ class HistoryReader:
 
 
 def build_log(histories: Sequence[WorkflowHistory], log: Log | None = None) -> Log:
-    """Return the log of an invocation from its runs, oldest first; `log` is the log of the runs before them.
+    """Build the log of an invocation from the histories of its runs.
 
-    If earlier runs and `log` are missing, the log begins with the snapshot that the first run carries.
+    Args:
+        histories: The histories, oldest first.
+        log: The log of the runs before them. If it is missing although there were earlier runs, the new log begins with
+            the snapshot that the first run carries.
 
     Raises:
-        ForeignHistory: A history is damaged, missing, or not one of an invocation.
+        ForeignHistory: A history is damaged or missing, or does not belong to an invocation.
+        StoreFailed: A payload is not in this process's store.
     """
     for history in _own_runs(histories):
         projection = Projection(history.workflow_id, log)
@@ -241,7 +246,7 @@ def build_log(histories: Sequence[WorkflowHistory], log: Log | None = None) -> L
         except Exception as error:  # hand-edited histories raise many kinds of errors
             reason = f"{type(error).__name__}: {str(error)[:200]}"
             raise ForeignHistory(
-                f"The history of {history.workflow_id!r} is inconsistent ({reason}). It may have been edited. "
+                f"The history of {history.workflow_id!r} is inconsistent ({reason}). The file may have been edited. "
                 "Save it again."
             ) from error
         log = projection.log
@@ -255,13 +260,14 @@ def _is_irrelevant(fact: Fact) -> bool:
 
 
 async def fetch_log_before(client: Client, id: str, first: HistoryEvent, fetch: Fetch) -> Log:
-    """Return the log up to the start of a run, given the first event of that run.
+    """Return the log up to the start of the run whose first event is `first`.
 
-    It is read from the histories of the earlier runs. For runs that the server has deleted, it is read from the store.
+    The log is built from the histories of the earlier runs. If the server has deleted some of these histories, the
+    missing part of the log is read from the store.
 
     Raises:
-        ForeignHistory: A history is damaged or not one of Waystation.
-        StoreFailed: The store does not have the log.
+        ForeignHistory: A history is damaged or was not recorded by Waystation.
+        StoreFailed: The missing part is not in the store.
     """
     earlier: list[WorkflowHistory] = []
     carried = carried_by(first)
@@ -275,11 +281,11 @@ async def fetch_log_before(client: Client, id: str, first: HistoryEvent, fetch: 
 
 
 async def fetch_log(histories: Sequence[WorkflowHistory], fetch: Fetch) -> Log:
-    """Return the log of the runs in a file, including the entries before them.
+    """Return the complete log for the runs in a file. The entries of runs missing from the file come from the store.
 
     Raises:
         ForeignHistory: The file is damaged.
-        StoreFailed: The store does not have the earlier entries.
+        StoreFailed: The earlier entries are not in the store.
     """
     first = _own_runs(histories)[0]
     log = Log(first.workflow_id)
@@ -289,7 +295,7 @@ async def fetch_log(histories: Sequence[WorkflowHistory], fetch: Fetch) -> Log:
 
 
 def _own_runs(histories: Sequence[WorkflowHistory]) -> Sequence[WorkflowHistory]:
-    """Return the runs that belong to the log of an invocation: without the run in which a fork reads its source."""
+    """Return the runs that belong to the log of an invocation, without the run of a fork that only reads its source."""
     for number, history in enumerate(histories[1:], 1):
         if (carried := carried_by(history.events[0])) and carried[1].forked:
             return histories[number:]
@@ -297,19 +303,24 @@ def _own_runs(histories: Sequence[WorkflowHistory]) -> Sequence[WorkflowHistory]
 
 
 def restore_carried_log(log: Log, histories: Sequence[WorkflowHistory]) -> Log:
-    """Return the log before the first entry of `log`: empty, or the snapshot that the first run carries."""
+    """Return the log that precedes `log`: the snapshot that the first run carries, or an empty log without one."""
     carried = carried_by(_own_runs(histories)[0].events[0]) if log.entries_before else None
     return carried[1].snapshot.restored(log.invocation_id, carried[0]) if carried else Log(log.invocation_id)
 
 
 async def fetch_run(client: Client, id: str, run_id: str | None = None) -> WorkflowHistory | None:
-    """Return the history of a run, by default the latest, with payloads as stored; None if the server deleted it."""
+    """Return the history of a run, by default the latest, or None if the run does not exist or was deleted.
+
+    The payloads are not decoded.
+    """
     return await fetch_or_none(client.get_workflow_handle(id, run_id=run_id).fetch_history())
 
 
 async def fetch_runs(client: Client, last: WorkflowHistory) -> list[WorkflowHistory]:
-    """Return the histories of all runs up to `last` that the server still has, oldest first, with payloads as
-    stored."""
+    """Return the histories of all runs up to `last`, oldest first.
+
+    Runs that the server has deleted are missing. The payloads are not decoded.
+    """
     earlier: WorkflowHistory | None = last
     runs = []
     while earlier:
@@ -320,7 +331,7 @@ async def fetch_runs(client: Client, last: WorkflowHistory) -> list[WorkflowHist
 
 
 async def fetch_saved_history(client: Client, last: WorkflowHistory) -> SavedHistory:
-    """Return the histories of all runs up to `last`, and those of called agents."""
+    """Return the histories of all runs up to `last`, together with the histories of the agents they called."""
     runs = await fetch_runs(client, last)
     called = []
     for id in dict.fromkeys(id for run in runs for id in called_agent_ids(run)):
@@ -330,7 +341,7 @@ async def fetch_saved_history(client: Client, last: WorkflowHistory) -> SavedHis
 
 
 def called_agent_ids(history: WorkflowHistory) -> list[str]:
-    """Return the workflow ids of the agents that a run of an invocation called."""
+    """Return the workflow IDs of the agents that one run of an invocation called."""
     if get_workflow_type(history) != WORKFLOW:
         return []
     initiated = (event.start_child_workflow_execution_initiated_event_attributes for event in history.events)
@@ -338,18 +349,18 @@ def called_agent_ids(history: WorkflowHistory) -> list[str]:
 
 
 async def decode_histories(histories: Iterable[WorkflowHistory], converter: DataConverter) -> list[WorkflowHistory]:
-    """Return histories with payloads decoded by the codec and fetched from the store.
+    """Return histories with payloads fetched from the store and decoded by the codec. See `decode_events`.
 
     Raises:
-        StoreFailed: The payload store cannot be reached.
+        StoreFailed: The payload store could not be read.
     """
     return [WorkflowHistory(run.workflow_id, await decode_events(run.events, converter)) for run in histories]
 
 
 async def follow_log(client: Client, handle: WorkflowHandle[Any, Any], fetch: Fetch) -> AsyncIterator[Log]:
-    """Yield the log whenever the history has grown, across all runs, until the invocation ends.
+    """Yield the log each time the history grows, across all runs, until the invocation ends.
 
-    After a reset, a new log of the new run follows.
+    After a reset, a new log for the new run is yielded.
     """
     log: Log | None = None
     run_id = handle.run_id
@@ -372,7 +383,7 @@ async def follow_log(client: Client, handle: WorkflowHandle[Any, Any], fetch: Fe
             projection.flush()
             log = projection.log
             next_run_id = continued_as(page[-1]) if page else next_run_id
-            # A fork first reads its source and then continues in another run.
+            # The first run of a fork only reads its source, so do not yield the log of this run unless it has ended.
             if (
                 carried
                 or not (log.state.input and log.state.input.fork)

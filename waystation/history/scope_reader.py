@@ -1,4 +1,7 @@
-"""Read the state of scopes from their histories. No worker has to run, and the latest signals are included."""
+"""Read the state of scopes from their histories.
+
+This does not require a running worker, and the state includes signals that no worker has processed yet.
+"""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -13,7 +16,7 @@ from waystation.history.history_events import EventType, get_attributes, read_js
 from waystation.history.history_fetch import fetch_events_after, is_not_found
 
 MAX_SCOPES = 200
-"""Size of the LRU cache. An evicted scope is read again when needed."""
+"""Maximum number of scopes in the LRU cache. If an evicted scope is needed again, its whole history is read again."""
 _CLOSED = frozenset(
     {
         EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,
@@ -27,26 +30,26 @@ _CLOSED = frozenset(
 
 @dataclass(slots=True)
 class _CachedScope:
-    """A scope as far as this process has read it."""
+    """The part of a scope's history that this process has read so far."""
 
     fold: ScopeFold
     run_id: str = ""
     last_event_id: int = 0
     next_run_id: str = ""
     ended: bool = False
-    """Whether its workflow has ended. A new workflow with the same id starts empty."""
+    """Whether the scope's workflow has ended. A new workflow with the same ID starts with empty state."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def begin(self, run_id: str) -> None:
-        """Reset to the start of a run."""
+        """Discard what was read and start at the beginning of the given run."""
         self.fold = ScopeFold(self.fold.prefix)
         self.run_id, self.last_event_id, self.next_run_id, self.ended = run_id, 0, "", False
 
     def apply(self, event: HistoryEvent) -> None:
-        """Apply the next event.
+        """Update the scope from the next event.
 
         Raises:
-            ForeignHistory: The workflow is not a scope, or its state cannot be read.
+            ForeignHistory: The workflow is not a scope, or its carried state cannot be read.
         """
         attributes = get_attributes(event)
         match event.event_type:
@@ -57,7 +60,7 @@ class _CachedScope:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
                 self.next_run_id = attributes.new_execution_run_id
             case EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED if attributes.new_run_id:
-                # The run was reset; its start event still has the run id from before.
+                # The run was reset. Its start event still contains the run ID from before the reset.
                 self.run_id = attributes.new_run_id
             case kind if kind in _CLOSED:
                 self.ended = True
@@ -66,7 +69,7 @@ class _CachedScope:
     def _start(self, started: WorkflowExecutionStartedEventAttributes) -> None:
         if started.workflow_type.name != SCOPE_WORKFLOW:
             raise ForeignHistory(
-                f"The workflow with the id of a scope is a {started.workflow_type.name!r}, not a {SCOPE_WORKFLOW!r}."
+                f"The workflow with the ID of this scope is a {started.workflow_type.name!r}, not a {SCOPE_WORKFLOW!r}."
             )
         self.run_id = started.original_execution_run_id
         carried = started.continued_execution_run_id
@@ -76,18 +79,20 @@ class _CachedScope:
             )
             self.fold = ScopeFold(self.fold.prefix, snapshot)
         except ValueError:
-            raise ForeignHistory("The carried state of a scope cannot be read. A newer version recorded it.") from None
+            raise ForeignHistory(
+                "The carried state of a scope cannot be read. A newer version of Waystation may have recorded it."
+            ) from None
 
 
 class ScopeReader:
-    """Reads scopes and caches them. A second read fetches only new events."""
+    """Reads scopes and caches them, so that reading a scope again fetches only new events."""
 
     def __init__(self, client: Client, *, max_scopes: int = MAX_SCOPES) -> None:
         self._client = client
         self._scopes: LRUCache[str, _CachedScope] = LRUCache(max_scopes)
 
     async def read(self, scope_id: str) -> ScopeFold:
-        """Return the current state of a scope; empty if nothing was ever written to it."""
+        """Return the current state of a scope. It is empty if nothing has been written to the scope."""
         scope = self._scopes.setdefault(scope_id, _CachedScope(ScopeFold(prefix_of(scope_id))))
         async with scope.lock:
             await self._refresh(scope, scope_id)
@@ -112,6 +117,6 @@ class ScopeReader:
                 await self._refresh(scope, scope_id)
 
     async def _read_new_events(self, scope: _CachedScope, scope_id: str) -> None:
-        """Read the new events of the known run, or all events of the latest run if none is known."""
+        """Read the new events of the run being read, or all events of the latest run if no run ID is known yet."""
         for event in await fetch_events_after(self._client, scope_id, scope.run_id, scope.last_event_id):
             scope.apply(event)

@@ -1,4 +1,4 @@
-"""Read a session's history into its transcript."""
+"""Build the transcript of a session from its histories."""
 
 from collections.abc import Iterable
 
@@ -28,34 +28,41 @@ from waystation.storage import Blobs
 
 
 class SessionReader:
-    """One run of a session as far as its history was read, with the transcript of all runs before."""
+    """Reads the history of one run of a session into a transcript that also covers all earlier runs."""
 
     def __init__(self, session: str, blobs: Blobs, previous: Transcript | None = None) -> None:
-        """`previous` is the transcript of an earlier run if this process has it; then it is not fetched again."""
+        """Initialize the reader.
+
+        If this process already has the transcript of the previous run, pass it as `previous`, so that it is not fetched
+        again.
+        """
         self._session, self._blobs, self._previous = session, blobs, previous
         self.transcript = Transcript(session)
         self.given: SessionInput | None = None
         self.last_event_id = 0
         self.state: JsonObject = {}
-        """The state at the start of the latest invocation, plus the changes reported since."""
+        """The state at the start of the latest invocation, plus the changes that reports have made since."""
         self.continued: str | None = None
-        """The id of the next run, if the session continued as new."""
+        """The ID of the next run, or None if the session has not continued as new."""
         self._children: dict[int, int] = {}
         self._collecting: set[int] = set()
 
     async def read(self, events: Iterable[HistoryEvent]) -> None:
-        """Read events. Events that were read before are skipped.
+        """Update the transcript from events. Events that have already been read are skipped.
 
         Raises:
-            ForeignHistory: The events are damaged or not those of a session.
-            StoreFailed: The store does not have a part of the transcript.
+            ForeignHistory: The events are damaged or do not belong to a session.
+            StoreFailed: Part of the transcript is not in the store.
         """
         for event in events:
             if event.event_id > self.last_event_id:
                 try:
                     await self._read(event)
                 except (ValidationError, ValueError, KeyError):
-                    raise ForeignHistory(f"The history of session {self._session!r} cannot be read.") from None
+                    raise ForeignHistory(
+                        f"The history of session {self._session!r} cannot be read. It may be damaged, or recorded by a "
+                        "newer version of Waystation."
+                    ) from None
                 self.last_event_id = event.event_id
 
     async def _read(self, event: HistoryEvent) -> None:
@@ -63,7 +70,9 @@ class SessionReader:
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
                 if attributes.workflow_type.name != SESSION_WORKFLOW:
-                    raise ForeignHistory(f"{self._session!r} is a {attributes.workflow_type.name!r}, not a session.")
+                    raise ForeignHistory(
+                        f"{self._session!r} is a workflow of type {attributes.workflow_type.name!r}, not a session."
+                    )
                 params = SessionInput.model_validate(decode(read_json_content(attributes.input.payloads)))
                 await self._begin(params if attributes.continued_execution_run_id else without_carried(params))
             case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:

@@ -371,7 +371,7 @@ def _model_call(scheduled: Scheduled) -> ModelCalled:
 
 def _check_content(fact: Signalled) -> None:
     if fact.lacking:
-        raise StoreFailed("which large payloads are kept", fact.lacking)
+        raise StoreFailed("an unknown location", fact.lacking)
 
 
 def _accept_message(fact: Message, *, submitted: bool = False) -> Body:
