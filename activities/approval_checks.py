@@ -70,7 +70,7 @@ CHANGED_TOOL = (
 )
 CHANGED_POLICY = "`{tool}` was not run: a different call was approved. Call it again if it is still needed."
 UNASKED = (
-    "`{tool}` was not run: a tool callback changed its arguments, and the new ones need an approval that was not "
+    "`{tool}` was not run: a tool callback changed its arguments, and the new arguments need approval, which was not "
     "requested."
 )
 
@@ -128,7 +128,7 @@ class Reviewer:
         try:
             answer, call = log.state.approvals.submitted.get(params.ref), log.state.calls.get(params.call)
             if answer is None or call is None:
-                raise UnknownCall(f"There is no answer to {params.call!r} to verify.")
+                raise UnknownCall(f"There is no answer to verify for call {params.call!r}.")
             if answer.token is not None:
                 approval_id = ids.approval(log.invocation_id, call.id)
                 who, nonce = await self._verify(answer, answer.token, namespace, approval_id)
@@ -172,7 +172,7 @@ class Reviewer:
         except UnknownAgent as error:  # a deployment removed it
             raise InvalidAnswer(UNVERIFIABLE.format(problem=error)) from None
         if not isinstance(agent, LlmAgent):
-            raise InvalidAnswer(UNVERIFIABLE.format(problem=f"agent {call.agent!r} has no tools now."))
+            raise InvalidAnswer(UNVERIFIABLE.format(problem=f"agent {call.agent!r} no longer has tools."))
         conversation = await self._sessions.conversation(log)
         contexts = Contexts.of(
             conversation,
@@ -184,14 +184,15 @@ class Reviewer:
         try:
             tool = (await tools_for(agent, contexts, wanted=call.name)).get(call.name)
             if tool is None:
-                raise InvalidAnswer(UNVERIFIABLE.format(problem=f"agent {call.agent!r} has no tool {call.name!r} now."))
+                problem = f"agent {call.agent!r} no longer has a tool named {call.name!r}."
+                raise InvalidAnswer(UNVERIFIABLE.format(problem=problem))
             edited = _parse_edited_args(call, tool, args)
             await _check_policy(call, tool, edited, contexts, root.rules_of(agent))
         except AnswerRefused:
             raise
         except Exception as error:  # noqa: BLE001  # user code raises anything, and the sender is external
             events.warning("edit.failed", tool=call.name, error_type=type(error).__name__)
-            problem = f"the tool raised {type(error).__name__} when it checked them."
+            problem = f"the tool raised {type(error).__name__} while checking them."
             raise InvalidAnswer(UNVERIFIABLE.format(problem=problem)) from None
         return edited
 
@@ -224,8 +225,8 @@ async def _check_policy(
         return
     if call.policy is None or not call.policy.satisfies(edited.policy):
         raise NotAllowed(
-            f"Call {call.id!r} of {call.name!r} with these `args` needs other approvers. Reject it and have the agent "
-            "call the tool again."
+            f"With these `args`, call {call.id!r} of {call.name!r} needs different approvers. Reject it and have the "
+            "agent call the tool again."
         )
 
 

@@ -53,11 +53,11 @@ def create_outcome(
         answer = _build_response(value, long_running)
         _check_size(encode([answer.response, answer.parts]), MAX_RESULT_BYTES)
     except NotJson as error:
-        answer = _build_ran_error("its result cannot be given to you", error)
+        answer = _build_ran_error("its result cannot be returned to you", error)
     except Exception as error:  # noqa: BLE001  # a user's object can raise anything when it is read
         answer = _build_ran_error("its result cannot be read", error)
     if forgotten := context.not_awaited():
-        answer = _build_ran_error("part of it was not done", forgotten)
+        answer = _build_ran_error("part of its work was not done", forgotten)
     return _make_recordable(answer, context, duration_s)
 
 
@@ -111,7 +111,7 @@ def _make_recordable(answer: ToolOutcome, context: ToolContext, duration_s: floa
     try:
         actions = context.recorded_actions()
         if secrets and mask(written := actions.model_dump(mode="json"), secrets) != written:
-            raise NotJson("", "in part a credential", "leave it in the credential store")
+            raise NotJson("", "partly a credential", "leave the credential in the credential store")
         if actions is not NO_ACTIONS:
             _check_size(actions.encode())
         outcome = answer.model_copy(update=about | {"actions": None if actions == NO_ACTIONS else actions})
@@ -119,7 +119,7 @@ def _make_recordable(answer: ToolOutcome, context: ToolContext, duration_s: floa
         return outcome
     except Exception as error:  # noqa: BLE001  # a value in the state can raise anything when it is read
         if answer.error_type is None:
-            answer = _build_ran_error("nothing that it wrote to state or set as an action was kept", error)
+            answer = _build_ran_error("none of its state changes and actions were saved", error)
         return answer.model_copy(update=about)
 
 
@@ -138,7 +138,7 @@ def _build_error(text: str, error_type: str) -> ToolOutcome:
 
 def create_not_stored_outcome(outcome: ToolOutcome, error: Exception) -> ToolOutcome:
     """Return the outcome to record if a large result cannot be stored outside the history."""
-    answer = _build_ran_error("its result cannot be kept", error)
+    answer = _build_ran_error("its result could not be stored", error)
     return outcome.model_copy(
         update={"response": answer.response, "error_type": answer.error_type, "parts": (), "final": True}
     )

@@ -119,8 +119,8 @@ class NotAwaited(WaystationError):
         self.methods = methods
         names = ", ".join(f"`{name}`" for name in methods)
         super().__init__(
-            f"{names} of the context did nothing, because it was not awaited. "
-            f"Write `await tool_context.{methods[0]}(...)`, in a tool that is an `async def`."
+            f"The call to {names} of the context did nothing, because it was not awaited. "
+            f"Write `await tool_context.{methods[0]}(...)` in a tool that is an `async def` function."
         )
 
 
@@ -421,7 +421,7 @@ class _CredentialContext(_ActionContext):
         call_id = self.function_call_id
         if call_id is None:
             raise ValueError(
-                "request_credential requires function_call_id: only a tool call can wait for a credential. Elsewhere "
+                "request_credential requires function_call_id: only a tool call can wait for a credential. Elsewhere, "
                 "use load_credential and save_credential."
             )
         _require_config("request_credential", auth_config)

@@ -188,8 +188,8 @@ class AnswerUnconfirmed(WaystationError):
     def __init__(self, invocation: str, function_call_id: str) -> None:
         self.invocation, self.function_call_id = invocation, function_call_id
         super().__init__(
-            f"No worker confirmed the answer to call {function_call_id!r} of {invocation!r}. It may still be applied: "
-            "list the pending calls before you answer again."
+            f"No worker confirmed the answer to call {function_call_id!r} of {invocation!r}. The answer may still be "
+            "applied. List the pending calls before you answer again."
         )
 
 
@@ -201,7 +201,7 @@ class MessageUnconfirmed(AnswerUnconfirmed):
         WaystationError.__init__(
             self,
             f"No worker confirmed the message to session {session!r} in time. Start a worker and send the message "
-            "again: with the same `message_id` it counts once.",
+            "again. Use the same `message_id`, so that it counts only once.",
         )
 
 

@@ -105,8 +105,8 @@ def lost(call: CallState, failure: Failure) -> ToolOutcome:
         case "heartbeat" | "start_to_close" | "schedule_to_close":
             error_type = "OutcomeUnknown"
             text = (
-                f"The worker that ran `{call.name}` was lost before it reported. Whether the call took effect is "
-                "unknown; it was not repeated."
+                f"The worker running `{call.name}` was lost before it reported a result. Whether the call took effect "
+                "is unknown; it was not repeated."
             )
         case "schedule_to_start":
             error_type, text = "NotStarted", f"No worker started the call of `{call.name}`; it did not run."

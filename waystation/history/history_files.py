@@ -121,7 +121,7 @@ def _parse_run(content: Any, name: str, path: Path) -> WorkflowHistory:
         # Readers derive the IDs of events and called agents from the workflow ID.
         started = events[0].get("workflowExecutionStartedEventAttributes", {})
         history = WorkflowHistory.from_json(str(started.get("workflowId") or path.stem), content)
-    except Exception as error:  # noqa: BLE001  # the protobuf reader raises many kinds of errors on files made by others
+    except Exception as error:  # noqa: BLE001  # the protobuf reader raises many kinds of errors for invalid files
         reason = " ".join(str(error).split())[:200]
         raise ForeignHistory(f"{name} is not a history: it cannot be read ({reason}). {REMEDY}") from None
     if gap := _describe_gap(history):

@@ -86,7 +86,7 @@ async def test_nobody_edits_a_call_past_a_rule(serve: Serve) -> None:
         await waiting(invocation, "fc-1")
         error = await refused(invocation, {"amount": 5000}, by="dana")
         assert isinstance(error, NotAllowed)
-        assert "needs other approvers" in str(error)
+        assert "needs different approvers" in str(error)
         await invocation.answer("edit", "fc-1", args={"amount": 99}, by="dana")
         await invocation.result()
     assert told(agent) == [("pay", {"paid": 99})]
@@ -156,8 +156,8 @@ TOOL_CHANGED = Agent(name="clerk", model="x", tools=[FunctionTool(pay_with_fee, 
     ("after", "kind", "problem"),
     [
         (AGENT_GONE, InvalidAnswer, "No agent is named 'clerk'"),
-        (TOOL_GONE, InvalidAnswer, "agent 'clerk' has no tool 'pay' now"),
-        (NO_MODEL, InvalidAnswer, "agent 'clerk' has no tools now"),
+        (TOOL_GONE, InvalidAnswer, "agent 'clerk' no longer has a tool named 'pay'"),
+        (NO_MODEL, InvalidAnswer, "agent 'clerk' no longer has tools"),
         (TOOL_CHANGED, DigestMismatch, "The parameters of 'pay' changed after call 'fc-1' was made"),
     ],
     ids=["agent-gone", "tool-gone", "no-model", "tool-changed"],

@@ -79,8 +79,8 @@ async def test_a_call_that_takes_effect_once_is_not_made_again(stories: dict[str
     assert story.ledger.lines("ended", key=story.key) == []
     assert story.told == [
         {
-            "error": f"The worker that ran `{tool}` was lost before it reported. Whether the call took effect is "
-            "unknown; it was not repeated.",
+            "error": f"The worker running `{tool}` was lost before it reported a result. Whether the call took effect "
+            "is unknown; it was not repeated.",
             "error_type": "OutcomeUnknown",
         }
     ]

@@ -210,7 +210,7 @@ async def test_an_answer_is_for_what_was_shown(serve: Serve) -> None:
         fields = await me.fields(path_of(id))
         page = await me.send(path_of(id), {**fields, "digest": "0" * 32, "action": "approve"})
         assert page.status_code == 409
-        assert "The answer is for other arguments" in page.text
+        assert "The answer refers to different arguments" in page.text
         assert "This call is waiting for an answer." in page.text
         await invocation.reject()
 

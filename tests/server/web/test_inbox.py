@@ -187,7 +187,7 @@ async def test_together_only_what_all_take_is_offered_and_not_too_many(serve: Se
         for changed in changes:
             assert (await me.send("/approvals/several", {**wrong, **changed})).status_code == 422
         results = await me.send("/approvals/several", wrong)
-        assert results.text.count("The answer is for other arguments") == 2
+        assert results.text.count("The answer refers to different arguments") == 2
         assert len(await invocation.pending()) == 2
         await invocation.reject("fc-1")
         await invocation.reject("fc-2")

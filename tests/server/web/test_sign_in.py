@@ -95,7 +95,7 @@ async def test_who_logs_in_at_the_provider_answers_with_a_verified_identity(
 @pytest.mark.parametrize(
     ("subject", "roles", "said", "known"),
     [
-        ("erin@example.com", ("finance",), "asked for call", "You are logged in as erin@example.com, role:finance."),
+        ("erin@example.com", ("finance",), "requested call", "You are logged in as erin@example.com, role:finance."),
         (
             "dana@example.com",
             ("marketing",),
@@ -357,7 +357,7 @@ async def test_a_quorum_is_of_different_people(serve: Serve, there: Installation
         assert 'value="reject"' in page.text
         page = await me.send(path_of(id), {**await me.fields(path_of(id)), "action": "approve"})
         assert page.status_code == 409
-        assert "has approved call &#39;fc-1&#39; before; 1 more has to." in page.text
+        assert "has already approved call &#39;fc-1&#39;. It needs 1 more approval from other people." in page.text
         assert till.paid == []
         page = await they.send(path_of(id), {**await they.fields(path_of(id)), "action": "approve"})
         assert "This call was approved by finn@example.com (identity verified)" in page.text

@@ -70,7 +70,7 @@ async def test_a_wrong_number_of_arguments_fails_the_invocation(
         assert stuck_tasks(await invocation.history()) == []
         last = (await invocation.log()).state.events[-1]
         assert last.error_code == "InvalidInput"
-        assert last.error_message == f"AgentInvocation takes one argument, an object; {len(arguments)} were given."
+        assert last.error_message == f"AgentInvocation takes one argument, an object, but received {len(arguments)}."
     gc.collect()  # what the SDK never awaited
 
 

@@ -67,7 +67,7 @@ async def test_a_result_that_cannot_be_recorded_is_told_and_the_tool_is_not_run_
         assert (result.status, result.text, effects) == ("completed", "Done.", [1])
         [response] = told(model.requests[1])
         assert response["error"] == (
-            f"The tool ran, but its result cannot be given to you: {problem}. "
+            f"The tool ran, but its result cannot be returned to you: {problem}. "
             "Do not call it again for this reason alone."
         )
 
@@ -244,9 +244,7 @@ async def test_state_that_became_no_json_in_place_is_not_recorded(serve: Serve) 
         result = await env.client.run("worker", "remember", state={"list": [1]})
         assert effects == [1]
         [read] = told(model.requests[1])
-        assert read["error"].startswith(
-            "The tool ran, but nothing that it wrote to state or set as an action was kept:"
-        )
+        assert read["error"].startswith("The tool ran, but none of its state changes and actions were saved:")
         assert result.state_delta == {}
 
 

@@ -93,7 +93,7 @@ def test_a_digest_of_other_arguments_is_refused() -> None:
 
 def test_a_confirmation_is_not_answered_with_a_response() -> None:
     """`respond` is for long-running calls."""
-    with pytest.raises(InvalidAnswer, match="takes approve, edit, reject; not 'respond'"):
+    with pytest.raises(InvalidAnswer, match="accepts approve, edit, reject, but not 'respond'"):
         check_answer(waiting(), answer(action="respond", response={}), now=1_002)
 
 

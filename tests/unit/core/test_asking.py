@@ -184,7 +184,7 @@ def test_a_login_takes_neither_arguments_nor_a_response() -> None:
     log = log_of(said("go"), called("tool"), *needs_login("fc-1"))
     for action in ("edit", "respond"):
         answer = Answer(function_call_id="fc-1", action=action, args={}, response={})
-        with pytest.raises(InvalidAnswer, match="takes approve, reject"):
+        with pytest.raises(InvalidAnswer, match="accepts approve, reject"):
             decision.check_answer(log, answer, 0)
 
 

@@ -81,4 +81,4 @@ def test_an_argument_that_is_an_input_is_taken() -> None:
 def test_another_number_of_arguments_is_refused(count: int) -> None:
     """The message says how many there were."""
     body = begin_entry([data_of(said("hi"))] * count, child=False)
-    assert body == Refused(f"AgentInvocation takes one argument, an object; {count} were given.")
+    assert body == Refused(f"AgentInvocation takes one argument, an object, but received {count}.")

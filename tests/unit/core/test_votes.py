@@ -41,7 +41,7 @@ def test_another_spelling_of_a_name_is_not_another_approver() -> None:
     log = log_of(said("pay"), called("pay", gated=True, approval=OF_TWO, declared="schema"))
     log.append(parse_ref("s1"), 1_002, answered("fc-1", by="Jos\u00e9@example.com"))
     for alias in ("jose\u0301@example.com", " JOS\u00c9@EXAMPLE.COM", "mailto:jos\u00e9@example.com"):
-        with pytest.raises(AlreadyAnswered, match="has approved call 'fc-1' before"):
+        with pytest.raises(AlreadyAnswered, match="has already approved call 'fc-1'"):
             check_answer(log, Answer(function_call_id="fc-1", action="approve", by=alias), 1_003)
 
 

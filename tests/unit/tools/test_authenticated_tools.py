@@ -349,8 +349,7 @@ async def test_a_secret_in_state_is_refused(store: InMemoryCredentialService) ->
     assert outcome.actions is None
     assert outcome.response is not None
     assert outcome.response["error"].startswith(
-        "The tool ran, but nothing that it wrote to state or set as an action was kept: the value is in part a "
-        "credential"
+        "The tool ran, but none of its state changes and actions were saved: the value is partly a credential"
     )
     other = await given_a_token(InMemoryCredentialService())
     part = other.get_auth_response(BEARER)

@@ -103,7 +103,7 @@ async def test_an_action_that_became_wrong_in_place_is_told_in_one_line() -> Non
     used = context()
     used.actions.artifact_delta["report"] = "latest"  # type: ignore[assignment]
     assert (create_outcome("saved", context=used).response or {})["error"] == (
-        "The tool ran, but nothing that it wrote to state or set as an action was kept: EventActions: "
+        "The tool ran, but none of its state changes and actions were saved: EventActions: "
         "`artifact_delta.report` is 'latest'; use a whole number. Do not call it again for this reason alone."
     )
 

@@ -249,7 +249,7 @@ def test_a_result_that_is_no_json_is_told_and_the_tool_did_run() -> None:
     writing.state["paid"] = True
     outcome = create_outcome({"file": b"x"}, context=writing)
     assert outcome.response == {
-        "error": "The tool ran, but its result cannot be given to you: 'file' is bytes, which cannot be recorded; "
+        "error": "The tool ran, but its result cannot be returned to you: 'file' is bytes, which cannot be recorded; "
         "save them as an artifact, or return them base64-encoded. Do not call it again for this reason alone.",
         "error_type": "NotJson",
     }
@@ -261,7 +261,7 @@ def test_a_result_over_the_limit_is_told_and_the_tool_did_run() -> None:
     """The server would fail the activity, and repeat it."""
     outcome = returned("x" * 33_000_000)
     assert outcome.response == {
-        "error": "The tool ran, but its result cannot be given to you: the value is 33,000,018 bytes of JSON (the "
+        "error": "The tool ran, but its result cannot be returned to you: the value is 33,000,018 bytes of JSON (the "
         "limit is 32,000,000), which cannot be recorded; return less, or save it as an artifact and return its name. "
         "Do not call it again for this reason alone.",
         "error_type": "TooLarge",
@@ -283,7 +283,7 @@ def test_state_that_is_no_json_is_told_and_none_of_it_is_kept() -> None:
     assert outcome.response is not None
     assert outcome.response["error_type"] == "StateRefused"
     assert outcome.response["error"].startswith(
-        "The tool ran, but nothing that it wrote to state or set as an action was kept: "
+        "The tool ran, but none of its state changes and actions were saved: "
         "Tool 'pay' cannot store state 'prefs.client': it is a value of type builtins.object"
     )
     assert outcome.actions is None
@@ -315,7 +315,7 @@ def test_actions_that_cannot_be_recorded_are_told() -> None:
     acting.actions.artifact_delta["\ud800"] = 1
     outcome = create_outcome("ok", context=acting)
     assert outcome.response is not None
-    assert outcome.response["error"].startswith("The tool ran, but nothing that it wrote to state or set")
+    assert outcome.response["error"].startswith("The tool ran, but none of its state changes and actions")
     assert outcome.actions is None
 
 

@@ -64,7 +64,7 @@ def circular() -> list[Any]:
 def ran_but(problem: str, error_type: str = "NotJson") -> JsonObject:
     """Return what the model is told of a result that cannot be recorded."""
     return {
-        "error": f"The tool ran, but its result cannot be given to you: {problem}. "
+        "error": f"The tool ran, but its result cannot be returned to you: {problem}. "
         "Do not call it again for this reason alone.",
         "error_type": error_type,
     }

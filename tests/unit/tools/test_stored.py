@@ -151,7 +151,7 @@ async def test_a_forgotten_await_is_told() -> None:
     outcome = await run(save, context)
     assert outcome.error_type == "NotAwaited"
     assert "`save_artifact` of the context did nothing" in str(outcome.response)
-    assert "Write `await tool_context.save_artifact(...)`, in a tool that is an `async def`" in str(outcome.response)
+    assert "Write `await tool_context.save_artifact(...)` in a tool that is an `async def`" in str(outcome.response)
     assert outcome.actions == EventActions(state_delta={"tried": True})
     assert await context.list_artifacts() == []
 
@@ -213,7 +213,7 @@ async def test_using_what_was_not_awaited_is_told(use: Any) -> None:
     with pytest.raises((TypeError, AttributeError)) as caught:
         await FunctionTool(tool).run_async(args={}, tool_context=context)
     outcome = create_failure_outcome(caught.value, context=context)
-    assert "`list_artifacts` of the context did nothing, because it was not awaited" in str(outcome.response)
+    assert "The call to `list_artifacts` of the context did nothing, because it was" in str(outcome.response)
 
 
 def test_wrong_arguments_are_told_at_once() -> None:

@@ -112,7 +112,7 @@ def parse_answer(data: bytes) -> Answer:
         send='such as {"function_call_id": "fc-1", "action": "approve"}',
     )
     if (key := repeated_key(data)) is not None:
-        raise InvalidAnswer(f"The answer has the key {key[:100]!r} twice in one object. Send it once.")
+        raise InvalidAnswer(f"The answer contains the key {key[:100]!r} twice in the same object. Send it only once.")
     if answer.action in ("respond", "progress") and answer.response is None:
         raise InvalidAnswer(f"The action `{answer.action}` needs a `response` object.")
     if answer.action == "edit" and answer.args is None:
@@ -158,8 +158,8 @@ tokens."""
 MAX_TOKEN_CHARS = 32_000
 """Maximum length of an encrypted token."""
 PLAIN_TOKEN = (
-    "The token is not encrypted: anybody with access to the namespace could use it. Revoke it. Clients encrypt tokens "
-    "when WAYSTATION_IDENTITY names a file with the workers' public key."
+    "The token is not encrypted, so anyone with access to the namespace could use it. Revoke it. A client encrypts its "
+    "tokens if WAYSTATION_IDENTITY is the path of a file with the workers' public key."
 )
 
 

@@ -74,7 +74,7 @@ def begin_entry(payloads: Sequence[bytes], *, child: bool) -> Began | Refused:
     """
     try:
         if len(payloads) != 1:
-            raise InvalidInput(f"{WORKFLOW} takes one argument, an object; {len(payloads)} were given.")
+            raise InvalidInput(f"{WORKFLOW} takes one argument, an object, but received {len(payloads)}.")
         params = parse_input(payloads[0])
         if not child and (params.standing or params.session):
             params = params.model_copy(update={"standing": (), "session": None})
@@ -110,7 +110,7 @@ def parse_joined_message(payloads: Sequence[bytes]) -> MessageJoined:
     except (ValidationError, ValueError):
         body = None
     if body is None or message_problem(body.message):
-        raise InvalidAnswer("A message is one object with `message`, as a session sends it.")
+        raise InvalidAnswer("A message must be one object with a `message` field, as sessions send it.")
     return body
 
 
@@ -133,7 +133,9 @@ def decide_answer(log: Log, name: str, payloads: Sequence[bytes], now: float) ->
     if name != ANSWER_SIGNAL:
         return AnswerIgnored("InvalidAnswer", f"No signal is named {name[:100]!r}; answers go to {ANSWER_SIGNAL!r}.")
     if len(payloads) != 1:
-        return AnswerIgnored("InvalidAnswer", f"An answer is one argument, an object; {len(payloads)} arrived.")
+        return AnswerIgnored(
+            "InvalidAnswer", f"An answer must be one argument, an object, but {len(payloads)} arrived."
+        )
     answer: Answer | None = None
     try:
         answer = parse_answer(payloads[0])
@@ -160,7 +162,7 @@ def accept(log: Log, answer: Answer, now: float) -> AnswerCounted | AnswerSubmit
         if not is_encrypted(answer.token):
             raise NotAllowed(PLAIN_TOKEN)
     if (count := len(log.state.approvals.submitted)) >= MAX_REVIEWS:
-        raise NotAllowed(f"{count} answers are in verification. Send this one again later.")
+        raise NotAllowed(f"{count} answers are already being verified. Send this one again later.")
     return AnswerSubmitted(call.id, answer)
 
 
@@ -182,7 +184,7 @@ def decide_verified(log: Log, ref: str, review: Verification, now: float) -> Ans
             raise refusal_from_name(review.refused, review.message)
         call = check_answer(log, review.applied_to(answer), now, review.who)
         if review.nonce and review.nonce in call.answer_ids:
-            raise AlreadyAnswered("The token was used before, and counts once.")
+            raise AlreadyAnswered("The token was already used, and a token is accepted only once.")
     except AnswerRefused as refused:
         return AnswerVerified(ref, review, _ignored(refused, answer))
     return AnswerVerified(ref, review)
@@ -205,15 +207,15 @@ def check_answer(log: Log, answer: Answer, now: float, who: Verified | None = No
     started = log.state.input
     check_authority(call, answer, who, started.requesters if started else ())
     if call.expired or (call.deadline is not None and call.deadline <= now):
-        raise Expired(f"The deadline of call {call.id!r} has passed; it was not approved.")
+        raise Expired(f"The deadline of call {call.id!r} has passed; the call was not approved.")
     if not call.answerable:
         raise already_answered_error(call)
     if answer.answer_id is not None and answer.answer_id in call.answer_ids:
-        raise AlreadyAnswered(f"The answer {answer.answer_id!r} was recorded before; it was not applied again.")
+        raise AlreadyAnswered(f"The answer {answer.answer_id!r} was already recorded and was not applied again.")
     name = who.subject if who else answer.by
     if answer.action == "approve" and is_among_people(name, call.approved_by):
-        more = f"{_missing_approvals(call)} more {'has' if _missing_approvals(call) == 1 else 'have'} to"
-        raise AlreadyAnswered(f"{name!r} has approved call {call.id!r} before; {more}.")
+        more = f"{_missing_approvals(call)} more {'approval' if _missing_approvals(call) == 1 else 'approvals'}"
+        raise AlreadyAnswered(f"{name!r} has already approved call {call.id!r}. It needs {more} from other people.")
     _check_action(call, answer)
     check_claim(call, answer, who)
     if call.gate == "waiting" and call.asked == "credential":
@@ -251,21 +253,23 @@ def _find_call(log: Log, answer: Answer) -> CallState:
 
 def _check_digest(call: CallState, answer: Answer) -> None:
     if answer.digest is not None and answer.digest != call.digest:
-        raise DigestMismatch(f"The answer is for other arguments than call {call.id!r} has. Fetch the call again.")
+        raise DigestMismatch(
+            f"The answer refers to different arguments than call {call.id!r} has. Fetch the call again."
+        )
     if answer.digest is None and call.policy and call.policy.digest and answer.action not in NOTED:
-        raise DigestMismatch(f"An answer to call {call.id!r} has to carry the `digest` of what was shown.")
+        raise DigestMismatch(f"An answer to call {call.id!r} must contain the `digest` of the call as it was shown.")
 
 
 def _check_action(call: CallState, answer: Answer) -> None:
     policy, possible = call.policy, allowed_actions(call)
     if answer.action not in possible:
         raise InvalidAnswer(
-            f"Call {call.id!r} of {call.name!r} takes {', '.join(sorted(possible))}; not {answer.action!r}."
+            f"Call {call.id!r} of {call.name!r} accepts {', '.join(sorted(possible))}, but not {answer.action!r}."
         )
     if policy and policy.comment and answer.action not in NOTED and not (answer.comment or "").strip():
-        raise InvalidAnswer(f"An answer to call {call.id!r} needs a `comment`.")
+        raise InvalidAnswer(f"An answer to call {call.id!r} requires a `comment`.")
     if answer.remember and not (policy and policy.remember and answer.action == "approve"):
-        raise InvalidAnswer(f"Call {call.id!r} cannot be approved for further calls, too; leave `remember` out.")
+        raise InvalidAnswer(f"This answer to call {call.id!r} cannot also cover later calls. Omit `remember`.")
 
 
 def refusal_from_name(kind: str, message: str) -> AnswerRefused:
@@ -288,9 +292,9 @@ def _missing_approvals(call: CallState) -> int:
 def _refuse_secrets(answer: Answer) -> None:
     if paths := secret_keys({"response": answer.response, "comment": answer.comment}):
         raise InvalidAnswer(
-            f"The answer holds what looks like a secret: {', '.join(paths)}. Answers are kept in the history; put the "
-            "credential into the credential store (`waystation authorize`), and then approve. A secret that was sent "
-            "as a signal is in the history now: revoke it."
+            f"The answer contains what looks like a secret: {', '.join(paths)}. Answers are recorded in the history, "
+            "so save the credential in the credential store with `waystation authorize`, then approve. A secret that "
+            "was sent as a signal is already in the history, so revoke it."
         )
 
 
@@ -320,24 +324,26 @@ def check_authority(call: CallState, answer: Answer, who: Verified | None, reque
     """
     policy, name = call.policy, who.subject if who else answer.by
     if answer.action in ("claim", "release", "view") and not name:
-        raise NotAllowed(f"To {answer.action} call {call.id!r} somebody has to say who they are, in `by`.")
+        raise NotAllowed(f"To {answer.action} call {call.id!r}, specify your name in `by`.")
     if policy is None:
         return
     if policy.must_verify and who is None:
-        raise NotAllowed(f"Call {call.id!r} takes only answers with a verified identity; send a `token`.")
+        raise NotAllowed(f"Call {call.id!r} only accepts answers with a verified identity. Send a `token`.")
     if answer.action in ("waive", "cancel"):
         if who and policy.must_verify and not who.is_among(policy.operators):
-            raise NotAllowed(f"{name!r} may not {answer.action} call {call.id!r}; {_join_names(policy.operators)} may.")
+            raise NotAllowed(
+                f"{name!r} may not {answer.action} call {call.id!r}. Its operators: {_join_names(policy.operators)}."
+            )
         return
     if answer.action == "view":
         return
     approvers = policy.asked(call.level)
     if approvers and not (who.is_among(approvers) if who else name in approvers):
-        raise NotAllowed(f"{name!r} may not answer call {call.id!r}; {_join_names(approvers)} may.")
+        raise NotAllowed(f"{name!r} may not answer call {call.id!r}. Its approvers: {_join_names(approvers)}.")
     if policy.not_requester and is_among_people(name, requesters):
-        raise NotAllowed(f"{name!r} asked for call {call.id!r}; somebody else has to answer it.")
+        raise NotAllowed(f"{name!r} requested call {call.id!r}, so someone else must answer it.")
     if policy.quorum > 1 and not name:
-        raise NotAllowed(f"{policy.quorum} people have to approve call {call.id!r}; say who answers, in `by`.")
+        raise NotAllowed(f"{policy.quorum} people must approve call {call.id!r}, so specify your name in `by`.")
 
 
 def check_claim(call: CallState, answer: Answer, who: Verified | None) -> None:
@@ -354,4 +360,4 @@ def check_claim(call: CallState, answer: Answer, who: Verified | None) -> None:
 
 
 def _join_names(names: tuple[str, ...]) -> str:
-    return ", ".join(names) or "nobody"
+    return ", ".join(names) or "none"
