@@ -39,7 +39,7 @@
     │   ├── StateRefused          a value cannot be stored in the state (tools.state)
     │   └── TooLarge              a value is too large to be recorded (tools.outcome)
     ├── InputValidationError      an argument is invalid; named as in ADK
-    ├── NotAwaited                a coroutine from the tool or callback context was used without `await` (tools.awaited)
+    ├── NotAwaited                an async method of the context was called without `await` (tools.tool_context)
     ├── StoreFailed               artifacts, memories or large payloads are not available
     ├── ScopeNameTooLong          app name and user ID are too long for the workflow ID of their state
     ├── ScopesNotRead             code read `user:` or `app:` state that the invocation had not loaded

@@ -279,9 +279,7 @@ def check_readable(histories: Iterable[WorkflowHistory], name: str) -> None:
         kind = get_workflow_type(history)
         if kind not in WORKFLOWS:
             known = ", ".join(map(repr, sorted(WORKFLOWS)))
-            raise ForeignHistory(
-                f"{name} is the history of a {kind!r} workflow. Waystation only reads histories of {known}."
-            )
+            raise ForeignHistory(f"{name} is a history of {kind!r}. Waystation only reads histories of {known}.")
         if encoding := _unknown_encoding(history.events):
             raise ForeignHistory(
                 f"{name} has payloads encoded as {encoding!r}, so its workers use a payload codec. "

@@ -118,7 +118,7 @@ async def test_a_folder_without_a_path_is_an_invocation_first(
         ('{"events": [1]}', "it cannot be read"),
         ('{"events": [{"eventType": "NoSuchThing"}]}', "its first event is not"),
         (KEPT.read_text().replace('"AgentInvocation"', '"Other"'), "a history of 'Other'"),
-        (json.dumps(_decoded(json.loads(KEPT.read_text()))), "The input of activity 'm1'"),
+        (json.dumps(_decoded(json.loads(KEPT.read_text()))), "the input of activity 'm1'"),
         (json.dumps({"events": json.loads(KEPT.read_text())["events"][4:]}), "not the workflow's start"),
         (json.dumps({"events": [e for e in json.loads(KEPT.read_text())["events"] if e["eventId"] != "7"]}), "event 7"),
         (KEPT.read_text().replace('"originalExecutionRunId"', '"firstExecutionRunId"'), "originalExecutionRunId"),

@@ -151,10 +151,13 @@ FOREIGN: dict[str, tuple[Callable[[], str], str]] = {
     ),
     "encrypted": (lambda: recoded("binary/encrypted"), "encoded as 'binary/encrypted'"),
     "compressed": (lambda: recoded("binary/zlib"), "encoded as 'binary/zlib'"),
-    "a newer mark": (lambda: marked("fewer-events"), "newer version of Waystation: it has the marker 'fewer-events'"),
+    "a newer mark": (
+        lambda: marked("fewer-events"),
+        "newer version of Waystation: it contains the marker 'fewer-events'",
+    ),
     "a newer activity": (
         lambda: text_of(lambda t: t.replace('"call_model"', '"call_models"')),
-        "newer version of Waystation: it has the activity 'call_models'",
+        "newer version of Waystation: it contains the activity 'call_models'",
     ),
 }
 

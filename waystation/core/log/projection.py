@@ -232,8 +232,8 @@ class Projection:
             self.log = carried.snapshot.restored(self.log.invocation_id, started)
         elif self.log.length != carried.snapshot.entries:
             raise ForeignHistory(
-                f"A run of {self.log.invocation_id!r} continues from entry {carried.snapshot.entries}; the run before "
-                f"it ended at {self.log.length}."
+                f"A run of {self.log.invocation_id!r} continues from entry {carried.snapshot.entries}, but the run "
+                f"before it ended at entry {self.log.length}. A run may be missing."
             )
 
     def flush(self) -> None:
@@ -256,7 +256,7 @@ class Projection:
 
     def _open_task(self) -> _Task:
         if self._task is None:
-            raise ForeignHistory("The history has a command that no workflow task issued; it is truncated.")
+            raise ForeignHistory("The history is truncated: it contains a command without the workflow task.")
         return self._task
 
     def _follow(self, scheduled: Scheduled, now: float) -> None:
@@ -274,7 +274,8 @@ class Projection:
                 body = _with_reason(taken, self.log, now)
             else:
                 raise ForeignHistory(
-                    f"The history lacks the source of {str(ref)!r}; it is truncated, damaged or a newer version's."
+                    f"The history does not contain the source of {str(ref)!r}. It is truncated or damaged, or a newer "
+                    "version of Waystation recorded it."
                 )
             self._append(ref, now, body)
         if scheduled.model:
@@ -325,7 +326,7 @@ def position_of(scheduled: Scheduled) -> Position:
     try:
         return Position.model_validate(decode(scheduled.data))
     except (ValidationError, ValueError):
-        raise ForeignHistory(f"The input of activity {scheduled.ref!r} is not Waystation's.") from None
+        raise ForeignHistory(f"Waystation did not create the input of activity {scheduled.ref!r}.") from None
 
 
 def refs_of(position: Position) -> list[EntryRef]:
@@ -337,7 +338,7 @@ def refs_of(position: Position) -> list[EntryRef]:
     try:
         return list(map(parse_ref, position.new))
     except ValueError as error:
-        raise ForeignHistory(f"{error} The history is damaged or a newer version's.") from None
+        raise ForeignHistory(f"{error} The history is damaged, or a newer version recorded it.") from None
 
 
 def result_entry(fact: Returned | Lost) -> tuple[EntryRef, Body]:
@@ -352,7 +353,7 @@ def result_entry(fact: Returned | Lost) -> tuple[EntryRef, Body]:
         ref = parse_ref(fact.ref)
         kind = kind_of(ref)
     except ValueError as error:
-        raise ForeignHistory(f"{error} The history is damaged or a newer version's.") from None
+        raise ForeignHistory(f"{error} The history is damaged, or a newer version recorded it.") from None
     if isinstance(fact, Lost):
         return ref, kind.to_entry(ref, fact.failure)
     if isinstance(ref, CallRef) and (fact.child or fact.followed):
@@ -365,7 +366,7 @@ def _model_call(scheduled: Scheduled) -> ModelCalled:
     params, ref = decode(scheduled.data), parse_ref(scheduled.ref)
     turn = params.get("turn", 0)
     if not (isinstance(turn, int) and isinstance(ref, ModelReplyRef)):
-        raise ForeignHistory(f"The input of activity {scheduled.ref!r} is not Waystation's.")
+        raise ForeignHistory(f"Waystation did not create the input of activity {scheduled.ref!r}.")
     return ModelCalled(ref.number, turn, params.get("wrap_up") is not None)
 
 
@@ -376,7 +377,7 @@ def _check_content(fact: Signalled) -> None:
 
 def _accept_message(fact: Message, *, submitted: bool = False) -> Body:
     if isinstance(fact, NotFound):
-        raise ForeignHistory(f"The history says that signal {fact.number} counted, and that it was not found.")
+        raise ForeignHistory(f"The history records signal {fact.number} both as accepted and as not found.")
     if isinstance(fact, Signalled):
         _check_content(fact)
     try:
@@ -384,5 +385,5 @@ def _accept_message(fact: Message, *, submitted: bool = False) -> Body:
             return decision.parse_joined_message(fact.payloads)
         answer = parse_answer(fact.payloads[0] if fact.payloads else b"")
     except InvalidAnswer as error:
-        raise ForeignHistory(f"An answer that counted cannot be read: {error}") from None
+        raise ForeignHistory(f"An accepted answer in the history cannot be read: {error}") from None
     return (AnswerSubmitted if submitted else AnswerCounted)(ids.requesting_call(answer.function_call_id), answer)

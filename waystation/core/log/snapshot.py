@@ -90,7 +90,9 @@ def entries_from_json(objects: Sequence[JsonObject]) -> list[Entry]:
             for recorded in objects
         ]
     except (KeyError, TypeError, ValueError):
-        raise ForeignHistory("A kept stretch of a log cannot be read; it is damaged or a newer version's.") from None
+        raise ForeignHistory(
+            "A stored segment of a log cannot be read. It is damaged, or a newer version of Waystation recorded it."
+        ) from None
 
 
 def pack_entries(entries: Iterable[Entry]) -> bytes:
@@ -107,7 +109,7 @@ def unpack_entries(data: bytes) -> list[Entry]:
     try:
         objects = decode(data)
     except ValueError:
-        raise ForeignHistory("A kept stretch of a log is not JSON; it is damaged.") from None
+        raise ForeignHistory("A stored segment of a log is damaged: it is not valid JSON.") from None
     return entries_from_json(objects)
 
 
@@ -289,7 +291,9 @@ def parse_carried(payloads: Sequence[bytes]) -> tuple[InvocationInput, Carried] 
             return None
         return started.model_copy(update={"carried": None}), Carried.model_validate(started.carried)
     except (IndexError, ValidationError, ValueError):
-        raise ForeignHistory("What a run carries over cannot be read; it is damaged or a newer version's.") from None
+        raise ForeignHistory(
+            "The carried state of a run cannot be read. It is damaged, or a newer version of Waystation recorded it."
+        ) from None
 
 
 async def extend_log(log: Log, carried: Carried, fetch: Fetch) -> None:
@@ -301,7 +305,7 @@ async def extend_log(log: Log, carried: Carried, fetch: Fetch) -> None:
     """
     at, end = 0, carried.snapshot.entries
     if log.length > end:
-        raise ForeignHistory(f"The log of {log.invocation_id!r} has more entries than were carried over.")
+        raise ForeignHistory(f"The log of {log.invocation_id!r} has more entries than the carried snapshot.")
     for ref in carried.segments:
         if at + ref.entries > log.length:
             _append(log, unpack_entries(await fetch(ref.digest)), at, ref.entries)
@@ -311,5 +315,5 @@ async def extend_log(log: Log, carried: Carried, fetch: Fetch) -> None:
 
 def _append(log: Log, entries: Sequence[Entry], at: int, count: int) -> None:
     if len(entries) != count:
-        raise ForeignHistory(f"A kept stretch of {log.invocation_id!r} has {len(entries)} entries, not {count}.")
+        raise ForeignHistory(f"A segment of the log of {log.invocation_id!r} has {len(entries)} entries, not {count}.")
     log.extend(entries[max(log.length - at, 0) :])
