@@ -51,12 +51,12 @@ from waystation.core.approval.policy import (
     ApprovalPolicy,
     Decision,
     Escalation,
-    StandingApproval,
     Verified,
     call_digest,
-    find_covering_approval,
     is_among_people,
 )
+from waystation.core.approval.proof import Mac, SignedApproval, call_claims, satisfies_policy
+from waystation.core.approval.remembered import StandingApproval, describe_coverage, find_covering_approval
 from waystation.core.budget import MAX_MODEL_CALLS, Budget, Grant, Policy, Price, Spent, Usage, parse_grant, parse_usage
 from waystation.core.call import DEFAULT_DEADLINE_S, CallState
 from waystation.core.conversation.compaction import ConversationView, SummaryRange, estimate, hidden
@@ -460,6 +460,7 @@ __all__ = [
     "InvocationState",
     "JsonObject",
     "Log",
+    "Mac",
     "MessageJoined",
     "MessageRef",
     "ModelCallInput",
@@ -523,6 +524,7 @@ __all__ = [
     "SessionState",
     "Settings",
     "Signalled",
+    "SignedApproval",
     "Snapshot",
     "Sources",
     "Spent",
@@ -557,6 +559,7 @@ __all__ = [
     "allowed_actions",
     "app_scope",
     "begin_entry",
+    "call_claims",
     "call_digest",
     "call_id_of",
     "call_url",
@@ -573,6 +576,7 @@ __all__ = [
     "decode",
     "decode_foreign",
     "default_hint",
+    "describe_coverage",
     "describe_errors",
     "describe_faults",
     "diff_state",
@@ -615,6 +619,7 @@ __all__ = [
     "position_of",
     "prefix_of",
     "quoted_content",
+    "satisfies_policy",
     "search_attributes_of",
     "secret_keys",
     "session_part",

@@ -3,6 +3,7 @@
 from typing import Any, Literal
 
 from waystation.core.approval.policy import ApprovalPolicy
+from waystation.core.approval.proof import Mac
 from waystation.core.budget import Usage
 from waystation.core.conversation.event import Compaction, EventActions
 from waystation.core.payload import JsonObject, Recorded
@@ -90,6 +91,8 @@ class Call(Recorded):
     standing: str | None = None
     """The origin of the remembered approval that covers this call, so that no approver is asked despite the
     `confirmation`."""
+    mac: Mac | None = None
+    """Proof that a worker decided whether the call needs an approval; see `proof.call_claims`."""
     response_schema: JsonObject | None = None
     """For a long-running call: the JSON schema that the `response` in an answer must match."""
 

@@ -6,6 +6,7 @@ from typing import Literal
 from waystation.core.activity_io import Call, Confirmation, ToolOutcome
 from waystation.core.approval.answer import Answer, PendingCall
 from waystation.core.approval.policy import ApprovalPolicy, Verified, call_digest
+from waystation.core.approval.proof import SignedApproval
 from waystation.core.payload import JsonObject
 
 DEFAULT_DEADLINE_S = 30 * 24 * 3600.0
@@ -66,6 +67,10 @@ class CallState:
     """How many of the waits approvers have been notified about."""
     approved_by: dict[str, None] = field(default_factory=dict)
     """The people who have approved the call so far, while the policy requires more approvals."""
+    remembers: bool = True
+    """Whether all approvers so far want the approval to be remembered."""
+    signed: list[SignedApproval] = field(default_factory=list)
+    """The verified answers that let the call run."""
     claimed_by: str | None = None
     """The approver who claimed the call. No one else can answer it until it is released."""
     viewed_by: dict[str, None] = field(default_factory=dict)
@@ -183,7 +188,7 @@ class CallState:
         self.requested_at = now
         self.waits += 1
         self.noticed, self.claimed_by = 0, None
-        self.approved_by = {}
+        self.approved_by, self.remembers = {}, True
 
     def run_again(self) -> None:
         """Schedule another run of the call. The current response stays in place until that run returns."""

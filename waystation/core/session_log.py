@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from waystation.core import ids, summary
-from waystation.core.approval.policy import StandingApproval, merge_remembered
+from waystation.core.approval.remembered import StandingApproval, merge_remembered
 from waystation.core.budget import Budget
 from waystation.core.conversation.event import message_problem
 from waystation.core.errors import InvalidInput, QueueFull, SessionBusy, SessionClosed, SessionRefused

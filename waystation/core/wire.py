@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from waystation.core.approval.policy import StandingApproval
+from waystation.core.approval.remembered import StandingApproval
 from waystation.core.budget import NO_USAGE, Budget, Grant, Spent, Usage
 from waystation.core.conversation.event import message_problem
 from waystation.core.errors import InvalidInput

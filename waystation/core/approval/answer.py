@@ -10,6 +10,7 @@ from pydantic import Field
 from waystation.core import ids
 from waystation.core.activity_io import Position
 from waystation.core.approval.policy import ApprovalPolicy, Verified
+from waystation.core.approval.proof import SignedApproval
 from waystation.core.errors import InvalidAnswer
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, decode, parse, repeated_key
 
@@ -144,6 +145,8 @@ class Verification(Recorded):
     """Why the answer was refused. Contains no secrets."""
     args: JsonObject | None = None
     """For `edit`: the arguments in the form the tool receives them, if that differs from what was sent."""
+    signed: SignedApproval | None = None
+    """For an answer that lets the call run: the worker's proof of it."""
     mark: str = ""
     """A value that distinguishes the attempts at the same verification."""
 

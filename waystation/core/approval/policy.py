@@ -20,9 +20,6 @@ MAX_QUORUM = 50
 LONGEST = timedelta(days=36500)
 """The longest allowed duration: one hundred years. Later dates would overflow."""
 MAX_NOTICES = 50
-MAX_STANDING = 100
-"""Maximum number of remembered approvals in an invocation or session. When it is exceeded, the oldest approvals are
-dropped."""
 
 
 def _no_flag(value: Any) -> Any:
@@ -45,10 +42,11 @@ def is_among_people(name: str | None, people: Iterable[str | None]) -> bool:
     This comparison is for exclusions and quorums. Permissions are compared exactly, so that a different spelling can
     neither gain a permission nor avoid a restriction.
     """
-    return bool(name) and _person(name or "") in {_person(person) for person in people if person}
+    return bool(name) and normalize_person(name or "") in {normalize_person(person) for person in people if person}
 
 
-def _person(name: str) -> str:
+def normalize_person(name: str) -> str:
+    """Return one spelling for all spellings of a name: NFC, case-folded, trimmed, without `mailto:`."""
     spelled = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
     return spelled.strip().removeprefix("mailto:").strip()
 
@@ -249,48 +247,6 @@ class ApprovalPolicy(Authored):
             if late:
                 raise ValueError(f"a reminder or escalation after {late[0]} would not come before the deadline")
         return self
-
-
-class StandingApproval(Recorded):
-    """A remembered approval, which covers later identical calls for a limited time."""
-
-    agent: str
-    tool: str
-    args: JsonObject
-    """The arguments that a later call must repeat."""
-    bound_to: str
-    """Digest of the tool's parameters and of the policy. If either changes, the approval no longer applies."""
-    by: str
-    until: float
-    """The time at which the approval expires, in seconds since 1970."""
-    origin: str
-    """The approved call, as `<invocation id>/<function call id>`."""
-
-
-def merge_remembered(
-    known: Iterable[StandingApproval], more: Iterable[StandingApproval]
-) -> tuple[StandingApproval, ...]:
-    """Merge two lists of remembered approvals, keeping one per origin and dropping the oldest if there are too many."""
-    return tuple({approval.origin: approval for approval in (*known, *more)}.values())[-MAX_STANDING:]
-
-
-def find_covering_approval(
-    standing: Iterable[StandingApproval],
-    *,
-    agent: str,
-    tool: str,
-    args: JsonObject,
-    declared: str | None,
-    policy: ApprovalPolicy,
-) -> StandingApproval | None:
-    """Return the remembered approval that covers a call, or None.
-
-    Tool, parameters, policy and arguments must all match.
-    """
-    # Compare digests of the arguments, because 1, 1.0 and True are equal in Python.
-    expected = (agent, tool, policy.bound_to(declared), digest(policy.alike(args)))
-    found = (known for known in standing if (known.agent, known.tool, known.bound_to, digest(known.args)) == expected)
-    return next(found, None) if policy.remember else None
 
 
 def call_digest(

@@ -7,7 +7,8 @@ from waystation.core import ids, responses
 from waystation.core.activity_io import Call, Confirmation
 from waystation.core.approval.answer import Answer
 from waystation.core.approval.notification import Occasion, due_notification
-from waystation.core.approval.policy import Notice, StandingApproval, Verified, merge_remembered
+from waystation.core.approval.policy import Notice, Verified
+from waystation.core.approval.remembered import StandingApproval, merge_remembered
 from waystation.core.budget import NOTHING, parse_grant
 from waystation.core.call import CallState
 from waystation.core.log.agent_runs import next_phase
@@ -42,6 +43,7 @@ def apply_answer(
             if answer.action == "edit":
                 call.args, call.approved_by = dict(answer.args or {}), {}
             call.approved_by[name or ""] = None
+            call.remembers = call.remembers and answer.remember
             if len(call.approved_by) < call.approvals_needed:
                 _note(state, now, call, answer, approver)
                 return
@@ -50,7 +52,7 @@ def apply_answer(
         notify(state, call, "decided")
     if approver or answer.action in ("waive", "cancel"):
         _note(state, now, call, answer, approver)
-    if answer.remember:
+    if answer.remember and call.remembers:
         _remember(state, now, call, name or "")
     if answer.action == "cancel":
         call.answer, call.answered_at = answer, now
@@ -109,6 +111,7 @@ def _remember(state: InvocationState, now: float, call: CallState, approver: str
             by=approver,
             until=now + policy.remember.total_seconds(),
             origin=ids.approval(state.invocation_id, call.id),
+            signed=tuple(approval for approval in call.signed if approval.remember),
         )
         state.approvals.standing = merge_remembered(state.approvals.standing, [approval])
 

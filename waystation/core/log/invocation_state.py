@@ -12,7 +12,7 @@ from waystation.core import ids
 from waystation.core.activity_io import AgentSpec, CallbackResult, ModelReply, Phase
 from waystation.core.approval.answer import Answer, PendingCall
 from waystation.core.approval.notification import DueNotification
-from waystation.core.approval.policy import StandingApproval
+from waystation.core.approval.remembered import StandingApproval
 from waystation.core.budget import NO_USAGE, NOTHING, NOTHING_SPENT, Budget, Grant, Spent, Usage, Used
 from waystation.core.call import CallState
 from waystation.core.conversation.event import NO_ACTIONS, Event, EventActions, text_of

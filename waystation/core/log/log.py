@@ -9,7 +9,7 @@ from typing import Self, assert_never
 
 from waystation.core import ids, responses
 from waystation.core.activity_io import AgentSpec
-from waystation.core.approval.policy import merge_remembered
+from waystation.core.approval.remembered import merge_remembered
 from waystation.core.budget import NOTHING, Spent
 from waystation.core.conversation.event import user_content
 from waystation.core.log.agent_runs import advance_runs, begin_run
@@ -220,6 +220,8 @@ def _apply_verification(state: InvocationState, now: float, body: AnswerVerified
     call = state.calls[ids.requesting_call(answer.function_call_id)]
     if review.nonce:
         call.answer_ids[review.nonce] = None
+    if review.signed:
+        call.signed.append(review.signed)
     apply_answer(state, now, call, review.applied_to(answer), review.who)
 
 

@@ -1,0 +1,80 @@
+"""Proofs: what a worker key has authenticated, so that an approval can be verified again where it is used.
+
+Histories and inputs can be forged by anyone who may write to the namespace. Only workers have the keys, and only
+activities use them. An activity authenticates a verified answer, and the activity that runs the tool checks it.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from waystation.core.approval.policy import ApprovalPolicy, Verified, is_among_people, normalize_person
+from waystation.core.payload import JsonObject, Recorded
+
+
+class Mac(Recorded):
+    """A message authentication code that was computed with a worker key."""
+
+    key: str
+    """ID of the key."""
+    code: str
+
+
+class SignedApproval(Recorded):
+    """A verified answer that lets a call run, authenticated by a worker."""
+
+    who: Verified
+    action: str
+    """`approve`, `edit` or `waive`."""
+    digest: str
+    """Digest of the call that may run; see `policy.call_digest`. After `edit`, it includes the edited arguments."""
+    asked: str
+    """What was requested: `confirmation`, `credential` or `budget`."""
+    wait: int
+    """Which request of the call it answers, counted from 1."""
+    run: str = ""
+    """ID of the first run of the invocation that made the call."""
+    remember: bool = False
+    at: float
+    """When the answer was verified, in seconds since 1970."""
+    mac: Mac | None = None
+
+    def claims(self, namespace: str, approval_id: str, coverage: JsonObject | None) -> JsonObject:
+        """Return what the MAC authenticates.
+
+        Args:
+            namespace: The Temporal namespace.
+            approval_id: The approved call, as `<invocation id>/<function call id>`.
+            coverage: What the approval covers if it is remembered; see `remembered.describe_coverage`.
+        """
+        approval = self.model_dump(mode="json", exclude={"mac"})
+        place = {"kind": "approval", "namespace": namespace, "call": approval_id}
+        return {**place, **approval, "coverage": coverage if self.remember else None}
+
+
+def call_claims(namespace: str, approval_id: str, run: str, digest: str, *, asks: bool, covered: bool) -> JsonObject:
+    """Return what the MAC of a call authenticates: a worker's decision on whether the call needs an approval.
+
+    Args:
+        namespace: The Temporal namespace.
+        approval_id: The call, as `<invocation id>/<function call id>`.
+        run: ID of the first run of the invocation.
+        digest: Digest of the call; see `policy.call_digest`.
+        asks: Whether the call requires an approval before it runs.
+        covered: Whether a remembered approval covers the call.
+    """
+    place = {"kind": "call", "namespace": namespace, "call": approval_id, "run": run}
+    return {**place, "digest": digest, "asks": asks, "covered": covered}
+
+
+def satisfies_policy(policy: ApprovalPolicy, approvals: Iterable[SignedApproval], requesters: Sequence[str]) -> bool:
+    """Return whether these authentic approvals of one call are sufficient."""
+    approvers, people = policy.asked(len(policy.escalation)), set[str]()
+    for approval in approvals:
+        who = approval.who
+        if approval.action == "waive":
+            if who.is_among(policy.operators):
+                return True
+        elif (not approvers or who.is_among(approvers)) and not (
+            policy.not_requester and is_among_people(who.subject, requesters)
+        ):
+            people.add(normalize_person(who.subject))
+    return len(people) >= policy.quorum

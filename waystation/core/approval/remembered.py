@@ -1,0 +1,73 @@
+"""Remembered approvals, which cover later identical calls of a session."""
+
+from collections.abc import Callable, Iterable
+
+from waystation.core.approval.policy import ApprovalPolicy
+from waystation.core.approval.proof import SignedApproval
+from waystation.core.payload import JsonObject, Recorded, digest
+
+MAX_STANDING = 100
+"""Maximum number of remembered approvals in an invocation or session. When it is exceeded, the oldest approvals are
+dropped."""
+
+
+class StandingApproval(Recorded):
+    """A remembered approval, which covers later identical calls for a limited time."""
+
+    agent: str
+    tool: str
+    args: JsonObject
+    """The arguments that a later call must repeat."""
+    bound_to: str
+    """Digest of the tool's parameters and of the policy. If either changes, the approval no longer applies."""
+    by: str
+    until: float
+    """The time at which the approval expires, in seconds since 1970."""
+    origin: str
+    """The approved call, as `<invocation id>/<function call id>`."""
+    signed: tuple[SignedApproval, ...] = ()
+    """The approvals behind it, if the policy requires verified approvers."""
+
+    def coverage(self, scope: str) -> JsonObject:
+        """Return what the approval covers in a scope, as its approvers' MACs authenticate it."""
+        return describe_coverage(scope, self.agent, self.tool, self.args, self.bound_to)
+
+
+def merge_remembered(
+    known: Iterable[StandingApproval], more: Iterable[StandingApproval]
+) -> tuple[StandingApproval, ...]:
+    """Merge two lists of remembered approvals, keeping one per origin and dropping the oldest if there are too many."""
+    return tuple({approval.origin: approval for approval in (*known, *more)}.values())[-MAX_STANDING:]
+
+
+def find_covering_approval(
+    standing: Iterable[StandingApproval],
+    *,
+    agent: str,
+    tool: str,
+    args: JsonObject,
+    declared: str | None,
+    policy: ApprovalPolicy,
+    is_proven: Callable[[StandingApproval], bool] = lambda _: True,
+) -> StandingApproval | None:
+    """Return the remembered approval that covers a call, or None.
+
+    Tool, parameters, policy and arguments must all match.
+    """
+    # Compare digests of the arguments, because 1, 1.0 and True are equal in Python.
+    expected = (agent, tool, policy.bound_to(declared), digest(policy.alike(args)))
+    found = (known for known in standing if (known.agent, known.tool, known.bound_to, digest(known.args)) == expected)
+    return next(filter(is_proven, found), None) if policy.remember else None
+
+
+def describe_coverage(scope: str, agent: str, tool: str, args: JsonObject, bound_to: str) -> JsonObject:
+    """Return what a remembered approval covers.
+
+    Args:
+        scope: The session, or the invocation outside sessions, in which the approval is remembered.
+        agent: The agent that calls the tool.
+        tool: The tool's name.
+        args: The arguments that a later call must repeat; see `ApprovalPolicy.alike`.
+        bound_to: See `ApprovalPolicy.bound_to`.
+    """
+    return {"scope": scope, "agent": agent, "tool": tool, "args": digest(args), "bound_to": bound_to}
