@@ -14,6 +14,7 @@ from waystation.activities.model_choice import (
     has_api_key,
 )
 from waystation.activities.notifications import Channels, LinkSigner, Notifier, read_channels
+from waystation.activities.proofs import Keys, ProofFactory
 from waystation.activities.scope_delivery import ScopeKeeper
 from waystation.activities.session_history import ConversationReader, Sessions
 from waystation.activities.tool_caller import ToolCaller
@@ -27,11 +28,13 @@ __all__ = [
     "Contexts",
     "ConversationReader",
     "Hooks",
+    "Keys",
     "LinkSigner",
     "LogCache",
     "ModelCaller",
     "Models",
     "Notifier",
+    "ProofFactory",
     "Reviewer",
     "ScopeKeeper",
     "Sessions",

@@ -17,6 +17,7 @@ from temporalio import activity
 from waystation.activities.activity_attempt import convert_errors, send_heartbeats
 from waystation.activities.contexts import Contexts, tools_for
 from waystation.activities.log_cache import LogCache
+from waystation.activities.proofs import NO_PROOFS, ProofFactory, may_need_verified_approval
 from waystation.activities.session_history import Sessions
 from waystation.agents import ApprovalRule, LlmAgent
 from waystation.agents.registry import Registry
@@ -69,6 +70,11 @@ CHANGED_TOOL = (
     "approval will be requested again."
 )
 CHANGED_POLICY = "`{tool}` was not run: a different call was approved. Call it again if it is still needed."
+UNPROVEN = (
+    "`{tool}` was not run: its approval could not be verified. Call it again if it is still needed; approval will be "
+    "requested again."
+)
+NO_KEYS = "`{tool}` was not run: its approvals cannot be verified, because the worker has no keys."
 UNASKED = (
     "`{tool}` was not run: a tool callback changed its arguments, and the new arguments need approval, which was not "
     "requested."
@@ -103,7 +109,9 @@ class Reviewer:
         services: Services = NO_SERVICES,
         identity: TokenVerifier | None = None,
         limits: ActivitySettings | None = None,
+        proofs: ProofFactory = NO_PROOFS,
     ) -> None:
+        self._proofs = proofs
         self._registry, self._logs, self._sessions = registry, logs, sessions
         self._services, self._identity, self._limits = services, identity, limits
 
@@ -113,6 +121,8 @@ class Reviewer:
         with send_heartbeats(), convert_errors("answer.not_reviewed", retried=(StoreFailed, IdentityUnavailable)):
             log = await self._logs.at(info.workflow_id or "", info.workflow_run_id or "", params)
             review = await self._review_answer(params, log, info.namespace)
+            if review.who and not review.refused:
+                review = await self._sign(params, log, review)
         events.info(
             "answer.reviewed",
             function_call_id=params.call,
@@ -122,6 +132,11 @@ class Reviewer:
             refused=review.refused,
         )
         return review.model_copy(update={"mark": secrets.token_hex(3)}).encode()
+
+    async def _sign(self, params: VerificationInput, log: Log, review: Verification) -> Verification:
+        answer, call = log.state.approvals.submitted[params.ref], log.state.calls[params.call]
+        proofs = await self._proofs.proofs(with_scope=answer.remember)
+        return review.model_copy(update={"signed": proofs.signed_approval(call, answer, review) if proofs else None})
 
     async def _review_answer(self, params: VerificationInput, log: Log, namespace: str) -> Verification:
         review = Verification()
@@ -266,6 +281,40 @@ async def find_refusal(
         events.warning("tool_call.not_approved", tool=call.name, function_call_id=call.id, reason="Rejected")
         return ToolOutcome(function_call_id=call.id, response=responses.rejected(call.answer))
     return mismatch
+
+
+async def find_missing_proof(
+    call: CallState,
+    tool: BaseTool,
+    args: JsonObject,
+    context: ToolContext,
+    rules: Sequence[ApprovalRule],
+    factory: ProofFactory,
+    requesters: Sequence[str],
+) -> ToolOutcome | None:
+    """Return the outcome to record instead of running the tool if it lacks proof of an approval by verified approvers.
+
+    The log is not trusted here: anyone who may write to the namespace can forge it.
+    """
+    if not may_need_verified_approval(tool, rules):
+        return None
+    proofs = await factory.proofs(with_scope=any(approval.remember for approval in call.signed))
+    if proofs and proofs.is_authentic(call):
+        gate = call.call.approval if call.call.confirmation and not call.call.standing else None
+    else:
+        judgement = await judge_call(tool, args, context, rules)
+        gate = judgement.policy if judgement.confirmation else None
+    confirmation, policy = context.tool_confirmation, gate
+    if confirmation is not None and gate is None:
+        # The tool requested the confirmation itself, and handles a rejection.
+        policy = tool.approval if confirmation.confirmed else None
+    if policy is None or not policy.must_verify or (proofs is None and not factory.required):
+        return None
+    asked_again = gate is not None and call.run > 0 and call.asked == "confirmation"
+    since, current_args = 2 if asked_again else 1, to_recordable(args)
+    if proofs and current_args is not None and proofs.is_approved(call, current_args, policy, requesters, since=since):
+        return None
+    return _refused(call, UNPROVEN if proofs else NO_KEYS, "ApprovalNotProven")
 
 
 async def _find_mismatch(

@@ -61,10 +61,12 @@ MAX_CHILD_RUNS = 1_000
 class CarryOver:
     """Runs the activities `archive`, `take_over` and `child_outcome`."""
 
-    def __init__(self, client: Client, registry: Registry, logs: LogCache, blobs: Blobs, *, overrides: bool) -> None:
+    def __init__(
+        self, client: Client, registry: Registry, logs: LogCache, blobs: Blobs, *, forks: bool, overrides: bool
+    ) -> None:
         """Store the settings. `overrides` determines whether forks may replace instructions and models."""
         self._client, self._registry, self._logs, self._blobs = client, registry, logs, blobs
-        self._overrides = overrides
+        self._forks, self._overrides = forks, overrides
 
     async def archive(self, params: ArchiveInput) -> bytes:
         """Store a run's log before the run continues as new. Return an encoded `Archived`.
@@ -108,6 +110,8 @@ class CarryOver:
                 raise InvalidInput(str(error)) from None
 
     async def _build_fork(self, started: InvocationInput, request: Fork) -> fork.TakenOver:
+        if not self._forks:
+            raise InvalidInput("This worker does not allow forks. Start it with --allow-forks.")
         overrides = request.instruction is not None or request.model is not None
         if overrides and not self._overrides:
             raise InvalidInput(

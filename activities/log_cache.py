@@ -11,6 +11,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from cachetools import LRUCache
 from temporalio.client import Client
 from temporalio.worker import Interceptor, WorkflowInterceptorClassInput
 
@@ -20,6 +21,7 @@ from waystation.core import (
     EntryRef,
     ForeignHistory,
     Log,
+    Origin,
     Position,
     Projection,
     Scheduled,
@@ -30,7 +32,7 @@ from waystation.core import (
     extend_log,
     position_of,
 )
-from waystation.history import HistoryReader, fetch_events_after
+from waystation.history import HistoryReader, fetch_events_after, fetch_origin
 from waystation.storage import Blobs
 from waystation.workflows.ports import HAND_OVER, raw
 
@@ -74,6 +76,7 @@ class LogCache:
         self._client, self._blobs = client, blobs or Blobs()
         self._max_runs, self._max_bytes = max_runs, max_bytes
         self._runs: OrderedDict[str, _Run] = OrderedDict()
+        self._origins: LRUCache[str, Origin] = LRUCache(2 * max_runs)
         self.reads = 0
         """Number of history reads, for tests and metrics."""
 
@@ -113,8 +116,24 @@ class LogCache:
         self._trim()
         return run.log
 
-    def expect(self, workflow_id: str, run_id: str, ref: EntryRef, body: Body | Carried, size: int) -> None:
+    async def origin(self, workflow_id: str, run_id: str) -> Origin | None:
+        """Return where a run comes from, or None if the server has deleted its history.
+
+        Raises:
+            RPCError: The server cannot be reached.
+        """
+        if run_id not in self._origins:
+            found = await fetch_origin(self._client, workflow_id, run_id)
+            if found is None:
+                return None
+            self._origins[run_id] = found
+        return self._origins[run_id]
+
+    def expect(
+        self, workflow_id: str, run_id: str, origin: Origin, ref: EntryRef, body: Body | Carried, size: int
+    ) -> None:
         """Cache what a workflow in this process received, because its activities will need it."""
+        self._origins[run_id] = origin
         run = self._run(workflow_id, run_id)
         if not isinstance(body, Carried):
             self.put(run_id, ref, body, size)
@@ -206,6 +225,8 @@ class CacheInterceptor(Interceptor):
         """Give workflows access to the function that adds to the cache."""
         input.unsafe_extern_functions[HAND_OVER] = self._deliver
 
-    def _deliver(self, workflow_id: str, run_id: str, ref: EntryRef, body: Body | Carried, size: int) -> None:
+    def _deliver(
+        self, workflow_id: str, run_id: str, origin: Origin, ref: EntryRef, body: Body | Carried, size: int
+    ) -> None:
         # Workflows run in threads.
-        self._loop.call_soon_threadsafe(self._logs.expect, workflow_id, run_id, ref, body, size)
+        self._loop.call_soon_threadsafe(self._logs.expect, workflow_id, run_id, origin, ref, body, size)

@@ -19,7 +19,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
 from waystation.activities.activity_attempt import TOOL_DETAILS_INTERVAL_S, Heartbeater, send_heartbeats
-from waystation.activities.approval_checks import bind_approval, find_refusal
+from waystation.activities.approval_checks import bind_approval, find_missing_proof, find_refusal
 from waystation.activities.callbacks import (
     Attempt,
     Hooks,
@@ -30,6 +30,7 @@ from waystation.activities.callbacks import (
 )
 from waystation.activities.contexts import Contexts, tools_for, unknown_tool
 from waystation.activities.log_cache import Logs
+from waystation.activities.proofs import NO_PROOFS, ProofFactory
 from waystation.activities.session_history import ConversationReader
 from waystation.agents import ApprovalRule, LlmAgent
 from waystation.agents.registry import Registry
@@ -76,7 +77,9 @@ class ToolCaller:
         *,
         services: Services = NO_SERVICES,
         limits: ActivitySettings | None = None,
+        proofs: ProofFactory = NO_PROOFS,
     ) -> None:
+        self._proofs = proofs
         self._registry, self._logs, self._sessions, self._services = registry, logs, sessions, services
         self._limits = limits or ActivitySettings()
 
@@ -158,7 +161,7 @@ class ToolCaller:
             limits=self._limits,
         )
         hooks = Hooks(agent, root.plugins_of(agent), self._limits.callback_timeout)
-        run = _ToolRun(params, call, contexts, hooks, root.rules_of(agent), heart)
+        run = _ToolRun(params, call, contexts, hooks, root.rules_of(agent), heart, self._proofs)
         tool = await _find_tool(agent, contexts, call.name)
         if isinstance(tool, _MissingTool):
             return await run.without_tool(
@@ -218,6 +221,7 @@ class _ToolRun:
     hooks: Hooks
     rules: Sequence[ApprovalRule]
     heart: Heartbeater
+    proofs: ProofFactory
     aborted: bool = False
 
     def context(self, attempt: int) -> ToolContext:
@@ -246,7 +250,12 @@ class _ToolRun:
 
     async def _run_approved(self, tool: BaseTool, args: JsonObject, context: ToolContext) -> Attempt:
         """Run the tool if the call matches its approval. If the tool raises, its effect decides where it is retried."""
-        if refusal := await find_refusal(self.call, self.params, tool, args, context, self.rules):
+        started = self.contexts.log.state.input
+        refusal = await find_refusal(self.call, self.params, tool, args, context, self.rules)
+        refusal = refusal or await find_missing_proof(
+            self.call, tool, args, context, self.rules, self.proofs, started.requesters if started else ()
+        )
+        if refusal:
             return Attempt(context, outcome=refusal)
         attempt = context.attempt
         written, removed = context.state.delta()

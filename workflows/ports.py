@@ -19,7 +19,7 @@ from temporalio.exceptions import (
     TimeoutType,
 )
 
-from waystation.core import Body, Carried, EntryRef, Event, Failure, FailureKind, JsonObject, encode, ids
+from waystation.core import Body, Carried, EntryRef, Event, Failure, FailureKind, JsonObject, Origin, encode, ids
 
 _JSON = {"encoding": b"json/plain"}
 _READABLE = (b"json/plain", b"json/protobuf")
@@ -138,7 +138,9 @@ def hand_over(ref: EntryRef, body: Body | Carried, size: int) -> None:
     cache = workflow.extern_functions().get(HAND_OVER)
     if cache and not workflow.unsafe.is_replaying():
         info = workflow.info()
-        cache(info.workflow_id, info.run_id, ref, body, size)
+        parent = (info.parent.workflow_id, info.parent.run_id) if info.parent else None
+        origin = Origin(info.workflow_type, info.first_execution_run_id, parent)
+        cache(info.workflow_id, info.run_id, origin, ref, body, size)
 
 
 def failure_of(error: ActivityError | ChildWorkflowError) -> Failure:

@@ -6,6 +6,7 @@ results are recorded with the reply, so the workflow does not need the agent.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from waystation.activities.approval_checks import to_recordable
@@ -19,9 +20,11 @@ from waystation.activities.callbacks import (
     run_with_callbacks,
 )
 from waystation.activities.contexts import Contexts, callable_tools, unknown_tool
+from waystation.activities.proofs import Proofs, may_need_verified_approval
 from waystation.agents.approval_rule import ApprovalRule
 from waystation.core import (
     MAX_VALUE_BYTES,
+    ApprovalPolicy,
     Call,
     EventActions,
     JsonObject,
@@ -72,15 +75,32 @@ class Approvals(NamedTuple):
     """The agent's rules, followed by its app's rules."""
     remembered: Sequence[StandingApproval] = ()
     """The approvals that are in force and also cover later calls."""
+    proofs: Proofs | None = None
+    """Signs calls that verified approvers may have to approve, and checks remembered approvals."""
+    keyless: bool = False
+    """Whether a remembered approval counts without proof, because this worker has no keys and needs none."""
+    requesters: Sequence[str] = ()
+    """The names of the requester."""
 
     def covering(self, agent: str, tool: str, call: Call, args: JsonObject) -> str | None:
         """Return the origin of the remembered approval that covers a call, or None if none is needed or available."""
         if not (self.remembered and call.confirmation and call.approval):
             return None
         approval = find_covering_approval(
-            self.remembered, agent=agent, tool=tool, args=args, declared=call.declared, policy=call.approval
+            self.remembered,
+            agent=agent,
+            tool=tool,
+            args=args,
+            declared=call.declared,
+            policy=call.approval,
+            is_proven=partial(self._is_proven, call.approval),
         )
         return approval.origin if approval else None
+
+    def _is_proven(self, policy: ApprovalPolicy, approval: StandingApproval) -> bool:
+        if self.proofs is None:
+            return self.keyless or not policy.must_verify
+        return self.proofs.is_remembered(approval, policy, self.requesters)
 
 
 @dataclass(slots=True)
@@ -164,8 +184,11 @@ class Annotator:
                 "deadline_s": tool.deadline.total_seconds() if tool.deadline else None,
             }
         )
-        origin = self.approvals.covering(self.contexts.work.agent, tool.name, call, call.args or original)
-        return call.model_copy(update={"standing": origin}) if origin else call
+        agent, used = self.contexts.work.agent, call.args or original
+        if origin := self.approvals.covering(agent, tool.name, call, used):
+            call = call.model_copy(update={"standing": origin})
+        proofs = self.approvals.proofs if may_need_verified_approval(tool, self.approvals.rules) else None
+        return proofs.signed_call(call, agent, tool.name, used) if proofs else call
 
     async def _respond(self, call: Call, tool: BaseTool, args: JsonObject, context: ToolContext) -> Call:
         """Run `set_model_response` and store the structured answer."""

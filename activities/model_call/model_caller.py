@@ -7,7 +7,7 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeAlias
@@ -39,9 +39,10 @@ from waystation.activities.model_call.request import (
     request_processors,
 )
 from waystation.activities.model_choice import Models
+from waystation.activities.proofs import NO_PROOFS, ProofFactory, may_need_verified_approval
 from waystation.activities.scope_delivery import ScopeSource
 from waystation.activities.session_history import ConversationReader
-from waystation.agents import LlmAgent
+from waystation.agents import ApprovalRule, LlmAgent
 from waystation.agents.registry import Registry, Root
 from waystation.core import (
     MAX_VALUE_BYTES,
@@ -108,6 +109,7 @@ class ModelCaller:
         compactor: SummarizesEvents | None = None,
         seen: Seen = lambda _request, _definition: None,
         limits: ActivitySettings | None = None,
+        proofs: ProofFactory = NO_PROOFS,
     ) -> None:
         """Store the settings.
 
@@ -118,7 +120,7 @@ class ModelCaller:
         self._services, self._scopes, self._limits = services, scopes, limits or ActivitySettings()
         self.search_attributes = search_attributes
         """Whether the namespace has Waystation's search attributes. This is recorded with each reply."""
-        self._notify = tuple(notify)
+        self._notify, self._proofs = tuple(notify), proofs
         self._compactor, self._seen = compactor or Compactor(models), seen
 
     async def call(self, params: ModelCallInput) -> bytes:
@@ -212,7 +214,7 @@ class ModelCaller:
                     agent=agent,
                     contexts=contexts,
                     hooks=hooks,
-                    approvals=Approvals(root.rules_of(agent), log.state.remembered_by_origin(params.standing)),
+                    approvals=await self._approvals(root.rules_of(agent), tools.values(), log, params),
                     model=self._models.of(agent, root.demo_model),
                     request=request,
                     tools=tools,
@@ -224,6 +226,15 @@ class ModelCaller:
                 update |= {"model": model_name(agent) if priced else None}
                 reply = await turn.reply(reply.model_copy(update=update))
         return reply.model_copy(update={"scopes": scopes})
+
+    async def _approvals(
+        self, rules: Sequence[ApprovalRule], tools: Iterable[BaseTool], log: Log, params: ModelCallInput
+    ) -> Approvals:
+        remembered, proofs = log.state.remembered_by_origin(params.standing), None
+        if any(may_need_verified_approval(tool, rules) for tool in tools):
+            proofs = await self._proofs.proofs(with_scope=bool(remembered))
+        requesters = log.state.input.requesters if log.state.input else ()
+        return Approvals(rules, remembered, proofs, not self._proofs.required, requesters)
 
     async def _read_scopes(self, root: Root, log: Log, params: ModelCallInput) -> JsonObject | None:
         """Return `user:` and `app:` state if the invocation is just starting and its agents use it, or None."""

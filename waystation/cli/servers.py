@@ -10,6 +10,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from waystation.cli.command_context import AsJson, AsyncCommand, CommandContext, Exit, Problem, create_command_group
 from waystation.client import SEARCH_ATTRIBUTE_TYPES, add_search_attributes, fetch_search_attributes
 from waystation.core import SEARCH_ATTRIBUTES
+from waystation.worker_keys import WorkerKeys
 
 worker = typer.Typer(add_completion=False, rich_markup_mode=None)
 identity = create_command_group("Set up the keys that approvers use to prove their identity.")
@@ -173,6 +174,23 @@ async def init(
     ctx.out.result({"files": files}, "\n".join(files))
     if not json:
         ctx.out.remark("Each .toml file names the programs that need it. Files with mode 0600 must be kept secret.")
+    return Exit.OK
+
+
+@identity.command(cls=AsyncCommand)
+async def keys(
+    ctx: CommandContext,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File to create.")],
+    json: AsJson = False,
+) -> Exit:
+    """Create a file with a new key that all workers of a namespace share."""
+    try:
+        WorkerKeys.generate().create(file)
+    except OSError as error:
+        raise Problem(Exit.USAGE, f"{file} cannot be created: {error.strerror}.") from None
+    ctx.out.result({"file": str(file)}, str(file))
+    if not json:
+        ctx.out.remark("Start all workers with --keys, and keep this file secret.")
     return Exit.OK
 
 

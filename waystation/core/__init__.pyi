@@ -55,7 +55,7 @@ from waystation.core.approval.policy import (
     call_digest,
     is_among_people,
 )
-from waystation.core.approval.proof import Mac, SignedApproval, call_claims, satisfies_policy
+from waystation.core.approval.proof import Mac, Origin, SignedApproval, call_claims, satisfies_policy
 from waystation.core.approval.remembered import StandingApproval, describe_coverage, find_covering_approval
 from waystation.core.budget import MAX_MODEL_CALLS, Budget, Grant, Policy, Price, Spent, Usage, parse_grant, parse_usage
 from waystation.core.call import DEFAULT_DEADLINE_S, CallState
@@ -484,6 +484,7 @@ __all__ = [
     "Notified",
     "NotifyInput",
     "Occasion",
+    "Origin",
     "PartialText",
     "PartialTexts",
     "PendingCall",

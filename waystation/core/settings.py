@@ -148,5 +148,7 @@ class Settings:
     """Maximum number of concurrent activities. Also the number of threads, because each sync tool occupies one."""
     drain: timedelta = timedelta(seconds=30)
     """How long tools that are running may continue after SIGTERM."""
+    allow_forks: bool = False
+    """Whether invocations can be forked from an event of another invocation."""
     allow_overrides: bool = False
     """Whether forks may replace an agent's instruction and model. Intended for development."""

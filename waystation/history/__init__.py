@@ -27,6 +27,7 @@ from waystation.history.history_fetch import (
     describe_workflow,
     fetch_events_after,
     fetch_or_none,
+    fetch_origin,
     find_session_runs,
     is_not_found,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "fetch_log",
     "fetch_log_before",
     "fetch_or_none",
+    "fetch_origin",
     "fetch_retries",
     "fetch_runs",
     "fetch_saved_history",

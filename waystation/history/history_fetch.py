@@ -7,7 +7,10 @@ from typing import TypeVar
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
+from temporalio.api.workflowservice.v1 import (
+    GetWorkflowExecutionHistoryRequest,
+    GetWorkflowExecutionHistoryReverseRequest,
+)
 from temporalio.client import (
     Client,
     WorkflowExecutionDescription,
@@ -16,7 +19,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.core import ids
+from waystation.core import Origin, ids
 from waystation.history.history_events import TASK_IN_FLIGHT, EventType, decode_events, find_run_id
 
 T = TypeVar("T")
@@ -161,6 +164,29 @@ COLD_PAGE = 1_000
 TAIL_PAGE = 20
 """Number of events per page when only new events are needed. These are at the end of the history, so it is read
 backward. For a long history, this takes 2 ms instead of 10 ms."""
+
+
+async def fetch_origin(client: Client, workflow_id: str, run_id: str) -> Origin | None:
+    """Return where a run comes from, or None if the server has deleted its history.
+
+    Raises:
+        RPCError: The server cannot be reached.
+    """
+    request = GetWorkflowExecutionHistoryRequest(
+        namespace=client.namespace,
+        execution=WorkflowExecution(workflow_id=workflow_id, run_id=run_id),
+        maximum_page_size=1,
+    )
+    answer = await fetch_or_none(client.workflow_service.get_workflow_execution_history(request))
+    if answer is None:
+        return None
+    started = answer.history.events[0].workflow_execution_started_event_attributes
+    parent = started.parent_workflow_execution
+    return Origin(
+        started.workflow_type.name,
+        started.first_execution_run_id,
+        (parent.workflow_id, parent.run_id) if parent.workflow_id else None,
+    )
 
 
 async def fetch_events_after(client: Client, workflow_id: str, run_id: str, known: int) -> Sequence[HistoryEvent]:

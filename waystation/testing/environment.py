@@ -17,6 +17,7 @@ from waystation.activities import Models
 from waystation.agents.base_agent import BaseAgent
 from waystation.apps import App
 from waystation.client import AgentClient, Invocation, connect
+from waystation.core import Settings
 from waystation.embedded import EmbeddedServer
 from waystation.models import BaseLlm
 from waystation.storage import OFFLOAD_OVER, Blobs
@@ -24,8 +25,10 @@ from waystation.testing.checks import assert_invocation_holds
 from waystation.tools.services import Services
 from waystation.worker import create_worker
 from waystation.worker.service_setup import create_temporary_services
+from waystation.worker_keys import WorkerKeys
 
 _queues = itertools.count()
+_KEYS = WorkerKeys.generate()
 
 
 class AgentEnvironment:
@@ -60,7 +63,13 @@ class AgentEnvironment:
         self._agents, self._model, self._given_server = agents, model, server
         self.services = services or create_temporary_services()
         self._task_queue = task_queue
-        self._options = {"max_cached_workflows": 0, "graceful_shutdown_timeout": timedelta(seconds=5), **worker_options}
+        self._options = {
+            "max_cached_workflows": 0,
+            "graceful_shutdown_timeout": timedelta(seconds=5),
+            "keys": _KEYS,
+            "settings": Settings(allow_forks=True),
+            **worker_options,
+        }
         self._stack = AsyncExitStack()
         self._given_store, self._offload_over = store, offload_over
 

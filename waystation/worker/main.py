@@ -52,12 +52,14 @@ from waystation.worker.service_setup import (
     list_settings_warnings,
     load_identity,
 )
+from waystation.worker_keys import KEYS_VARIABLE, WorkerKeys
 
 log = structlog.get_logger("waystation.worker")
 
 TOOL_THREADS = "tool"
 ABANDON_AFTER_S = 0.5
 """How long to wait for tool threads to finish after the worker has stopped."""
+EMBEDDED_KEYS = Path(".waystation", "keys.json")
 _DEFAULTS = Settings()
 
 
@@ -149,6 +151,12 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "metavar": "FILE",
         "help": "configuration file for verifying the identity of approvers; default: $WAYSTATION_IDENTITY",
     },
+    "--keys": {
+        "default": os.environ.get(KEYS_VARIABLE) or None,
+        "metavar": "FILE",
+        "help": "keys that all workers share to authenticate approvals; default: $WAYSTATION_KEYS, or with --embedded "
+        ".waystation/keys.json, which is created",
+    },
     "--channels": {
         "type": Path,
         "metavar": "FILE",
@@ -157,6 +165,10 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--allow-overrides": {
         "action": "store_true",
         "help": "let forks replace instructions and models; for development; implied by --embedded",
+    },
+    "--allow-forks": {
+        "action": "store_true",
+        "help": "let invocations be forked; implied by --embedded and --allow-overrides",
     },
     "--deployment-version": {
         "type": _parse_deployment,
@@ -202,7 +214,21 @@ def parse_settings(options: argparse.Namespace) -> Settings:
         ),
         drain=options.drain,
         allow_overrides=bool(options.allow_overrides or options.embedded),
+        allow_forks=bool(options.allow_forks or options.embedded),
     )
+
+
+def _load_keys(options: argparse.Namespace) -> WorkerKeys | None:
+    """Return the worker keys, or None if there are none.
+
+    Raises:
+        InvalidConfiguration: The key file is not usable.
+    """
+    if options.keys:
+        return WorkerKeys.read(options.keys)
+    if options.embedded and options.command != "check":
+        return WorkerKeys.read_or_create(EMBEDDED_KEYS)
+    return None
 
 
 def check(folders: Sequence[Path], model: str | None = None) -> tuple[Registry, list[Problem]]:
@@ -221,6 +247,7 @@ async def serve(
     settings: Settings,
     identity: TokenVerifier | None,
     channels: Channels | None,
+    keys: WorkerKeys | None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then let running tools finish.
 
@@ -251,6 +278,7 @@ async def serve(
             services=services,
             identity=identity,
             channels=channels,
+            keys=keys,
             sign_link=create_link_signer(options.identity, namespace=client.namespace) if options.identity else None,
             workflows=options.only != "activities",
             activities=options.only != "workflows",
@@ -346,6 +374,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "worker.py") 
         check_stores(settings.stores)
         identity = load_identity(options.identity) if options.identity else None
         channels = read_channels(options.channels)
+        keys = _load_keys(options)
         for warning in list_settings_warnings(registry, channels, verifies=identity is not None):
             log.warning("policy.not_kept", problem=warning)
         if options.command == "check":
@@ -356,7 +385,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "worker.py") 
         levels = TelemetryFilter(core_level="WARN", other_level="ERROR")
         logs = LoggingConfig(filter=levels, forwarding=forwarding)
         Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=logs)))
-        _run(serve(options, registry, settings, identity, channels))
+        _run(serve(options, registry, settings, identity, channels, keys))
     except WaystationError as error:
         log.error("worker.failed", problem=str(error))
         return 1

@@ -21,11 +21,13 @@ from waystation.activities import (
     CarryOver,
     Channels,
     Compactor,
+    Keys,
     LinkSigner,
     LogCache,
     ModelCaller,
     Models,
     Notifier,
+    ProofFactory,
     Reviewer,
     ScopeKeeper,
     Sessions,
@@ -55,7 +57,7 @@ from waystation.core import (
 from waystation.storage import Blobs, add_storage, offloading
 from waystation.tools import Services
 from waystation.tools.toolbox import close_toolsets
-from waystation.worker.service_setup import create_lasting_services
+from waystation.worker.service_setup import create_lasting_services, find_verified_policies
 from waystation.workflows.engine_activity import SettingsInterceptor
 from waystation.workflows.invocation import AgentInvocation
 from waystation.workflows.ports import data_of, raw
@@ -63,6 +65,12 @@ from waystation.workflows.scope import AgentScope
 from waystation.workflows.session import AgentSession
 
 Activity = Callable[..., Any]
+
+
+def _is_local(client: Client) -> bool:
+    """Return whether the server runs on this machine."""
+    host = client.service_client.config.target_host.rsplit(":", 1)[0].strip("[]")
+    return host in ("localhost", "127.0.0.1", "::1")
 
 
 def _engine_activity(row: EngineActivity[Any], handler: Callable[[Any], Awaitable[bytes]]) -> Activity:
@@ -133,6 +141,7 @@ class WaystationPlugin(SimplePlugin):
         identity: TokenVerifier | None = None,
         channels: Channels | None = None,
         sign_link: LinkSigner | None = None,
+        keys: Keys | None = None,
         workflows: bool = True,
         activities: bool = True,
     ) -> None:
@@ -147,6 +156,8 @@ class WaystationPlugin(SimplePlugin):
             identity: Verifies the identity of approvers. Without it, no identity is verified.
             channels: Channels for notifying approvers.
             sign_link: Signs the links in notifications.
+            keys: Keys that all workers of the namespace share. They authenticate approvals by verified approvers.
+                Required if a tool has such a policy and the server is not on this machine.
             workflows: Set to False for a worker that runs only models and tools.
             activities: Set to False for a worker that runs only workflows.
         """
@@ -156,7 +167,7 @@ class WaystationPlugin(SimplePlugin):
         self._models = models or Models()
         self._services = services or create_lasting_services(stores)
         self._blobs = blobs or Blobs(stores.payloads)
-        self._identity, self._channels, self._sign_link = identity, channels, sign_link
+        self._identity, self._channels, self._sign_link, self._keys = identity, channels, sign_link, keys
         self._activities = activities
         self._model_callers: list[tuple[Client, ModelCaller]] = []
         self._running = 0
@@ -170,7 +181,7 @@ class WaystationPlugin(SimplePlugin):
         """Add workflows, activities and interceptors.
 
         Raises:
-            InvalidConfiguration: The worker's client does not offload large payloads.
+            InvalidConfiguration: The worker's client does not offload large payloads, or the worker lacks keys.
         """
         config = super().configure_worker(config)
         client = config["client"]
@@ -181,12 +192,24 @@ class WaystationPlugin(SimplePlugin):
             )
         interceptors: list[Interceptor] = [SettingsInterceptor(self._settings.workflow)]
         if self._activities:
+            self._check_keys(client)
             logs = LogCache(client, self._blobs)
             config["activities"] = [*(config.get("activities") or ()), *self._create_activities(client, logs)]
             # Only activities read the cache that this interceptor fills.
             interceptors.append(CacheInterceptor(logs))
         config["interceptors"] = [*(config.get("interceptors") or ()), *interceptors]
         return config
+
+    def _check_keys(self, client: Client) -> None:
+        if self._keys is not None or _is_local(client):
+            return
+        if protected := next(find_verified_policies(self._registry), None):
+            problem = (
+                f"has no keys, although the server at {client.service_client.config.target_host} is not on this "
+                f"machine: {protected} requires verified approvers. Create a key file with `waystation identity keys "
+                "FILE`, and start all workers with --keys FILE."
+            )
+            raise InvalidConfiguration("The worker", "", problem)
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
         """Run the worker. Close tools, plugins and models when the last worker of this plugin stops."""
@@ -202,6 +225,7 @@ class WaystationPlugin(SimplePlugin):
 
     def _create_activities(self, client: Client, logs: LogCache) -> list[Activity]:
         limits = self._settings.activity
+        proofs = ProofFactory(self._keys, logs, required=not _is_local(client))
         scopes = ScopeKeeper(client, logs)
         sessions = Sessions(client, self._blobs, scopes)
         model_caller = ModelCaller(
@@ -214,13 +238,27 @@ class WaystationPlugin(SimplePlugin):
             notify=self._channels.default if self._channels else (),
             compactor=Compactor(self._models, limits=limits),
             limits=limits,
+            proofs=proofs,
         )
         self._model_callers.append((client, model_caller))
-        tool_caller = ToolCaller(self._registry, logs, sessions, services=self._services, limits=limits)
+        tool_caller = ToolCaller(self._registry, logs, sessions, services=self._services, limits=limits, proofs=proofs)
         reviewer = Reviewer(
-            self._registry, logs, sessions, services=self._services, identity=self._identity, limits=limits
+            self._registry,
+            logs,
+            sessions,
+            services=self._services,
+            identity=self._identity,
+            limits=limits,
+            proofs=proofs,
         )
-        carry_over = CarryOver(client, self._registry, logs, self._blobs, overrides=self._settings.allow_overrides)
+        carry_over = CarryOver(
+            client,
+            self._registry,
+            logs,
+            self._blobs,
+            forks=self._settings.allow_forks or self._settings.allow_overrides,
+            overrides=self._settings.allow_overrides,
+        )
         return [
             _engine_activity(MODEL, model_caller.call),
             _engine_activity(ARCHIVE, carry_over.archive),
@@ -259,6 +297,7 @@ def create_worker(
     identity: TokenVerifier | None = None,
     channels: Channels | None = None,
     sign_link: LinkSigner | None = None,
+    keys: Keys | None = None,
     workflows: bool = True,
     activities: bool = True,
     **options: Any,
@@ -284,6 +323,7 @@ def create_worker(
         identity=identity,
         channels=channels,
         sign_link=sign_link,
+        keys=keys,
         workflows=workflows,
         activities=activities,
     )

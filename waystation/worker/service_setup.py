@@ -117,6 +117,11 @@ def list_settings_warnings(registry: Registry, channels: Channels | None, *, ver
             )
 
 
+def find_verified_policies(registry: Registry) -> Iterator[str]:
+    """Yield a name for each approval policy that requires verified approvers."""
+    return (owner for owner, policy in _policies(registry) if policy.must_verify)
+
+
 def _policies(registry: Registry) -> Iterator[tuple[str, ApprovalPolicy]]:
     for root in registry.roots.values():
         for agent in root.tree.values():

@@ -17,6 +17,7 @@ from waystation.core import (
     CallReturned,
     ForeignHistory,
     Log,
+    Origin,
     Position,
     Scheduled,
     Sources,
@@ -205,7 +206,8 @@ async def test_a_result_of_an_attempt_that_was_not_recorded_is_never_used(
     run = await recorded(await waits(env))
     bodies = {str(entry.ref): entry.body for entry in (await run.at(LogCache(temporal), run.positions[-1])).entries}
     views = LogCache(temporal)
-    views.expect(run.invocation.id, run.run_id, START_REF, bodies["start"], 100)
+    origin = Origin("AgentInvocation", run.run_id)
+    views.expect(run.invocation.id, run.run_id, origin, START_REF, bodies["start"], 100)
     for ref, body in bodies.items():
         if ref.startswith(("m1.", "fc-2.")):
             views.put(run.run_id, parse_ref(ref), body, 100)

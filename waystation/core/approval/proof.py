@@ -5,9 +5,21 @@ activities use them. An activity authenticates a verified answer, and the activi
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from waystation.core.approval.policy import ApprovalPolicy, Verified, is_among_people, normalize_person
 from waystation.core.payload import JsonObject, Recorded
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a workflow run comes from, as the server recorded it. No client can forge this."""
+
+    workflow_type: str
+    first_run_id: str
+    """ID of the first run in the chain of runs that continued as new or were reset."""
+    parent: tuple[str, str] | None = None
+    """Workflow ID and run ID of the workflow that started the chain as its child."""
 
 
 class Mac(Recorded):

@@ -1,0 +1,206 @@
+"""Authenticate decisions with the worker keys, and check them again where they are used.
+
+Whoever may write to the namespace can forge histories, inputs and results of activities, but not what a key has
+authenticated. Three decisions count: whether a call needs an approval, that an approver gave it, and that it is
+remembered. Only calls that verified approvers may have to approve are authenticated; all other histories are unchanged.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from temporalio import activity
+
+from waystation.activities.log_cache import LogCache
+from waystation.agents import ApprovalRule
+from waystation.core import (
+    SESSION_WORKFLOW,
+    WORKFLOW,
+    Answer,
+    ApprovalPolicy,
+    Call,
+    CallState,
+    JsonObject,
+    Mac,
+    SignedApproval,
+    StandingApproval,
+    Verification,
+    call_claims,
+    call_digest,
+    describe_coverage,
+    ids,
+    satisfies_policy,
+)
+from waystation.tools import BaseTool
+
+MAX_ANCESTORS = 20
+CLOCK_SKEW_S = 300.0
+
+
+class Keys(Protocol):
+    """Signs and verifies; see `waystation.worker_keys.WorkerKeys`."""
+
+    def sign(self, claims: JsonObject) -> Mac:
+        """Return a MAC of the claims."""
+
+    def verifies(self, mac: Mac | None, claims: JsonObject) -> bool:
+        """Return whether a worker made this MAC of these claims."""
+
+
+def may_need_verified_approval(tool: BaseTool, rules: Sequence[ApprovalRule]) -> bool:
+    """Return whether a policy with verified approvers can apply to a tool."""
+    policies = (tool.approval, *(rule.policy for rule in rules if rule.names(tool.name)))
+    return any(policy is not None and policy.must_verify for policy in policies)
+
+
+@dataclass(frozen=True, slots=True)
+class Proofs:
+    """Signs and checks the decisions about the calls of one invocation."""
+
+    keys: Keys
+    namespace: str
+    invocation_id: str
+    run: str
+    """ID of the invocation's first run."""
+    scope: str | None = None
+    """The session, or the invocation outside sessions, in which approvals are remembered; None if it is unknown."""
+
+    def signed_call(self, call: Call, agent: str, tool: str, args: JsonObject) -> Call:
+        """Return a call with the proof that this worker decided whether it needs an approval."""
+        return call.model_copy(update={"mac": self.keys.sign(self._call_claims(call, agent, tool, args))})
+
+    def is_authentic(self, call: CallState) -> bool:
+        """Return whether a worker decided what the log says about the approval that a call needs."""
+        return self.keys.verifies(call.call.mac, self._call_claims(call.call, call.agent, call.name, call.args))
+
+    def _call_claims(self, call: Call, agent: str, tool: str, args: JsonObject) -> JsonObject:
+        if call.confirmation is not None and call.standing is None:
+            args = {}  # an approver may edit them, and every approval includes them
+        return call_claims(
+            self.namespace,
+            ids.approval(self.invocation_id, call.id),
+            self.run,
+            call_digest(agent, tool, args, declared=call.declared, policy=call.approval),
+            asks=call.confirmation is not None,
+            covered=call.standing is not None,
+        )
+
+    def signed_approval(self, call: CallState, answer: Answer, review: Verification) -> SignedApproval | None:
+        """Return the proof of a verified answer that lets a call run, or None for other answers."""
+        if review.who is None or answer.action not in ("approve", "edit", "waive") or call.gate != "waiting":
+            return None
+        args = (answer.args if review.args is None else review.args) if answer.action == "edit" else call.args
+        approval = SignedApproval(
+            who=review.who,
+            action=answer.action,
+            digest=call_digest(call.agent, call.name, args or {}, declared=call.declared, policy=call.policy),
+            asked=call.asked or "",
+            wait=call.waits,
+            run=self.run,
+            remember=answer.remember and call.policy is not None and self.scope is not None,
+            at=time.time(),
+        )
+        coverage = None
+        if approval.remember and call.policy and self.scope:
+            bound_to, alike = call.policy.bound_to(call.declared), call.policy.alike(call.args)
+            coverage = describe_coverage(self.scope, call.agent, call.name, alike, bound_to)
+        approval_id = ids.approval(self.invocation_id, call.id)
+        mac = self.keys.sign(approval.claims(self.namespace, approval_id, coverage))
+        return approval.model_copy(update={"mac": mac})
+
+    def is_approved(
+        self, call: CallState, args: JsonObject, policy: ApprovalPolicy, requesters: Sequence[str], *, since: int
+    ) -> bool:
+        """Return whether authentic approvals of a call with these arguments satisfy a policy.
+
+        Args:
+            call: The call.
+            args: The arguments with which it is about to run.
+            policy: The policy.
+            requesters: The names of the requester.
+            since: The first request of the call that counts.
+        """
+        digest = call_digest(call.agent, call.name, args, declared=call.declared, policy=call.policy)
+        approval_id = ids.approval(self.invocation_id, call.id)
+        remembered = self._coverage_of(call)
+        authentic = [
+            approval
+            for approval in call.signed
+            if (approval.run, approval.digest, approval.asked) == (self.run, digest, "confirmation")
+            and approval.wait >= since
+            and self.keys.verifies(approval.mac, approval.claims(self.namespace, approval_id, remembered))
+        ]
+        return satisfies_policy(policy, authentic, requesters)
+
+    def _coverage_of(self, call: CallState) -> JsonObject | None:
+        if self.scope is None or call.policy is None:
+            return None
+        args = call.policy.alike(call.args)
+        return describe_coverage(self.scope, call.agent, call.name, args, call.policy.bound_to(call.declared))
+
+    def is_remembered(self, approval: StandingApproval, policy: ApprovalPolicy, requesters: Sequence[str]) -> bool:
+        """Return whether authentic approvals in the same scope are behind a remembered approval."""
+        if not policy.must_verify:
+            return True
+        if self.scope is None or policy.remember is None:
+            return False
+        coverage = approval.coverage(self.scope)
+        authentic = [
+            signed
+            for signed in approval.signed
+            if signed.remember
+            and signed.action == "approve"
+            and self.keys.verifies(signed.mac, signed.claims(self.namespace, approval.origin, coverage))
+        ]
+        expires_at = max((signed.at for signed in authentic), default=0.0) + policy.remember.total_seconds()
+        return expires_at + CLOCK_SKEW_S > time.time() and satisfies_policy(policy, authentic, requesters)
+
+
+class ProofFactory:
+    """Creates the proofs of the invocation whose activity is running."""
+
+    def __init__(self, keys: Keys | None = None, logs: LogCache | None = None, *, required: bool = False) -> None:
+        """`required` means that without keys no call runs that needs verified approvers."""
+        self._keys, self._logs, self.required = keys, logs, required
+
+    async def proofs(self, *, with_scope: bool = False) -> Proofs | None:
+        """Return the proofs of the calling invocation, or None if the worker has no keys.
+
+        Args:
+            with_scope: Whether to determine the scope of remembered approvals, which may read the histories of callers.
+
+        Raises:
+            RPCError: The server cannot be reached.
+        """
+        if self._keys is None or self._logs is None:
+            return None
+        info = activity.info()
+        workflow_id, run_id = info.workflow_id or "", info.workflow_run_id or ""
+        origin = await self._logs.origin(workflow_id, run_id)
+        if origin is None:  # the server deleted the history of a running workflow: impossible
+            return None
+        scope = await _find_scope(self._logs, workflow_id, run_id) if with_scope else None
+        return Proofs(self._keys, info.namespace, workflow_id, origin.first_run_id, scope)
+
+
+NO_PROOFS = ProofFactory()
+
+
+async def _find_scope(logs: LogCache, workflow_id: str, run_id: str) -> str | None:
+    """Return the topmost caller, which is a session or an invocation, or None if its history is gone.
+
+    The server records which workflow started another, so this cannot be forged.
+    """
+    for _ in range(MAX_ANCESTORS):
+        origin = await logs.origin(workflow_id, run_id)
+        if origin is None:
+            return None
+        scope = f"{workflow_id}/{origin.first_run_id}"
+        if origin.parent is None or origin.workflow_type == SESSION_WORKFLOW:
+            return scope
+        parent = await logs.origin(*origin.parent)
+        if parent is not None and parent.workflow_type not in (WORKFLOW, SESSION_WORKFLOW):
+            return scope
+        workflow_id, run_id = origin.parent
+    return None
