@@ -1,6 +1,6 @@
 """Authenticate decisions with the worker keys, and check them again where they are used.
 
-Whoever may write to the namespace can forge histories, inputs and results of activities, but not what a key has
+Anyone who may write to the namespace can forge histories, inputs and results of activities, but not what a key has
 authenticated. Three decisions count: whether a call needs an approval, that an approver gave it, and that it is
 remembered. Only calls that verified approvers may have to approve are authenticated; all other histories are unchanged.
 """

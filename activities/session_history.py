@@ -16,6 +16,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.activities.activity_attempt import convert_errors, send_heartbeats
+from waystation.activities.log_cache import LogCache
 from waystation.activities.scope_delivery import ScopeKeeper
 from waystation.core import (
     CHILD_ENDED_SIGNAL,
@@ -41,6 +42,7 @@ from waystation.core import (
     encode,
     entries_to_json,
     ids,
+    is_own_session,
     is_working,
 )
 from waystation.core.session_log import OPEN_STATUSES
@@ -84,7 +86,22 @@ class _CachedSession:
 class Sessions:
     """Reads sessions for the activities of one worker process, and caches them."""
 
-    def __init__(self, client: Client, blobs: Blobs, scopes: ScopeKeeper, *, max_sessions: int = MAX_SESSIONS) -> None:
+    def __init__(
+        self,
+        client: Client,
+        blobs: Blobs,
+        scopes: ScopeKeeper,
+        *,
+        logs: LogCache | None = None,
+        forks: bool = False,
+        max_sessions: int = MAX_SESSIONS,
+    ) -> None:
+        """Create a reader of sessions.
+
+        Without `logs`, it does not check that a session started the calling invocation. `forks` means that forks may
+        read the session of their source.
+        """
+        self._logs, self._forks = logs, forks
         self._client, self._blobs, self._scopes = client, blobs, scopes
         self._cached: LRUCache[str, _CachedSession] = LRUCache(max_sessions)
         self._turns: LRUCache[str, TurnReader] = LRUCache(max_sessions)
@@ -98,11 +115,30 @@ class Sessions:
         link = log.state.input.session if log.state.input else None
         if link is None:
             return Conversation(log)
+        await self._check_session(log, link)
         try:
             return await self._with_earlier(link, log)
         except (ForeignHistory, StoreFailed, RPCError) as error:
             text = f"The earlier events of the session cannot be read: {error}"[:500]
             raise ApplicationError(text, type=type(error).__name__) from None
+
+    async def _check_session(self, log: Log, link: SessionLink) -> None:
+        """Check that a session started the calling invocation. The log could be forged.
+
+        Raises:
+            ApplicationError: It did not.
+            RPCError: The server cannot be reached.
+        """
+        started = log.state.input
+        if self._logs is None or started is None:
+            return
+        info = activity.info()
+        origin = await self._logs.origin(info.workflow_id or "", info.workflow_run_id or "")
+        is_child = bool(origin and origin.parent and origin.parent[0] == link.id)
+        is_fork = self._forks and started.fork is not None
+        if not is_own_session(started) or not (is_child or is_fork):
+            text = f"Session {link.id!r} did not start this invocation."
+            raise ApplicationError(text, type="NotAllowed", non_retryable=True)
 
     async def _with_earlier(self, link: SessionLink, log: Log) -> Conversation:
         cached = self._cached.setdefault(link.id, _CachedSession())

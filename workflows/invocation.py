@@ -202,8 +202,9 @@ class AgentInvocation:
             if self._carried:
                 hand_over(START, self._carried, len(data))
             else:
-                is_child = workflow.info().parent is not None
-                body = Refused(NOT_FOUND.message) if is_elsewhere(params) else begin_entry([data], child=is_child)
+                parent = workflow.info().parent
+                caller = parent.workflow_id if parent else ""
+                body = Refused(NOT_FOUND.message) if is_elsewhere(params) else begin_entry([data], parent=caller)
                 self._writer.record(START, body)
                 hand_over(START, body, len(data))
             return await self._loop()

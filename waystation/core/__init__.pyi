@@ -35,6 +35,7 @@ from waystation.core.approval.decision import (
     check_claim,
     decide_answer,
     decide_verified,
+    is_own_session,
 )
 from waystation.core.approval.notification import (
     DueNotification,
@@ -592,6 +593,7 @@ __all__ = [
     "is_among_people",
     "is_busy",
     "is_encrypted",
+    "is_own_session",
     "is_private_url",
     "is_scoped",
     "is_working",

@@ -65,10 +65,8 @@ class CallState:
     """Number of reminders and escalations sent during the current wait."""
     told: int = 0
     """How many of the waits approvers have been notified about."""
-    approved_by: dict[str, None] = field(default_factory=dict)
+    approved_by: dict[str, bool | None] = field(default_factory=dict)
     """The people who have approved the call so far, while the policy requires more approvals."""
-    remembers: bool = True
-    """Whether all approvers so far want the approval to be remembered."""
     signed: list[SignedApproval] = field(default_factory=list)
     """The verified answers that let the call run."""
     claimed_by: str | None = None
@@ -188,7 +186,7 @@ class CallState:
         self.requested_at = now
         self.waits += 1
         self.noticed, self.claimed_by = 0, None
-        self.approved_by, self.remembers = {}, True
+        self.approved_by = {}
 
     def run_again(self) -> None:
         """Schedule another run of the call. The current response stays in place until that run returns."""

@@ -190,7 +190,7 @@ class HistoryReader:
         return facts.Started(
             read_json_payloads(attributes.input.payloads),
             continues=bool(attributes.continued_execution_run_id),
-            child=bool(attributes.parent_workflow_execution.workflow_id),
+            parent=attributes.parent_workflow_execution.workflow_id,
         )
 
     def _read_activity(self, event: HistoryEvent, attributes: Any) -> Iterator[Fact]:

@@ -227,7 +227,8 @@ class WaystationPlugin(SimplePlugin):
         limits = self._settings.activity
         proofs = ProofFactory(self._keys, logs, required=not _is_local(client))
         scopes = ScopeKeeper(client, logs)
-        sessions = Sessions(client, self._blobs, scopes)
+        forks = self._settings.allow_forks or self._settings.allow_overrides
+        sessions = Sessions(client, self._blobs, scopes, logs=logs, forks=forks)
         model_caller = ModelCaller(
             self._registry,
             logs,
@@ -256,7 +257,7 @@ class WaystationPlugin(SimplePlugin):
             self._registry,
             logs,
             self._blobs,
-            forks=self._settings.allow_forks or self._settings.allow_overrides,
+            forks=forks,
             overrides=self._settings.allow_overrides,
         )
         return [

@@ -64,7 +64,7 @@ def data_of(value: Any) -> bytes:
 @pytest.mark.parametrize("form", BAD)
 def test_an_argument_that_is_no_input_is_refused(form: str) -> None:
     """The message says what is wrong, and repeats no content."""
-    body = begin_entry([data_of(BAD[form])], child=False)
+    body = begin_entry([data_of(BAD[form])])
     assert isinstance(body, Refused)
     assert body.message.startswith("The input of AgentInvocation") or "message of AgentInvocation" in body.message
     assert len(body.message) < 600
@@ -72,7 +72,7 @@ def test_an_argument_that_is_no_input_is_refused(form: str) -> None:
 
 def test_an_argument_that_is_an_input_is_taken() -> None:
     """The smallest that there is."""
-    body = begin_entry([data_of(said("hi"))], child=False)
+    body = begin_entry([data_of(said("hi"))])
     assert isinstance(body, Began)
     assert (body.input.agent, body.input.message) == ("greeter", "hi")
 
@@ -80,5 +80,5 @@ def test_an_argument_that_is_an_input_is_taken() -> None:
 @pytest.mark.parametrize("count", [0, 2, 3])
 def test_another_number_of_arguments_is_refused(count: int) -> None:
     """The message says how many there were."""
-    body = begin_entry([data_of(said("hi"))] * count, child=False)
+    body = begin_entry([data_of(said("hi"))] * count)
     assert body == Refused(f"AgentInvocation takes one argument, an object, but received {count}.")

@@ -40,6 +40,8 @@ def test_no_default_is_copied() -> None:
 
 
 REQUIRED = {
+    "Mac": {"key", "code"},
+    "SignedApproval": {"who", "action", "digest", "asked", "wait", "at"},
     "ApprovalPolicy": set[str](),
     "Escalation": {"after", "to"},
     "NoticeReport": set[str](),

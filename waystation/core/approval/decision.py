@@ -40,7 +40,7 @@ from waystation.core.log.entry_ref import MessageRef
 from waystation.core.log.log import NOT_SUBMITTED, Log
 from waystation.core.payload import JsonObject, decode_foreign
 from waystation.core.secrets import secret_keys
-from waystation.core.wire import ANSWER_SIGNAL, MESSAGE_SIGNAL, WORKFLOW, parse_input
+from waystation.core.wire import ANSWER_SIGNAL, MESSAGE_SIGNAL, WORKFLOW, InvocationInput, parse_input
 
 REQUEST_ACTIONS: dict[str, frozenset[Action]] = {
     "confirmation": frozenset({"approve", "reject", "edit"}),
@@ -67,20 +67,36 @@ NOT_FOUND = AnswerIgnored(
 """The entry for a signal whose offloaded content is missing from the store of the worker that received it."""
 
 
-def begin_entry(payloads: Sequence[bytes], *, child: bool) -> Began | Refused:
+def begin_entry(payloads: Sequence[bytes], *, parent: str = "") -> Began | Refused:
     """Return the first entry of an invocation, created from its workflow arguments. Never raises.
 
-    Remembered approvals and a session are accepted only if another workflow started this invocation as its `child`.
+    A session is accepted only from that session's workflow, and remembered approvals only from another workflow.
+
+    Args:
+        payloads: The arguments.
+        parent: ID of the workflow that started this invocation as its child, or empty.
     """
     try:
         if len(payloads) != 1:
             raise InvalidInput(f"{WORKFLOW} takes one argument, an object, but received {len(payloads)}.")
         params = parse_input(payloads[0])
-        if not child and (params.standing or params.session):
+        if not parent and (params.standing or params.session):
             params = params.model_copy(update={"standing": (), "session": None})
+        if params.session and not (params.session.id == parent and is_own_session(params)):
+            raise InvalidInput("The `session` of an invocation must be the workflow that started it.")
         return Began(params)
     except InvalidInput as error:
         return Refused(str(error))
+
+
+def is_own_session(params: InvocationInput) -> bool:
+    """Return whether the session in an input is the one of its app, user and session ID."""
+    try:
+        return params.session is None or params.session.id == ids.session(
+            params.app, params.user_id, params.session_id or ""
+        )
+    except ValueError:
+        return False
 
 
 def decide_signal(log: Log, name: str, payloads: Sequence[bytes], now: float) -> Decided | MessageJoined:

@@ -39,7 +39,7 @@ class SignedApproval(Recorded):
     digest: str
     """Digest of the call that may run; see `policy.call_digest`. After `edit`, it includes the edited arguments."""
     asked: str
-    """What was requested: `confirmation`, `credential` or `budget`."""
+    """The kind of request that it answers: `confirmation`, `credential` or `budget`."""
     wait: int
     """Which request of the call it answers, counted from 1."""
     run: str = ""

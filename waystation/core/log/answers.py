@@ -42,8 +42,7 @@ def apply_answer(
             # Editing the arguments discards earlier approvals and counts as the first approval of the changed call.
             if answer.action == "edit":
                 call.args, call.approved_by = dict(answer.args or {}), {}
-            call.approved_by[name or ""] = None
-            call.remembers = call.remembers and answer.remember
+            call.approved_by[name or ""] = answer.remember
             if len(call.approved_by) < call.approvals_needed:
                 _note(state, now, call, answer, approver)
                 return
@@ -52,7 +51,7 @@ def apply_answer(
         notify(state, call, "decided")
     if approver or answer.action in ("waive", "cancel"):
         _note(state, now, call, answer, approver)
-    if answer.remember and call.remembers:
+    if answer.remember and all(call.approved_by.values()):
         _remember(state, now, call, name or "")
     if answer.action == "cancel":
         call.answer, call.answered_at = answer, now

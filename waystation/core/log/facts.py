@@ -16,8 +16,8 @@ class Started:
     payloads: Sequence[bytes]
     continues: bool = False
     """Whether the server reports that the run continues another run."""
-    child: bool = False
-    """Whether the server reports a parent workflow."""
+    parent: str = ""
+    """ID of the parent workflow that the server reports, or empty."""
 
     def carried(self) -> tuple[InvocationInput, Carried] | None:
         """Return the input and the carried state, or None for the first run of an invocation."""

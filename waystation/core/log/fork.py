@@ -88,7 +88,9 @@ def forked_entries(source: Log, fork: Fork, given: InvocationInput, now: float) 
             raise InvalidInput(f"The `{name}` of a fork is that of its source; {wanted!r} is not.")
     if given.state:
         raise InvalidInput("A fork has the state of its source; leave `state` out.")
-    source_entries = list(_select_entries(log_until(source, fork.event)))
+    inherited = log_until(source, fork.event)
+    _check_inherited_approvals(inherited)
+    source_entries = list(_select_entries(inherited))
     shift = now - source_entries[-1].time
     entries = [replace(entry, time=entry.time + shift) for entry in source_entries]
     started = _input(source.state.input, given)
@@ -120,6 +122,24 @@ def make_fork_log(source: Log, given: InvocationInput, now: float) -> Log:
     return Log("").extend(forked_entries(source, given.fork, given, now))
 
 
+def _check_inherited_approvals(log: Log) -> None:
+    """Check that a fork does not use an approval by verified approvers again, which was given to the source only.
+
+    Approvals of other calls are not used again: if the call has run, the fork inherits its result, and otherwise it
+    waits again. The answer to a long-running call is different: the model acts on it later.
+
+    Raises:
+        InvalidInput: A long-running call was answered.
+    """
+    for call in log.state.calls.values():
+        answered = call.call.kind == "long_running" and call.answer is not None and call.answer.action != "reject"
+        if answered and call.policy and call.policy.must_verify:
+            raise InvalidInput(
+                f"Verified approvers answered call {call.id!r} of {call.name!r} for {log.invocation_id!r} only. Fork "
+                "at an event before that answer; the call then waits for them in the fork."
+            )
+
+
 def _input(source: InvocationInput, given: InvocationInput) -> InvocationInput:
     own = ("message", "metadata", "requester", "streaming", "cut_after")
     budget = source.budget if given.budget == Budget() else given.budget
@@ -132,6 +152,11 @@ def _result(log: Log, now: float, call_id: str, response: JsonObject) -> Entry:
         raise InvalidInput(
             f"Call {call_id!r} is not about to run at that event, as a result needs it; "
             f"{', '.join(about_to_run) or 'none'} is."
+        )
+    if (policy := about_to_run[call_id].policy) and policy.must_verify:
+        raise InvalidInput(
+            f"Only verified approvers may answer call {call_id!r}, so `results` cannot contain it. Omit it; the call "
+            "waits for them in the fork."
         )
     outcome, run = ToolOutcome(function_call_id=call_id, response=response, mark=GIVEN), about_to_run[call_id].run
     return Entry(CallRef(call_id, run, GIVEN), now, CallReturned(outcome, run))

@@ -101,7 +101,7 @@ class Sources:
         """Remember the entry for a fact. Return its reference, or None if the fact does not result in an entry."""
         match fact:
             case Started() if not fact.carried():
-                return self.put(START, decision.begin_entry(fact.payloads, child=fact.child))
+                return self.put(START, decision.begin_entry(fact.payloads, parent=fact.parent))
             case Signalled() | UpdateAccepted():
                 channel: Literal["s", "u"] = "s" if isinstance(fact, Signalled) else "u"
                 self._counts[channel] += 1
