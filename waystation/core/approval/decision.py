@@ -355,7 +355,8 @@ def check_authority(call: CallState, answer: Answer, who: Verified | None, reque
         return
     approvers = policy.asked(call.level)
     if approvers and not (who.is_among(approvers) if who else name in approvers):
-        raise NotAllowed(f"{name!r} may not answer call {call.id!r}. Its approvers: {_join_names(approvers)}.")
+        person = repr(name) if name else "A sender without a name in `by`"
+        raise NotAllowed(f"{person} may not answer call {call.id!r}. Its approvers: {_join_names(approvers)}.")
     if policy.not_requester and is_among_people(name, requesters):
         raise NotAllowed(f"{name!r} requested call {call.id!r}, so someone else must answer it.")
     if policy.quorum > 1 and not name:
