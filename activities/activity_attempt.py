@@ -19,13 +19,14 @@ from waystation.core import ForeignHistory, StoreFailed
 events = structlog.get_logger("waystation.activities")
 
 INTERVAL_S = 1.0
-"""Interval between heartbeats. A running tool receives a cancellation with this delay. Quick tools finish before the
-first heartbeat."""
+"""Interval between heartbeats. Each heartbeat also asks the server whether the activity was canceled, so a running tool
+may receive a cancellation this much later. Quick tools finish before the first heartbeat."""
 DETAILS_INTERVAL_S = 0.1
 """Minimum interval between heartbeats that carry a model's text. The first one is sent immediately."""
 TOOL_DETAILS_INTERVAL_S = 0.5
-"""Minimum interval between heartbeats that a tool requests. Only the tool's next attempt reads their details. With an
-interval of 0.1 s, fifty such tools would use a sixth of a server core and a quarter of a worker core."""
+"""Minimum interval between heartbeats that a tool requests. It can be longer than for models, because only the tool's
+next attempt reads the details. With an interval of 0.1 s, fifty such tools would use a sixth of a server core and a
+quarter of a worker core."""
 MAX_FAILURE_CHARS = 500
 
 

@@ -53,9 +53,9 @@ events = structlog.get_logger("waystation.activities")
 
 MAX_INLINE_BYTES = 64_000
 MAX_BYTES = 1_500_000
-"""Maximum size of the carried state."""
+"""Maximum size of the encoded state that a fork inherits. If the state is larger, the fork fails."""
 MAX_CHILD_RUNS = 1_000
-"""Maximum number of runs that a child may have had since the last check."""
+"""Maximum number of a called agent's runs to follow in one check. If there are more, the agent counts as running."""
 
 
 class CarryOver:

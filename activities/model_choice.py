@@ -128,7 +128,10 @@ def _has_gateway() -> bool:
 
 
 def _agents_with_models(root: Root) -> Iterator[LlmAgent]:
-    """Yield the agents that call models. Skip those with a `before_model` callback, which may replace the model."""
+    """Yield the agents whose own model is certain to be called.
+
+    Skip agents with a `before_model` callback, which may replace the model. If a plugin has one, skip all agents.
+    """
     is_replaced = any(
         type(plugin).before_model_callback is not BasePlugin.before_model_callback for plugin in root.plugins
     )

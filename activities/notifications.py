@@ -53,9 +53,10 @@ events = structlog.get_logger("waystation.activities")
 CHANNELS_ENV = "WAYSTATION_CHANNELS"
 WEBHOOK_LIMIT_S = 10.0
 MIN_SECRET_BYTES = 24
-"""The minimum length that Standard Webhooks requires."""
+"""Minimum length of a webhook's signing secret, as required by Standard Webhooks."""
 GIVE_UP_AFTER = timedelta(minutes=50)
-"""How long to retry failed deliveries after the activity was scheduled. The workflow waits 60 minutes."""
+"""How long to retry failed deliveries, measured from when the activity was scheduled. Shorter than the activity's
+schedule-to-close timeout (60 minutes), so that the activity can still report the failures."""
 UNKNOWN = "UnknownChannel"
 MAX_LINE = 300
 _RETRYABLE_STATUSES = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}

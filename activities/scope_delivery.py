@@ -37,8 +37,8 @@ events = structlog.get_logger("waystation.activities")
 
 MAX_SIGNAL_BYTES = 1_000_000
 SEEN_WITHIN_S = 15.0
-"""How long to wait for a signal to appear in the history. The server delays signals while a workflow task is running,
-by up to 10 s if its worker was lost."""
+"""How long to wait for a signal to appear in the scope's history before the delivery fails. The server delays signals
+while a workflow task is running, by up to 10 s if the task's worker was lost."""
 
 
 class ScopeSource(Protocol):

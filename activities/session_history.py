@@ -57,14 +57,16 @@ from waystation.history import (
 from waystation.storage import Blobs
 
 MAX_SESSIONS = 200
-"""Maximum number of cached transcripts, and of cached invocations. Evicted ones are read again when needed."""
+"""Maximum number of sessions whose transcripts are cached, and of invocations whose conversations are cached. Evicted
+ones are read again when needed."""
 MAX_INLINE_BYTES = 100_000
-"""Maximum size of a transcript that is passed from run to run. Larger ones go to the store."""
+"""Maximum size of a transcript that is passed inline from run to run. A larger one is put into the store."""
 MAX_WITHOUT_STORE_BYTES = 1_500_000
-"""Maximum size of a report that is kept in the history if the store fails. The server accepts up to 2 MB."""
+"""If the store fails, reports up to this size are kept in the history, and larger ones make the activity fail. The
+server accepts up to 2 MB."""
 CLOSED_WITHIN_S = 20.0
-"""How long to wait for an invocation to close after it has announced its end, which it does one workflow task
-earlier."""
+"""How long to wait for an invocation to close after it has announced its end. It announces its end one workflow task
+before it closes."""
 
 
 class ConversationReader(Protocol):

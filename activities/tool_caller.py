@@ -62,7 +62,8 @@ DEFAULT_TIMEOUT_S = 600.0
 STOP_GRACE_S = 2.0
 MAX_BACKOFF_S = 30.0
 READ_AGAIN_S = (1.0, 2.0, 4.0, 8.0)
-"""Pauses between attempts to read the history. Their sum is shorter than the grace period of the server's timeout."""
+"""Pauses, in seconds, between attempts to read the history before a tool runs. Their sum is less than the time by which
+the activity's timeout on the server exceeds the tool's timeout."""
 UNKNOWN = "Whether it took effect is unknown; it was not repeated."
 
 

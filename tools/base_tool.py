@@ -130,8 +130,8 @@ class BaseTool:
     async def check_require_confirmation(self, args: JsonObject, tool_context: ToolContext) -> bool:
         """Return whether an approver must confirm this call before it runs.
 
-        If `require_confirmation` is a function, return True if it raises an exception, and False if the arguments are
-        invalid, because the tool then rejects the call without running.
+        If `require_confirmation` is a function, return its result, or True if it raises an exception. Return False if
+        the arguments are invalid, because the tool then rejects the call without running.
         """
         if not callable(self.require_confirmation):
             return bool(self.require_confirmation) or self.gated

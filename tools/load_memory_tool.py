@@ -27,7 +27,7 @@ async def load_memory(query: str, tool_context: ToolContext) -> SearchMemoryResp
 
 
 class LoadMemoryTool(FunctionTool):
-    """A tool that lets the model search the user's memories. Adds an instruction that says when to use it."""
+    """A tool that lets the model search the user's memories, and adds an instruction on when to use it."""
 
     def __init__(self) -> None:
         super().__init__(load_memory, effect="read")

@@ -1,4 +1,4 @@
-"""Function tools whose final response arrives later, from outside the tool."""
+"""Function tools whose final response arrives later, as an external answer."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -16,7 +16,7 @@ NOTE = (
 class LongRunningFunctionTool(FunctionTool):
     """A function that starts work that finishes later, such as a request to a person, an order, or a render job.
 
-    The function runs once, and an `answer` from outside closes the call. If the return value is truthy, the model
+    The function runs once, and an external answer closes the call. If the return value is truthy, the model
     receives it immediately as an interim response. Otherwise the model receives nothing until the answer arrives.
     """
 

@@ -49,13 +49,16 @@ events, 50 MB, 10,000 signals and 2,000 updates."""
 PRESSING = 1.5
 """The multiple of a limit at which the run stops scheduling new work until it has continued as new."""
 AGAIN = 0.25
-"""How much a run must grow, as a fraction of the limits, before a failed attempt is repeated."""
+"""How much a run must grow, as a fraction of the limits, before it repeats a failed attempt to archive or continue."""
 INLINE = 64_000
-"""Maximum size in bytes of a log that is passed inline to the next run, so that short runs do not need a store."""
+"""A log of up to this many bytes is passed inline to the next run instead of through the store, so that short runs do
+not need a store."""
 MAX_TAIL = 256_000
-"""Maximum size in bytes of the entries that follow the archived ones."""
+"""Maximum size in bytes of the entries added since the log was archived. If they are larger, the run archives the log
+again before it continues as new."""
 MAX_CARRIED = 1_500_000
-"""Maximum size in bytes of the next run's input. An input over the server's limit of 2 MB would block the workflow."""
+"""Maximum size in bytes of the next run's input. If it is larger, the run does not continue as new, because an input
+over the server's limit of 2 MB would block the workflow."""
 
 
 class ContinueAsNew:

@@ -66,9 +66,9 @@ from waystation.workflows.scheduler import LogWriter, Scheduler
 from waystation.workflows.visibility import Visibility
 
 CANCEL_GRACE_S = 30.0
-"""How long a canceled invocation waits for the results of its running tools."""
+"""How long an invocation waits for calls in flight to return after it has asked them to stop."""
 TURNS_TO_DELIVER = 8
-"""An upper bound on the number of event loop turns between an activity's result and its log entry."""
+"""An upper bound on the number of event loop turns between the arrival of an activity's result and its log entry."""
 
 
 class DeadlineTimer:
@@ -323,7 +323,7 @@ class AgentInvocation:
         self._visibility.publish(self._log.state)
         await self._session.ended(self._log)
 
-    # Messages from outside.
+    # External messages.
 
     @workflow.signal(dynamic=True)
     def signalled(self, name: str, values: Sequence[RawValue]) -> None:

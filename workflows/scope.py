@@ -13,10 +13,10 @@ from waystation.core import SCOPE_WORKFLOW, JsonObject, ScopeFold, ScopeSnapshot
 from waystation.workflows.ports import NO_ARGUMENT, all_data, data_of, raw
 
 MAX_SIGNALS = 200
-"""Maximum number of signals in one run. A reader without a cache has to read all of them: 800 history events, in about
-8 ms."""
+"""Number of signals at which a run continues as new. A reader without a cache has to read all of a run's signals, which
+are up to 800 history events and take about 8 ms."""
 MAX_BYTES = 4_000_000
-"""Maximum total size of the signals in one run, in bytes."""
+"""Total size of signals, in bytes, at which a run continues as new."""
 
 
 # Treat TypeError as a failure, so that a workflow started with too many arguments fails instead of blocking.

@@ -37,7 +37,7 @@ from waystation.workflows.session_invocations import SessionInvocations
 from waystation.workflows.visibility import SessionVisibility
 
 MAX_SIGNALS = 4_000
-"""Number of signals and updates, valid or not, after which the session continues as new."""
+"""Once a run has received this many signals and updates, valid or not, the session continues as new."""
 
 
 # Do not list Exception here, so that NondeterminismError stays retryable, as in AgentInvocation.
@@ -133,7 +133,7 @@ class AgentSession:
             return
         workflow.continue_as_new(raw(log.following(transcript).encode()))
 
-    # Messages from outside.
+    # External messages.
 
     @workflow.signal(dynamic=True)
     def signalled(self, name: str, values: Sequence[RawValue]) -> None:

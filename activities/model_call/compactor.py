@@ -40,7 +40,8 @@ from waystation.tools.places import find_author_line
 events = structlog.get_logger("waystation.activities")
 
 MAX_SUMMARY_BYTES = 200_000
-"""Maximum size of a summary, which is recorded together with the model's reply."""
+"""Maximum size of a summary, because the summary is recorded together with the model's reply. A larger summary is
+discarded, and counts as failed."""
 MAX_REASON_CHARS = 300
 PATIENCE = 5
 """How many of the agent's model calls must follow a failed summary before the next attempt, which may take minutes to

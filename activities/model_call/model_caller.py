@@ -84,10 +84,10 @@ MAX_ERROR_CHARS = 4_000
 AROUND = "a callback around the model"
 NO_CONTENT = "MODEL_RETURNED_NO_CONTENT"
 MAX_REPLY_BYTES = 2_000_000
-"""Maximum size of content and annotations together. The server fails and retries an activity whose result exceeds
-2 MiB."""
+"""Maximum size of a reply's content and annotations together. A larger reply is recorded without them, as an error. The
+server would fail and retry an activity whose result exceeds 2 MiB."""
 _FIELDS_OF_LARGE_REPLY = ("shape", "compaction", "attempt", "model", "scopes")
-"""The fields to record if a reply exceeds the limit."""
+"""The fields that are recorded even if a reply exceeds the limit."""
 
 Seen: TypeAlias = Callable[[LlmRequest, str], None]
 
@@ -501,7 +501,10 @@ def _wrap_output(value: Any) -> JsonObject:
 
 
 def fail_model_call(agent: str, error: Exception) -> ApplicationError:
-    """Log a failed attempt at a model call and return the error to raise. Do not chain it: histories record causes."""
+    """Log a failed attempt at a model call and return the error, which must be raised `from None`.
+
+    Temporal records an error's cause in the history, and the original message may quote the conversation.
+    """
     match error:
         case ModelRefused():
             return build_failure(agent, "ModelFailed", str(error))

@@ -45,7 +45,7 @@ log = structlog.get_logger(__name__)
 Place: TypeAlias = tuple[str, ...]
 """The key of a stored value: its kind, followed by names. Names may contain any characters and have any length."""
 KEEP_S = 31 * 24 * 3600.0
-"""How long a login may take, in seconds: one day longer than the default deadline of a call."""
+"""How long a pending login is stored, in seconds: one day longer than the default deadline of a call."""
 _LOCKS = [threading.RLock() for _ in range(64)]
 """Locks for places. Several places may share a lock and then wait for each other."""
 _NOT_KEPT = ("client_secret", "code_verifier", "auth_code", "state", "auth_response_uri", "auth_uri")

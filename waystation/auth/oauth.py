@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from authlib.integrations.httpx_client import OAuth2Client  # type: ignore[import-untyped]  # it has no types
 
 TIMEOUT_S = 10.0
-"""The timeout of one request, in seconds."""
+"""Timeout of one request to a login provider, in seconds."""
 LEEWAY_S = 60
-"""A token is refreshed if it expires within this many seconds."""
+"""An access token is refreshed if it expires within this many seconds."""
 _ERROR_CODE = re.compile(r"[a-z_]{1,40}")
 
 

@@ -57,7 +57,8 @@ async def export(
 ) -> Exit:
     """Export the audit of an invocation or a session, including all called agents, as hash-chained JSON lines.
 
-    The audit is built from histories only, so repeated exports are identical. No worker has to be running.
+    The audit is built from histories only, so repeated exports are identical. The command does not require a running
+    worker.
     """
     sign = load_signer(key) if key else None
     accounts = await _gather(ctx.target, sources, arguments=not no_arguments)

@@ -148,7 +148,7 @@ async def pending(
     below: Below = None,
     json: AsJson = False,
 ) -> Exit:
-    """List the calls that are waiting for a person. No worker has to be running."""
+    """List the calls that are waiting for a person. This does not require a running worker."""
     filters = [f"--{name.replace('_', '-')}" for name in FILTERS if ctx.params[name] is not None]
     if id is None:
         for option, value in (("--at", at), ("--called", called)):

@@ -86,7 +86,7 @@ async def events(
     ] = False,
     json: AsJson = False,
 ) -> Exit:
-    """Print the numbered events of an invocation. No worker has to be running."""
+    """Print the numbered events of an invocation. This does not require a running worker."""
     out = ctx.out
     if not is_past(source, at, diff, called):
         client = await ctx.connect()
@@ -115,7 +115,7 @@ async def state(
     called: Called = None,
     json: AsJson = False,
 ) -> Exit:
-    """Print the state of an invocation. No worker has to be running."""
+    """Print the state of an invocation. This does not require a running worker."""
     if not is_past(source, at, diff, called):
         values = await (await ctx.connect()).invocation(source).state()
         ctx.out.result(values, terminal.format_state(values))

@@ -99,7 +99,7 @@ async def sessions(
     app: Annotated[str | None, typer.Option(help="Only sessions of this app.")] = None,
     json: AsJson = False,
 ) -> Exit:
-    """List sessions, newest first. No worker has to be running."""
+    """List sessions, newest first. This does not require a running worker."""
     client = await ctx.connect()
     dates = Column("status", no_wrap=True), Column("since", no_wrap=True)
     table = Table("session", "user", "app", "agent", *dates, box=box.SIMPLE_HEAD, pad_edge=False)
@@ -123,7 +123,7 @@ async def sessions(
 async def show(
     ctx: CommandContext, name: SessionName, user: User = DEFAULT_USER, app: App = DEFAULT_APP, json: AsJson = False
 ) -> Exit:
-    """Print the conversation of a session, its state and its pending calls. No worker has to be running."""
+    """Print the conversation of a session, its state and its pending calls. This does not require a running worker."""
     out, session = ctx.out, await open_session(ctx, name, user, app)
     events, state, calls = await session.events(), await session.state(), await session.pending()
     if json:
@@ -168,7 +168,7 @@ async def delete(
 ) -> Exit:
     """Delete a session, including its workflows, artifacts and memories. This cannot be undone.
 
-    Open invocations are terminated. If the command is interrupted, run it again. No worker has to be running.
+    Open invocations are terminated. The command does not require a running worker. If it is interrupted, run it again.
     """
     # Imported here because object stores are slow to import.
     from waystation.artifacts import ObjectStoreArtifactService

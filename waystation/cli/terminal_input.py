@@ -96,8 +96,8 @@ class Person:
 def _interruptible() -> Iterator[None]:
     """Make Ctrl-C raise KeyboardInterrupt immediately.
 
-    By default, asyncio cancels the task instead, which takes effect only at the next `await`. After a blocking
-    question, that would be the request that sends the answer.
+    By default, asyncio only cancels the task, which takes effect at the next `await`. After a blocking `input()`, the
+    next `await` is the request that sends the answer, so the user could not stop it.
     """
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

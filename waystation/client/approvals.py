@@ -1,7 +1,7 @@
 """Find and answer pending calls in the whole namespace.
 
-Pending calls are read from visibility and workflow memos, so no worker has to be running. Visibility may lag by a
-second.
+Pending calls are read from visibility and workflow memos, which does not require a running worker. Visibility may lag
+by a second.
 """
 
 import asyncio

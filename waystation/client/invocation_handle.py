@@ -170,7 +170,7 @@ class Invocation:
         return await self.handle.fetch_history()
 
     async def log(self) -> Log:
-        """Rebuild the current log from the history and return it. No worker has to be running."""
+        """Rebuild the current log from the history and return it. This does not require a running worker."""
         latest = await decode_histories([await self.history()], self.converter)
         return build_log(
             latest,
@@ -186,7 +186,7 @@ class Invocation:
         return await fetch_saved_history(self.client.temporal, await self.history())
 
     async def state(self) -> JsonObject:
-        """Return the current session state. No worker has to be running."""
+        """Return the current session state. This does not require a running worker."""
         return (await self.log()).state.session.values
 
     async def events(self, *, start: int = 0, follow: bool = True) -> AsyncIterator[Event]:
@@ -218,7 +218,7 @@ class Invocation:
             yield log
 
     async def pending(self) -> list[PendingCall]:
-        """Return the pending calls. No worker has to be running."""
+        """Return the pending calls. This does not require a running worker."""
         await self.started()
         description = await self.handle.describe()
         if description.status is not WorkflowExecutionStatus.RUNNING:
@@ -413,7 +413,7 @@ async def confirm_update(
 
 
 def translate_update_error(error: WorkflowUpdateFailedError, *kinds: type[errors.WaystationError]) -> Exception:
-    """Convert the workflow's refusal of an update to an error of one of these kinds, or return `error` unchanged."""
+    """Convert the error of a refused update to an error of one of `kinds`, or return `error` unchanged."""
     cause = error.cause
     if isinstance(cause, ApplicationError):
         kind = getattr(errors, cause.type or "", None)

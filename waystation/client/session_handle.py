@@ -239,7 +239,7 @@ class Session:
             raise
 
     async def events(self, *, start: int = 0) -> list[Event]:
-        """Return the events of the conversation from index `start` on. No worker has to be running.
+        """Return the events of the conversation from index `start` on. This does not require a running worker.
 
         A running invocation contributes only its message; use `follow` to get its other events.
         """
@@ -268,7 +268,7 @@ class Session:
                     yield event
 
     async def pending(self) -> list[PendingCall]:
-        """Return the session's pending calls, including those of called agents. No worker has to be running.
+        """Return the session's pending calls, including those of called agents. This does not require a running worker.
 
         Pending calls are read from visibility, which may lag by a second.
         """
@@ -277,7 +277,7 @@ class Session:
     async def state(self) -> JsonObject:
         """Return the state that the next invocation would start with, including `user:` and `app:` keys.
 
-        No worker has to be running.
+        This does not require a running worker.
         """
         own, scopes = (await self._read_history()).state, ScopedState(self.client.temporal)
         app, user = await asyncio.gather(

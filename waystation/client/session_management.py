@@ -1,4 +1,4 @@
-"""List and delete sessions, and read and delete the state that outlives them. No worker has to be running."""
+"""List and delete sessions, and read and delete the state that outlives them. None of this needs a running worker."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
@@ -199,7 +199,7 @@ class Sessions:
     async def list(
         self, *, agent: str | None = None, user_id: str | None = None, app: str | None = None
     ) -> AsyncIterator[SessionEntry]:
-        """Yield the sessions in the namespace, most recently started first. No worker has to be running.
+        """Yield the sessions in the namespace, most recently started first. This does not require a running worker.
 
         Sessions are read from visibility, which may lag by a second.
 
@@ -247,10 +247,10 @@ class Sessions:
     ) -> DeletedSession:
         """Delete a session with its workflows, artifacts and memories.
 
-        Running invocations are canceled first. No worker has to be running. The user's state and artifacts (`user:`)
-        and memories saved by `add_memory` do not belong to the session and are kept. Deletion is safe to repeat, even
-        after an interruption. The server deletes workflows in the background, after about 30 seconds. Until then, no
-        new session can have the same name.
+        Running invocations are canceled first. The user's state and artifacts (`user:`) and memories saved by
+        `add_memory` do not belong to the session and are kept. Deletion does not require a running worker, and is safe
+        to repeat, even after an interruption. The server deletes workflows in the background, after about 30 seconds.
+        Until then, no new session can have the same name.
 
         Args:
             session_id: ID of the session.

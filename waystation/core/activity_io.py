@@ -217,7 +217,7 @@ class ToolOutcome(Recorded):
     response: JsonObject | None = None
     """The function response, passed to the model unchanged. None if a long-running tool has not responded yet."""
     final: bool = True
-    """False if a long-running tool is still waiting for an answer from outside."""
+    """False if a long-running tool is still waiting for an external answer."""
     error_type: str | None = None
     fatal: bool = False
     """Whether the tool's exception ends the invocation (`on_error="raise"`)."""

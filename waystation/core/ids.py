@@ -139,7 +139,7 @@ def session_invocation(session: str, number: int) -> str:
 
 
 def report(number: int, since: int) -> str:
-    """Return the reference of a report about invocation `number` that begins at the invocation's entry `since`."""
+    """Return the reference to a report on invocation `number` that starts with the invocation's log entry `since`."""
     return f"{number}@{since}"
 
 

@@ -26,14 +26,16 @@ JsonObject: TypeAlias = dict[str, Any]
 """A decoded JSON object. Its values are typed `Any`, because a recursive JSON type is not worth the trouble."""
 
 MAX_DEPTH = 64
-"""Maximum nesting depth. Decoders fail at 200 levels, and the objects that wrap a value use some of them."""
+"""Maximum nesting depth of a value; deeper values are refused. Decoders fail at 200 levels, and the objects that wrap a
+value use some of them."""
 MAX_INTEGER = 2**63 - 1
-"""Largest allowed integer. Many languages cannot read more than 64 bits, and Python stops at 4,300 digits."""
+"""Largest integer allowed in a value. Many languages cannot read integers of more than 64 bits, and Python refuses to
+parse more than 4,300 digits."""
 MAX_VALUES = 500_000
-"""Maximum number of nested values. A value with more of them would exceed MAX_VALUE_BYTES anyway."""
+"""Maximum number of values nested inside a value. More of them would exceed `MAX_VALUE_BYTES` anyway."""
 MAX_VALUE_BYTES = 1_000_000
-"""Maximum size of a value. The server fails and retries an activity whose result is larger than 2 MB, and the result
-has other fields, too."""
+"""Maximum size of an encoded value. The server fails and retries an activity whose result is larger than 2 MB, and the
+result has other fields, too."""
 
 
 class Recorded(BaseModel):

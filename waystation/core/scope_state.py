@@ -25,13 +25,14 @@ APP = "app:"
 PREFIXES = (USER, APP)
 
 MAX_SCOPE_BYTES = 500_000
-"""Maximum size of a scope. One model reply records both scopes of an invocation and needs room for its content, too."""
+"""Maximum size of a scope. A delta that would make the scope larger is refused. One model reply records both scopes of
+an invocation and needs room for its content, too."""
 MAX_ID_BYTES = 1_000
 """The server's limit on the length of workflow IDs."""
 MAX_HEARD = 2_000
 """Maximum number of invocation runs whose last applied event a scope remembers. It forgets the oldest runs first."""
 MAX_REFUSED = 100
-"""Maximum number of refused deltas that a scope lists."""
+"""Maximum number of refused deltas that a scope lists. The oldest ones are dropped first."""
 MAX_EVENT_NUMBER = 10**9
 
 

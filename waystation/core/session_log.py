@@ -28,7 +28,8 @@ from waystation.core.wire import (
 
 MAX_MESSAGE_BYTES = 400_000
 MAX_STATE_BYTES = 700_000
-"""Maximum size of the state. State, queue and IDs are carried over in one payload, which the server limits to 2 MB."""
+"""Maximum size of a session's state. A message that would make the state larger is refused. State, queue and IDs are
+carried over in one payload, which the server limits to 2 MB."""
 
 Busy = Literal["queue", "reject", "join"]
 TurnStatus = Literal["queued", "running", "waiting", "completed", "stopped", "failed", "cancelled"]

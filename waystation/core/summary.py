@@ -8,7 +8,7 @@ from waystation.core.payload import JsonObject
 
 MAX_LINE = 120
 MAX_TEXT = 40
-"""Maximum length of one argument, in characters."""
+"""Number of characters to show of a string argument. Longer strings are clipped."""
 SECRET_NAMES = re.compile(r"pass(word|wd|phrase)?$|secret|token|api_?key|credential|authorization", re.IGNORECASE)
 """Arguments with matching names are masked, because summaries are stored in plain text."""
 

@@ -43,7 +43,8 @@ class Fork(Recorded):
 
 
 MAX_REPORT_BYTES = 100_000
-"""If the entries are larger than this, the report omits them and the session reads them from the history."""
+"""Maximum size of the log entries in an invocation's report to its session. If they are larger, the report omits them,
+and the session reads them from the history."""
 FOREIGN_PREFIXES = ("temp:", "user:", "app:")
 """Prefixes of state keys that do not belong to the session."""
 
@@ -221,8 +222,8 @@ class InvocationResult(Recorded):
 
 RUNNING = "running"
 MAX_KEYWORD = 200
-"""Maximum length of a keyword. The server rejects keywords over 2,048 bytes, and a rejected upsert blocks the
-workflow."""
+"""Maximum length of a search attribute's value. Longer values are cut, because the server rejects keywords over 2,048
+bytes, and a rejected upsert blocks the workflow."""
 
 
 def search_attributes_of(agent: str, user_id: str, session_id: str | None) -> dict[str, str]:
@@ -232,7 +233,10 @@ def search_attributes_of(agent: str, user_id: str, session_id: str | None) -> di
 
 
 def start_attributes(started: InvocationInput) -> dict[str, str]:
-    """Return the search attributes to start with. They make the invocation searchable at once and save an upsert."""
+    """Return the search attributes to start the workflow with.
+
+    They make the invocation searchable immediately and save an upsert.
+    """
     return {**search_attributes_of(started.agent, started.user_id, started.session_id), SEARCH_STATUS: RUNNING}
 
 

@@ -323,7 +323,7 @@ class ModelCall:
 
 
 def _without_repeated(content: JsonObject) -> JsonObject:
-    """Return a content of a prompt, where each part that repeats an event is only the number of that event."""
+    """Return one of a prompt's contents, with each part that repeats an event replaced by that event's number."""
     return {**content, "parts": [{"event": p["event"]} if "event" in p else p for p in content["parts"]]}
 
 

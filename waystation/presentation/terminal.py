@@ -168,7 +168,7 @@ def format_event(event: Event) -> Iterator[Line]:
 
 
 def format_part(part: JsonObject, who: str = "", long_running: Container[str] = ()) -> Iterator[Line]:
-    """Yield one part of a content as lines.
+    """Yield one part of a `Content` as lines.
 
     Args:
         part: The part.

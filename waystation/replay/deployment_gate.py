@@ -27,9 +27,10 @@ OPEN = f"ExecutionStatus = 'Running' AND ({KINDS})"
 CLOSED = f"ExecutionStatus != 'Running' AND ({KINDS})"
 PAGE = 200
 START_LIMIT_S = 120.0
-"""Maximum time that a process may take to load the agents."""
+"""Time limit for a process to load the agents. If it takes longer, the gate fails with an error."""
 LIMIT_S = 120.0
-"""Maximum time that the replay of one history may take. A history of 50,000 events takes several seconds."""
+"""Time limit for the replay of one history. If it takes longer, the verdict is `unchecked`. Replaying a history of
+50,000 events takes several seconds."""
 PROGRAM = (sys.executable, "-m", "waystation.replay.compatibility_check")
 _MAX_ANSWER = 2**26
 """Maximum length in bytes of an answer from `PROGRAM`, which is one line of JSON."""

@@ -38,11 +38,12 @@ _WORKFLOWS = [AgentInvocation, AgentScope, AgentSession]
 _CORE_MESSAGE = re.compile(r'message: "(.+?)", source: "')
 _CORE_EVENT = re.compile(r"HistoryEvent\(id: (\d+), (\w+)\)")
 _MAX_CORE_MESSAGE = 600
-"""Maximum length of a message from Temporal's replayer. Longer messages are cut."""
+"""Number of characters to show of a message from Temporal's replayer. Longer messages are cut."""
 _DEADLOCK = "TMPRL1101"
-"""Marks a workflow task that took more than two seconds. Waystation's tasks take that long only on a busy machine."""
+"""Temporal's code for a workflow task that took more than two seconds. Waystation's tasks take that long only on a busy
+machine."""
 _ATTEMPTS = 3
-"""Maximum number of times to replay a history whose workflow tasks take too long."""
+"""Maximum number of attempts to replay a history if its workflow tasks take too long."""
 _STANDARD_LIBRARY = str(Path(asyncio.__file__).parents[1])
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 Location: TypeAlias = tuple[str, int, str]

@@ -13,8 +13,8 @@ from waystation.storage.object_files import ObjectFiles
 STORE = Path(".waystation") / "payloads"
 STORE_VARIABLE = "WAYSTATION_STORE"
 RECENT_S = 60.0
-"""How long to skip storing the same bytes again. A large result is stored before its activity returns, and the SDK then
-stores it a second time."""
+"""Bytes that were stored less than this many seconds ago are not stored again. Without this, a large result would be
+stored twice: before its activity returns, and then by the SDK."""
 MAX_RECENT = 1_000
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 

@@ -34,10 +34,11 @@ log = structlog.get_logger("waystation.storage")
 
 DRIVER = "waystation"
 OFFLOAD_OVER = Stores().offload_over
-"""Size in bytes at which a payload is moved to the store. Smaller ones stay in the history. This is Temporal's
-default."""
+"""Payloads of at least this many bytes are moved to the store. Smaller ones stay in the history. The value is
+Temporal's default."""
 INLINE_LIMIT = 2_050_000
-"""Maximum size of a payload that is kept in the history if the store fails. The server accepts up to 2 MiB."""
+"""If the store fails, payloads up to this size in bytes are kept in the history, and larger ones raise `StoreFailed`.
+The server accepts up to 2 MiB."""
 UNREADABLE = {"encoding": b"waystation/unreadable"}
 """Metadata of the payload that replaces a reference that cannot be resolved. The encoding keeps readers from parsing
 it as JSON."""
@@ -45,13 +46,14 @@ _SDK_DEFAULTS = (DefaultPayloadConverter, None, DefaultFailureConverter)
 _REFERENCE_TYPE = ExternalStorageReference.DESCRIPTOR.full_name.encode()
 _LEGACY_REFERENCE = b"json/external-storage-reference"
 ROOM = 2_000
-"""Approximate size of a short form in bytes."""
+"""Target size, in bytes, of the short form that replaces a missing payload."""
 MAX_BYTES = 4 * ROOM
 """Maximum size of a short form in bytes. A value that cannot be shortened to this size has no short form."""
 _LEAST = 64
-"""Minimum number of bytes per part. If a value has too many parts, only the first ones are kept."""
+"""Minimum number of bytes of a short form for each item of a list or object. If there is not enough room for all items,
+only the first ones are kept."""
 _TEXT = 200
-"""Number of characters to keep of a long string. The Temporal Web UI shows short forms in full."""
+"""Maximum number of characters to keep of a string, because the Temporal Web UI shows short forms in full."""
 _SHOWN = 12
 """Number of characters of a digest to show in a short form."""
 
@@ -133,10 +135,11 @@ class BlobDriver(StorageDriver):
 
 
 class Offload(ExternalStorage):
-    """External storage that tolerates invalid references, and keeps payloads inline if the store fails.
+    """External storage that tolerates invalid references, and keeps payloads inline, up to `INLINE_LIMIT`, if the store
+    fails.
 
-    It overrides the SDK's methods for single payloads, which raise for invalid references and unknown drivers. The
-    workflow task would then be retried forever.
+    The SDK raises for invalid references and unknown drivers, which would make the server retry the workflow task
+    forever. This class returns an unreadable payload instead.
     """
 
     def _with_store_context(self, ctx: StorageDriverStoreContext) -> "Offload":

@@ -152,8 +152,10 @@ def keeps_replaying(
     """Return a pytest test that replays every history in a folder, with one case for each file.
 
     Args:
-        folder: The folder of files written by `waystation history`, absolute or relative to the test's file.
-        store: The store with large payloads that the files do not contain. Redacted histories contain all payloads.
+        folder: The folder with files written by `waystation history`: an absolute path, or one relative to the test
+            file's folder.
+        store: The store with large payloads that the files do not contain, as for `--store`. Redacted histories contain
+            all payloads.
         converter: The workers' data converter, which is required if a codec has encoded the payloads.
 
     Raises:

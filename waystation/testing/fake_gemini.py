@@ -82,7 +82,7 @@ class _Answer:
 
 
 class FakeGemini:
-    """A fake Gemini server. Call `reply` and `fault` to script its responses, in the order of the requests."""
+    """A fake Gemini server. Call `reply` and `fault` to script its responses, in request order."""
 
     def __init__(self) -> None:
         self.requests: list[RecordedRequest] = []

@@ -138,7 +138,7 @@ class EncryptedFileCredentialService(CredentialStore):
             if present[0] and not present[1]:
                 raise CredentialStoreError(
                     f"{str(self.path)!r} was written with a different key. Provide that key in {KEY_VARIABLE} or "
-                    f"{str(self.key_path)!r}, or remove the file, after which users must log in again."
+                    f"{str(self.key_path)!r}, or delete the file. Users will then have to log in again."
                 )
             connection.execute("INSERT OR IGNORE INTO entries VALUES (?, ?, NULL)", (check, _encrypt(keys, check, "")))
         return keys
@@ -175,7 +175,7 @@ class EncryptedFileCredentialService(CredentialStore):
             return keys.values.decrypt(value[:12], value[12:], name).decode()
         except InvalidTag:
             raise CredentialStoreError(
-                f"An entry in {str(self.path)!r} is damaged. Remove the file, after which users must log in again."
+                f"An entry in {str(self.path)!r} is damaged. Delete the file. Users will then have to log in again."
             ) from None
 
 

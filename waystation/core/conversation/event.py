@@ -199,13 +199,13 @@ def parts_of(content: JsonObject | None, kind: str) -> list[JsonObject]:
 
 
 def texts_of(content: JsonObject | None) -> list[str]:
-    """Return the visible text of each part of a content. Thoughts are left out."""
+    """Return the visible text of each part of a `Content`. Thoughts are left out."""
     parts = (content or {}).get("parts") or ()
     return [part["text"] for part in parts if part.get("text") and not part.get("thought")]
 
 
 def text_of(content: JsonObject | None) -> str:
-    """Return the visible text of a content, joined from all its text parts. Thoughts are left out."""
+    """Return the visible text of a `Content`, joined from all its text parts. Thoughts are left out."""
     return "".join(texts_of(content))
 
 

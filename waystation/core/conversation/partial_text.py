@@ -12,8 +12,8 @@ from waystation.core.conversation.event import Event
 from waystation.core.payload import JsonObject, Recorded
 
 MAX_WINDOW_CHARS = 4_096
-"""Size of the window. A reader that polls ten times a second misses text only if the model writes more than 40,000
-characters a second."""
+"""Number of the latest characters that each heartbeat repeats. A reader that polls ten times a second misses text only
+if the model writes more than 40,000 characters a second."""
 PARTIAL = "partial_text"
 """Key in the custom metadata of partial events that holds the position of their text."""
 

@@ -90,7 +90,7 @@ def contents(
 ) -> list[JsonObject]:
     """Return the contents of the next request to the model of `agent`, oldest first.
 
-    The latest response to each function call immediately follows the call. If an answer has just arrived from outside,
+    The latest response to each function call immediately follows the call. If an external answer has just arrived,
     the call and its answer are placed at the end of the request. Unlike ADK, this function never leaves out calls made
     in the meantime, because a model that does not see its own call makes it again. Events of other agents are quoted;
     events on other branches are left out. With `current_turn_only`, the request starts with the latest message from the

@@ -248,7 +248,9 @@ ENGINE_ACTIVITIES: dict[str, EngineActivity[Any]] = {
 
 
 def kind_of(ref: EntryRef) -> ResultKind:
-    """Return the kind of result that a reference identifies. For a call, this is always the kind of a tool's result.
+    """Return the kind of result that a reference identifies.
+
+    For a call, this is always the kind of a tool's result, even if the call runs an agent.
 
     Raises:
         ValueError: The reference does not identify a result.
@@ -260,10 +262,10 @@ def kind_of(ref: EntryRef) -> ResultKind:
 
 
 def with_attempt(ref: EntryRef, body: Body) -> EntryRef:
-    """Return the reference of a result with its attempt added.
+    """Return the reference to a result, with the attempt that produced it added.
 
-    A worker process caches the results that it produced. The attempt keeps it from using them in place of a different
-    attempt's results.
+    A worker process caches the results that it produced. Because references include the attempt, the process never uses
+    a cached result in place of a different attempt's result.
     """
     match ref, body:
         case ModelReplyRef(), ModelReplied():

@@ -1,7 +1,7 @@
 """References to log entries. A reference identifies the origin of an entry in the history.
 
-Commands list the references of the entries that were applied before them, but not the content of those entries. If an
-entry is the result of an activity, its reference without the attempt is the activity ID.
+Commands list references to the entries that were applied before them, but not the content of those entries. If an
+entry is the result of an activity, the reference to it, without the attempt, is the activity ID.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class LifecycleRef:
-    """The input, a cancellation request, the end, or the result of reading the source of a fork."""
+    """Reference to the entry for the input, a cancellation request, the end, or the result of reading a fork source."""
 
     name: Literal["start", "cancel", "end", "fork"]
 
@@ -24,7 +24,7 @@ START, CANCEL, END, FORK = (LifecycleRef(name) for name in ("start", "cancel", "
 
 @dataclass(frozen=True, slots=True)
 class ModelCallRef:
-    """A model activity was scheduled."""
+    """Reference to the entry that records the scheduling of a model activity."""
 
     number: int
     turn: int = 0
@@ -37,7 +37,7 @@ class ModelCallRef:
 
 @dataclass(frozen=True, slots=True)
 class ModelReplyRef:
-    """The result of a model activity."""
+    """Reference to the entry that records the result of a model activity."""
 
     number: int
     attempt: str = ""
@@ -49,11 +49,11 @@ class ModelReplyRef:
 
 @dataclass(frozen=True, slots=True)
 class CallRef:
-    """The result of a tool activity or of a called agent."""
+    """Reference to the entry that records the result of a tool activity or of a called agent."""
 
     function_call_id: str
     run: int = 0
-    """Number of times that the call has already returned."""
+    """Number of times that the call had already returned before this result."""
     attempt: str = ""
 
     def __str__(self) -> str:
@@ -62,7 +62,10 @@ class CallRef:
 
 @dataclass(frozen=True, slots=True)
 class MessageRef:
-    """A signal or an accepted update. Signals and updates are numbered separately, in order of arrival."""
+    """Reference to the entry for a signal or an accepted update.
+
+    Signals and updates are numbered separately, in order of arrival.
+    """
 
     channel: Literal["s", "u"]
     number: int
@@ -75,7 +78,7 @@ class MessageRef:
 
 @dataclass(frozen=True, slots=True)
 class VerificationRef:
-    """The result of verifying the answer in a message."""
+    """Reference to the entry that records the result of verifying the answer in a message."""
 
     message: MessageRef
     attempt: str = ""
@@ -87,7 +90,7 @@ class VerificationRef:
 
 @dataclass(frozen=True, slots=True)
 class DeadlineRef:
-    """A deadline passed without an answer."""
+    """Reference to the entry that records that a call's deadline passed without an answer."""
 
     function_call_id: str
 
@@ -97,11 +100,11 @@ class DeadlineRef:
 
 @dataclass(frozen=True, slots=True)
 class ReminderRef:
-    """A reminder or an escalation is due."""
+    """Reference to the entry that records that a reminder or an escalation is due."""
 
     function_call_id: str
     wait: int
-    """Number of the wait. A call can wait more than once."""
+    """Identifies one of the call's waits, because a call can wait for an answer more than once."""
     number: int
 
     def __str__(self) -> str:
@@ -110,7 +113,7 @@ class ReminderRef:
 
 @dataclass(frozen=True, slots=True)
 class NotificationRef:
-    """Approvers were notified."""
+    """Reference to the entry that records the result of notifying approvers."""
 
     function_call_id: str
     wait: int
@@ -123,7 +126,10 @@ class NotificationRef:
 
 @dataclass(frozen=True, slots=True)
 class ScopeFlushRef:
-    """Writes to `user:` and `app:` state were delivered, up to and including event number `last`."""
+    """Reference to the entry that records that writes to `user:` and `app:` state were delivered.
+
+    The entry covers the events up to and including number `last`.
+    """
 
     last: int
 
@@ -164,10 +170,10 @@ _PATTERNS: dict[type[Any], re.Pattern[str]] = {
 
 
 def parse_ref(text: str) -> EntryRef:
-    """Parse a reference, or the ID of an activity whose result is an entry.
+    """Parse a reference to an entry, or the ID of an activity whose result becomes an entry.
 
     Raises:
-        ValueError: The text is neither of them.
+        ValueError: The text is neither a reference nor such an ID.
     """
     for kind, pattern in _PATTERNS.items():
         if match := pattern.fullmatch(text):

@@ -165,7 +165,7 @@ class ApprovalState:
     """Answers that are being verified, approvals that cover later calls, and notifications that are due."""
 
     submitted: dict[str, Answer] = field(default_factory=dict)
-    """Answers that are being verified, by the reference of their message."""
+    """Answers that are being verified, by the reference to their message."""
     standing: tuple[StandingApproval, ...] = ()
     """Remembered approvals, including those of called agents."""
     channels: tuple[str, ...] = ()
@@ -288,13 +288,13 @@ class InvocationState:
         return [self.calls[call_id] for call_id in run.batch]
 
     def open_calls(self) -> list[CallState]:
-        """Return the calls that are waiting for an answer or can still get one, in the order of their agent runs."""
+        """Return the calls that are waiting for an answer or can still get one, ordered by agent run."""
         calls = [self.calls[call_id] for run in self.runs.at_work() for call_id in run.open]
         ask = self.calls[self.budget_use.ask] if self.budget_use.ask else None
         return [*calls, ask] if ask and ask.waiting else calls
 
     def waiting(self) -> list[CallState]:
-        """Return the calls that are waiting for an answer, in the order of their agent runs."""
+        """Return the calls that are waiting for an answer, ordered by agent run."""
         return [call for call in self.open_calls() if call.waiting]
 
     def pending(self) -> list[PendingCall]:

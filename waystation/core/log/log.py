@@ -58,7 +58,8 @@ from waystation.core.wire import InvocationInput
 
 NOT_SUBMITTED = AnswerIgnored("InvalidAnswer", "The verified answer is not for a call of this invocation.")
 MAX_IGNORED_EVENTS = 100
-"""Maximum number of events for ignored answers. Additional ones are only counted, so that a flood stays cheap."""
+"""Maximum number of events that report ignored answers. Additional ignored answers are only counted, so that a flood of
+them stays cheap."""
 
 
 class Log:
@@ -84,12 +85,12 @@ class Log:
         return self.entries_before + len(self.entries)
 
     def since(self, start: int) -> list[Entry]:
-        """Return the entries starting at index `start`, which must be at least `entries_before`."""
+        """Return the entries from index `start` on, which must be at least `entries_before`."""
         assert start >= self.entries_before
         return self.entries[start - self.entries_before :]
 
     def refs(self, start: int) -> tuple[str, ...]:
-        """Return the references of the entries starting at index `start`."""
+        """Return references to the entries from index `start` on."""
         return tuple(str(entry.ref) for entry in self.since(start))
 
     def advance(self, now: float) -> None:

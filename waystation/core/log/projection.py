@@ -3,7 +3,7 @@
 The prompt builder, live streams, readers of closed and exported histories, and the debugger all use this projection.
 Its log equals the workflow's log. Tests compare the two for every recorded history in the corpus.
 
-A workflow does not apply messages and results in the order of the history: within one workflow task, it receives
+A workflow does not apply messages and results in history order: within one workflow task, it receives
 signals and updates before results. Every command lists the entries that were applied before it (`Position`), so the
 projection has to apply this rule itself only for the entries after the last command.
 """
@@ -193,7 +193,7 @@ class Projection:
         self._task: _Task | None = None
 
     def feed(self, facts: Iterable[Fact]) -> None:
-        """Add facts in the order of the history.
+        """Add facts, which must be in history order. Call `flush` after the last one to apply the last workflow task.
 
         Raises:
             ForeignHistory: The history was not recorded by Waystation, or it is truncated.
@@ -218,7 +218,7 @@ class Projection:
                 case TimerFired():
                     self._results.append(lambda _log, _now: None)
                 case Closed():
-                    if self._task is None:  # ended from outside: terminated or timed out
+                    if self._task is None:  # ended externally: terminated or timed out
                         self._start_task(fact.time)
                     self._open_task().closed = fact
                     self.flush()

@@ -207,7 +207,8 @@ def _strip_answer(call: CallState) -> Answer | None:
 
 
 MAX_KEPT_MESSAGE = 4_096
-"""Messages up to this size in bytes are repeated in the input of every run, because people look for them there."""
+"""An invocation's message of up to this many bytes is repeated in the input of every run, because people look for it
+there."""
 
 Fetch = Callable[[str], Awaitable[bytes]]
 """Returns the stored bytes for a digest, like `Blobs.get`."""
