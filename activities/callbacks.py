@@ -358,7 +358,7 @@ async def run_after_agent(
 ) -> ToolOutcome:
     """Run the error and result callbacks on the outcome of an agent that was called as a tool."""
     response = child.response or {}
-    # Callbacks receive an AgentTool's text without the object that wraps it.
+    # An AgentTool's text is wrapped in an object as `result`. Callbacks receive only the text, as in ADK.
     value: Any = response["result"] if response.keys() == {"result"} else response
     try:
         if child.error_type is not None:

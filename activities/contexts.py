@@ -156,7 +156,7 @@ def _run_config(started: InvocationInput) -> RunConfig:
 
 @functools.lru_cache(maxsize=128)
 def _frozen_run_config(max_llm_calls: int, *, streaming: bool) -> RunConfig:
-    # Cache the object, because every tool call gets one but few tools read it.
+    # Share equal objects, because every tool call receives one, but few tools read it.
     mode = StreamingMode.SSE if streaming else StreamingMode.NONE
     return RunConfig(max_llm_calls=max_llm_calls, streaming_mode=mode)
 

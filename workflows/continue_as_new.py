@@ -44,10 +44,10 @@ EVENTS = 1_500
 BYTES = 2_000_000
 SIGNALS = 2_000
 UPDATES = 1_000
-"""Limits of a run. When it exceeds one of them, it is archived and continues as new. The server's limits are 51,200
-events, 50 MB, 10,000 signals and 2,000 updates."""
+"""Limits of a run's history. When a run reaches one of them, its log is archived, and the run continues as new. The
+server's limits are 51,200 events, 50 MB, 10,000 signals and 2,000 updates."""
 PRESSING = 1.5
-"""The multiple of a limit at which the run stops scheduling new work until it has continued as new."""
+"""The multiple of a limit. When a run reaches it, the run stops scheduling new work until it has continued as new."""
 AGAIN = 0.25
 """How much a run must grow, as a fraction of the limits, before it repeats a failed attempt to archive or continue."""
 INLINE = 64_000
@@ -119,7 +119,7 @@ class ContinueAsNew:
         return sum(segment.entries for segment in self._segments)
 
     async def _archive(self, position: Position, urgency: float) -> None:
-        """Archive the log. If this fails, it is tried again later."""
+        """Archive the log. If this fails, `due` starts another attempt later."""
         self._archives += 1
         params = ArchiveInput(at=position.at, new=position.new, since=self._since, inline=INLINE)
         with self._writer.guard():
@@ -148,7 +148,7 @@ class ContinueAsNew:
         workflow.logger.warning("invocation.not_continued: %s", reason)
 
     def _continue(self, started: InvocationInput, messages: tuple[int, int], urgency: float) -> None:
-        """Continue as new. Return only if this is not possible now."""
+        """Continue as new, which ends the run. Return only if this is not possible now."""
         tail = self._tail()
         if len(encode(tail)) > MAX_TAIL:
             self._upto = None  # too many entries were added since the archive was written: archive again
@@ -182,7 +182,8 @@ class ContinueAsNew:
 async def take_over(writer: LogWriter) -> ForkRefused:
     """Continue a fork as new with the entries of its source. Return only if they cannot be taken over.
 
-    At this point the log contains only ignored messages that arrived in the meantime. Those that emit events are kept.
+    At this point, the log contains only ignored messages that arrived while the source was read. The fork keeps the
+    ignored messages that emit events.
     """
     try:
         taken = TAKE_OVER.parse(

@@ -78,10 +78,11 @@ class Inbox:
         return decision.receipt(call, answer)
 
     def check_answer(self, params: RawValue) -> None:
-        """Reject an update whose answer does not count.
+        """Check that an update's answer counts. This is the validator of the update.
 
         Raises:
-            ApplicationError: The answer does not count. The error's type names the reason.
+            ApplicationError: The answer does not count, so the server rejects the update. The error's type names the
+                reason.
         """
         try:
             answer = parse_answer(sent_data(params, InvalidAnswer))
@@ -91,7 +92,7 @@ class Inbox:
 
 
 def typed(error: AnswerRefused | SessionRefused | InvalidInput) -> ApplicationError:
-    """Return the error that an update fails with."""
+    """Return the error to raise from an update, so that the client receives the type of `error`."""
     return ApplicationError(str(error), type=type(error).__name__, non_retryable=True)
 
 
@@ -99,8 +100,8 @@ async def next_workflow_task() -> None:
     """Wait for the next workflow task, so that everything that arrived with the current one has been applied.
 
     A worker that has the workflow in memory learns that an invocation has ended before it receives the next message. A
-    worker that does not may receive both in one task, with the message first, and a replay may receive them separately
-    again.
+    worker that does not have the workflow in memory may receive both in one task, with the message first, and a replay
+    may receive them separately again.
     """
     await workflow.sleep(NEXT_TASK_S, summary="yield")
 

@@ -72,9 +72,9 @@ TURNS_TO_DELIVER = 8
 
 
 class DeadlineTimer:
-    """Runs one timer at a time.
+    """Wakes the workflow for deadlines and reminders, with at most one timer running at a time.
 
-    A timer that is no longer needed still fires, because canceling it would add history events too.
+    A timer that is no longer needed still fires, because canceling it would also add history events.
     """
 
     def __init__(self, fire: Callable[[], None]) -> None:
@@ -99,7 +99,7 @@ class DeadlineTimer:
 
 
 class SessionReporter:
-    """Reports an invocation's progress to its session, if it has one. The signals do not contain any content."""
+    """Reports an invocation's progress to its session, if the invocation has one. The signals have no content."""
 
     def __init__(self) -> None:
         self._since = 1
@@ -111,7 +111,7 @@ class SessionReporter:
         self._nudge: asyncio.Task[None] | None = None
 
     def waiting(self, log: Log) -> None:
-        """Signal the session, which can handle its next message once the invocation is only waiting for approvers."""
+        """Signal the session if the invocation is only waiting for approvers. The session can then handle a message."""
         link = _link(log)
         if link is None or is_working(log.state) or log.length <= self._since or not log.state.waiting():
             return
@@ -254,7 +254,7 @@ class AgentInvocation:
             raise
 
     async def _change(self) -> None:
-        """Wait until the log has grown."""
+        """Wait until the log has a new entry."""
         writer, scheduler, timer = self._writer, self._scheduler, self._timer
         self._visibility.publish(self._log.state)
         timer.arm(self._log.state.next_deadline())

@@ -24,7 +24,7 @@ from waystation.core import Body, Carried, EntryRef, Event, Failure, FailureKind
 _JSON = {"encoding": b"json/plain"}
 _READABLE = (b"json/plain", b"json/protobuf")
 _UNREADABLE = b"waystation/unreadable"
-"""The encoding that `waystation.storage.driver` sets on references whose payload is not in the store."""
+"""The encoding of the payload that `waystation.storage.driver` returns if a referenced payload is not in the store."""
 
 _REMEDY = "All workers must share one store (--store)."
 
@@ -32,7 +32,7 @@ MAX_FAILURE_CHARS = 4_096
 MAX_QUERY_BYTES = 1_500_000
 
 HAND_OVER = "waystation.hand_over"
-"""Name of the external function that caches log entries for the activities in this process."""
+"""Name of the external function with which a workflow caches log entries for the activities in its process."""
 
 TIMEOUT_KINDS: dict[TimeoutType, FailureKind] = {
     TimeoutType.START_TO_CLOSE: "start_to_close",

@@ -265,8 +265,8 @@ class Scheduler:
 
     def _perform(self, call: CallState, ref: CallRef) -> Coroutine[Any, Any, Body]:
         log = self._writer.log
-        # The input of a child workflow contains no position. Do not take one here, or the next command would skip the
-        # entries that it covers.
+        # The input of a child workflow does not contain a position. Do not call `position` here: the next command would
+        # then leave out the entries that this position covers.
         if call.call.kind == "agent" and not call.run:
             if run_id := self._carried.get(call.id):
                 self.children[call.id] = run_id

@@ -102,7 +102,7 @@ class Compactor:
         )
         events.info("compaction.completed", **about, events=due_range.covered.count, tokens=size)
         if limit is not None and size >= limit:
-            # Every later call would summarize again, without getting below the threshold.
+            # Even with the summary, the prompt exceeds the threshold, so every later call will summarize again.
             events.warning("compaction.threshold_too_low", **about, tokens=size, token_threshold=limit)
         return compaction
 

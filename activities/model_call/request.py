@@ -337,7 +337,8 @@ def definition_digest(agent: LlmAgent, request: LlmRequest) -> str:
     """Return a digest of what the agent contributes to a request. In histories, it shows when an agent has changed."""
     native = [list(request.native_tools)] if request.native_tools else []
     declared = [request.model, _declared_instruction(agent, request), list(request.tools), request.config, *native]
-    # Memoize by the unsorted JSON. It rarely changes, and writing it takes a tenth of the time that sorting would.
+    # Memoize the digest by the unsorted JSON, which rarely changes. Writing it takes a tenth of the time that sorting
+    # it would take.
     return memoize(agent, "_definition", encode(declared), lambda: digest(declared)[:12])
 
 

@@ -77,7 +77,8 @@ class ScopeDelta(Recorded):
     """One event's writes to a scope, sent as an argument of the `apply` signal."""
 
     id: str
-    """`<invocation ID>/e<event number>`. For each run of the invocation, an ID is applied only once."""
+    """`<invocation ID>/e<event number>`. For each run of the invocation, a delta with the same ID is applied only once.
+    """
     run: str = ""
     """Run ID of the invocation. After a reset, new events reuse the numbers of the discarded ones."""
     set: JsonObject = Field(default_factory=dict)
@@ -106,9 +107,10 @@ class ScopeDelivery(Position):
     """Input of the activity that delivers writes to scopes. Contains only event numbers, not the content of events."""
 
     after: int
-    """Number of the last event that has already been delivered, or -1 if there is none."""
+    """Number of the last event whose writes have already been delivered, or -1 if there is none."""
     last: int
-    """Number of the last event to deliver. 0 means the state at the start of the invocation."""
+    """Number of the last event whose writes to deliver. Number 0 stands for the state that the invocation started with.
+    """
 
 
 class ScopeReport(Recorded):
@@ -143,7 +145,7 @@ class ScopeFold:
         )
 
     def heard(self, invocation_id: str, run: str) -> int:
-        """Return the number of the last event applied from an invocation run, or -1 if unknown or forgotten."""
+        """Return the number of the last event applied from an invocation run, or -1 if the run is not remembered."""
         return self._heard.get(_digest(invocation_id, run), -1)
 
     def apply(self, signal: str, arguments: Iterable[bytes]) -> list[Heard]:

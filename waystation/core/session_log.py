@@ -90,7 +90,7 @@ class SessionInput(Recorded):
     session_id: str = Field(max_length=MAX_NAME_CHARS)
     state: JsonObject = Field(default_factory=dict)
     cut_after: int = Field(default=80, ge=1, le=500)
-    """Number of invocations after which the session continues as new."""
+    """Number of invocations that a run starts before the session continues as new."""
     carried: SessionState | None = None
     """State of the previous run."""
     segments: tuple[SegmentRef, ...] = ()
@@ -117,7 +117,7 @@ class Collected(Recorded):
     at: int = 0
     """Length of the invocation's log after the last of the entries read."""
     report: Report | None = None
-    """None if there is nothing to report, for example while the invocation is running."""
+    """The report, or None if there is nothing to report, for example while the invocation is running."""
     segment: SegmentRef | None = None
     """The stored entries, if they are too large for the report."""
     next_agent: str | None = None
@@ -131,7 +131,7 @@ class SessionArchiveInput(Recorded):
 
 
 class StoredTranscript(Recorded):
-    """A transcript as the next run receives it."""
+    """The transcript of a session in the form that the session's next run receives it."""
 
     segments: tuple[SegmentRef, ...] = ()
     items: tuple[JsonObject, ...] = ()
@@ -212,7 +212,8 @@ MAX_QUEUED = 100
 MAX_QUEUED_BYTES = 500_000
 MAX_MESSAGE_IDS = 1_000
 MAX_SHOWN_TURNS = 100
-"""Maximum number of finished invocations that the query `invocations` lists in addition to the open ones."""
+"""Maximum number of ended invocations that a session remembers, and that the query `invocations` lists, in addition to
+the open ones."""
 MAX_REFUSED = 20
 
 
@@ -300,7 +301,7 @@ class SessionLog:
             raise InvalidInput(f"The state of the session would have more than {MAX_STATE_BYTES} bytes.")
 
     def accept(self, message: SessionMessage) -> JsonObject:
-        """Accept a message that `check` has passed, and return the receipt."""
+        """Accept a message, and return the receipt. Call `check` first."""
         known = self.message_ids.get(message.message_id) if message.message_id is not None else None
         if known is not None:
             status = self.turns[known].status if known in self.turns else "completed"

@@ -40,14 +40,17 @@ class ToolOptions:
     """Timeouts and retries for tools that do not configure their own."""
 
     timeout: timedelta = timedelta(minutes=10)
-    """Time limit for one try. The activity enforces it, because Temporal would run the tool again after a timeout."""
+    """Time limit for one try of the tool. The activity enforces it, because Temporal would run the tool again after a
+    timeout of its own."""
     grace: timedelta = timedelta(seconds=30)
-    """Added to the server's timeout for each try, so that this timeout only fires if the worker is lost."""
+    """Time by which the server's timeout for a try exceeds `timeout`, so that the server's timeout fires only if the
+    worker is lost."""
     heartbeat: timedelta = timedelta(seconds=30)
     lost_worker_attempts: int = 3
-    """Additional attempts at a repeatable call whose worker was lost. Limited because the tool may crash the worker."""
+    """Maximum number of additional attempts at a repeatable call whose worker was lost. There is a limit because the
+    tool itself may crash the worker."""
     schedule_to_start: timedelta = timedelta(days=7)
-    """How long a call may wait for a worker to become available on its task queue."""
+    """How long a call may wait for a worker on its task queue before the call fails."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +68,8 @@ class WorkflowSettings:
         heartbeat=timedelta(seconds=10),
         retries=Retries(maximum_interval=_MINUTE, maximum_attempts=30),
     )
-    """Retried for at least 15 minutes. A scope applies a repeated delivery only once."""
+    """Delivers writes to `user:` and `app:` state. Retried for at least 15 minutes. A scope applies a repeated delivery
+    only once."""
     child_outcome: ActivityOptions = ActivityOptions(
         start_to_close=timedelta(seconds=30),
         retries=Retries(backoff_coefficient=1.5, maximum_interval=timedelta(seconds=15)),
@@ -97,16 +101,17 @@ class WorkflowSettings:
     )
     collect: ActivityOptions = ActivityOptions(
         start_to_close=_MINUTE,
-        # The session does not begin the next invocation until it knows whether the worker is lost.
+        # Short, because a session cannot begin its next invocation while a lost worker has not been noticed.
         heartbeat=timedelta(seconds=10),
         retries=Retries(maximum_interval=_MINUTE, maximum_attempts=20),
     )
-    """Retried for about ten minutes. If all attempts fail, the transcript has the message but not the later events."""
+    """Reads an invocation's events for its session. Retried for about ten minutes. If all attempts fail, the transcript
+    has the invocation's message but not its other events."""
     archive_session: ActivityOptions = ActivityOptions(
         start_to_close=_MINUTE, heartbeat=timedelta(seconds=10), retries=Retries(maximum_attempts=3)
     )
-    """The session begins no invocation while this runs. If the transcript cannot be stored, it stays in the history of
-    the current run."""
+    """Stores a session's transcript before the session continues as new. Meanwhile, the session does not begin an
+    invocation. If the transcript cannot be stored, the session stays in its current run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +123,7 @@ class ActivitySettings:
     toolset_timeout: timedelta = timedelta(minutes=1)
     """Time limit for listing the tools of one toolset."""
     toolset_retry: timedelta = timedelta(seconds=8)
-    """How long a tool call waits for a failing toolset to recover."""
+    """How long a tool call retries to list the tools of a failing toolset before the call fails."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +144,7 @@ class Stores:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """All settings of a worker except the agents that it serves."""
+    """All settings of a worker, apart from the agents that it serves."""
 
     stores: Stores = Stores()
     workflow: WorkflowSettings = WorkflowSettings()
@@ -147,7 +152,7 @@ class Settings:
     concurrent_activities: int = 100
     """Maximum number of concurrent activities. Also the number of threads, because each sync tool occupies one."""
     drain: timedelta = timedelta(seconds=30)
-    """How long tools that are running may continue after SIGTERM."""
+    """How long running tools may continue after the worker receives SIGTERM, before they are canceled."""
     allow_forks: bool = False
     """Whether invocations can be forked from an event of another invocation."""
     allow_overrides: bool = False

@@ -135,7 +135,7 @@ def update_clock(state: InvocationState, now: float) -> None:
 
 
 def _takes_time(state: InvocationState, run: AgentRun) -> bool:
-    # Waiting for an approval does not count as working time, and such calls are not `performing`.
+    # A call that is waiting for an approval is not `performing`, so the wait does not count as working time.
     shares = state.budget_use.shares
     return run.in_flight is not None or any(
         call.performing and not call.held and call.id not in shares for call in state.batch(run)

@@ -165,7 +165,8 @@ def _result(log: Log, now: float, call_id: str, response: JsonObject) -> Entry:
 def _select_entries(log: Log) -> Iterator[Entry]:
     """Yield the entries that the fork takes over."""
     entries = list(_without_end(log))
-    # The entries that end the invocation are left out here, because the end closes all open calls.
+    # Use the entries without those that end the invocation. The end closes all open calls, which would hide that these
+    # calls have no result.
     undecided = set(without_result(Log(log.invocation_id).extend(entries)))
     reviewed = {entry.body.ref for entry in entries if isinstance(entry.body, AnswerVerified)}
     submitted: set[str] = set()
@@ -191,7 +192,7 @@ def _select_entries(log: Log) -> Iterator[Entry]:
 def without_result(log: Log) -> Iterator[str]:
     """Yield the IDs of the calls that are waiting or running and therefore have no result."""
     for call in log.state.calls.values():
-        # A request for more budget never runs.
+        # A request for more budget has no tool to run.
         if call.waiting or (call.performing and not ids.is_budget(call.id)):
             yield call.id
 

@@ -81,12 +81,13 @@ def next_step(log: Log) -> Step:
                     continue
                 case Verdict(_, wrap_up):
                     limit = state.budget.max_llm_calls
-                    # This ends loops where callbacks always answer on behalf of the agents.
+                    # End loops in which callbacks always answer on behalf of the agents, so no model call counts.
                     if state.runs.spoken_for >= limit and phase != "leave" and run.shape.kind == "llm":
                         return Finish(f"max_llm_calls: callbacks spoke for agents {limit} times, which is the limit")
                     return CallModel(run.index, phase, wrap_up)
     if performing := state.performing():
         return Perform(tuple(call.id for call in performing))
-    # Agents that were asked to wrap up have finished, and agents that have not started never will.
+    # If nothing is in flight, agents that were asked to wrap up have finished, and a limit keeps the others from
+    # starting.
     idle = not state.waiting() and all(run.in_flight is None for run in state.runs.at_work())
     return Finish(unmet) if unmet and idle else Wait()

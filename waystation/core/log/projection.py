@@ -261,10 +261,10 @@ class Projection:
 
     def _follow(self, scheduled: Scheduled, now: float) -> None:
         """Apply the entries that a command names."""
-        # Skip entries that the rule has already applied. Commands may name them in a different order or not at all: a
-        # worker that replays during an update receives the results of earlier, empty workflow tasks after the update,
-        # and the update's commands are scheduled in between. On the next replay, and therefore also here, those results
-        # precede the update.
+        # Skip entries that were already applied according to the rule in the module docstring. Commands may name them
+        # in a different order or not at all: a worker that replays during an update receives the results of earlier,
+        # empty workflow tasks after the update, and the update's commands are scheduled in between. On the next replay,
+        # and therefore also here, those results precede the update.
         for ref in refs_of(position_of(scheduled)):
             if without_verdict(ref) in self._applied:
                 continue
