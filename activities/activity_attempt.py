@@ -48,7 +48,9 @@ class Heartbeater:
         self._timer = self._beat_after(self._interval)
 
     def send(self, details: Callable[[], Sequence[object]]) -> None:
-        """Send a heartbeat soon. Each heartbeat calls `details` for the details to send. This method is thread-safe."""
+        """Send a heartbeat soon. From now on, each heartbeat calls `details` for its details. This method is
+        thread-safe.
+        """
         self._details = details
         if not self._is_urgent:
             self._is_urgent = True
@@ -99,7 +101,10 @@ def send_heartbeats(details_interval_s: float = DETAILS_INTERVAL_S) -> Iterator[
 def activity_failure(
     event: str, kind: str, text: str, *, retry: bool = False, delay: timedelta | None = None, **fields: str
 ) -> ApplicationError:
-    """Log a failed attempt as `event` and return the error to raise. Raise it `from None`: histories record causes."""
+    """Log a failed attempt as `event` and return the error, which must be raised `from None`.
+
+    Temporal records an error's cause in the history, and the original message may contain user content.
+    """
     info, text = activity.info(), text[:MAX_FAILURE_CHARS]
     about = {"invocation_id": info.workflow_id, "error_type": kind, "problem": text, "attempt": info.attempt}
     events.warning(event, **about, retry=retry, **fields)

@@ -125,7 +125,7 @@ if the delivery is repeated, and raises NotDelivered."""
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """People who are notified together."""
+    """A configured channel, which notifies people at one or more addresses together."""
 
     targets: Sequence[Target]
     person: str | None = None

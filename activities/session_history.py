@@ -306,7 +306,7 @@ class TurnReader:
         self._client, self._id, self._fetch = client, id, fetch
         self.lock = asyncio.Lock()
         self.reported: tuple[int, JsonObject] = (0, {})
-        """The number of entries in the last report, and the state after them."""
+        """Number of the invocation's log entries that its session knows, and the state after these entries."""
         self._begin("")
 
     async def log(self) -> Log:

@@ -250,7 +250,10 @@ class _ToolRun:
         return bind_approval(self.call, tool, args, outcome)
 
     async def _run_approved(self, tool: BaseTool, args: JsonObject, context: ToolContext) -> Attempt:
-        """Run the tool if the call matches its approval. If the tool raises, its effect decides where it is retried."""
+        """Run the tool if the call matches its approval.
+
+        If the tool raises an exception, its effect decides whether this activity or the server retries it.
+        """
         started = self.contexts.log.state.input
         refusal = await find_refusal(self.call, self.params, tool, args, context, self.rules)
         refusal = refusal or await find_missing_proof(

@@ -1,6 +1,6 @@
 """Schedule an invocation's work: model calls, tools, called agents, verifications, notifications and state flushes.
 
-Each of these creates exactly one log entry.
+Each piece of work results in exactly one log entry.
 """
 
 import asyncio
@@ -160,7 +160,7 @@ class Scheduler:
         self._begin(ref, entry_of(MODEL, ref, params, summary=f"{agent}, {about}"))
 
     def perform(self, calls: Sequence[str]) -> None:
-        """Run the calls that are not in flight yet."""
+        """Run those of the given calls that are not in flight yet."""
         for call_id in calls:
             call = self._writer.log.state.calls[call_id]
             if (ref := CallRef(call_id, call.run)) not in self.in_flight:
@@ -222,7 +222,7 @@ class Scheduler:
         await workflow.wait_condition(lambda: not self._in_background(ScopeFlushRef))
 
     def stop(self, activity_ids: Collection[str] | None = None) -> list[InFlight]:
-        """Cancel the work in flight, or only the given activity IDs. Return the canceled tasks."""
+        """Cancel all work in flight, or only the work with the given IDs. Return the canceled tasks."""
         running = [task for ref, task in self.in_flight.items() if activity_ids is None or str(ref) in activity_ids]
         for task in running:
             task.cancel()

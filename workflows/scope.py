@@ -1,7 +1,7 @@
 """The workflow for a scope, which holds the state of one user in an app or the state shared by a whole app.
 
-All it does is collect signals and continue as new before its history grows too long. The state is the result of
-applying the signals in the history, so readers read it from the history.
+The workflow only collects signals and continues as new before its history grows too long. The state is the result of
+applying the signals in the history, so readers compute the state from the history.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,10 @@ MAX_BYTES = 4_000_000
 # Treat TypeError as a failure, so that a workflow started with too many arguments fails instead of blocking.
 @workflow.defn(name=SCOPE_WORKFLOW, sandboxed=False, failure_exception_types=[TypeError])
 class AgentScope:
-    """State that outlives a session. The wire contract describes its signal and queries."""
+    """A workflow that holds `user:` or `app:` state, which outlives sessions.
+
+    The wire contract describes its signal and queries.
+    """
 
     # Take the argument undecoded, because an argument that cannot be decoded would block the workflow.
     @workflow.init

@@ -52,7 +52,7 @@ class AgentSession:
         self._messages = 0
         self._signals = 0
         self._early: list[tuple[str, Sequence[bytes] | None]] = []
-        """Signals that arrived before the input had been parsed."""
+        """Signals that arrived before the input had been parsed. `run` handles them first."""
         self._fault: Exception | None = None
         """An exception caused by an early signal."""
         self._cut_from = 0

@@ -183,8 +183,11 @@ class SessionInvocations:
     async def _read(self, number: int, at: int | None, status: TurnStatus | None = None) -> None:
         """Read an invocation's history and apply its new entries.
 
-        `at` is the log entry at which the invocation reported that it was waiting, or None. `status` is the status it
-        is known to have ended with, which is used if its history cannot be read.
+        Args:
+            number: The number of the invocation.
+            at: The log length at which the invocation reported that it was waiting. None reads to the end.
+            status: The status that the invocation is known to have ended with, if any. It is used if the history cannot
+                be read.
         """
         async with self._lock(number):
             at = max(self._asked.pop((number, at is None), 0), at or 0) or None
@@ -216,7 +219,7 @@ class SessionInvocations:
 
 
 async def _call(activity: EngineActivity[R], params: Recorded, about: str) -> R | None:
-    """Return the activity's result, or None if the activity failed."""
+    """Run an activity and return its result, or None if it failed."""
     try:
         data = await execute_engine_activity(activity, params, summary=about)
     except ActivityError as error:

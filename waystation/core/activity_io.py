@@ -98,9 +98,9 @@ class Call(Recorded):
 
 
 class Position(Recorded):
-    """The position in the log at which a command was issued.
+    """The position in the log at which the workflow issued a command.
 
-    It refers to the new log entries but does not contain them.
+    A position refers to the entries applied since the previous command, but does not contain them.
     """
 
     at: int
@@ -116,7 +116,7 @@ class ModelCallInput(Position):
     root: str
     number: int
     turn: int = 0
-    """Index of the agent run."""
+    """Index of the agent run that the activity belongs to."""
     phase: Phase = "turn"
     """In the phase `enter`, the agent starts, and its `before_agent` callbacks run before the model call. In the phase
     `leave`, only its `after_agent` callbacks run."""
@@ -190,7 +190,7 @@ class ModelReply(Recorded):
 
 
 class ToolCallInput(Position):
-    """Input of a tool activity. The tool reads the state as of this position."""
+    """Input of a tool activity. The tool sees the state at this position in the log."""
 
     function_call_id: str
     args: JsonObject | None = None
@@ -207,7 +207,9 @@ class ToolCallInput(Position):
     timeout_s: float | None = None
     retries: int = 0
     digest: str | None = None
-    """Digest of what the approver approved. The activity refuses to run anything else. See `policy.call_digest`."""
+    """Digest of the approved call. The activity refuses to run a call with a different digest. See
+    `policy.call_digest`.
+    """
 
 
 class ToolOutcome(Recorded):

@@ -36,7 +36,7 @@ class Price(Recorded):
 
 
 class Budget(Recorded):
-    """The limits of an invocation. They include the agents it calls and all retries."""
+    """The limits of an invocation. They cover the agents that it calls and all retries."""
 
     max_llm_calls: int = MAX_MODEL_CALLS
     """Maximum number of attempts to call a model. If 0 or negative, no model is called."""
@@ -50,8 +50,8 @@ class Budget(Recorded):
     prices: dict[str, Price] = Field(default_factory=dict)
     """Prices by model name, by prefix of a model name, or under `*` for all other models. The longest match applies."""
     on_exhausted: Policy | None = None
-    """The policy when a limit is reached. By default, `max_llm_calls` stops the invocation, as in ADK, and at any other
-    limit the agent wraps up."""
+    """What happens when a limit is reached. By default, reaching `max_llm_calls` stops the invocation, as in ADK, and
+    reaching any other limit makes the agent wrap up."""
 
     @field_validator("prices")
     @classmethod

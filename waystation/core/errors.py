@@ -115,7 +115,7 @@ class UnknownAgent(InvocationError):
 
 
 class InvalidInput(InvocationError):
-    """The input of an invocation, a session or a message is invalid."""
+    """The input of an invocation or a session, or a message to a session, is invalid."""
 
 
 class ModelFailed(InvocationError):

@@ -44,7 +44,7 @@ def is_archive(activity_id: str) -> bool:
 
 
 def child_watch(function_call_id: str, stopping: bool) -> str:
-    """Return the ID of the activity that polls a called agent. The ID changes once the agent is being stopped."""
+    """Return the ID of the activity that polls a called agent. Once the agent is being stopped, the ID is different."""
     return f"{function_call_id}.stopping" if stopping else function_call_id
 
 
@@ -144,6 +144,6 @@ def report(number: int, since: int) -> str:
 
 
 def parse_report(ref: str) -> tuple[int, int]:
-    """Return the invocation number and the index of the first entry from a report reference."""
+    """Parse a reference to a report. Return the invocation number and the index of the report's first entry."""
     number, _, since = ref.partition("@")
     return int(number), int(since)

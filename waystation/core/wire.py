@@ -33,7 +33,9 @@ class Fork(Recorded):
     instruction: str | None = Field(default=None, max_length=MAX_TEXT, repr=False)
     model: str | None = Field(default=None, max_length=1_000)
     home: str = Field(default="", max_length=1_000)
-    """Outside a session, the invocation that owns the artifacts. Only the engine sets this field."""
+    """For a fork outside a session: ID of the invocation whose artifacts the fork shares. Only the engine sets this
+    field.
+    """
     entries: int = 0
     """Number of log entries that the fork takes over. Only the engine sets this field."""
 
@@ -152,7 +154,7 @@ class InvocationInput(Recorded):
     origin: str | None = Field(default=None, max_length=MAX_NAME_CHARS)
     """For a called agent, the ID of the topmost invocation. All called agents share its artifacts."""
     cut_after: int | None = Field(default=None, ge=1)
-    """Number of history events after which a run continues as new. None lets Waystation decide."""
+    """Number of history events at which a run continues as new. None means Waystation's own limits."""
     carried: JsonObject | None = Field(default=None, repr=False)
     """State of the previous run, a `log.snapshot.Carried`. Only the engine sets this field."""
     requester: str | None = Field(default=None, max_length=MAX_NAME_CHARS)
@@ -198,7 +200,7 @@ class InvocationResult(Recorded):
     next_agent: str | None = None
     """The agent that handles the user's next message, or None if it is the agent that was started."""
     report: Report | None = None
-    """The progress since the last report, for the session."""
+    """The invocation's progress since its last report, for its session. None outside a session."""
     standing: tuple[StandingApproval, ...] = ()
     """Remembered approvals, for the calling agent or the session."""
     omitted: tuple[str, ...] = ()

@@ -71,7 +71,8 @@ class BlobDriver(StorageDriver):
         self._short_forms = short_forms
         self._made: tuple[str, str | None] | None = None
         self.shortened: dict[str, str] = {}
-        """The digests of payloads that were read as short forms, with the reasons."""
+        """Digests of the payloads that were read as short forms, each with the reason why the payload is not available.
+        """
 
     def name(self) -> str:
         """Return the driver's name, which is recorded in references."""
@@ -224,14 +225,17 @@ def offloading(
 
 
 def list_shortened(converter: DataConverter) -> Mapping[str, str]:
-    """Return the digests of payloads that this converter read as short forms, with the reasons."""
+    """Return the digests of payloads that this converter read as short forms, each with the reason."""
     storage = converter.external_storage
     driver = storage.drivers[0] if storage else None
     return driver.shortened if isinstance(driver, BlobDriver) else {}
 
 
 def add_storage(client: Client, blobs: Blobs, *, over: int = OFFLOAD_OVER) -> Client:
-    """Return a client that offloads payloads over the same connection, or `client` itself if it already does."""
+    """Return a client that uses the same connection and offloads large payloads to `blobs`.
+
+    Return `client` itself if it already offloads payloads.
+    """
     if client.data_converter.external_storage is not None:
         return client
     converter = offloading(blobs, over=over, converter=client.data_converter)

@@ -37,14 +37,14 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The invocation was started with an invalid input."""
+    """Entry: the invocation was started with an invalid input."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCalled:
-    """A model activity was scheduled. Its prompt contains all earlier entries."""
+    """Entry: a model activity was scheduled. Its prompt is built from all earlier entries."""
 
     number: int
     turn: int = 0
@@ -55,7 +55,7 @@ class ModelCalled:
 
 @dataclass(frozen=True, slots=True)
 class ModelReplied:
-    """A model activity returned a reply."""
+    """Entry: a model activity returned a reply."""
 
     number: int
     reply: ModelReply
@@ -63,7 +63,7 @@ class ModelReplied:
 
 @dataclass(frozen=True, slots=True)
 class ModelLost:
-    """All attempts at a model call failed."""
+    """Entry: all attempts at a model call failed."""
 
     number: int
     failure: Failure
@@ -88,7 +88,7 @@ class ChildReturned:
 
 @dataclass(frozen=True, slots=True)
 class CallLost:
-    """A tool or a called agent has no result: its worker was lost, it timed out, or it was canceled."""
+    """Entry: a tool or a called agent has no result, because its worker was lost, it timed out, or it was canceled."""
 
     function_call_id: str
     failure: Failure
@@ -97,7 +97,7 @@ class CallLost:
 
 @dataclass(frozen=True, slots=True)
 class AnswerCounted:
-    """An answer to a pending call was accepted."""
+    """Entry: an answer to a pending call was accepted."""
 
     function_call_id: str
     answer: Answer
@@ -105,7 +105,7 @@ class AnswerCounted:
 
 @dataclass(frozen=True, slots=True)
 class AnswerIgnored:
-    """A message arrived but was ignored."""
+    """Entry: a message arrived but was ignored."""
 
     reason: str
     """Name of the `AnswerRefused` subclass, or `NotInStore` if the message could not be read."""
@@ -116,7 +116,7 @@ class AnswerIgnored:
 
 @dataclass(frozen=True, slots=True)
 class AnswerSubmitted:
-    """An answer to a pending call arrived and must be verified before it counts."""
+    """Entry: an answer to a pending call arrived and must be verified before it counts."""
 
     function_call_id: str
     answer: Answer
@@ -124,7 +124,7 @@ class AnswerSubmitted:
 
 @dataclass(frozen=True, slots=True)
 class AnswerVerified:
-    """The verification of a submitted answer finished."""
+    """Entry: the verification of a submitted answer finished."""
 
     ref: str
     """Reference to the signal or update that contains the answer, without its verdict."""
@@ -135,7 +135,7 @@ class AnswerVerified:
 
 @dataclass(frozen=True, slots=True)
 class MessageJoined:
-    """Another message from the user arrived while an agent was running."""
+    """Entry: another message from the user arrived while an agent was running."""
 
     message: str | JsonObject
     join: int | None = None
@@ -144,14 +144,14 @@ class MessageJoined:
 
 @dataclass(frozen=True, slots=True)
 class DeadlinePassed:
-    """The deadline of a pending call passed."""
+    """Entry: the deadline of a pending call passed."""
 
     function_call_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReminderDue:
-    """A reminder or an escalation for an unanswered call is due."""
+    """Entry: a reminder or an escalation for an unanswered call is due."""
 
     function_call_id: str
     number: int
@@ -160,7 +160,7 @@ class ReminderDue:
 
 @dataclass(frozen=True, slots=True)
 class Notified:
-    """Approvers were notified of a call."""
+    """Entry: approvers were notified of a call."""
 
     function_call_id: str
     occasion: str
@@ -169,7 +169,7 @@ class Notified:
 
 @dataclass(frozen=True, slots=True)
 class ScopesFlushed:
-    """Writes to `user:` and `app:` state were delivered, or their delivery failed."""
+    """Entry: writes to `user:` and `app:` state were delivered, or their delivery failed."""
 
     last: int
     """Number of the last event whose writes were delivered."""
@@ -180,19 +180,19 @@ class ScopesFlushed:
 
 @dataclass(frozen=True, slots=True)
 class ForkRefused:
-    """A fork could not take over the events of its source."""
+    """Entry: a fork could not take over the events of its source."""
 
     failure: Failure
 
 
 @dataclass(frozen=True, slots=True)
 class CancelRequested:
-    """Cancellation of the invocation was requested."""
+    """Entry: cancellation of the invocation was requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The invocation ended. Calls that are still open never get an answer."""
+    """Entry: the invocation ended. Calls that are still open at this point never get an answer."""
 
     status: EndStatus
 

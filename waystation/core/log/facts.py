@@ -11,13 +11,13 @@ from waystation.core.wire import InvocationInput
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The invocation was started with this input."""
+    """Fact: the invocation was started with this input."""
 
     payloads: Sequence[bytes]
     continues: bool = False
     """Whether the server reports that the run continues another run."""
     parent: str = ""
-    """ID of the parent workflow that the server reports, or empty."""
+    """ID of the parent workflow that the server reports, or an empty string."""
 
     def carried(self) -> tuple[InvocationInput, Carried] | None:
         """Return the input and the carried state, or None for the first run of an invocation."""
@@ -31,12 +31,13 @@ class Signalled:
     name: str
     payloads: Sequence[bytes]
     lacking: str | None = None
-    """Why this process cannot read the offloaded content, or None if it can. A worker may have read it anyway."""
+    """Why this process cannot read the signal's offloaded content, or None if it can. A worker may have read it even if
+    this process cannot."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotFound:
-    """A workflow task could not find the content of a signal."""
+    """Fact: a workflow task could not find the content of a signal."""
 
     number: int
     """Number of the signal, starting at 1."""
@@ -44,7 +45,7 @@ class NotFound:
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """An activity or a called agent returned. `ref` is the activity ID or, for a called agent, the function call ID."""
+    """Fact: an activity or a called agent returned. `ref` is the activity ID or, for a called agent, the call ID."""
 
     ref: str
     data: bytes
@@ -55,7 +56,7 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """An activity or a called agent ended without a result."""
+    """Fact: an activity or a called agent ended without a result."""
 
     ref: str
     failure: Failure
@@ -63,31 +64,31 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """A workflow task canceled an engine activity and treats it as lost without waiting for it to end."""
+    """Fact: a workflow task canceled an engine activity, and treats it as lost without waiting for it to end."""
 
     ref: str
 
 
 @dataclass(frozen=True, slots=True)
 class TimerFired:
-    """A timer fired. It does not matter which one, because deadlines are compared with the clock."""
+    """Fact: a timer fired. It does not matter which timer, because deadlines are compared with the clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class CancelAsked:
-    """Cancellation of the invocation was requested."""
+    """Fact: cancellation of the invocation was requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskCompleted:
-    """A workflow task completed. At `time`, it applied everything that had arrived."""
+    """Fact: a workflow task completed. At `time`, the task applied everything that had arrived."""
 
     time: float
 
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """A workflow task scheduled an activity."""
+    """Fact: a workflow task scheduled an activity."""
 
     ref: str
     data: bytes
@@ -96,7 +97,7 @@ class Scheduled:
 
 @dataclass(frozen=True, slots=True)
 class UpdateAccepted:
-    """A workflow task accepted an update with an answer."""
+    """Fact: a workflow task accepted an update with an answer."""
 
     payloads: Sequence[bytes]
 

@@ -104,13 +104,13 @@ class AgentRuns:
     begun: int = 0
     llm_begun: int = 0
     spoken_for: int = 0
-    """Number of times that a callback answered on behalf of an LLM agent."""
+    """Number of times that a `before_agent` callback answered on behalf of an LLM agent."""
     next_turn: str | None = None
     """The agent that will receive the user's next message."""
     asked: dict[int, int] = field(default_factory=dict)
     """Maps the number of each model activity in flight to the index of its agent run."""
     unwanted: set[str] = field(default_factory=set)
-    """IDs of the activities whose results are no longer needed."""
+    """IDs of the activities whose results are no longer needed, because their agents were stopped."""
 
     def __getitem__(self, index: int) -> AgentRun:
         return self.by_index[index]
@@ -148,7 +148,7 @@ class SessionState:
         self.changed.update(dict.fromkeys((*actions.state_delta, *actions.removed_keys)))
 
     def underlay(self, stored: JsonObject) -> None:
-        """Add stored state. The invocation's own values override it, and it does not count as a change."""
+        """Add stored state. The invocation's own values take precedence, and the stored values do not count as changes."""
         self.values = {**stored, **self.values}
 
     def since_start(self) -> tuple[JsonObject, tuple[str, ...]]:
@@ -210,7 +210,7 @@ class BudgetState:
 
 @dataclass(slots=True)
 class OutcomeState:
-    """The result so far, and whether the invocation is to end."""
+    """The invocation's result so far, and the reasons why it must end, if any."""
 
     usage: Usage = NO_USAGE
     output: JsonObject | None = None

@@ -94,10 +94,10 @@ class Log:
         return tuple(str(entry.ref) for entry in self.since(start))
 
     def advance(self, now: float) -> None:
-        """Apply all reminders and deadlines up to `now`.
+        """Append entries for all reminders and deadlines up to `now`, and apply them.
 
-        This must happen before any other entry is applied, because a workflow task delivers a late answer before the
-        timer that fired earlier.
+        Call this before any other entry is applied, because a workflow task delivers a late answer before a timer that
+        fired earlier.
         """
         state = self.state
         while due := [(call.due, call.id) for call in state.open_calls() if call.due is not None and call.due <= now]:

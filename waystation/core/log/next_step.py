@@ -15,7 +15,7 @@ from waystation.core.log.log import Log
 
 @dataclass(frozen=True, slots=True)
 class CallModel:
-    """Schedule a model activity: call an agent's model, or run its callbacks."""
+    """A step that schedules a model activity, which calls an agent's model or runs its callbacks."""
 
     turn: int
     """Index of the agent run."""
@@ -26,19 +26,19 @@ class CallModel:
 
 @dataclass(frozen=True, slots=True)
 class Perform:
-    """Run these calls in parallel. Calls that are already in flight continue."""
+    """A step that runs these calls in parallel. Calls that are already in flight continue."""
 
     calls: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait for a result, an answer or a deadline."""
+    """A step that waits for a result, an answer or a deadline."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """End the invocation with a result."""
+    """A step that ends the invocation with a result."""
 
     reason: str | None = None
     """Why the invocation stops before its agents have finished, if it does."""
@@ -53,7 +53,7 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """End the invocation because its cancellation was requested."""
+    """A step that ends the invocation because its cancellation was requested."""
 
 
 Step: TypeAlias = CallModel | Perform | Wait | Finish | Fail | Cancel

@@ -237,7 +237,7 @@ class Projection:
             )
 
     def flush(self) -> None:
-        """Apply the last workflow task. Call this at the end of the known history."""
+        """Apply the last workflow task, which `feed` holds back. Call this at the end of the known history."""
         task, self._task = self._task, None
         if task is None:
             return

@@ -51,7 +51,7 @@ _ADAPTERS: dict[str, TypeAdapter[Body]] = {name: TypeAdapter(kind) for name, kin
 
 
 class SegmentRef(Recorded):
-    """A stored segment of a log."""
+    """Reference to a segment of a log, or of a session's transcript, in the payload store."""
 
     digest: str
     """Digest of the segment's bytes. It is also their key in the store."""
@@ -153,7 +153,7 @@ class Snapshot(Recorded):
 def _needed_calls(state: InvocationState) -> dict[str, CallState]:
     """Return the calls to carry over: open calls, calls of the latest replies, and calls that were ever pending.
 
-    The latter are reduced if they are closed and not among the former.
+    Closed calls that are included only because they were once pending are reduced.
     """
     needed = {call_id for run in state.runs.at_work() for call_id in (*run.batch, *run.open)}
     needed.update(call.id for call in state.open_calls())
