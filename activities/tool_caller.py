@@ -103,7 +103,7 @@ class ToolCaller:
             except Exception as error:  # noqa: BLE001  # stores and codecs raise anything
                 outcome = create_not_stored_outcome(outcome, error)
                 data = outcome.encode()
-        # The callback runs while the SDK sends the result, so it does not delay it.
+        # `_report` runs while the SDK sends the result, so logging does not delay the result.
         asyncio.get_running_loop().call_soon(self._report, activity.info(), call, params.run, outcome, len(data))
         return data
 

@@ -25,7 +25,8 @@ from waystation.tools import ArgumentsRejected, ToolContext
 
 MAX_ERROR_BYTES = 4096
 MAX_RESULT_BYTES = 32_000_000
-"""Size limit for a result, including media. Results larger than MAX_VALUE_BYTES are stored outside the history."""
+"""Size limit for a tool's result, including media. If a result is larger, the model receives an error instead. Results
+larger than `MAX_VALUE_BYTES` are stored outside the history."""
 _MAX_NAME_BYTES = 200
 _CUT = " … (cut)"
 _SHOWN_CAUSES = 5
@@ -189,7 +190,10 @@ def _split_media(value: Any, depth: int = 0) -> tuple[Any, tuple[JsonObject, ...
 
 
 def _genai(name: str) -> Any:
-    """Return a class from `google.genai.types`, or () if that module is not loaded. Importing it takes a second."""
+    """Return a class from `google.genai.types` for `isinstance`, or () if that module is not loaded.
+
+    If the module is not loaded, no value can be an instance of the class. Importing the module takes a second.
+    """
     return getattr(sys.modules.get("google.genai.types"), name, ())
 
 

@@ -232,7 +232,8 @@ async def _list_usable_tools(
 def _find_problem(tool: BaseTool, agent: LlmAgent) -> str | None:
     """Return the reason why a tool from a toolset cannot be offered, or None if it is usable."""
     if isinstance(tool, AgentTool) and all(found is not tool.agent for _, found in agents_below(agent)):
-        # Its agent would run as a child workflow, but workers serve only agents that they can find without toolsets.
+        # An AgentTool's agent would run as a child workflow, but workers serve only agents that they can find without
+        # toolsets.
         return "a toolset cannot contain an AgentTool; add the AgentTool to the agent's `tools`."
     if problem := name_problem(tool.name):
         return problem

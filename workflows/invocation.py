@@ -148,7 +148,7 @@ class SessionReporter:
 
 
 def _link(log: Log) -> SessionLink | None:
-    # A fork only reads the session of its source; it is not part of that session.
+    # A fork only reads the session of its source; the fork is not part of that session.
     started = log.state.input
     return started.session if started and not started.fork else None
 

@@ -152,7 +152,8 @@ def _json(value: Any, place: str = "content", kind: str = "Content") -> JsonObje
 
 def _dumped(value: Any, place: str, kind: str, left_out: Set[str] = frozenset()) -> JsonObject:
     if not hasattr(value, "model_dump"):
-        # It is not known what set the value, because callbacks, plugins and tools change requests one after another.
+        # The error does not name the callback that set the value, because callbacks, plugins and tools change requests
+        # one after another.
         raise TypeError(f"A callback set `{place}` to {with_article(value)}; use a genai {kind} instead.")
     # Suppress pydantic's warnings, because values with a wrong type are reported where they are used.
     return dict(

@@ -159,7 +159,7 @@ class ModelCaller:
             )
             reply = mark_unusable("MODEL_REPLY_TOO_LARGE", format_too_large(size, MAX_REPLY_BYTES), reply, reduced)
             data = reply.encode()
-        # The callback runs while the SDK sends the result, so it does not delay it.
+        # `_report` runs while the SDK sends the result, so logging does not delay the result.
         asyncio.get_running_loop().call_soon(self._report, activity.info(), params, reply, len(data))
         return data
 

@@ -219,8 +219,8 @@ def _to_content(value: Any) -> JsonObject:
 def _find_start_of_turn(contents: Sequence[JsonObject]) -> int:
     """Return the index at which the current turn starts.
 
-    The turn starts at the first of the user messages that end the conversation, or after its last content if there are
-    none. Function responses do not count as user messages.
+    If the conversation ends with user messages, the turn starts at the first of them. Otherwise, it starts after the
+    conversation's last content. Function responses do not count as user messages.
     """
     at = len(contents)
     for index in range(len(contents) - 1, -1, -1):

@@ -425,7 +425,7 @@ def translate_update_error(error: WorkflowUpdateFailedError, *kinds: type[errors
 def translate_answer_error(error: WorkflowUpdateFailedError) -> Exception | None:
     """Return the workflow's refusal of an answer, or None if the invocation ended while the answer was being verified.
 
-    In the latter case, the server's error contains no information about the answer.
+    If the invocation ended, the server's error contains no information about the answer.
     """
     refusal, cause = translate_update_error(error, errors.AnswerRefused), error.cause
     if refusal is error and isinstance(cause, ApplicationError):

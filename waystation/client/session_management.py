@@ -85,7 +85,7 @@ class MemoryKeeper(Protocol):
     """The deletion interface of a memory service; see `waystation.memory.BaseMemoryService`."""
 
     async def delete_session_memory(self, *, app_name: str, user_id: str, session_id: str) -> int:
-        """Delete a session's memories, and return how many there were."""
+        """Delete a session's memories, and return the number of deleted memories."""
 
 
 @dataclass(slots=True)

@@ -72,7 +72,7 @@ class BaseMemoryService(abc.ABC):
         raise NotImplementedError("This memory service does not support deleting individual memories.")
 
     async def delete_session_memory(self, *, app_name: str, user_id: str, session_id: str) -> int:
-        """Delete the memories of one session and return how many there were.
+        """Delete the memories of one session and return the number of deleted memories.
 
         Memories from `add_memory` belong to the user and are kept. A later session with the same ID can be added again.
         This method is not part of ADK.

@@ -97,7 +97,7 @@ class SqliteMemoryService(StoringMemoryService):
         await self._do(delete, writing=True)
 
     async def delete_session_memory(self, *, app_name: str, user_id: str, session_id: str) -> int:
-        """Delete the memories of one session and their entries in the index. Return how many there were."""
+        """Delete the memories of one session, and their index entries. Return the number of deleted memories."""
         if not self._path.exists():
             return 0
 

@@ -23,7 +23,9 @@ BREAK, BREAKS = 9.0, 45.0
 MAX_ROWS = 300
 """Maximum number of spans to draw. If there are more, the last ones are drawn."""
 MAX_OPEN_ROWS = 40
-"""Maximum number of spans to show as rows right away. If there are more, lanes come first and the rows are folded."""
+"""Maximum number of spans to show as rows immediately. If there are more, the page shows lanes first and folds the
+rows.
+"""
 MIN_WIDTH = 0.4
 """Minimum width of a span, in percent, so that a span without duration is visible."""
 

@@ -84,7 +84,10 @@ class Moment(Displayable):
 
     @cached_property
     def log(self) -> Log:
-        """The log at that time, rebuilt on first access. It includes all events of the last entry."""
+        """The log up to and including the last applied entry, rebuilt on first access.
+
+        If that entry emitted several events, the log contains all of them, even those after this moment.
+        """
         return self.recording.after(self.entries)
 
     @cached_property

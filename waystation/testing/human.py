@@ -18,7 +18,7 @@ class ScriptedHuman:
         """Set the answers: each an action such as `"approve"`, or an answer's fields: `{"action": "respond", …}`."""
         self._answers = [{"action": answer} if isinstance(answer, str) else answer for answer in answers]
         self.asked: list[PendingCall] = []
-        """The calls that were answered, as they were while pending."""
+        """The calls that this human has answered, each as it was when it was still pending."""
         self.receipts: list[JsonObject] = []
 
     async def attend(self, invocation: Invocation) -> list[Event]:

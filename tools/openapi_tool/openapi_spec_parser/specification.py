@@ -456,7 +456,7 @@ class _SchemaConverter:
         return converted, self._defs
 
     def convert(self, schema: Any, above: tuple[str, ...]) -> Any:
-        """Return the converted schema. `above` contains the references that led to it."""
+        """Convert a schema. `above` contains the references that were followed to get to it."""
         self._parts += 1
         if self._inline and self._parts > MAX_PARTS:
             raise _SchemaTooLarge

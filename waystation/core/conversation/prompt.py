@@ -202,7 +202,7 @@ def _is_transfer(event: Event) -> bool:
 
 
 def _start_of_turn(items: Sequence[_Shown]) -> int:
-    """Return the index at which the current turn starts. If a response is in the turn, so is its call."""
+    """Return the index at which the current turn starts. A turn that contains a response also contains its call."""
     unmatched: set[CallKey] = set()
     known = {key for item in items for key in item.calls}
     for index in range(len(items) - 1, -1, -1):

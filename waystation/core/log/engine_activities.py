@@ -257,7 +257,7 @@ def kind_of(ref: EntryRef) -> ResultKind:
     """
     kind = None if ref in (START, CANCEL, END) else _KINDS.get(type(ref))
     if kind is None:
-        raise ValueError(f"{str(ref)!r} does not name a result.")
+        raise ValueError(f"{str(ref)!r} is not a reference to a result.")
     return kind
 
 

@@ -148,7 +148,8 @@ class SessionState:
         self.changed.update(dict.fromkeys((*actions.state_delta, *actions.removed_keys)))
 
     def underlay(self, stored: JsonObject) -> None:
-        """Add stored state. The invocation's own values take precedence, and the stored values do not count as changes."""
+        """Add stored state. The invocation's own values take precedence, and the stored values do not count as
+        changes."""
         self.values = {**stored, **self.values}
 
     def since_start(self) -> tuple[JsonObject, tuple[str, ...]]:
@@ -184,7 +185,7 @@ class Share(NamedTuple):
 
 @dataclass(slots=True)
 class BudgetState:
-    """How much of the budget has been used, and requests for more."""
+    """The budget of an invocation: its usage so far, the amounts granted, and requests for more."""
 
     timed: bool = True
     """Whether entries have the workflow's timestamps. Only wall-clock time depends on them; prompts do not."""

@@ -186,7 +186,7 @@ class Projection:
         """`log` contains the entries of earlier runs, if the facts belong to a run that continues those runs."""
         self.log = log or Log(invocation_id)
         self.sources = Sources()
-        """Entries that have not been applied yet."""
+        """Entries that facts have provided and that have not been applied yet."""
         self._applied: set[EntryRef] = set()
         self._messages: list[Source] = []
         self._results: list[Source] = []
