@@ -27,7 +27,7 @@ RESERVED_NAMES = frozenset(
 )
 """Names of calls that ADK defines. `exit_loop` is not reserved, because ADK's guide has users define it themselves."""
 
-# This is Gemini's rule, the least strict of the major providers. A tool's name is also part of an activity type.
+# Gemini's rule for tool names, the least strict of the major providers. A tool's name is also part of an activity type.
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,63}")
 _CACHE = "__waystation_tools__"
 CLOSE_TIMEOUT_S = 10.0

@@ -345,7 +345,7 @@ async def _answer_one(
     elif missing:
         raise Problem(Exit.USAGE, f"`{action}` requires {' and '.join(missing)} for this call.")
     assert id is not None
-    # The digest ties the answer to the call that the user saw: by now, its ID may belong to a different call.
+    # The digest ties the answer to the call that the user saw: by now, that call's ID may belong to another call.
     receipt = await client.invocation(id).answer(action, call_id, digest=call.digest if call else None, **fields)
     name = terminal.format_call(call) if call else terminal.escape(str(receipt.get("tool")))
     if call and action == "edit":

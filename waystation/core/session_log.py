@@ -374,7 +374,7 @@ class SessionLog:
         return turn is not None and report is not None and turn.status in OPEN_STATUSES and report.since == turn.known
 
     def apply(self, number: int, report: Report, length: int) -> None:
-        """Apply a report. `length` is the total number of entries received, including those in the report."""
+        """Apply a report. `length` is the number of the invocation's log entries up to the end of the report."""
         turn = self.turns[number]
         self.state = {key: value for key, value in self.state.items() if key not in report.removed_keys}
         self.state.update(session_part(report.state_delta))

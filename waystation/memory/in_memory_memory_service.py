@@ -20,8 +20,8 @@ class InMemoryMemoryService(StoringMemoryService):
 
     def __init__(self) -> None:
         self._memories: dict[tuple[str, str], dict[str, StoredMemory | None]] = {}
-        """Memories by app and user, then by ID. A deleted one stays as None, so that adding its session again does not
-        restore it."""
+        """Memories by app and user, then by ID. A deleted memory is kept as None, so that adding its session again does
+        not restore it."""
         # Sync tools run in threads and may have their own event loops there.
         self._lock = threading.Lock()
 

@@ -88,7 +88,7 @@ class PartialTexts:
 
     @property
     def shown(self) -> tuple[int, ...]:
-        """Numbers of the model calls whose text has been yielded and not been closed."""
+        """Numbers of the model calls whose text has been yielded, but for which `close` has not been called yet."""
         return tuple(self._yielded)
 
     def look(self, number: int, attempt: int, heartbeat: PartialText | None) -> Iterator[Piece]:

@@ -21,7 +21,7 @@ MIN_WALL_S = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The decision whether an agent's model may be called."""
+    """The decision on whether an agent's model may be called."""
 
     kind: Literal["go", "hold", "wrap_up", "stop"]
     """`hold` means that the model may not be called now. If nothing else is in flight, it is not called at all."""

@@ -70,7 +70,8 @@ from waystation.core.wire import MESSAGE_SIGNAL, InvocationInput
 
 Message: TypeAlias = Signalled | UpdateAccepted | NotFound
 Source: TypeAlias = Callable[[Log, float], tuple[EntryRef, Body] | None]
-"""Creates an entry and its reference when the rule applies it. Returns None if only deadlines are to be applied."""
+"""A function that returns an entry and the reference to it when the entry is to be applied. It returns None if there is
+no entry and only deadlines are to be applied."""
 
 
 @dataclass(slots=True)
