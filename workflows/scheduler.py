@@ -357,7 +357,7 @@ async def _call_agent(
             result_type=RawValue,
             cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
             # Request cancellation rather than terminate, so that the child can close its open calls and stop its
-            # tools. The server also applies this policy on continue-as-new. Detached children must survive that, so
+            # tools. The server also applies this policy on continue-as-new. Detached children must outlive the run, so
             # they are abandoned, and the workflow cancels them itself.
             parent_close_policy=ParentClosePolicy.ABANDON if call.call.detached else ParentClosePolicy.REQUEST_CANCEL,
             static_summary=summary.call(call.name, call.args),

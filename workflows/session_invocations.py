@@ -153,7 +153,7 @@ class SessionInvocations:
                 raw(started.encode()),
                 id=self.log.invocation_id(number),
                 result_type=RawValue,
-                # The server also applies this policy on continue-as-new. Invocations must survive that, so they are
+                # The server also applies this policy on continue-as-new. Invocations must outlive the run, so they are
                 # abandoned, and the session cancels them itself.
                 parent_close_policy=ParentClosePolicy.ABANDON,
                 static_summary=summary.clip(f"{started.agent}: {text}"),

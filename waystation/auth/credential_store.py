@@ -47,7 +47,7 @@ Place: TypeAlias = tuple[str, ...]
 KEEP_S = 31 * 24 * 3600.0
 """How long a pending login is stored, in seconds: one day longer than the default deadline of a call."""
 _LOCKS = [threading.RLock() for _ in range(64)]
-"""Locks for places. Several places may share a lock and then wait for each other."""
+"""Locks for places in a store. Places that share a lock wait for each other."""
 _NOT_KEPT = ("client_secret", "code_verifier", "auth_code", "state", "auth_response_uri", "auth_uri")
 """Fields of an OAuth credential that are not stored. The client secret is taken from the tool's configuration."""
 

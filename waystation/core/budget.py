@@ -50,7 +50,7 @@ class Budget(Recorded):
     prices: dict[str, Price] = Field(default_factory=dict)
     """Prices by model name, by prefix of a model name, or under `*` for all other models. The longest match applies."""
     on_exhausted: Policy | None = None
-    """What happens when a limit is reached. By default, reaching `max_llm_calls` stops the invocation, as in ADK, and
+    """The action when a limit is reached. By default, reaching `max_llm_calls` stops the invocation, as in ADK, and
     reaching any other limit makes the agent wrap up."""
 
     @field_validator("prices")

@@ -110,8 +110,8 @@ class WorkflowSettings:
     archive_session: ActivityOptions = ActivityOptions(
         start_to_close=_MINUTE, heartbeat=timedelta(seconds=10), retries=Retries(maximum_attempts=3)
     )
-    """Stores a session's transcript before the session continues as new. Meanwhile, the session does not begin an
-    invocation. If the transcript cannot be stored, the session stays in its current run."""
+    """Stores a session's transcript before the session continues as new. The session does not begin an
+    invocation in the meantime. If the transcript cannot be stored, the session stays in its current run."""
 
 
 @dataclass(frozen=True, kw_only=True)

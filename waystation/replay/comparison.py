@@ -27,7 +27,7 @@ from waystation.replay.model_prompt import Prompt
 from waystation.replay.recording import Moment, Recording
 
 MIN_ID = 6
-"""Minimum length of an invocation ID to ignore inside text. A shorter ID may occur there by chance."""
+"""Minimum length of an invocation ID that comparisons ignore inside text. A shorter ID may occur there by chance."""
 
 _CALLS = frozenset({"functionCall", "functionResponse", "originalFunctionCall"})
 
@@ -138,7 +138,7 @@ class PromptDifference(Displayable):
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The numbers of two corresponding events. A number is None if that invocation has no such event."""
+    """The numbers of two corresponding events. A number is None if its invocation has no corresponding event."""
 
     left: int | None
     right: int | None

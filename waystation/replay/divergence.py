@@ -70,7 +70,8 @@ class _Form(NamedTuple):
     name: _Paths | None = None
     id: _Paths | None = None
     fields: Mapping[str, _Paths] = {}
-    """The paths of all other compared fields. A map of payloads under an empty name yields one field for each key."""
+    """The paths of all other compared fields. If the name is empty, the value is a map of payloads, and each of its
+    keys becomes a field."""
 
 
 _CAPPED = ("schedule_to_start_timeout", "start_to_close_timeout")
@@ -327,9 +328,10 @@ def _decode_payload(payload: Payload) -> Any:
 
 
 DIFFERENCES = 5
-"""Maximum number of differing fields to report."""
+"""Maximum number of differing fields to report for two commands."""
 _CONSEQUENCES = {"memo": 1, "timer": 2, "accept": 2, "attributes": 3}
-"""Kinds of commands that are consequences of other commands. A higher number means less informative."""
+"""Kinds of commands that only follow from other commands, each with a rank; all other kinds have rank 0. If several
+commands differ, the one with the lowest rank is reported."""
 _COMMANDS = {
     "timer": "wait {command.fields[seconds]:g} s at most",
     "child": "start {command.name} {command.id}",

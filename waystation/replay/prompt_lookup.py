@@ -108,7 +108,8 @@ def _find_model_call(recording: Recording, moment: Moment) -> PromptContext:
 
 
 def _find_event(recording: Recording, index: int, reply: ModelReply) -> int | None:
-    """Return the number of the event that contains the reply. The log entry may have produced other events, too."""
+    """Return the number of the event that contains the reply. The reply's log entry may have emitted other events,
+    too."""
     before, after = recording.course[index].events, recording.course[index + 1].events
     numbers = range(before + 1, after + 1)
     matches = (n for n in numbers if (event := recording.moment(n).event) and event.content == reply.content)

@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
 
 class Point(NamedTuple):
-    """The state of the log after an entry."""
+    """The state that results from a log up to and including one entry."""
 
     events: int
-    """Number of events so far."""
+    """Number of events up to this point."""
     state: JsonObject
     pending: tuple[PendingCall, ...]
 

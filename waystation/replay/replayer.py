@@ -64,7 +64,7 @@ async def replay(
     inputs of activities and called agents, options, results, memo and search attributes.
 
     Args:
-        recorded: The history of an open or closed invocation, session or scope. Or a recording, which is replayed with
+        recorded: The history of an open or closed invocation, session or scope, or a recording, which is replayed with
             all its runs and called agents.
         runner: Runs the workflow code. By default, the code runs without a sandbox.
         converter: Decodes payloads. By default, large payloads are read from the default store.
@@ -195,7 +195,8 @@ class _Observer(WorkflowRunner):
 def _observe(instance: Any, activations: list[Activation]) -> None:
     """Record what a workflow does in each activation, and on which lines.
 
-    The lines come from private attributes of the SDK. They are missing in the sandbox and would be if the SDK changed.
+    The lines come from private attributes of the SDK. They are missing in the sandbox, and might be missing in later
+    SDKs.
     """
     activate: Any = instance.activate
     add_command: Any = getattr(instance, "_add_command", None)

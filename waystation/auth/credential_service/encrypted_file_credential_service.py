@@ -31,7 +31,7 @@ _BUSY_S = 15.0
 _POLL_S = 0.01
 _SCHEMA = "CREATE TABLE IF NOT EXISTS entries (place BLOB PRIMARY KEY, value BLOB NOT NULL, until REAL) WITHOUT ROWID"
 _SLOTS = 16
-"""The maximum number of lock files. Several places may share a lock file and then wait for each other."""
+"""The maximum number of lock files. Places that share a lock file wait for each other."""
 _CHECK: Place = ("check",)
 
 
