@@ -73,8 +73,7 @@ MAX_INLINE_ARGS = 4_096
 """Arguments and confirmations up to this size in bytes are repeated in the activity's input, which makes them visible
 in the Temporal Web UI. The activity reads larger ones from the log."""
 LAST_NOTIFICATIONS_LIMIT = timedelta(seconds=3)
-"""How long an invocation that is about to end waits for notifications in flight. The server drops activities that are
-scheduled in the workflow task that ends the workflow."""
+"""How long an invocation that is about to end waits for its notifications in flight."""
 InFlight: TypeAlias = "asyncio.Task[Body | None]"
 
 
