@@ -420,7 +420,7 @@ class McpSessions:
 
 
 def _reason(error: BaseException) -> str:
-    """Return only an error's type and code. Models and logs receive them, and the message may contain secrets."""
+    """Return only an error's type and code. Models and logs receive the result, and messages may contain secrets."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
     return type(error).__name__ if not isinstance(error, MCPError) else f"{type(error).__name__} {error.code}"

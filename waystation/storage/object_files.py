@@ -25,7 +25,7 @@ _NEARLY_URL = re.compile(r"[a-z][a-z0-9+]+:/", re.IGNORECASE)
 
 
 def unusable(folder: Path) -> str | None:
-    """Return why a folder is not writable, or None if it appears to be. The folder does not have to exist yet."""
+    """Return why a folder is not writable, or None if it appears to be writable. The folder may not exist yet."""
     if _NEARLY_URL.match(str(folder)):
         return f"{str(folder)!r} is neither a folder nor a URL; {_REMEDY}"
     existing = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
