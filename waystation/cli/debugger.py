@@ -28,7 +28,7 @@ from waystation.cli.command_context import (
 from waystation.cli.output import Output
 from waystation.cli.recordings import read_prompts, read_recording
 from waystation.cli.terminal_input import Lines
-from waystation.core import WaystationError
+from waystation.core import WaystationError, hide_named_secrets
 from waystation.presentation import terminal
 from waystation.presentation.cursor import Cursor
 from waystation.replay import Moment, Prompt
@@ -173,7 +173,8 @@ class Debugger:
             case "m":
                 self._out.show(await self._prompt())
             case "e":
-                self._out.line(terminal.format_json(moment.event.to_json() if moment.event else {}, indent=2))
+                record = moment.event.to_json() if moment.event else {}
+                self._out.line(terminal.format_json(hide_named_secrets(record), indent=2))
             case "state":
                 self._out.line(terminal.format_state(moment.state))
             case "events" | "l":

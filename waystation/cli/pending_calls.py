@@ -40,7 +40,7 @@ from waystation.cli.output import Output
 from waystation.cli.terminal_input import NOTHING_SENT, Person, find_person
 from waystation.client import AgentClient
 from waystation.configuration import login_name
-from waystation.core import Action, JsonObject, PendingCall, Stores, decode, ids, summary
+from waystation.core import Action, JsonObject, PendingCall, Stores, decode, hide_named_secrets, ids, summary
 from waystation.presentation import terminal, words
 
 T = TypeVar("T")
@@ -464,7 +464,7 @@ def show_call(out: Output, call: PendingCall) -> None:
         ]
     )
     out.line(Text("  with", style="dim"))
-    for line in terminal.format_json(_hide_secrets(call.args), indent=2).splitlines():
+    for line in terminal.format_json(hide_named_secrets(call.args), indent=2).splitlines():
         out.line(f"    {line}")
     out.line()
 
@@ -509,15 +509,13 @@ def _edit_args(person: Person, out: Output, call: PendingCall) -> JsonObject:
         raise Problem(
             Exit.FAILED, f"The arguments are unchanged. To run the call with them, use `approve`. {NOTHING_SENT}"
         )
-    before, after = (terminal.format_json(_hide_secrets(value), indent=2).splitlines() for value in (call.args, args))
+    before, after = (
+        terminal.format_json(hide_named_secrets(value), indent=2).splitlines() for value in (call.args, args)
+    )
     styles = {"+": "green", "-": "red", "@": "cyan"}
     for line in difflib.unified_diff(before, after, "asked", "edited", lineterm=""):
         out.line(Text(line, style=styles.get(line[0], "")))
     return args
-
-
-def _hide_secrets(args: JsonObject) -> JsonObject:
-    return {name: terminal.hide_secret(name, value) for name, value in args.items()}
 
 
 def _ask_until(person: Person, out: Output, prompt: str, parse: Callable[[str], T], default: str = "") -> T:
@@ -532,7 +530,7 @@ def _ask_until(person: Person, out: Output, prompt: str, parse: Callable[[str], 
 
 def _ask_for_value(person: Person, out: Output, name: str, value: Any) -> Any:
     """Ask for the value of one argument: as plain text if its current value is a string, otherwise as JSON."""
-    visible = terminal.hide_secret(name, value)
+    visible = hide_named_secrets(value, name)
     default = terminal.escape(visible if isinstance(visible, str) else terminal.format_json(visible))
 
     def parse(text: str) -> Any:

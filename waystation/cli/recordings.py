@@ -546,7 +546,7 @@ def format_divergence(divergence: Divergence) -> Text:
         f"\n  code      {divergence.line}" if divergence.line else "",
     )
     for part in divergence.parts:
-        recorded, now = (terminal.escape(format_value(value)) for value in (part.recorded, part.now))
+        recorded, now = (terminal.escape(format_value(value, part.name)) for value in (part.recorded, part.now))
         text.append_text(
             Text.assemble(f"\n  differs   {terminal.escape(part.name)}: ", (recorded, "green"), " → ", (now, "red"))
         )

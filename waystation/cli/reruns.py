@@ -24,7 +24,7 @@ from waystation.cli.output import Output
 from waystation.cli.recordings import is_file, read_invocation
 from waystation.cli.terminal_input import find_person
 from waystation.client import AgentClient
-from waystation.core import AuthoringError, NoSuchEvent, Stores, UnknownAgent
+from waystation.core import AuthoringError, NoSuchEvent, Stores, UnknownAgent, hide_named_secrets
 from waystation.presentation import terminal
 from waystation.replay import Recording, Workshop
 from waystation.replay.activity_replay import (
@@ -190,8 +190,7 @@ def _confirm(out: Output, planned: PreparedCall, *, unapproved: bool) -> bool:
             f"confirmation in. {NOTHING_RAN} Pass --yes to run it.",
         )
     out.line(terminal.escape(planned.what), style="bold yellow")
-    args = {name: terminal.hide_secret(name, value) for name, value in planned.args.items()}
-    out.line(terminal.format_json(args, indent=2))
+    out.line(terminal.format_json(hide_named_secrets(planned.args), indent=2))
     out.line(f"It will run on this machine with real side effects. Its declared effect is `{planned.effect}`.")
     out.line(
         f"It receives the recorded idempotency key, {terminal.escape(planned.idempotency_key)}. A service that honors "

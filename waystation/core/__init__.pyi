@@ -247,7 +247,20 @@ from waystation.core.scope_state import (
     split,
     user_scope,
 )
-from waystation.core.secrets import HIDDEN, Secret, is_private_url, looks_secret, mask, named_secret, secret_keys
+from waystation.core.secrets import (
+    HIDDEN,
+    SECRET_NAMES,
+    Secret,
+    has_named_secret,
+    hide_named_secrets,
+    hide_secrets_at,
+    is_hidden,
+    is_private_url,
+    looks_secret,
+    mask,
+    named_secret,
+    secret_keys,
+)
 from waystation.core.session_log import (
     MAX_QUEUED,
     OPEN_STATUSES,
@@ -267,7 +280,7 @@ from waystation.core.session_log import (
     without_carried,
 )
 from waystation.core.settings import ActivityOptions, ActivitySettings, Retries, Settings, Stores, WorkflowSettings
-from waystation.core.summary import SECRET_NAMES, clip
+from waystation.core.summary import clip
 from waystation.core.wire import (
     ANSWER_SIGNAL,
     ANSWER_UPDATE,
@@ -589,10 +602,14 @@ __all__ = [
     "estimate",
     "extend_log",
     "find_covering_approval",
+    "has_named_secret",
     "hidden",
+    "hide_named_secrets",
+    "hide_secrets_at",
     "is_among_people",
     "is_busy",
     "is_encrypted",
+    "is_hidden",
     "is_own_session",
     "is_private_url",
     "is_scoped",

@@ -49,6 +49,13 @@ SECRET_KEYS = frozenset(
 """Names of JSON fields that hold secrets: ADK's credential fields and common alternatives. The names are lowercase and
 have no `_` or `-`."""
 
+SECRET_NAMES = re.compile(r"pass(word|wd|phrase)?$|secret|token|api_?key|credential|authorization", re.IGNORECASE)
+"""Names whose values are hidden wherever values are displayed. The pattern finds more names than `SECRET_KEYS`, because
+to hide a value by mistake costs less than to refuse an answer. It does not find `code`: approvers must see code."""
+
+_COUNTS = re.compile(r"tokens$|token_?count$", re.IGNORECASE)
+"""Matches names of token counts, such as `max_output_tokens`. Numbers with such a name are displayed."""
+
 _SECRET_TEXTS = re.compile(
     r"[?&#](?:code|access_token|id_token|refresh_token)=[^&#\s]"  # redirect URLs of logins
     r"|^(?:Bearer|Basic)\s+\S{6,}$"
@@ -73,6 +80,46 @@ class Secret(str):
 def named_secret(name: str) -> bool:
     """Return whether a field with this name holds a secret. Case, `_` and `-` are ignored."""
     return re.sub(r"[_-]", "", name).lower() in SECRET_KEYS
+
+
+def is_hidden(name: str, value: Any) -> bool:
+    """Return whether a value is hidden from display because its name suggests a secret."""
+    return SECRET_NAMES.search(name) is not None and not (isinstance(value, int | float) and _COUNTS.search(name))
+
+
+def hide_named_secrets(value: Any, name: str = "") -> Any:
+    """Return a JSON value for display, with "…" in place of each value whose name suggests a secret.
+
+    Every text that people read uses this function: the commands, the web pages, reports and notifications. The JSON
+    output of commands and of the web is meant for programs and is complete.
+
+    Args:
+        value: The value.
+        name: The name of the value, such as the name of an argument or a state key.
+    """
+    if is_hidden(name, value):
+        return "…"
+    match value:
+        case dict():
+            return {key: hide_named_secrets(item, str(key)) for key, item in value.items()}
+        case list():
+            return [hide_named_secrets(item, name) for item in value]
+        case _:
+            return value
+
+
+def hide_secrets_at(place: str, value: Any) -> Any:
+    """Return the value at a place such as `args.login[0].password` for display, with secrets hidden.
+
+    A secret's name anywhere in the place hides the whole value.
+    """
+    names = re.findall(r"[^.\[\]]+", place)
+    return "…" if any(is_hidden(name, value) for name in names) else hide_named_secrets(value)
+
+
+def has_named_secret(value: Any, name: str = "") -> bool:
+    """Return whether `hide_named_secrets` hides at least a part of a value."""
+    return bool(hide_named_secrets(value, name) != value)
 
 
 def looks_secret(text: str) -> bool:

@@ -1,21 +1,22 @@
 """Short summaries of calls and pending approvals for Temporal's Web UI."""
 
-import re
 from collections.abc import Iterable
 
 from waystation.core.approval.answer import PendingCall
 from waystation.core.payload import JsonObject
+from waystation.core.secrets import is_hidden
 
 MAX_LINE = 120
 MAX_TEXT = 40
 """Number of characters to show of a string argument. Longer strings are clipped."""
-SECRET_NAMES = re.compile(r"pass(word|wd|phrase)?$|secret|token|api_?key|credential|authorization", re.IGNORECASE)
-"""Arguments with matching names are masked, because summaries are stored in plain text."""
 
 
 def call(name: str, args: JsonObject) -> str:
-    """Return a one-line summary of a call, such as `pay(amount=200, to="dana")`, without secret values."""
-    parts = ", ".join(f"{key}={'…' if SECRET_NAMES.search(key) else _value(value)}" for key, value in args.items())
+    """Return a one-line summary of a call, such as `pay(amount=200, to="dana")`, without secret values.
+
+    Summaries are stored in plain text, even if payloads are encrypted.
+    """
+    parts = ", ".join(f"{key}={'…' if is_hidden(key, value) else _value(value)}" for key, value in args.items())
     return clip(f"{name}({parts})")
 
 

@@ -13,14 +13,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from waystation.core import DEFAULT_USER, CallState, Event, JsonObject, PendingCall, Usage
+from waystation.core import DEFAULT_USER, CallState, Event, JsonObject, PendingCall, Usage, hide_named_secrets
 from waystation.presentation import terminal, text_safety, timeline, words
 
 if TYPE_CHECKING:
@@ -124,7 +123,7 @@ class View:
 
     def value(self, content: Any, name: str = "") -> Markup:
         """Return a value as JSON with secrets masked. Short values are written on one line."""
-        masked = terminal.hide_secret(name, content)
+        masked = hide_named_secrets(content, name)
         text = json.dumps(masked, ensure_ascii=False)
         return self.text(text if len(text) <= 100 else json.dumps(masked, ensure_ascii=False, indent=2))
 
@@ -144,10 +143,8 @@ class View:
 
     def lines(self, event: Event) -> list[terminal.Line]:
         """Return the lines that describe an event, with secrets masked."""
-        actions = event.actions.model_copy(update={"state_delta": mask_secrets(event.actions.state_delta)})
-        masked = event.model_copy(update={"content": mask_secrets(event.content), "actions": actions})
         notes = event.custom_metadata or {}
-        return list(terminal.format_event(masked)) or [
+        return list(terminal.format_event(event)) or [
             terminal.Line("note", "", f"{terminal.escape(name.replace('_', ' '))}: {terminal.clip_json(note)}")
             for name, note in notes.items()
         ]
@@ -324,10 +321,6 @@ def format_offset(seconds: float) -> str:
     return f"+{seconds:.2f} s" if 0 <= seconds < 60 else f"+{timedelta(seconds=int(max(0.0, seconds)))}"
 
 
-mask_secrets = partial(terminal.hide_secret, "")
-"""Return a value with all secrets in it masked."""
-
-
 _REPORTS = make_environment(
     cost=format_cost,
     count=format_count,
@@ -340,7 +333,7 @@ _REPORTS = make_environment(
     draw_timeline=draw_timeline,
     problem=describe_problem,
     part_line=format_part,
-    unsecret=mask_secrets,
+    unsecret=hide_named_secrets,
     usage=format_usage,
 )
 _REPORTS.globals |= {"story": words.story, "token_bars": token_bars}

@@ -15,7 +15,7 @@ from rich.rule import Rule
 from rich.table import Column, Table
 from rich.text import Text
 
-from waystation.core import Event, JsonObject, PendingCall
+from waystation.core import Event, JsonObject, PendingCall, hide_secrets_at
 from waystation.presentation import terminal, words
 from waystation.replay import (
     Changes,
@@ -104,9 +104,9 @@ def _state(state: JsonObject, changes: Changes) -> RenderableType:
     """Return a state, with one key per line and its changes highlighted."""
     table = _keys()
     for key, value in state.items():
-        text = terminal.clip_json(value)
+        text = terminal.clip_json(value, name=key)
         if key in changes.changed:
-            was = f"   was {terminal.clip_json(changes.changed[key][0])}"
+            was = f"   was {terminal.clip_json(changes.changed[key][0], name=key)}"
             _add_change(table, "~", key, Text.assemble((text, _CHANGED), (was, _DIM)))
         else:
             _add_change(table, "+" if key in changes.added else "", key, text)
@@ -117,9 +117,10 @@ def _state(state: JsonObject, changes: Changes) -> RenderableType:
 def _changes(changes: Changes) -> Table:
     table = _keys()
     for key, value in changes.added.items():
-        _add_change(table, "+", key, terminal.clip_json(value))
+        _add_change(table, "+", key, terminal.clip_json(value, name=key))
     for key, (before, after) in changes.changed.items():
-        text = Text.assemble((terminal.clip_json(before), _GONE), " → ", (terminal.clip_json(after), _NEW))
+        sides = (terminal.clip_json(side, name=key) for side in (before, after))
+        text = Text.assemble((next(sides), _GONE), " → ", (next(sides), _NEW))
         _add_change(table, "~", key, text)
     _add_removed(table, changes)
     return table
@@ -127,7 +128,7 @@ def _changes(changes: Changes) -> Table:
 
 def _add_removed(table: Table, changes: Changes) -> None:
     for key, value in changes.removed.items():
-        _add_change(table, "-", key, terminal.clip_json(value))
+        _add_change(table, "-", key, terminal.clip_json(value, name=key))
 
 
 def _add_change(table: Table, sign: str, key: str, value: str | Text) -> None:
@@ -387,10 +388,12 @@ def _render_rerun(result: Rerun) -> RenderableType:
     for name in dict.fromkeys([*recorded, *now]):
         differences = [difference for difference in result.differences if _top(difference.place) == name]
         if not differences:
-            table.add_row(name, _value(recorded[name]), Text("unchanged", style="dim"))
+            table.add_row(name, _value(name, recorded[name]), Text("unchanged", style="dim"))
         for difference in differences:
             table.add_row(
-                terminal.escape(difference.place), _value(difference.recorded, "red"), _value(difference.now, "green")
+                terminal.escape(difference.place),
+                _value(difference.place, difference.recorded, "red"),
+                _value(difference.place, difference.now, "green"),
             )
     table.add_row("duration", *(f"{taken:.3f} s" if taken is not None else "" for taken in result.durations()))
     verdict = ("as recorded", "bold green") if result.same else ("differs", "bold yellow")
@@ -410,9 +413,10 @@ def _top(place: str) -> str:
     return place.split(".", 1)[0].split("[", 1)[0]
 
 
-def _value(value: Any, style: str = "") -> Text:
+def _value(place: str, value: Any, style: str = "") -> Text:
     if value is ABSENT:
         return Text("nothing", style="dim")
+    value = hide_secrets_at(place, value)
     if isinstance(value, str):
         return Text("\n".join(map(terminal.escape, terminal.clip(value).splitlines())) or '""', style=style)
     return Text(terminal.clip_json(value), style=style)

@@ -24,6 +24,7 @@ from waystation.core import (
     JsonObject,
     PendingCall,
     default_hint,
+    hide_named_secrets,
     ids,
     summary,
     text_of,
@@ -85,7 +86,10 @@ def escape_lines(text: str | Text) -> Text:
 
 
 def format_json(value: object, *, indent: int | None = None) -> str:
-    """Return the value as JSON, with all characters escaped that could control the terminal."""
+    """Return the complete value as JSON, with all characters escaped that could control the terminal.
+
+    Do not use this function for display: it does not hide secrets.
+    """
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     if text.isprintable():
         return text
@@ -98,7 +102,7 @@ def clip(text: str) -> str:
 
 
 def format_state(values: JsonObject) -> str:
-    """Return a state as indented JSON, with long strings clipped."""
+    """Return a state or an event as indented JSON, with secrets hidden and long strings clipped."""
 
     def short(value: Any) -> Any:
         match value:
@@ -111,22 +115,28 @@ def format_state(values: JsonObject) -> str:
             case _:
                 return value
 
-    return format_json(short(values), indent=2)
+    return format_json(short(hide_named_secrets(values)), indent=2)
 
 
-def clip_json(value: object, length: int = MAX_JSON) -> str:
-    """Return a value as JSON on one line, clipped at the end."""
-    text = format_json(value)
+def clip_json(value: object, length: int = MAX_JSON, *, name: str = "") -> str:
+    """Return a value as JSON on one line, with secrets hidden and clipped at the end.
+
+    Args:
+        value: The value.
+        length: The maximum number of characters.
+        name: The name of the value, which may suggest a secret.
+    """
+    text = format_json(hide_named_secrets(value, name))
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
-def clip_middle(value: object) -> str:
-    """Return a value as JSON on one line for an approver.
+def clip_middle(value: object, name: str) -> str:
+    """Return an argument's value as JSON on one line for an approver, with secrets hidden.
 
     Clip a long value in the middle, not at the end, because malicious content is often hidden at the end.
     """
-    tail = MAX_ARGUMENT // 4
-    return "".join(piece.text for piece in text_safety.split_pieces(format_json(value), MAX_ARGUMENT - tail, tail))
+    text, tail = format_json(hide_named_secrets(value, name)), MAX_ARGUMENT // 4
+    return "".join(piece.text for piece in text_safety.split_pieces(text, MAX_ARGUMENT - tail, tail))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +162,7 @@ def format_event(event: Event) -> Iterator[Line]:
     for part in (event.content or {}).get("parts") or ():
         yield from format_part(part, who, event.long_running_tool_ids or ())
     for key, value in event.actions.state_delta.items():
-        yield Line("state", "", f"state: {escape(key)} = {clip_json(value)}")
+        yield Line("state", "", f"state: {escape(key)} = {clip_json(value, name=key)}")
     for key in event.actions.removed_keys:
         yield Line("state", "", f"state: {escape(key)} removed")
     if event.actions.compaction:
@@ -300,7 +310,7 @@ def list_facts(call: PendingCall) -> Iterator[tuple[str, str]]:
         clipped = format_call(call).endswith("…")
         for name, value in call.args.items():
             if clipped or summary.shortened(value):  # the one-line form of the call shows only part of this value
-                yield "with", f"{escape(name)} = {clip_middle(hide_secret(name, value))}"
+                yield "with", f"{escape(name)} = {clip_middle(value, name)}"
     if call.hint and call.hint != default_hint(call.tool):
         yield "hint", escape(call.hint)
     if uri := get_login_uri(call):
@@ -308,18 +318,6 @@ def list_facts(call: PendingCall) -> Iterator[tuple[str, str]]:
     if call.interim is not None:
         yield "progress", clip_json(call.interim)
     yield "until", format_deadline(call.deadline, time.time())
-
-
-def hide_secret(name: str, value: Any) -> Any:
-    """Return an argument's value, with every value masked whose name suggests that it is a secret."""
-    if summary.SECRET_NAMES.search(name):
-        return "…"
-    match value:
-        case dict():
-            return {key: hide_secret(key, inner) for key, inner in value.items()}
-        case list():
-            return [hide_secret(name, inner) for inner in value]
-    return value
 
 
 def get_auth_scheme(call: PendingCall) -> JsonObject:

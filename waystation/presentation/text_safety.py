@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Literal
 
-from waystation.core import SECRET_NAMES, JsonObject
+from waystation.core import JsonObject, hide_named_secrets, is_hidden
 
 HEAD, TAIL = 1_500, 500
 """Number of characters to show from the beginning and from the end of a long text.
@@ -53,8 +53,9 @@ class SafeText:
         return "".join(piece.text for piece in self.pieces)
 
 
-def format_value(content: object, *, head: int = HEAD, tail: int = TAIL) -> SafeText:
-    """Return a value as JSON that is safe to display."""
+def format_value(content: object, *, head: int = HEAD, tail: int = TAIL, reveal: bool = False) -> SafeText:
+    """Return a value as JSON that is safe to display, with secrets hidden unless `reveal` is true."""
+    content = content if reveal else hide_named_secrets(content)
     text = json.dumps(content, ensure_ascii=False, indent=2)
     return SafeText(
         tuple(split_pieces(text, head, tail)), tuple(_remarks(content if isinstance(content, str) else text))
@@ -76,7 +77,7 @@ def format_call(tool: str, args: JsonObject, length: int = 200) -> str:
     """Return a call as one line, clipped and with secret values masked."""
     if set(args) == {"omitted_bytes"}:  # the arguments were too large for the workflow memo
         return format_line(f"{tool}(…), {args['omitted_bytes']:,} bytes of arguments", length)
-    values = (f"{name}={'…' if SECRET_NAMES.search(name) else _short(value)}" for name, value in args.items())
+    values = (f"{name}={'…' if is_hidden(name, value) else _short(value)}" for name, value in args.items())
     return format_line(f"{tool}({', '.join(values)})", length)
 
 

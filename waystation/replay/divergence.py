@@ -40,6 +40,7 @@ from waystation.core import (
     ModelReplied,
     StoreFailed,
     encode,
+    hide_secrets_at,
     ids,
     summary,
 )
@@ -579,7 +580,9 @@ def _describe_both(difference: Difference, log: Log | None) -> tuple[str, str]:
         return f"{one}, before {other}", f"{other} first"
     if difference.parts and one == other:
         part = difference.parts[0]
-        return f"{one}, with {part.name} {format_value(part.recorded)}", f"the same with {format_value(part.now)}"
+        return f"{one}, with {part.name} {format_value(part.recorded, part.name)}", (
+            f"the same with {format_value(part.now, part.name)}"
+        )
     return one, other
 
 
@@ -649,9 +652,9 @@ def _text(value: Any) -> str:
     return summary.clip(value if isinstance(value, str) else encode(plain_of(value)).decode())
 
 
-def format_value(value: Any) -> str:
-    """Format a value on one line."""
-    return "absent" if value is ABSENT else summary.clip(encode(plain_of(value)).decode())
+def format_value(value: Any, place: str = "") -> str:
+    """Format a value on one line, with secrets hidden. A name in `place` may suggest a secret."""
+    return "absent" if value is ABSENT else summary.clip(encode(hide_secrets_at(place, plain_of(value))).decode())
 
 
 def plain_of(value: Any) -> Any:

@@ -20,7 +20,6 @@ from temporalio.service import RPCError
 
 from waystation.client import AgentClient, Outcome
 from waystation.core import (
-    SECRET_NAMES,
     Action,
     Answer,
     CallState,
@@ -34,6 +33,7 @@ from waystation.core import (
     check_authority,
     check_claim,
     encode,
+    has_named_secret,
     ids,
     is_among_people,
 )
@@ -639,8 +639,8 @@ def _argument_rows(args: JsonObject) -> list[dict[str, Any]]:
     return [
         {
             "name": text_safety.format_text(name),
-            "value": text_safety.format_value(value),
-            "secret": bool(SECRET_NAMES.search(name)),
+            "value": text_safety.format_value(value, reveal=True),
+            "secret": has_named_secret(value, name),
         }
         for name, value in args.items()
     ]
@@ -656,9 +656,9 @@ def _compare_arguments(old: JsonObject, new: JsonObject) -> list[dict[str, Any]]
             {
                 "name": text_safety.format_text(name),
                 "kind": kind,
-                "secret": bool(SECRET_NAMES.search(name)),
-                "old": text_safety.format_value(old[name]) if name in old else None,
-                "new": text_safety.format_value(new[name]) if name in new else None,
+                "secret": any(has_named_secret(args[name], name) for args in (old, new) if name in args),
+                "old": text_safety.format_value(old[name], reveal=True) if name in old else None,
+                "new": text_safety.format_value(new[name], reveal=True) if name in new else None,
             }
         )
     return rows

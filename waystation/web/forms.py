@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl
 from starlette.datastructures import ImmutableMultiDict
 from starlette.requests import Request
 
-from waystation.core import SECRET_NAMES, JsonObject, NotJson, decode_foreign
+from waystation.core import JsonObject, NotJson, decode_foreign, has_named_secret
 from waystation.presentation.text_safety import escape, is_invisible
 from waystation.web.http_responses import Refused
 
@@ -106,7 +106,7 @@ class Field:
 def make_argument_fields(args: JsonObject) -> list[Field]:
     """Return a field for each argument. The kind of field depends on the current value."""
     return [
-        _make_secret_field(name, value) if SECRET_NAMES.search(name) else _make_value_field(name, value)
+        _make_secret_field(name, value) if has_named_secret(value, name) else _make_value_field(name, value)
         for name, value in args.items()
     ]
 

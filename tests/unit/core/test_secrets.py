@@ -4,7 +4,18 @@ import json
 
 import pytest
 
-from waystation.core import HIDDEN, JsonObject, NotJson, Secret, mask, secret_keys, to_plain_json
+from waystation.core import (
+    HIDDEN,
+    JsonObject,
+    NotJson,
+    Secret,
+    has_named_secret,
+    hide_named_secrets,
+    hide_secrets_at,
+    mask,
+    secret_keys,
+    to_plain_json,
+)
 
 
 @pytest.mark.parametrize(
@@ -75,3 +86,22 @@ def test_masking_nothing_gives_the_very_value() -> None:
     """Most calls are given no secret, and cost nothing."""
     value = {"a": [1]}
     assert mask(value, []) is value
+
+
+def test_values_are_hidden_by_their_names_at_any_depth() -> None:
+    """Only the values are hidden, so that readers see that there are some."""
+    value = {"to": "ada", "password": "p", "login": {"api_key": 5, "city": "Bern"}, "all": [{"token": None}]}
+    hidden = {"to": "ada", "password": "…", "login": {"api_key": "…", "city": "Bern"}, "all": [{"token": "…"}]}
+    assert hide_named_secrets(value) == hidden
+    assert [has_named_secret(value), has_named_secret("x", "name"), has_named_secret("x", "apiKey")] == [1, 0, 1]
+
+
+def test_a_number_of_tokens_is_displayed() -> None:
+    """It is a count. A text with such a name may be a list of tokens."""
+    usage = {"max_output_tokens": 5, "promptTokenCount": 7, "tokens": "a b", "token": 4}
+    assert hide_named_secrets(usage) == {**usage, "tokens": "…", "token": "…"}
+
+
+def test_a_secret_name_above_a_value_hides_it() -> None:
+    """A difference inside a secret is named by its place."""
+    assert [hide_secrets_at(place, 1) for place in ("args.password", "args.secret.a[0]", "args.to[1]")] == ["…", "…", 1]
