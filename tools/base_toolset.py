@@ -3,6 +3,7 @@
 import abc
 import copy
 import inspect
+from asyncio import to_thread
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol, runtime_checkable
@@ -65,8 +66,11 @@ class BaseToolset(abc.ABC):
         cached: OrderedDict[str, list[BaseTool]] = self.__dict__.setdefault("_tools_by_invocation", OrderedDict())
         if self._use_invocation_cache and invocation in cached:
             return list(cached[invocation])
-        result: Any = self.get_tools(readonly_context)
-        # ADK requires `async def get_tools`; accept a plain `def` too.
+        # ADK requires `async def get_tools`. Accept a plain `def` too, in a thread, because it may parse a document.
+        is_async = inspect.iscoroutinefunction(self.get_tools)
+        result: Any = (
+            self.get_tools(readonly_context) if is_async else await to_thread(self.get_tools, readonly_context)
+        )
         listed = await result if inspect.isawaitable(result) else result
         if not isinstance(listed, Collection) or isinstance(listed, str | Mapping):
             raise InvalidTool(

@@ -1,6 +1,8 @@
 """From OpenAPI specifications to declarations. Source: adk-semantics 10."""
 
+import asyncio
 import json
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from waystation.agents.readonly_context import ReadonlyContext
 from waystation.agents.registry import authoring_problems
 from waystation.core import InvalidTool
 from waystation.tools.base_tool import declare
+from waystation.tools.base_toolset import BaseToolset
 from waystation.tools.openapi_tool import OpenAPIToolset
 from waystation.tools.toolbox import list_tools
 
@@ -318,6 +321,45 @@ def test_a_specification_may_be_text() -> None:
     tool = OpenAPIToolset(spec_str=text, spec_str_type="yaml").get_tool("a")
     assert tool is not None
     assert tool.operation.server == "https://eu.pets.example/v1"
+
+
+async def ticks_during(parsing: Awaitable[Any]) -> int:
+    """Return how often other code runs on the event loop before a specification has been parsed."""
+    parsed, ticks = asyncio.ensure_future(parsing), 0
+    while not parsed.done():
+        await asyncio.sleep(0)
+        ticks += 1
+    await parsed
+    return ticks
+
+
+ALIASES = "x-a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"x-a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 5)
+)
+LARGE = f"openapi: 3.1.0\nservers: [{{url: 'https://a.example'}}]\npaths: {{}}\n{ALIASES}"
+"""A short document that stands for more than 100,000 values."""
+
+
+async def test_a_specification_can_be_parsed_beside_the_event_loop() -> None:
+    """The worker keeps sending heartbeats and accepting answers."""
+    assert await ticks_during(OpenAPIToolset.create(spec_str=LARGE, spec_str_type="yaml")) > 10
+
+
+async def test_a_toolset_with_a_plain_function_parses_beside_the_event_loop() -> None:
+    """The usual shape of a toolset that builds another one at run time."""
+
+    class Remote(BaseToolset):
+        def get_tools(self, readonly_context: Any = None) -> Any:
+            OpenAPIToolset(spec_str=LARGE, spec_str_type="yaml")
+            return []
+
+    assert await ticks_during(Remote().get_tools_with_prefix()) > 10
+
+
+async def test_a_mistake_in_a_specification_parsed_in_a_thread_is_raised() -> None:
+    """As by the class itself."""
+    with pytest.raises(InvalidTool, match="the specification must be an object"):
+        await OpenAPIToolset.create(spec_str="[]")
 
 
 @pytest.mark.parametrize(

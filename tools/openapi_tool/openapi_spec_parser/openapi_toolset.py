@@ -1,8 +1,9 @@
 """A toolset that offers the operations of a service with an OpenAPI specification."""
 
+import asyncio
 import ssl
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import httpx2
 
@@ -96,6 +97,21 @@ class OpenAPIToolset(BaseToolset):
                 tool.configure_auth_scheme(auth_scheme)
             tool.configure_auth_credential(auth_credential)
             tool.configure_credential_key(credential_key)
+
+    @classmethod
+    async def create(cls, **options: Any) -> Self:
+        """Create a toolset without blocking the event loop, in a thread.
+
+        Use this method in code that runs in a worker, such as the `get_tools` of your own toolset: to parse a large
+        specification can take seconds, during which the worker could neither send heartbeats nor accept answers.
+
+        Args:
+            options: The arguments of the class.
+
+        Raises:
+            InvalidTool: The specification is not usable. The message says where the problem is.
+        """
+        return await asyncio.to_thread(cls, **options)
 
     async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[RestApiTool]:
         """Return a tool for each operation that `tool_filter` selects."""
