@@ -4,8 +4,10 @@ from pathlib import Path
 
 from tests.documents import blocks, how_to
 from tests.server.conftest import Serve
+from waystation.agents import Agent
 from waystation.agents.registry import discover
 from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.tool_context import ToolContext
 
 _, AGENT, PROGRAM = blocks(how_to("keep-state"), "python")
 
@@ -24,6 +26,22 @@ async def test_the_agent_of_the_page_remembers_the_user(serve: Serve, app: str, 
         await env.client.run("host", "hi", app=app)
         assert await env.client.state.app(app=app) == {"app:guests": 1}
     assert "The user is called Ada." in str(model.requests[-1].system_instruction)
+
+
+async def test_temporary_state_is_recorded_in_the_history(serve: Serve) -> None:
+    """As the page warns: it is in the history and in events, and it is not in the result."""
+
+    def draft(tool_context: ToolContext) -> str:
+        tool_context.state["temp:draft"] = "between ourselves"
+        return "ok"
+
+    agent = Agent(name="writer", model=ScriptedModel(calls(("draft", {})), says("Done.")), tools=[draft])
+    async with serve(agent) as env:
+        invocation = await env.client.start("writer", "Write.")
+        result = await invocation.result()
+        assert "between ourselves" in str((await invocation.history()).events)
+        assert any("temp:draft" in event.actions.state_delta for event in (await invocation.log()).state.events)
+    assert "between ourselves" not in str(result)
 
 
 def test_the_program_of_the_page_compiles() -> None:
