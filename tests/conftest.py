@@ -37,7 +37,8 @@ def pytest_collection_finish() -> None:
 def busy_machine() -> Iterator[None]:
     """Give a workflow task longer than the SDK's 2 s before it counts as a deadlock: what else runs here may be much.
 
-    There is no option for it but to have none, and then workflows run in the thread of the test.
+    There is no option for it but to have none, and then workflows run in the thread of the test. This is for replays
+    and for workers without the plugin, which sets a limit of its own.
     """
     begin = _WorkflowWorker.__init__
 

@@ -3,6 +3,7 @@
 import dataclasses
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from temporalio.client import Client
@@ -62,6 +63,17 @@ async def test_tools_and_models_are_closed_when_the_last_worker_stops(server: Em
             pass
         assert toolset.closed == 0
     assert toolset.closed == 1
+
+
+async def test_workers_have_our_limit_for_workflow_tasks(server: EmbeddedServer, tmp_path: Path) -> None:
+    """The SDK still has the private place where the plugin sets it; slow tests show that it takes effect."""
+    own = dataclasses.replace(settings(tmp_path), workflow_task_limit=timedelta(seconds=5))
+    agent = Agent(name="clerk", model=ScriptedModel(says("hello")))
+    client = await Client.connect(server.address, plugins=[WaystationPlugin([agent], settings=own)])
+    async with Worker(client, task_queue="limited", **WORKER_OPTIONS) as worker:
+        await AgentClient(client, task_queue="limited").run("clerk", "hi")
+        workflows: Any = vars(worker)["_workflow_worker"]
+        assert vars(workflows)["_deadlock_timeout_seconds"] == 5
 
 
 async def test_settings_reach_workflows(server: EmbeddedServer, tmp_path: Path) -> None:

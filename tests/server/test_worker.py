@@ -156,6 +156,7 @@ def test_a_worker_does_not_start_with_mistakes(bad: Path) -> None:
         ["chekc", "--agents", "x"],
         ["--agents", "x", "--drain", "soon"],
         ["--agents", "x", "--drain", "-1"],
+        ["--agents", "x", "--workflow-task-limit", "0"],
         ["--agents", "x", "--only", "models"],
         ["--agents", "x", "--model", "gpt"],
         ["--agents", "x", "--deployment-version", "1"],

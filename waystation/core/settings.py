@@ -155,5 +155,9 @@ class Settings:
     """How long running tools may continue after the worker receives SIGTERM, before they are canceled."""
     allow_forks: bool = False
     """Whether invocations can be forked from an event of another invocation."""
+    workflow_task_limit: timedelta = timedelta(seconds=8)
+    """How long a workflow may process what has arrived before its workflow task fails as a potential deadlock. Ten
+    thousand signals take a second, and several on a busy machine, where the SDK's limit of 2 s would leave the workflow
+    in failed tasks. Values above 9 s are useless, because the server repeats the task after 10 s."""
     allow_overrides: bool = False
     """Whether forks may replace an agent's instruction and model. Intended for development."""

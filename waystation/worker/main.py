@@ -71,6 +71,12 @@ def _parse_seconds(text: str) -> timedelta:
     raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
 
 
+def _parse_limit(text: str) -> timedelta:
+    if limit := _parse_seconds(text):
+        return limit
+    raise argparse.ArgumentTypeError("must be more than 0 seconds")
+
+
 def _parse_deployment(text: str) -> WorkerDeploymentConfig:
     """Parse a deployment name and a build ID.
 
@@ -110,6 +116,13 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "default": _DEFAULTS.drain,
         "metavar": "SECONDS",
         "help": f"how long running tools have to finish after SIGTERM; default: {_DEFAULTS.drain.total_seconds():g}",
+    },
+    "--workflow-task-limit": {
+        "type": _parse_limit,
+        "default": _DEFAULTS.workflow_task_limit,
+        "metavar": "SECONDS",
+        "help": "how long a workflow may process what has arrived before its workflow task fails; default: "
+        f"{_DEFAULTS.workflow_task_limit.total_seconds():g}",
     },
     "--task-queue": {"default": TASK_QUEUE, "help": "task queue to poll; default: %(default)s"},
     "--address": {
@@ -213,6 +226,7 @@ def parse_settings(options: argparse.Namespace) -> Settings:
             credentials=options.credentials,
         ),
         drain=options.drain,
+        workflow_task_limit=options.workflow_task_limit,
         allow_overrides=bool(options.allow_overrides or options.embedded),
         allow_forks=bool(options.allow_forks or options.embedded),
     )

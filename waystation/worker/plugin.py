@@ -212,7 +212,11 @@ class WaystationPlugin(SimplePlugin):
             raise InvalidConfiguration("The worker", "", problem)
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
-        """Run the worker. Close tools, plugins and models when the last worker of this plugin stops."""
+        """Run the worker with our limit for workflow tasks.
+
+        Close tools, plugins and models when the last worker of this plugin stops.
+        """
+        _set_task_limit(worker, self._settings.workflow_task_limit)
         self._running += 1  # before the first await: another worker may stop during it
         try:
             for client, model_caller in self._model_callers:
@@ -284,6 +288,13 @@ class WaystationPlugin(SimplePlugin):
         await close_plugins([plugin for root in roots for plugin in root.plugins])
         await close_toolsets([root.agent for root in roots])
         await self._models.close()
+
+
+def _set_task_limit(worker: Worker, limit: timedelta) -> None:
+    """Replace the SDK's limit of 2 s, for which it has no option. In debug mode there is none, and none is set."""
+    workflows: Any = getattr(worker, "_workflow_worker", None)
+    if getattr(workflows, "_deadlock_timeout_seconds", None) is not None:
+        workflows._deadlock_timeout_seconds = limit.total_seconds()
 
 
 def create_worker(

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import shutil
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -159,8 +160,9 @@ class Process:
 class WorkerProcess(Process):
     """`waystation worker …`; the block begins when it serves."""
 
-    def __init__(self, *options: str, environment: Mapping[str, str] | None = None) -> None:
-        super().__init__(sys.executable, "worker.py", *options, environment=environment)
+    def __init__(self, *options: str, environment: Mapping[str, str] | None = None, nice: int = 0) -> None:
+        nicely = (shutil.which("nice") or "nice", "-n", str(nice)) if nice else ()
+        super().__init__(*nicely, sys.executable, "worker.py", *options, environment=environment)
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
@@ -181,8 +183,11 @@ class Place:
     ledger: ledger.Ledger
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def worker(self, *options: str, task_queue: str | None = None) -> WorkerProcess:
-        """Return a worker process, not started yet; for the agents here, unless it serves only workflows."""
+    def worker(self, *options: str, task_queue: str | None = None, nice: int = 0) -> WorkerProcess:
+        """Return a worker process, not started yet; for the agents here, unless it serves only workflows.
+
+        It has less of the processors by `nice`.
+        """
         agents = () if "workflows" in options else ("--agents", str(AGENTS))
         return WorkerProcess(
             *(*agents, "--address", self.address, "--task-queue", task_queue or self.task_queue, *options),
@@ -191,6 +196,7 @@ class Place:
                 ELSEWHERE: f"{self.task_queue}-elsewhere",
                 **self.environment,
             },
+            nice=nice,
         )
 
     async def client(self) -> AgentClient:
