@@ -21,7 +21,7 @@ NODE := tests/node
 EXTRAS := $(addprefix --extra ,embedded auth mcp openapi langchain web keyring identity notify)
 
 .DEFAULT_GOAL := help
-.PHONY: demo test test-unit test-full test-clocks faults check lock dist bench clean help
+.PHONY: demo test test-unit test-full test-clocks faults check lock audit sbom dist bench clean help
 
 demo: .venv/.stamp  ## show an agent, its approval and a crash that changes nothing
 	@.venv/bin/python -m waystation.cli demo $(ARGS)
@@ -68,6 +68,23 @@ lock: | $(filter .uv/bin/uv,$(UV))  ## re-create requirements.lock; ARGS=--upgra
 	@echo "$(CREWAI)/requirements.lock: $$(grep -c == $(CREWAI)/requirements.lock) packages"
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" npm install --prefix $(NODE) --package-lock-only \
 		--omit-lockfile-registry-resolved --ignore-scripts --no-audit --no-fund --loglevel error > /dev/null
+
+audit: | $(filter .uv/bin/uv,$(UV))  ## look for known vulnerabilities in the locked requirements
+	@mkdir -p build && rm -f build/audit.txt
+	@$(UV) tool run --quiet --from 'pip-audit>=2.10,<3' pip-audit --strict --disable-pip --progress-spinner off \
+		--requirement requirements.lock --output build/audit.txt 2> build/audit.log || { \
+		if [ -s build/audit.txt ]; then cat build/audit.txt; else \
+			tail -n 1 build/audit.log >&2; \
+			echo "NOT AUDITED: the advisory database cannot be reached, or does not know a package." \
+				"Run this where the public package index can be reached; see build/audit.log." >&2; \
+		fi; exit 1; }
+	@tail -n 1 build/audit.log
+
+sbom: | $(filter .uv/bin/uv,$(UV))  ## list the locked requirements as CycloneDX JSON in dist/sbom.json
+	@mkdir -p dist
+	@PYTHONWARNINGS=ignore $(UV) tool run --quiet --from 'cyclonedx-bom>=7.5,<8' cyclonedx-py requirements requirements.lock \
+		--pyproject pyproject.toml --output-reproducible --output-file dist/sbom.json
+	@echo "dist/sbom.json: $$(grep -c '"type": "library"' dist/sbom.json) packages"
 
 clean:  ## remove what these targets made
 	@rm -rf .venv .venv-adk .venv-crewai .node .uv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

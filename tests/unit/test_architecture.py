@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 import subprocess
 import sys
 from graphlib import TopologicalSorter
@@ -124,3 +125,38 @@ def test_tests_of_units_import_nothing_that_needs_a_server() -> None:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(refused)
     ]
     assert found == []
+
+
+PRIVATE_PARTS = {
+    "temporalio": {"waystation/replay/replayer.py", "waystation/worker/plugin.py"},
+    "google-genai": {"waystation/models/google_llm.py"},
+    "mcp": {"tools/mcp_tool/mcp_session_manager.py"},
+}
+"""The packages whose private parts are used, and the files that use them."""
+OWN_OR_STANDARD = {"_exit", "_asdict", "_replace", "_getframe", "_get_declaration", "_run"}
+"""`_run` is what tools of LangChain implement, and ADK's tools implement `_get_declaration`."""
+
+
+def private_uses(tree: ast.Module) -> set[str]:
+    """Return the private names of other modules that a module uses: attributes it does not define, and imports."""
+    nodes = list(ast.walk(tree))
+    own = {n.attr for n in nodes if isinstance(n, ast.Attribute) and ast.unparse(n.value) in ("self", "cls")}
+    own |= {n.name for n in nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)}
+    attributes = [n.attr for n in nodes if isinstance(n, ast.Attribute)]
+    attributes += [
+        str(n.args[1].value)
+        for n in nodes
+        if isinstance(n, ast.Call) and ast.unparse(n.func) == "getattr" and isinstance(n.args[1], ast.Constant)
+    ]
+    modules = [part for n in nodes if isinstance(n, ast.ImportFrom) for part in (n.module or "").split(".")]
+    names = {name for name in (*attributes, *modules) if name.startswith("_") and not name.startswith("__")}
+    return names - own - OWN_OR_STANDARD
+
+
+def test_packages_whose_private_parts_are_used_have_an_upper_bound() -> None:
+    """A new major version may move such a part. Each file that uses one is listed, so that none is forgotten."""
+    shipped = [path for path in FILES if path.relative_to(ROOT).parts[0] in ("waystation", "tools", "activities")]
+    users = {str(path.relative_to(ROOT)) for path in shipped if private_uses(ast.parse(path.read_text()))}
+    assert users == set().union(*PRIVATE_PARTS.values())
+    project = (ROOT / "pyproject.toml").read_text()
+    assert [name for name in PRIVATE_PARTS if not re.search(rf'"{name}>=[\d.]+,<\d+"', project)] == []
