@@ -14,7 +14,7 @@ MAX_TEXT = 40
 def call(name: str, args: JsonObject) -> str:
     """Return a one-line summary of a call, such as `pay(amount=200, to="dana")`, without secret values.
 
-    Summaries are stored in plain text, even if payloads are encrypted.
+    Everyone who may read the namespace sees summaries in Temporal's Web UI.
     """
     parts = ", ".join(f"{key}={'…' if is_hidden(key, value) else _value(value)}" for key, value in args.items())
     return clip(f"{name}({parts})")

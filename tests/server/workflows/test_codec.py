@@ -9,15 +9,18 @@ from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
 from temporalio.converter import PayloadCodec
 
-from tests.server.workflows.outside import files_in
+from tests.server.workflows.outside import files_in, until
 from waystation.agents import Agent
 from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient
+from waystation.core import ApprovalPolicy
 from waystation.embedded import EmbeddedServer
 from waystation.storage import Blobs
 from waystation.storage.driver import offloading
 from waystation.testing import ScriptedHuman, ScriptedModel, assert_projection_matches, calls, responses, says
+from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.tool_context import ToolContext
 from waystation.worker import create_worker
 
 
@@ -54,6 +57,60 @@ async def test_an_invocation_runs_and_reads_through_a_codec(server: EmbeddedServ
         await assert_projection_matches(invocation)
         recorded = b"".join(event.SerializeToString() for event in (await invocation.history()).events)
         assert [word for word in (b"murmur", b"hush", b"approve") if word in recorded] == []
+
+
+MARKS = {
+    "agent": "mark-agent",
+    "tool": "mark_tool",
+    "argument": "mark-argument",
+    "message": "mark-message",
+    "result": "mark-result",
+    "reply": "mark-reply",
+    "state": "mark-state",
+    "comment": "mark-comment",
+    "approver": "mark-approver",
+    "error": "mark-error",
+    "user": "mark-user",
+    "session": "mark-session",
+    "policy": "mark-policy",
+}
+READABLE = {"agent", "tool", "user", "session"}
+"""What a codec leaves readable: it is in ids, types and search attributes."""
+
+
+def mark_tool(to: str, tool_context: ToolContext) -> dict[str, str]:
+    """Keep what was said."""
+    tool_context.state["note"] = MARKS["state"]
+    if tool_context.state.get("temp:again"):
+        raise ValueError(MARKS["error"])
+    tool_context.state["temp:again"] = True
+    return {"found": MARKS["result"]}
+
+
+async def test_what_a_codec_leaves_readable(server: EmbeddedServer) -> None:
+    """Names in ids, types and search attributes; no content of messages, calls, answers, state or errors."""
+    converter = dataclasses.replace(temporalio.converter.default(), payload_codec=Veil())
+    temporal = await Client.connect(server.address, data_converter=converter)
+    call = calls(("mark_tool", {"to": MARKS["argument"]}))
+    policy = ApprovalPolicy(approvers=(MARKS["policy"], MARKS["approver"]), verified=False)
+    tool = FunctionTool(mark_tool, require_confirmation=True, approval=policy)
+    agent = Agent(
+        name=MARKS["agent"].replace("-", "_"), model=ScriptedModel(call, call, says(MARKS["reply"])), tools=[tool]
+    )
+    async with create_worker(temporal, Registry.of(agent), task_queue="marks", max_cached_workflows=0):
+        client = AgentClient(temporal, task_queue="marks")
+        invocation = await client.start(
+            agent.name, MARKS["message"], user_id=MARKS["user"], session_id=MARKS["session"]
+        )
+        for number in (1, 2):
+            await until(invocation.pending, "the call to wait")
+            await invocation.approve(f"fc-{number}", comment=MARKS["comment"], by=MARKS["approver"])
+        assert (await invocation.result()).text == MARKS["reply"]
+        described = await invocation.handle.describe()
+        recorded = [event.SerializeToString() for event in (await invocation.history()).events]
+        recorded.append(described.raw_description.SerializeToString())
+        text = b"".join(recorded).replace(b"mark_agent", b"mark-agent")
+        assert {kind for kind, mark in MARKS.items() if mark.encode() in text} == READABLE
 
 
 async def test_a_large_payload_goes_through_the_codec_into_the_store(server: EmbeddedServer, tmp_path: Path) -> None:
