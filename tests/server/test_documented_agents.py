@@ -33,7 +33,7 @@ MCP_SERVER, NOBODY = "http://127.0.0.1:8000/mcp", "http://127.0.0.1:9/mcp"
 """The address of the MCP server on the page, and one where none listens."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Registry:
     """All agents of the pages, each a package of its own, without mistakes."""
     folder = tmp_path_factory.mktemp("registry")
