@@ -62,6 +62,12 @@ async def web(
         str | None,
         typer.Option(metavar="URL", help="Public URL of the web application, for example if it is behind a proxy."),
     ] = None,
+    allow_any_account: Annotated[
+        bool,
+        typer.Option(
+            "--allow-any-account", help="Start even if anyone with an account at a public login provider can log in."
+        ),
+    ] = False,
     temporal_ui: Annotated[
         str | None, typer.Option(metavar="URL", help="URL of the Temporal Web UI, for links to it.")
     ] = None,
@@ -98,6 +104,7 @@ async def web(
             temporal_ui=temporal_ui,
             identity=identity,
             url=url,
+            allow_any_account=allow_any_account,
         )
     except (CannotServe, NotSafeToServe) as error:
         raise Problem(Exit.USAGE, str(error)) from None

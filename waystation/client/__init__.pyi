@@ -1,5 +1,5 @@
 from waystation.client.agent_client import AgentClient
-from waystation.client.approvals import Approvals, Outcome, Page
+from waystation.client.approvals import Approvals, Outcome, Page, is_quotable
 from waystation.client.connection import connect, connection_problem, connection_settings
 from waystation.client.invocation_forks import Forks, FoundFork, PreparedFork
 from waystation.client.invocation_handle import (
@@ -57,6 +57,7 @@ __all__ = [
     "count_events",
     "fetch_search_attributes",
     "has_search_attributes",
+    "is_quotable",
     "new_events",
     "stream_events",
     "stream_file",

@@ -103,9 +103,9 @@ class ApprovalFilter:
             parts += [
                 f"({name} = '{value[:MAX_KEYWORD]}' OR {SEARCH_AGENT} IS NULL)"
                 for name, value in keywords.items()
-                if value and _is_quotable(value)
+                if value and is_quotable(value)
             ]
-        if self.below is not None and _is_quotable(self.below):
+        if self.below is not None and is_quotable(self.below):
             parts.append(f"WorkflowId STARTS_WITH '{self.below}/'")
         if before is not None:
             parts.append(f"StartTime <= '{before.isoformat()}'")
@@ -202,7 +202,7 @@ def _is_relevant(call: PendingCall, people: tuple[str, ...]) -> bool:
     return not asked or any(who in asked for who in people)
 
 
-def _is_quotable(text: str) -> bool:
+def is_quotable(text: str) -> bool:
     """Return whether a query can contain this text without escaping."""
     return text.isprintable() and not set(text) & set("'\"\\")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, TypeVar
 
 from joserfc.jwk import ECKey, Key, OctKey, OKPKey, RSAKey, import_key
-from pydantic import BeforeValidator, Field, PrivateAttr, field_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, field_validator, model_validator
 
 from waystation.configuration import ConfigurationTable, read_configuration, read_secret
 from waystation.core import InvalidConfiguration, decode, encode
@@ -88,6 +88,40 @@ class LinksSection(ConfigurationTable):
     lifetime_days: float = Field(default=3.0, gt=0, le=90)
 
 
+class RequireSection(ConfigurationTable):
+    """The table `oidc.require`: what an account needs to log in. Of each list that is given, one name suffices."""
+
+    roles: tuple[Name, ...] = ()
+    groups: tuple[Name, ...] = ()
+    domains: tuple[Name, ...] = ()
+    """Domains of verified email addresses. For Google, domains of organizations (the claim `hd`)."""
+
+    @model_validator(mode="after")
+    def _check_content(self) -> "RequireSection":
+        if not (self.roles or self.groups or self.domains):
+            raise ValueError("is empty; set roles, groups or domains, or remove it")
+        return self
+
+    @field_validator("domains")
+    @classmethod
+    def _check_domains(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if wrong := [domain for domain in value if "@" in domain or "*" in domain or "." not in domain]:
+            raise ValueError(f"{wrong[0]!r} is not a domain such as 'example.com'")
+        return tuple(domain.lower() for domain in value)
+
+
+class GrantSection(ConfigurationTable):
+    """The table `oidc.grant`: for each role of the web application, who has it.
+
+    Entries are subjects, `role:NAME` for roles and `group:NAME` for groups of the provider.
+    """
+
+    viewer: tuple[Name, ...] = ()
+    approver: tuple[Name, ...] = ()
+    author: tuple[Name, ...] = ()
+    operator: tuple[Name, ...] = ()
+
+
 class OidcSection(ClaimsSection):
     """The section `[oidc]`: the identity provider that approvers use to log in to `waystation web`."""
 
@@ -97,6 +131,11 @@ class OidcSection(ClaimsSection):
     client_authentication: Literal["client_secret_basic", "client_secret_post"] = "client_secret_basic"
     """How the client secret is sent to the token endpoint."""
     scopes: tuple[Name, ...] = ("openid", "profile", "email")
+    groups_claim: Name = "groups"
+    """The name of the claim with the account's groups, or a path to it."""
+    require: RequireSection | None = None
+    """What an account needs to log in. If None, every account at the provider can."""
+    grant: GrantSection = GrantSection()
 
 
 class Configuration(ConfigurationTable):
@@ -255,6 +294,13 @@ decide = false                          # whether a link also lets its addressee
 # client_id = "waystation"
 # client_secret_file = "oidc-secret"    # or "env:NAME"
 # roles_claim = "roles"
+#
+# [oidc.require]                        # who may log in
+# groups = ["payments"]                 # or roles, or domains = ["example.com"]
+#
+# [oidc.grant]                          # who may do more than answer calls whose policy names them
+# viewer = ["group:payments"]           # sees all invocations and calls
+# approver = ["role:finance"]           # answers calls without a policy
 """
 
 CLIENTS = """\

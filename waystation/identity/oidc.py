@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cachetools import TTLCache
 
 from waystation.core import AuthorizationFailed, IdentityUnavailable, JsonObject, NotAllowed, Verified
+from waystation.identity.admission import Admission
 from waystation.identity.identity_file import Configuration, OidcSection
 from waystation.identity.keys import FETCH_LIMIT_S, FRESH_S, IssuerKeys, discover_endpoint
 from waystation.identity.tokens import MAX_JWT_CHARS
@@ -48,6 +49,8 @@ class LoggedIn(NamedTuple):
     """The person's display name at the provider."""
     next: str
     """The path that the browser requested before the login started."""
+    roles: frozenset[str] = frozenset()
+    """The person's roles in the web application."""
 
 
 class _PendingLogin(NamedTuple):
@@ -67,6 +70,7 @@ class OidcLogin:
     ) -> None:
         self._section, self._secret, self._clock = section, secret, clock
         self._issuer = Issuer(section, (section.client_id,), keys)
+        self.admission = Admission(section)
         self._pending: TTLCache[str, _PendingLogin] = TTLCache(MAX_LOGINS, LOGIN_LIMIT_S, timer=clock)
         self._endpoints: TTLCache[str, str] = TTLCache(2, FRESH_S, timer=clock)
 
@@ -133,6 +137,7 @@ class OidcLogin:
         try:
             claims = await self._issuer.verify(token, now=self._clock())
             who = self._issuer.identify(claims)
+            roles = self.admission.check(claims, who)
         except IdentityUnavailable as error:
             raise IdentityUnavailable(f"{error} You are not logged in. Try again in a minute.") from None
         except NotAllowed as refused:
@@ -143,7 +148,7 @@ class OidcLogin:
         ):
             raise AuthorizationFailed("The provider's token belongs to another login. Log in again.")
         name = claims.get("name")
-        return LoggedIn(who, name[:200] if isinstance(name, str) else None, login.next)
+        return LoggedIn(who, name[:200] if isinstance(name, str) else None, login.next, roles)
 
     async def _fetch_id_token(self, code: str, login: _PendingLogin) -> str:
         """Exchange an authorization code for an ID token."""

@@ -105,28 +105,35 @@ class Issuer:
                 "The token names an e-mail address without `email_verified`. Use another `subject_claim`, such as "
                 "`sub`, or set `email_trusted = true` for an issuer that verifies every address."
             )
-        return Verified(subject=subject, roles=self._parse_roles(claims), issuer=self.section.issuer)
+        return Verified(
+            subject=subject, roles=parse_names(claims, self.section.roles_claim), issuer=self.section.issuer
+        )
 
     def _has_verified_email(self, claims: JsonObject) -> bool:
         verified = claims.get("email_verified")
         return verified is True or (verified is None and self.section.email_trusted)
 
-    def _parse_roles(self, claims: JsonObject) -> tuple[str, ...]:
-        name = self.section.roles_claim
-        roles: Any = claims.get(name)
-        if roles is None:
-            roles = claims
-            for key in name.split("."):
-                roles = roles.get(key) if isinstance(roles, dict) else None
-        if roles is None:
-            return ()
-        if not (
-            isinstance(roles, list)
-            and len(roles) <= MAX_ROLES
-            and all(isinstance(role, str) and 0 < len(role) <= MAX_ROLE_CHARS and role.isprintable() for role in roles)
-        ):
-            raise NotAllowed(f"The token's claim {name!r} is not a list of at most {MAX_ROLES} short role names.")
-        return tuple(dict.fromkeys(roles))
+
+def parse_names(claims: JsonObject, claim: str) -> tuple[str, ...]:
+    """Return the role or group names in a claim, which `claim` names directly or by a path.
+
+    Raises:
+        NotAllowed: The claim is not a list of names.
+    """
+    names: Any = claims.get(claim)
+    if names is None:
+        names = claims
+        for key in claim.split("."):
+            names = names.get(key) if isinstance(names, dict) else None
+    if names is None:
+        return ()
+    if not (
+        isinstance(names, list)
+        and len(names) <= MAX_ROLES
+        and all(isinstance(name, str) and 0 < len(name) <= MAX_ROLE_CHARS and name.isprintable() for name in names)
+    ):
+        raise NotAllowed(f"The token's claim {claim!r} is not a list of at most {MAX_ROLES} short role names.")
+    return tuple(dict.fromkeys(names))
 
 
 class WorkerIdentity:

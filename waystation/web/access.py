@@ -13,7 +13,7 @@ import math
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
@@ -25,7 +25,6 @@ from cachetools import FIFOCache, LRUCache, TLRUCache
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
-from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from waystation.configuration import login_name
@@ -34,6 +33,7 @@ from waystation.presentation import text_safety
 from waystation.web.forms import parse_form, read_form
 from waystation.web.http_responses import Refused, accepts_html, format_refusal, render_page
 from waystation.web.limits import Limits
+from waystation.web.permissions import ROLES
 
 if TYPE_CHECKING:
     from waystation.identity import Gateway, Links, OidcLogin, Sealer
@@ -48,12 +48,11 @@ MAX_FORMS = 500
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 MIN_TOKEN_CHARS = 32
 LOGIN = "/login"
-STATIC = "/static/"
+LOGOUT = "/logout"
+STATIC = "/static"
 CALLBACK = "/login/callback"
 LINK = "/link"
 FORM = "application/x-www-form-urlencoded"
-BODY_TIMEOUT_S = 10.0
-"""How long the server keeps reading the rest of a request before it sends the response."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -94,6 +93,8 @@ class Login:
     """The time when the login ends, in seconds since 1970."""
     browser: bool = True
     """Whether this login may send forms."""
+    roles: frozenset[str] = ROLES
+    """The roles in the web application. Without a provider, everybody has all roles."""
     only: str = ""
     """Approval ID of the only call that this login may open. Empty unless the login comes from a link to a call."""
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
@@ -106,6 +107,11 @@ class Login:
     def subject(self) -> str:
         """The name to record with answers: the verified one, if there is one."""
         return self.verified.subject if self.verified else self.person
+
+    @property
+    def owner(self) -> str:
+        """Identifies the person, or this login if the person is not verified, for limits."""
+        return f"{self.verified.issuer} {self.verified.subject}" if self.verified else self.csrf
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -163,6 +169,10 @@ class Gatekeeper:
             oidc=OidcLogin.of(configuration) if configuration.oidc else None,
             links=Links.of(configuration, namespace=namespace) if configuration.links else None,
         )
+
+    def roles_of(self, person: str) -> frozenset[str]:
+        """Return the web roles of a person whom this server has not identified through a provider."""
+        return self.oidc.admission.roles_of(Verified(subject=person)) if self.oidc else ROLES
 
     def identify(self, login: Login) -> Verified | None:
         """Return the identity that workers will verify, or None if they will receive only an unverified name."""
@@ -226,23 +236,15 @@ class Access:
         self._token, self._cookie, self._announce = token, cookie, announce
         self._person, self._secure = person or login_name() or "", secure
         self._logins, self._visits = make_login_cache(limits.logins), make_login_cache(limits.visits)
+        self._program = Login("program", browser=False, roles=frozenset({"viewer"}))
         self._link_token = ""
         self._offer()
-
-    def routes(self) -> list[Route]:
-        """Return the routes for logging in and out."""
-        routes = [Route(LOGIN, self._log_in), Route("/logout", self._log_out, methods=["POST"])]
-        if self.gatekeeper.oidc is not None:
-            routes.append(Route(CALLBACK, self._return_from_provider))
-        if self.gatekeeper.links is not None:
-            routes.append(Route(LINK, self._open_link, methods=["POST"]))
-        return routes
 
     def find_login(self, scope: Scope) -> Login | None:
         """Return the login that a request belongs to, or None if the request has no valid cookie or token."""
         kind, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
         if self._token is not None and kind.lower() == "bearer" and is_equal(token.strip(), self._token):
-            return Login("program", browser=False)
+            return self._program
         cookies = Request(scope).cookies
         if (login := self._logins.get(cookies.get(self._cookie, ""))) is not None:
             return login
@@ -275,7 +277,7 @@ class Access:
             scope, Refused(HTTPStatus.UNAUTHORIZED, "NotLoggedIn", text, {"WWW-Authenticate": "Bearer"})
         )
 
-    async def _log_in(self, request: Request) -> Response:
+    async def log_in(self, request: Request) -> Response:
         """Redirect to the provider, or exchange the token in a printed link for a cookie.
 
         A link works only once. When it is used, the next link is announced.
@@ -290,7 +292,7 @@ class Access:
             text = "To log in, open the newest link in the server's terminal." if token is None else used
             raise Refused(HTTPStatus.FORBIDDEN, "NotAllowed", text)
         self._offer()
-        return self._enter(request, Login(self._person))
+        return self._enter(request, Login(self._person, roles=self.gatekeeper.roles_of(self._person)))
 
     async def _go_to_provider(self, request: Request, oidc: "OidcLogin") -> Response:
         here = self.url or f"{request.url.scheme}://{request.headers.get('host', '')}"
@@ -301,14 +303,15 @@ class Access:
         self._set_cookie(request, response, f"{self._cookie}-state", state, CALLBACK, STATE_S)
         return response
 
-    async def _return_from_provider(self, request: Request) -> Response:
+    async def return_from_provider(self, request: Request) -> Response:
         assert self.gatekeeper.oidc is not None
         state = request.cookies.get(f"{self._cookie}-state")
         result = await self.gatekeeper.oidc.finish(dict(request.query_params), state)
-        login = Login(result.name or result.who.subject, verified=result.who, until=time.time() + LOGIN_S)
+        until = time.time() + LOGIN_S
+        login = Login(result.name or result.who.subject, verified=result.who, until=until, roles=result.roles)
         return self._enter(request, login, result.next)
 
-    async def _open_link(self, request: Request) -> Response:
+    async def open_link(self, request: Request) -> Response:
         """Give a browser access to the single call that a link is for. The call itself does not change.
 
         The token is in the link's URL fragment, which browsers do not send and logs do not contain. A script on the
@@ -325,9 +328,11 @@ class Access:
             raise
         decides = self.gatekeeper.links.decide and link.person is not None
         until = min(link.until, time.time() + LOGIN_S)
-        return self._enter(request, Login(link.person or "", until=until, browser=decides, only=link.approval_id))
+        person = link.person or ""
+        roles = self.gatekeeper.roles_of(person) if person else frozenset()
+        return self._enter(request, Login(person, until=until, browser=decides, only=link.approval_id, roles=roles))
 
-    async def _log_out(self, request: Request) -> Response:
+    async def log_out(self, request: Request) -> Response:
         await read_form(request)
         self._logins.pop(request.cookies.get(self._cookie, ""), None)
         response = render_page("left.html", provider=self.gatekeeper.oidc is not None)
@@ -409,8 +414,11 @@ class RateLimit:
 class Guard:
     """Middleware that admits only logged-in clients and forms from this server's own pages, within rate limits."""
 
-    def __init__(self, app: ASGIApp, access: Access, *, names: Sequence[str] = (), limits: Limits) -> None:
-        self._app, self._access, self._limits = app, access, limits
+    def __init__(
+        self, app: ASGIApp, access: Access, *, names: Sequence[str] = (), limits: Limits, public: Collection[str]
+    ) -> None:
+        """Create the middleware. `public` contains the paths that do not require a login."""
+        self._app, self._access, self._limits, self._public = app, access, limits, public
         self._names = [name.lower() for name in (*LOOPBACK, *names)]
         rate = partial(RateLimit, per_s=limits.window_s, clients=limits.counted)
         self._login_rate, self._post_rate = rate(limits.login_attempts), rate(limits.posts)
@@ -427,12 +435,15 @@ class Guard:
         if raw := scope.get("raw_path"):
             # Route by the raw path, because it contains the `/` in invocation IDs in escaped form.
             scope = {**scope, "path": raw.decode("latin-1")}
-        body = _Body(scope, receive, self._limits.body_bytes)
+        body = _Body(scope, receive, self._limits)
 
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
+                headers = MutableHeaders(scope=message)
+                headers.update(HEADERS)
                 await body.drain()
+                if body.has_more:
+                    headers["Connection"] = "close"
             await send(message)
 
         try:
@@ -453,10 +464,10 @@ class Guard:
         login = self._access.find_login(scope)
         scope.setdefault("state", {})["login"] = login
         is_post = scope["method"] not in _SAFE_METHODS
-        is_login = path in (LOGIN, LINK) or path.startswith(f"{LOGIN}/")
+        is_login = path in self._public
         if is_login:
             self._login_rate.check(address)
-        elif path.startswith(STATIC):
+        elif path.startswith(f"{STATIC}/"):
             return None
         if is_post:
             self._check_form(headers)
@@ -504,35 +515,42 @@ class Guard:
 
 
 class _Body:
-    """The body of a request, which is subject to a size limit."""
+    """The body of a request, which is subject to a size limit and a deadline."""
 
-    def __init__(self, scope: Scope, receive: Receive, limit: int) -> None:
+    def __init__(self, scope: Scope, receive: Receive, limits: Limits) -> None:
         headers = Headers(scope=scope)
-        self._receive, self._limit, self._size = receive, limit, 0
-        self._has_more = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+        self._receive, self._limit, self._size = receive, limits.body_bytes, 0
+        self._deadline = asyncio.get_running_loop().time() + limits.body_s
+        self.has_more = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+        """Whether the client has not sent the whole body."""
 
     async def receive(self) -> Message:
         """Return the next part of the body to the application.
 
         Raises:
-            Refused: The body is too large.
+            Refused: The body is too large, or it did not arrive in time.
         """
-        message = await self._read()
+        try:
+            message = await self._read()
+        except TimeoutError:
+            text = "The rest of the request did not arrive in time. Send it again."
+            raise Refused(HTTPStatus.REQUEST_TIMEOUT, "TooSlow", text) from None
         if self._size > self._limit:
             raise _too_large(self._limit)
         return message
 
     async def drain(self) -> None:
-        """Read and discard the rest of the body, for a limited time and up to the size limit once more."""
+        """Read and discard the rest of the body, until the deadline and up to the size limit once more."""
         limit = self._size + self._limit
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(BODY_TIMEOUT_S):
-                while self._has_more and self._size < limit:
-                    await self._read()
+            while self.has_more and self._size < limit:
+                await self._read()
 
     async def _read(self) -> Message:
-        message = await self._receive()
-        self._has_more = message.get("more_body", False)
+        # After the body, the application waits here until the client disconnects, for as long as that takes.
+        async with asyncio.timeout_at(self._deadline if self.has_more else None):
+            message = await self._receive()
+        self.has_more = message.get("more_body", False)
         self._size += len(message.get("body", b""))
         return message
 
@@ -543,18 +561,31 @@ def _too_large(limit: int) -> Refused:
     )
 
 
-def check_host(host: str, *, token: str | None, names: Sequence[str], provider: bool = False) -> None:
+def check_host(host: str, *, names: Sequence[str], provider: bool = False) -> None:
     """Check that it is safe to listen on `host`.
 
     Raises:
-        NotSafeToServe: Other machines could reach the server, but no host name is set, or neither a token nor an
-            identity provider protects the server.
+        NotSafeToServe: Other machines could reach the server, but no host name is set, or no provider identifies the
+            people who use it.
     """
     if host in ("127.0.0.1", "::1", "localhost"):
         return
-    if not names or (token is None and not provider):
+    if not names or not provider:
         raise NotSafeToServe(
             f"Listening at {host!r} lets other machines in. Listen at 127.0.0.1, or protect the server: name its host "
-            f"with --allow-host NAME, have a proxy add TLS, and either put a token of at least {MIN_TOKEN_CHARS} "
-            "characters into WAYSTATION_WEB_TOKEN or let people log in at a provider (--identity FILE with [oidc])."
+            "with --allow-host NAME, have a proxy add TLS, and let people log in at a provider (--identity FILE with "
+            "[oidc])."
+        )
+
+
+def check_provider(gatekeeper: Gatekeeper, *, allow_any_account: bool) -> None:
+    """Check that not everybody with an account at a public provider can log in.
+
+    Raises:
+        NotSafeToServe: The provider gives accounts to anyone, and the configuration does not limit who may log in.
+    """
+    if gatekeeper.oidc is not None and gatekeeper.oidc.admission.is_open and not allow_any_account:
+        raise NotSafeToServe(
+            f"Anyone can create an account at {gatekeeper.oidc.admission.issuer}, so anyone could log in. Set roles, "
+            "groups or domains in the section [oidc.require] of the identity file, or pass --allow-any-account."
         )

@@ -15,7 +15,6 @@ import anyio
 import structlog
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
 from temporalio.service import RPCError
 
 from waystation.client import AgentClient, Outcome
@@ -44,6 +43,7 @@ from waystation.web.forms import Field, Form, InvalidInput, read_form
 from waystation.web.http_responses import Refused, find_status, render_page, to_refused
 from waystation.web.invocation_pages import describe, get_id
 from waystation.web.limits import Limits
+from waystation.web.permissions import sees_call, sees_invocation, why_not
 
 log = structlog.get_logger("waystation.web")
 
@@ -152,18 +152,23 @@ class CallView:
         return forms.make_schema_fields(self.pending.response_schema or {}) or []
 
 
+def unknown_call(approval_id: str) -> Refused:
+    """Return the refusal for a call that does not exist or that a person may not see."""
+    return Refused(
+        HTTPStatus.NOT_FOUND,
+        "UnknownCall",
+        f"No call has the ID {text_safety.format_line(approval_id)!r}. The server may have deleted the call, or the "
+        "link may be incomplete.",
+    )
+
+
 async def view_call(client: AgentClient, approval_id: str) -> CallView:
     """Return a call, whether or not it is still pending. No worker has to be running.
 
     Raises:
         Refused: The call does not exist, or the Temporal server does not respond.
     """
-    unknown = Refused(
-        HTTPStatus.NOT_FOUND,
-        "UnknownCall",
-        f"No call has the ID {text_safety.format_line(approval_id)!r}. The server may have deleted the call, or the "
-        "link may be incomplete.",
-    )
+    unknown = unknown_call(approval_id)
     try:
         invocation_id, call_id = ids.parse_approval(approval_id)
     except ValueError:
@@ -275,29 +280,46 @@ class ApprovalPages:
         self._client, self._gatekeeper, self._limits = client, gatekeeper, limits
         self._ui = temporal_ui.rstrip("/") if temporal_ui else None
 
-    def routes(self) -> list[Route]:
-        """Return the routes."""
-        return [
-            Route("/approvals", partial(self._list, template="inbox.html")),
-            Route("/approvals/rows", partial(self._list, template="inbox_rows.html")),
-            Route("/approvals/several", self._several),
-            Route("/approvals/several", self._answer_several, methods=["POST"]),
-            Route("/approvals/{id}", self._show),
-            Route("/approvals/{id}", self._answer, methods=["POST"]),
-            Route("/approvals/{id}/edit", self._edit, methods=["GET", "POST"]),
-            Route("/approvals/{id}/arguments.json", self._arguments),
-            Route("/approvals/{id}/viewed", self._viewed, methods=["POST"]),
-        ]
+    async def check_visible(self, request: Request) -> None:
+        """Check that a login may see the call in the path.
+
+        Raises:
+            Refused: No such call exists, or the login may not see it. The two cases look the same.
+        """
+        login: Login = request.state.login
+        if "viewer" not in login.roles and login.only != get_id(request):
+            request.state.view = self._check_sees(login, await view_call(self._client, get_id(request)))
+
+    async def check_answerable(self, request: Request) -> None:
+        """Check that a login may see the call in the path, and perform at least one action on it.
+
+        Raises:
+            Refused: It may not.
+        """
+        await self.check_visible(request)
+        login: Login = request.state.login
+        if not {"approver", "operator"} <= login.roles:
+            view = request.state.view = await self._view(request)
+            if (problem := why_not(login, view.pending, "approve")) and why_not(login, view.pending, "cancel"):
+                raise Refused(HTTPStatus.FORBIDDEN, "NotAllowed", problem)
+
+    def _check_sees(self, login: Login, view: CallView) -> CallView:
+        if not sees_call(login, view.pending):
+            raise unknown_call(view.id)
+        return view
 
     async def _view(self, request: Request) -> CallView:
-        return await view_call(self._client, get_id(request))
+        """Return the call in the path. The first time, use the one that the access check has read."""
+        view: CallView | None = getattr(request.state, "view", None)
+        request.state.view = None
+        return view or await view_call(self._client, get_id(request))
 
-    async def _show(self, request: Request) -> Response:
+    async def call(self, request: Request) -> Response:
         """Serve the page of a call. Opening the page does not change the call."""
         notice = NOTICES.get(request.query_params.get("done", ""), "")
         return self._page(request, await self._view(request), notice=notice)
 
-    async def _viewed(self, request: Request) -> Response:
+    async def viewed(self, request: Request) -> Response:
         """Record, once per login, that a person has viewed a call with an approval policy."""
         login: Login = request.state.login
         await read_form(request)
@@ -307,12 +329,12 @@ class ApprovalPages:
             await send_answers(self._client, self._gatekeeper, login, [view.pending], "view")
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
-    async def _arguments(self, request: Request) -> Response:
+    async def arguments(self, request: Request) -> Response:
         """Serve the call's complete arguments as JSON."""
         args = (await self._view(request)).pending.args
         return Response(json.dumps(args, indent=2), media_type="application/json")
 
-    async def _edit(self, request: Request) -> Response:
+    async def edit(self, request: Request) -> Response:
         """Serve a form for editing the arguments or, once the form was sent, a comparison with the original ones."""
         is_post = request.method == "POST"
         form = await read_form(request) if is_post else Form()
@@ -346,7 +368,7 @@ class ApprovalPages:
             comment=comment,
         )
 
-    async def _answer(self, request: Request) -> Response:
+    async def answer(self, request: Request) -> Response:
         """Send the answer in a form, but only once, and show the outcome."""
         login: Login = request.state.login
         form = await read_form(request)
@@ -366,6 +388,8 @@ class ApprovalPages:
         except InvalidInput as error:
             code = HTTPStatus.UNPROCESSABLE_ENTITY
             return self._page(request, view, code=code, problem=str(error), typed=form, fields=error.fields)
+        if problem := why_not(login, view.pending, action):
+            return self._page(request, view, code=HTTPStatus.FORBIDDEN, problem=problem, typed=form)
         call = view.with_digest(form.get("digest"))
         # There is no `await` since the check above, so only one of two simultaneous requests gets here.
         use.sent = True
@@ -437,6 +461,7 @@ class ApprovalPages:
             hidden=_make_form_fields(login, view) if is_open else None,
             temporal_ui=self._ui,
             namespace=self._client.temporal.namespace,
+            sees_invocation=sees_invocation(login, (call.requester, call.user_id)),
         )
 
     def _offered(self, view: CallView, login: Login) -> tuple[Action, ...]:
@@ -451,6 +476,8 @@ class ApprovalPages:
             return (
                 "This link only shows the call. Log in to answer." if login.only else "Log in with a browser to answer."
             )
+        if problem := why_not(login, view.pending, action):
+            return problem
         who = self._gatekeeper.identify(login)
         if who is None and view.pending.policy is not None and view.pending.policy.must_verify:
             return UNVERIFIED
@@ -485,8 +512,15 @@ class ApprovalPages:
             comment=comment,
         )
 
-    async def _list(self, request: Request, *, template: str) -> Response:
-        """Serve a page of pending calls, or only the list itself, which an open page uses to refresh."""
+    async def inbox(self, request: Request) -> Response:
+        """Serve a page of pending calls."""
+        return await self._list(request, "inbox.html")
+
+    async def inbox_rows(self, request: Request) -> Response:
+        """Serve only the list of pending calls, which an open page uses to refresh."""
+        return await self._list(request, "inbox_rows.html")
+
+    async def _list(self, request: Request, template: str) -> Response:
         login: Login = request.state.login
         names, sent = ("agent", "tool", "show"), request.query_params
         filters = {name: sent.get(name, "").strip()[:MAX_FILTER_CHARS] for name in names}
@@ -502,7 +536,9 @@ class ApprovalPages:
             except ValueError:
                 text = "The list has no such page."
                 raise Refused(HTTPStatus.BAD_REQUEST, "InvalidRequest", text) from None
-            calls += [call for call in result.calls if _is_shown(call, filters["show"], login)]
+            calls += [
+                call for call in result.calls if sees_call(login, call) and _is_shown(call, filters["show"], login)
+            ]
             following = result.next
             # Keep reading: this page may have few matches, while later pages have more.
             if following is None or len(calls) >= limit:
@@ -521,7 +557,7 @@ class ApprovalPages:
             start=urlencode(query),
         )
 
-    async def _several(self, request: Request) -> Response:
+    async def several(self, request: Request) -> Response:
         """Serve a page that shows several calls in full, with a form to answer them together."""
         ids = list(dict.fromkeys(request.query_params.getlist("call")))
         if not ids:
@@ -529,7 +565,7 @@ class ApprovalPages:
         self._check_count(ids)
 
         login: Login = request.state.login
-        results = await self._view_all(ids)
+        results = await self._view_all(login, ids)
         for view in results:
             if isinstance(view, Refused) and view.status is HTTPStatus.SERVICE_UNAVAILABLE:
                 raise view
@@ -545,7 +581,7 @@ class ApprovalPages:
             read_only=not login.browser,
         )
 
-    async def _answer_several(self, request: Request) -> Response:
+    async def answer_several(self, request: Request) -> Response:
         """Answer several calls with one form, and show the outcome of each."""
         login: Login = request.state.login
         form = await read_form(request)
@@ -565,9 +601,9 @@ class ApprovalPages:
         problems: dict[str, str] = {}
         sent: list[PendingCall] = []
         try:
-            for (id, digest), view in zip(calls, await self._view_all([id for id, _ in calls]), strict=True):
+            for (id, digest), view in zip(calls, await self._view_all(login, [id for id, _ in calls]), strict=True):
                 try:
-                    sent.append(_check_open(view, form, digest))
+                    sent.append(_check_open(view, form, digest, login))
                 except InvalidInput as problem:
                     problems[id] = str(problem)
             fields = {"answer_id": nonce, "comment": comment}
@@ -594,7 +630,7 @@ class ApprovalPages:
             open=sum(status in UNKNOWN_OUTCOMES for status, _ in results.values()),
         )
 
-    async def _view_all(self, ids: Sequence[str]) -> list[CallView | Refused]:
+    async def _view_all(self, login: Login, ids: Sequence[str]) -> list[CallView | Refused]:
         """Read calls concurrently. Return each call, or why it cannot be shown, in the order of `ids`."""
         limiter = anyio.CapacityLimiter(CONCURRENT_READS)
         views: dict[str, CallView | Refused] = {}
@@ -602,7 +638,7 @@ class ApprovalPages:
         async def view(id: str) -> None:
             async with limiter:
                 try:
-                    views[id] = await view_call(self._client, id)
+                    views[id] = self._check_sees(login, await view_call(self._client, id))
                 except Refused as refused:
                     views[id] = refused
 
@@ -617,22 +653,25 @@ class ApprovalPages:
             raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "TooMany", text)
 
 
-def _check_open(view: CallView | Refused, form: Form, digest: str) -> PendingCall:
+def _check_open(view: CallView | Refused, form: Form, digest: str, login: Login) -> PendingCall:
     """Return one of the calls that a form answers, with the digest from the form.
 
     Raises:
-        InvalidInput: The call is not open, or it does not accept the answer.
+        InvalidInput: The call is not open, it does not accept the answer, or the login may not give it.
     """
     if isinstance(view, Refused):
         raise InvalidInput(view.message)
     if view.standing != "open":
         raise InvalidInput(view.decision)
-    parse_answer(form, view)
+    action, _ = parse_answer(form, view)
+    if problem := why_not(login, view.pending, action):
+        raise InvalidInput(problem)
     return view.with_digest(digest)
 
 
 def _is_shown(call: PendingCall, show: str, login: Login) -> bool:
-    return {"claimed": call.claimed_by in login.names, "free": call.claimed_by is None}.get(show, True)
+    matches = {"claimed": call.claimed_by in login.names, "free": call.claimed_by is None}.get(show, True)
+    return matches and sees_call(login, call)
 
 
 def _argument_rows(args: JsonObject) -> list[dict[str, Any]]:

@@ -7,7 +7,8 @@ was sent.
 import json
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from http import HTTPStatus
 from typing import Any
@@ -18,16 +19,18 @@ import structlog
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
-from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 from temporalio.client import WorkflowExecution, WorkflowExecutionDescription
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.client import AgentClient, Invocation, stream_events
-from waystation.core import WORKFLOW, Event, ForeignHistory, JsonObject, StoreFailed
+from waystation.client import AgentClient, Invocation, has_search_attributes, is_quotable, stream_events
+from waystation.core import SEARCH_USER, WORKFLOW, Event, ForeignHistory, JsonObject, StoreFailed
 from waystation.history import collect_attempts
 from waystation.presentation import terminal, timeline
+from waystation.web.access import Login
 from waystation.web.http_responses import Refused, render_page
 from waystation.web.limits import Limits
+from waystation.web.permissions import is_requester, sees_invocation
 
 log = structlog.get_logger("waystation.web")
 
@@ -50,32 +53,55 @@ class InvocationPages:
 
     def __init__(self, client: AgentClient, limits: Limits) -> None:
         self._client, self._limits = client, limits
-        self.open_streams = 0
+        self._streams: Counter[str] = Counter()
+        """Number of open streams by person."""
+
+    @property
+    def open_streams(self) -> int:
         """Number of open streams."""
+        return self._streams.total()
 
-    def routes(self) -> list[Route]:
-        """Return the routes."""
-        return [
-            Route("/", self._index),
-            Route("/invocations/{id}", self._invocation),
-            Route("/invocations/{id}/rows", self._rows),
-            Route("/invocations/{id}/timeline", self._timeline),
-            Route("/invocations/{id}/events", self._events),
-            Route("/invocations/{id}/events.json", self._events_json),
-        ]
+    async def check_visible(self, request: Request) -> None:
+        """Check that a login may see the invocation in the path: as a viewer, or because the person requested it.
 
-    async def _index(self, request: Request) -> Response:
+        Raises:
+            Refused: No such invocation exists, or the login may not see it. The two cases look the same.
+        """
+        login: Login = request.state.login
+        if sees_invocation(login, ()):
+            return
+        invocation, _ = await self._find(request)
+        try:
+            input = (await invocation.log()).state.input
+        except ForeignHistory:
+            input = None
+        if input is None or not sees_invocation(login, input.requesters):
+            raise _unknown(invocation.id)
+
+    async def index(self, request: Request) -> Response:
         """Serve a list of the latest invocations, or redirect to the invocation whose ID is in the search field."""
         if id := request.query_params.get("id", "").strip():
             return RedirectResponse(f"/invocations/{quote(id, safe='')}", HTTPStatus.SEE_OTHER)
-        query = f"WorkflowType = '{WORKFLOW}'"
+        login: Login = request.state.login
+        query = await self._make_query(login)
         latest = [
             {"id": execution.id, "status": format_status(execution), "began": execution.start_time.timestamp()}
             async for execution in self._client.temporal.list_workflows(query, page_size=LISTED, limit=LISTED)
         ]
-        return render_page("index.html", login=request.state.login, latest=latest)
+        return render_page("index.html", login=login, latest=latest)
 
-    async def _invocation(self, request: Request) -> Response:
+    async def _make_query(self, login: Login) -> str:
+        """Return the query for the invocations that a login may see."""
+        query = f"WorkflowType = '{WORKFLOW}'"
+        if sees_invocation(login, ()):
+            return query
+        subject = login.subject
+        is_findable = is_requester(login, (subject,)) and is_quotable(subject)
+        if is_findable and await has_search_attributes(self._client.temporal, log_problems=False):
+            return f"{query} AND {SEARCH_USER} = '{subject}'"
+        return f"{query} AND WorkflowId = ''"  # matches nothing
+
+    async def invocation(self, request: Request) -> Response:
         """Serve a page with the events of an invocation."""
         invocation, described = await self._find(request)
         events = await _read_events(invocation)
@@ -84,13 +110,13 @@ class InvocationPages:
             request, "invocation.html", described, rows=_rows(events[left_out:]), left_out=left_out, next=len(events)
         )
 
-    async def _rows(self, request: Request) -> Response:
+    async def rows(self, request: Request) -> Response:
         """Serve table rows for the events from `?start=` on, which an open page adds to its table."""
         start = _parse_number(request.query_params.get("start"), "start")
         invocation, _ = await self._find(request)
         return render_page("rows.html", rows=_rows((await _read_events(invocation))[start:][:SHOWN]))
 
-    async def _timeline(self, request: Request) -> Response:
+    async def timeline(self, request: Request) -> Response:
         """Serve a page with the timeline of an invocation, which is drawn on the server."""
         invocation, described = await self._find(request)
         try:
@@ -115,19 +141,17 @@ class InvocationPages:
             template, login=request.state.login, id=described.id, status=format_status(described), **values
         )
 
-    async def _events(self, request: Request) -> Response:
+    async def events(self, request: Request) -> Response:
         """Stream events, starting at `?start=` or after `Last-Event-ID`, which browsers send when they reconnect."""
         start = _parse_number(request.query_params.get("start"), "start")
         if last := request.headers.get("last-event-id"):
             start = _parse_number(last, "Last-Event-ID") + 1
         partial = request.query_params.get("partial", "0") not in ("", "0", "false")
         invocation, _ = await self._find(request)
-        if self.open_streams >= self._limits.streams:
-            text = f"All {self._limits.streams} streams are in use. Try again later."
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "Busy", text)
         ending = anyio.Event()
-        return EventSourceResponse(
+        return _StreamResponse(
             self._stream(invocation, start, partial, ending),
+            close=self._open_stream(request.state.login),
             ping=KEEP_ALIVE_S,
             sep="\n",
             send_timeout=STALLED_S,
@@ -135,10 +159,31 @@ class InvocationPages:
             shutdown_grace_period=GRACE_S,
         )
 
+    def _open_stream(self, login: Login) -> Callable[[], None]:
+        """Count an event stream, and return the function to call when it ends.
+
+        Raises:
+            Refused: The server, or this person, has too many open streams.
+        """
+        owner, limit = login.owner, self._limits.streams_per_login if login.browser else self._limits.program_streams
+        if self.open_streams >= self._limits.streams:
+            text = f"All {self._limits.streams} streams are in use. Try again later."
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "Busy", text)
+        if self._streams[owner] >= limit:
+            text = f"You have {limit} open streams, which is the limit. Close one, then try again."
+            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "TooMany", text, {"Retry-After": "5"})
+        self._streams[owner] += 1
+
+        def close() -> None:
+            self._streams[owner] -= 1
+            if not self._streams[owner]:
+                del self._streams[owner]
+
+        return close
+
     async def _stream(
         self, invocation: Invocation, start: int, partial: bool, ending: anyio.Event
     ) -> AsyncIterator[ServerSentEvent]:
-        self.open_streams += 1
         try:
             yield ServerSentEvent(comment="events follow", retry=RETRY_MS)
             events = stream_events(invocation, start=start, partial=partial)
@@ -152,10 +197,8 @@ class InvocationPages:
         except (RPCError, ForeignHistory, StoreFailed) as error:
             # Just end the stream: the client reconnects and resumes after the last event that it received.
             log.warning("stream.broken", invocation_id=invocation.id, error_type=type(error).__name__)
-        finally:
-            self.open_streams -= 1
 
-    async def _events_json(self, request: Request) -> Response:
+    async def events_json(self, request: Request) -> Response:
         """Serve recorded events as JSON, starting at `?start=`."""
         start = _parse_number(request.query_params.get("start"), "start")
         invocation, described = await self._find(request)
@@ -180,9 +223,27 @@ class InvocationPages:
         id = get_id(request)
         described = await describe(self._client, id)
         if described is None:
-            text = f"No invocation has the ID {id!r}. An ID is a single path segment: write `/` as %2F."
-            raise Refused(HTTPStatus.NOT_FOUND, "UnknownInvocation", text)
+            raise _unknown(id)
         return self._client.invocation(id), described
+
+
+class _StreamResponse(EventSourceResponse):
+    """An event stream that is counted until it ends, even if it never starts."""
+
+    def __init__(self, content: AsyncIterator[ServerSentEvent], *, close: Callable[[], None], **options: Any) -> None:
+        super().__init__(content, **options)
+        self._close = close
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._close()
+
+
+def _unknown(id: str) -> Refused:
+    text = f"No invocation has the ID {id!r}. An ID is a single path segment: write `/` as %2F."
+    return Refused(HTTPStatus.NOT_FOUND, "UnknownInvocation", text)
 
 
 async def describe(client: AgentClient, invocation_id: str) -> WorkflowExecutionDescription | None:

@@ -9,12 +9,24 @@ class Limits:
 
     body_bytes: int = 3_500_000
     """Maximum size of a form in bytes. The default is enough for the largest answer with every byte escaped."""
+    body_s: float = 30.0
+    """How long the body of a request may take, in seconds."""
+    headers_s: float = 10.0
+    """How long the headers of a request may take, in seconds."""
+    connections: int = 600
+    """Maximum number of connections. See `waystation.web.connection_limits` for what happens to more."""
+    connections_per_address: int = 100
+    """Maximum number of connections per address. Behind a proxy, the proxy has to limit them."""
     calls_per_page: int = 50
     """Number of calls on a page of the inbox. A page may have a few more, to keep an invocation's calls together."""
     calls_per_answer: int = 50
     """Maximum number of calls that can be answered with one click."""
     streams: int = 200
     """Maximum number of open event streams. Each stream keeps the log of its invocation in memory."""
+    streams_per_login: int = 20
+    """Maximum number of open event streams per person."""
+    program_streams: int = 100
+    """Maximum number of open event streams of all programs that use the access token."""
     logins: int = 100
     """Maximum number of logged-in browsers. Another login logs out the browser that has been idle longest."""
     visits: int = 1_000

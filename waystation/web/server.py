@@ -14,19 +14,18 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount
-from starlette.staticfiles import StaticFiles
 from temporalio.service import RPCError
 
 from waystation.client import AgentClient
 from waystation.core import WaystationError
-from waystation.web.access import Access, Gatekeeper, Guard, check_host
+from waystation.web.access import Access, Gatekeeper, Guard, check_host, check_provider
 from waystation.web.approval_pages import ApprovalPages
+from waystation.web.connection_limits import make_protocol
 from waystation.web.http_responses import STATUSES, Refused, format_refusal, to_refused
 from waystation.web.invocation_pages import InvocationPages
 from waystation.web.limits import Limits
+from waystation.web.route_table import build_routes, make_table
 
-STATIC: list[str | tuple[str, str]] = [("waystation.web", "static"), ("waystation.presentation", "static")]
 TOKEN = "WAYSTATION_WEB_TOKEN"  # environment variable
 PROXIES = "FORWARDED_ALLOW_IPS"  # environment variable of uvicorn
 DRAIN_S = 2
@@ -57,13 +56,14 @@ def create_app(
     limits = limits or Limits()
     invocations = InvocationPages(client, limits)
     approvals = ApprovalPages(client, access.gatekeeper, limits, temporal_ui=temporal_ui)
-    files = Mount("/static", StaticFiles(packages=STATIC))
+    table = make_table(access, invocations, approvals)
+    public = {row.path for row in table if row.role == "public"}
     app = Starlette(
-        routes=[*invocations.routes(), *access.routes(), *approvals.routes(), files],
-        middleware=[Middleware(Guard, access=access, names=names, limits=limits)],
+        routes=build_routes(table),
+        middleware=[Middleware(Guard, access=access, names=names, limits=limits, public=public)],
         exception_handlers=dict.fromkeys((Refused, HTTPException, RPCError, *STATUSES), _refuse),
     )
-    app.state.invocations = invocations
+    app.state.invocations, app.state.table = invocations, table
     return app
 
 
@@ -83,6 +83,7 @@ async def serve(
     temporal_ui: str | None = None,
     identity: Path | None = None,
     url: str | None = None,
+    allow_any_account: bool = False,
 ) -> None:
     """Run the web server until the process receives SIGINT or SIGTERM.
 
@@ -97,17 +98,19 @@ async def serve(
         temporal_ui: Address of the Temporal Web UI that pages link to.
         identity: The identity configuration file, which allows the server to confirm who sent an answer.
         url: The address that users enter to reach the server.
+        allow_any_account: Whether anyone with an account at a public provider may log in.
 
     Raises:
         CannotServe: The port is taken, or a library is missing.
-        NotSafeToServe: Other machines could reach the server without a login.
+        NotSafeToServe: Other machines could reach the server without a login, or anyone could log in.
         InvalidConfiguration: The identity file is invalid.
     """
     token = os.environ.get(TOKEN) or None
     gatekeeper = _load_gatekeeper(identity, client.temporal.namespace)
     names = [*names, *([urlsplit(url).hostname or ""] if url else [])]
     has_provider = gatekeeper is not None and gatekeeper.oidc is not None
-    check_host(host, token=token, names=names, provider=has_provider)
+    check_host(host, names=names, provider=has_provider)
+    check_provider(gatekeeper or Gatekeeper(), allow_any_account=allow_any_account)
     listening = _listen(host, port)
     number = listening.getsockname()[1]
     address = f"http://{f'[{host}]' if ':' in host else host}:{number}"
@@ -151,8 +154,19 @@ def _listen(host: str, port: int) -> socket.socket:
 async def _run(app: Starlette, listening: socket.socket, *, behind_proxy: bool) -> None:
     # At level DEBUG, sse_starlette would log the events that it sends.
     logging.getLogger("sse_starlette").setLevel(logging.INFO)
-    config = uvicorn.Config(
+    # After shutting down, uvicorn raises the signal again for the previous handler. Install one that does nothing.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    with listening:
+        await uvicorn.Server(configure(app, behind_proxy=behind_proxy)).serve(sockets=[listening])
+
+
+def configure(app: Starlette, *, behind_proxy: bool = False, limits: Limits | None = None) -> uvicorn.Config:
+    """Return uvicorn's configuration. Behind a proxy, connections are not limited by address."""
+    return uvicorn.Config(
         app,
+        http=make_protocol(limits or Limits(), per_address=not behind_proxy),
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
@@ -163,8 +177,3 @@ async def _run(app: Starlette, listening: socket.socket, *, behind_proxy: bool) 
         timeout_graceful_shutdown=DRAIN_S,
         limit_concurrency=1_000,
     )
-    # After shutting down, uvicorn raises the signal again for the previous handler. Install one that does nothing.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)
-    with listening:
-        await uvicorn.Server(config).serve(sockets=[listening])

@@ -15,7 +15,7 @@ import uvicorn
 from waystation.client.agent_client import AgentClient
 from waystation.web.access import Access, Gatekeeper
 from waystation.web.invocation_pages import InvocationPages
-from waystation.web.server import create_app
+from waystation.web.server import configure, create_app
 
 TOKEN = "a-token-of-a-test-that-is-long-enough"
 
@@ -86,7 +86,7 @@ async def site(
     access = Access(announce=links.append, token=TOKEN, person=person, url=url, gatekeeper=gatekeeper)
     app = create_app(client, access, **options)
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1))
+        server = uvicorn.Server(configure(app, limits=options.get("limits")))
         serving = asyncio.create_task(server._serve([listening]))
         try:
             yield Site(f"http://127.0.0.1:{listening.getsockname()[1]}", links, app.state.invocations)

@@ -368,9 +368,9 @@ async def test_a_quorum_is_of_different_people(serve: Serve, there: Installation
 def test_logins_at_a_provider_need_a_gateway_that_vouches(there: Installation) -> None:
     """With a gateway the server may listen on other addresses without a token for programs."""
     file = there.folder / "gateway.toml"
-    check_host("0.0.0.0", token=None, names=["inbox.example"], provider=True)
+    check_host("0.0.0.0", names=["inbox.example"], provider=True)
     with pytest.raises(NotSafeToServe):
-        check_host("0.0.0.0", token=None, names=[], provider=True)
+        check_host("0.0.0.0", names=[], provider=True)
     lines: list[Any] = file.read_text().split("[envelope]")
     file.write_text("[envelope]" + lines[1])
     with pytest.raises(InvalidConfiguration, match="gateway"):

@@ -1,0 +1,110 @@
+"""Who may log in to `waystation web`, and the roles that people have there.
+
+The section `[oidc]` of the identity file decides both: `require` limits who may log in, and `grant` maps the provider's
+roles, groups and subjects to the roles of the web application.
+"""
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+from urllib.parse import urlsplit
+
+from waystation.core import ROLE, AuthorizationFailed, JsonObject, Verified
+from waystation.identity.identity_file import GrantSection, OidcSection
+from waystation.identity.verification import parse_names
+
+GROUP = "group:"
+GOOGLE = "https://accounts.google.com"
+PUBLIC_ISSUERS = frozenset(
+    {
+        *("accounts.google.com", "appleid.apple.com", "github.com", "gitlab.com", "login.live.com", "login.yahoo.com"),
+        *("slack.com", "token.actions.githubusercontent.com", "www.facebook.com", "www.linkedin.com"),
+        # Tenants that admit all Microsoft accounts; the last one is the ID of the tenant for personal accounts.
+        *(f"login.microsoftonline.com/{tenant}" for tenant in ("common", "consumers", "organizations")),
+        "login.microsoftonline.com/9188040d-6c67-4c5b-b112-36a304b66dad",
+    }
+)
+"""Issuers where anyone can create an account. An issuer with a longer path counts, too."""
+OPEN_TENANTS = ("*.auth0.com", "*.clerk.accounts.dev", "cognito-idp.*.amazonaws.com", "securetoken.google.com")
+"""Host names of services whose tenants let anyone sign up by default."""
+
+
+def is_public(issuer: str) -> bool:
+    """Return whether an issuer is known to give an account to anyone. Unknown issuers count as private."""
+    parts = urlsplit(issuer.lower())
+    host = (parts.hostname or "").rstrip(".")
+    path = f"{host}/{parts.path.strip('/')}/"
+    is_open_tenant = any(fnmatchcase(host, pattern) for pattern in OPEN_TENANTS)
+    return is_open_tenant or any(path.startswith(f"{known}/") for known in PUBLIC_ISSUERS)
+
+
+class Admission:
+    """The rules for logins at one provider."""
+
+    def __init__(self, section: OidcSection) -> None:
+        self._section = section
+
+    @property
+    def issuer(self) -> str:
+        """The provider."""
+        return self._section.issuer
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anyone in the world could log in."""
+        return self._section.require is None and is_public(self._section.issuer)
+
+    def check(self, claims: JsonObject, who: Verified) -> frozenset[str]:
+        """Return the web roles of a person who logs in.
+
+        Args:
+            claims: The verified claims of the ID token.
+            who: The person that the claims identify.
+
+        Raises:
+            AuthorizationFailed: The person does not meet a requirement of the configuration.
+            NotAllowed: The claim for groups is invalid.
+        """
+        require, grant = self._section.require, self._section.grant
+        uses_groups = require is not None and bool(require.groups)
+        uses_groups |= any(name.startswith(GROUP) for names in _by_role(grant).values() for name in names)
+        groups = parse_names(claims, self._section.groups_claim) if uses_groups else ()
+        if require is not None:
+            self._require("roles", require.roles, who.roles)
+            self._require("groups", require.groups, groups)
+            self._require("domains", require.domains, self._domains(claims))
+        return self.roles_of(who, groups)
+
+    def roles_of(self, who: Verified, groups: Sequence[str] = ()) -> frozenset[str]:
+        """Return the web roles that are granted to a person. Roles and groups match only entries with their prefix."""
+        names = {f"{ROLE}{role}" for role in who.roles} | {f"{GROUP}{group}" for group in groups}
+        if not who.subject.startswith((ROLE, GROUP)):
+            names.add(who.subject)
+        return frozenset(role for role, granted in _by_role(self._section.grant).items() if names & set(granted))
+
+    def _require(self, kind: str, accepted: Sequence[str], present: Sequence[str]) -> None:
+        if accepted and not set(accepted) & set(present):
+            raise AuthorizationFailed(
+                f"Your account has none of the {kind} that this server requires. Log in with another account, or ask "
+                f"the operator of this server to extend `require.{kind}` in the section [oidc] of its identity file."
+            )
+
+    def _domains(self, claims: JsonObject) -> tuple[str, ...]:
+        """Return the domain that vouches for an account, if any."""
+        if self._section.issuer.rstrip("/") == GOOGLE:
+            # Only `hd` proves that the organization manages the account. Anyone who once received mail at an address
+            # can have a private Google account with that address.
+            return _lower(claims.get("hd"))
+        verified = claims.get("email_verified")
+        if verified is True or (verified is None and self._section.email_trusted):
+            email = claims.get("email")
+            return _lower(email.rpartition("@")[2]) if isinstance(email, str) else ()
+        return ()
+
+
+def _lower(domain: Any) -> tuple[str, ...]:
+    return (domain.lower(),) if isinstance(domain, str) else ()
+
+
+def _by_role(grant: GrantSection) -> dict[str, tuple[str, ...]]:
+    return {role: getattr(grant, role) for role in GrantSection.model_fields}

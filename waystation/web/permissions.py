@@ -1,0 +1,88 @@
+"""What a login may see and do.
+
+Without an identity provider, every login has all roles, because the server then listens only on this machine. With a
+provider, a person sees their own invocations and the calls that they may answer, until the identity file grants roles.
+"""
+
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Literal, get_args
+
+from waystation.core import DEFAULT_USER, Action, PendingCall
+from waystation.web.http_responses import Refused
+
+if TYPE_CHECKING:
+    from waystation.web.access import Login
+
+Role = Literal["viewer", "approver", "author", "operator"]
+"""A role of the web application: sees everything; answers calls without a policy; starts, continues and cancels
+invocations; forks, resets and changes them.
+"""
+ROLES = frozenset(get_args(Role))
+PRIVILEGED: tuple[Action, ...] = ("waive", "cancel")
+"""Actions on calls that close them without a decision."""
+
+
+def is_requester(login: "Login", requesters: Iterable[str | None]) -> bool:
+    """Return whether this person, as the provider identified them, requested an invocation."""
+    # The default user ID identifies nobody.
+    return login.verified is not None and login.verified.subject != DEFAULT_USER and login.subject in requesters
+
+
+def is_named(login: "Login", names: tuple[str, ...]) -> bool:
+    """Return whether a list of subjects and roles names this person."""
+    return not set(names).isdisjoint(login.names)
+
+
+def may_answer(login: "Login", call: PendingCall) -> bool:
+    """Return whether this person may decide a call, as far as roles are concerned. Its policy may still exclude them.
+
+    Without the role `approver`, people may decide only calls whose policy names them.
+    """
+    return "approver" in login.roles or (call.policy is not None and is_named(login, call.policy.asked(call.level)))
+
+
+def sees_invocation(login: "Login", requesters: Iterable[str | None]) -> bool:
+    """Return whether this person may see an invocation that these people requested."""
+    return "viewer" in login.roles or is_requester(login, requesters)
+
+
+def sees_call(login: "Login", call: PendingCall) -> bool:
+    """Return whether this person may see a call: their own, or one that they may answer."""
+    if login.only == call.approval_id or sees_invocation(login, (call.requester, call.user_id)):
+        return True
+    if call.policy is None:
+        return "approver" in login.roles
+    asked = call.policy.asked(call.level)
+    return is_named(login, (*asked, *call.policy.operators)) or (not asked and "approver" in login.roles)
+
+
+def why_not(login: "Login", call: PendingCall, action: Action) -> str:
+    """Return why this person's roles do not allow an action on a call that they see, or an empty string."""
+    if action in PRIVILEGED:
+        allowed = "operator" in login.roles or (call.policy is not None and is_named(login, call.policy.operators))
+        return "" if allowed else format_lack("operator")
+    return "" if action == "view" or may_answer(login, call) else format_lack("approver")
+
+
+def check_role(login: "Login", role: Role) -> None:
+    """Check that a login has a role.
+
+    Raises:
+        Refused: It does not.
+    """
+    if role not in login.roles:
+        raise Refused(HTTPStatus.FORBIDDEN, "NotAllowed", format_lack(role))
+
+
+def format_lack(role: Role) -> str:
+    """Return the message for a person who lacks a role."""
+    if role == "approver":
+        return (
+            "This call does not name you as an approver, and you do not have the role 'approver', which may answer "
+            "other calls. The operator of this server grants roles in the section [oidc.grant] of its identity file."
+        )
+    return (
+        f"This needs the role {role!r}. The operator of this server grants roles in the section [oidc.grant] of its "
+        "identity file."
+    )
