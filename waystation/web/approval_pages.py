@@ -476,8 +476,6 @@ class ApprovalPages:
             return (
                 "This link only shows the call. Log in to answer." if login.only else "Log in with a browser to answer."
             )
-        if problem := why_not(login, view.pending, action):
-            return problem
         who = self._gatekeeper.identify(login)
         if who is None and view.pending.policy is not None and view.pending.policy.must_verify:
             return UNVERIFIED
@@ -488,7 +486,7 @@ class ApprovalPages:
             check_claim(view.state, answer, who)
         except NotAllowed as error:
             return str(error)
-        return ""
+        return why_not(login, view.pending, action)
 
     def _edit_page(
         self,

@@ -265,13 +265,13 @@ async def test_every_answer_binds_the_browser(serve: Serve) -> None:
     assert "unsafe" not in HEADERS["Content-Security-Policy"]
 
 
-def test_it_listens_elsewhere_only_with_a_token_and_a_name() -> None:
+def test_it_listens_elsewhere_only_with_a_provider_and_a_name() -> None:
     """The refusal says what is missing."""
-    check_host("127.0.0.1", token=None, names=())
-    check_host("0.0.0.0", token=TOKEN, names=["inbox.example"])
-    for token, names in ((None, ["inbox.example"]), (TOKEN, [])):
+    check_host("127.0.0.1", names=())
+    check_host("0.0.0.0", names=["inbox.example"], provider=True)
+    for provider, names in ((False, ["inbox.example"]), (True, [])):
         with pytest.raises(NotSafeToServe, match=r"Listening at '0\.0\.0\.0' lets other machines in"):
-            check_host("0.0.0.0", token=token, names=names)
+            check_host("0.0.0.0", names=names, provider=provider)
     with pytest.raises(NotSafeToServe, match="has 5 characters"):
         Access(token="short", announce=lambda _: None)
 

@@ -15,6 +15,7 @@ import uvicorn
 from waystation.client.agent_client import AgentClient
 from waystation.web.access import Access, Gatekeeper
 from waystation.web.invocation_pages import InvocationPages
+from waystation.web.route_table import RouteRow
 from waystation.web.server import configure, create_app
 
 TOKEN = "a-token-of-a-test-that-is-long-enough"
@@ -23,8 +24,8 @@ TOKEN = "a-token-of-a-test-that-is-long-enough"
 class Site:
     """A web server on a port of its own."""
 
-    def __init__(self, url: str, links: list[str], invocations: InvocationPages) -> None:
-        self.url, self.links, self.invocations = url, links, invocations
+    def __init__(self, url: str, links: list[str], invocations: InvocationPages, table: list[RouteRow]) -> None:
+        self.url, self.links, self.invocations, self.table = url, links, invocations, table
 
     def program(self, **headers: str) -> httpx.AsyncClient:
         """Return a program with the token."""
@@ -89,7 +90,7 @@ async def site(
         server = uvicorn.Server(configure(app, limits=options.get("limits")))
         serving = asyncio.create_task(server._serve([listening]))
         try:
-            yield Site(f"http://127.0.0.1:{listening.getsockname()[1]}", links, app.state.invocations)
+            yield Site(f"http://127.0.0.1:{listening.getsockname()[1]}", links, app.state.invocations, app.state.table)
         finally:
             server.should_exit = True
             await serving

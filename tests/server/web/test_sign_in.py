@@ -32,11 +32,16 @@ def openid() -> Iterator[FakeOpenId]:
 @pytest.fixture
 def there(tmp_path: Path, openid: FakeOpenId) -> Installation:
     """An installation whose gateway uses the provider for logins."""
-    found = installed(tmp_path / "identity", openid)
+    return provider_installed(tmp_path, openid)
+
+
+def provider_installed(folder: Path, openid: FakeOpenId, more: str = "") -> Installation:
+    """Set up an installation whose gateway uses the provider for logins; `more` follows its section."""
+    found = installed(folder / "identity", openid)
     (found.folder / "oidc-secret").write_text(openid.client_secret)
     section = {"issuer": openid.url, "client_id": openid.client_id, "client_secret_file": "oidc-secret"}
     with (found.folder / "gateway.toml").open("a") as file:
-        file.write("\n[oidc]\n" + "".join(f'{name} = "{value}"\n' for name, value in section.items()))
+        file.write("\n[oidc]\n" + "".join(f'{name} = "{value}"\n' for name, value in section.items()) + more)
     return found
 
 
@@ -116,6 +121,8 @@ async def test_whom_the_policy_does_not_name_is_told_and_offered_nothing(
 ) -> None:
     """The page names the identity without authorization, and the workers reject a form that is sent anyway."""
     openid.subject, openid.roles = subject, roles
+    with (there.folder / "gateway.toml").open("a") as file:
+        file.write('[oidc.grant]\nviewer = ["dana@example.com"]\n')
     agent = payer(Till(), {"amount": 5}, approval=POLICY)
     async with (
         serve(agent, identity=there.worker, verify=False) as env,

@@ -1,0 +1,271 @@
+"""What each role may see and do with an identity provider, over HTTP."""
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote, urlencode
+
+import httpx2 as httpx
+import pytest
+from starlette.routing import Mount, Route
+
+from tests.fakes.openid import FakeOpenId
+from tests.server.conftest import Serve
+from tests.server.web.desk import begun, payer
+from tests.server.web.sites import Browser, path_of, site
+from tests.server.web.test_sign_in import browser, gatekeeper, logged_in, provider_installed
+from tests.server.workflows.outside import Till, until
+from tests.unit.identity.conftest import Installation
+from waystation.core import ApprovalPolicy
+from waystation.identity.identity_file import GrantSection
+from waystation.web.access import Access
+from waystation.web.permissions import ROLES
+from waystation.web.route_table import REQUIREMENTS, RouteRow, build_routes
+from waystation.web.server import create_app
+
+GRANT = "".join(f'{role} = ["role:{role}s", "group:{role}s"]\n' for role in sorted(ROLES))
+ERIN, DANA = "erin@example.com", "dana@example.com"
+FORM = "application/x-www-form-urlencoded"
+FINANCE = ApprovalPolicy(approvers=("role:finance",))
+PEOPLE = ("stranger", "nobody", "viewer", "approver", "author", "operator", "requester", "named")
+"""Without a login; with one, but without a role; with one role; who requested the invocation; whom the policy names."""
+OUTCOMES = {401: "L", 403: "F", 404: "N"}
+"""Log in first, forbidden, not found. Everything else counts as allowed: A."""
+EXPECTED = {
+    ("GET", "/"): "LAAAAAAA",
+    ("GET", "/invocations/{id}"): "LNANNNAN",
+    ("GET", "/invocations/{id}/rows"): "LNANNNAN",
+    ("GET", "/invocations/{id}/timeline"): "LNANNNAN",
+    ("GET", "/invocations/{id}/events"): "LNANNNAN",
+    ("GET", "/invocations/{id}/events.json"): "LNANNNAN",
+    ("GET", "/approvals"): "LAAAAAAA",
+    ("GET", "/approvals/rows"): "LAAAAAAA",
+    ("GET", "/approvals/several"): "LAAAAAAA",
+    ("POST", "/approvals/several"): "LAAAAAAA",
+    ("GET", "/approvals/{id}"): "LNAANNAA",
+    ("POST", "/approvals/{id}"): "LNFANNFA",
+    ("GET", "/approvals/{id}/edit"): "LNFANNFA",
+    ("POST", "/approvals/{id}/edit"): "LNFANNFA",
+    ("GET", "/approvals/{id}/arguments.json"): "LNAANNAA",
+    ("POST", "/approvals/{id}/viewed"): "LNAANNAA",
+    ("GET", "/static"): "AAAAAAAA",
+    ("GET", "/login"): "AAAAAAAA",
+    # These are public, but refuse a login that was not started and a link that is not valid.
+    ("GET", "/login/callback"): "FFFFFFFF",
+    ("POST", "/link"): "FFFFFFFF",
+    ("POST", "/logout"): "LAAAAAAA",
+}
+
+
+@pytest.fixture
+def openid() -> Iterator[FakeOpenId]:
+    """An identity provider."""
+    with FakeOpenId() as provider:
+        yield provider
+
+
+@pytest.fixture
+def there(tmp_path: Path, openid: FakeOpenId) -> Installation:
+    """An installation that grants each role of the web application to a role and a group of the provider."""
+    return provider_installed(tmp_path, openid, f"[oidc.grant]\n{GRANT}")
+
+
+@contextlib.asynccontextmanager
+async def person(url: str, openid: FakeOpenId, *roles: str, subject: str = DANA) -> AsyncIterator[Browser]:
+    """Log a person with these roles of the provider in."""
+    openid.subject, openid.roles = subject, roles
+    async with browser(url) as http:
+        assert (await logged_in(http, openid)).status_code == 303
+        yield Browser(http)
+
+
+async def ask(http: httpx.AsyncClient, method: str, path: str, csrf: str) -> str:
+    """Send a request, and return the letter of its outcome."""
+    content = urlencode({"csrf": csrf, "action": "approve"}) if method == "POST" else None
+    async with http.stream(method, path, content=content, headers={"Accept": "*/*", "Content-Type": FORM}) as response:
+        return OUTCOMES.get(response.status_code, "A")
+
+
+@pytest.mark.parametrize("who", PEOPLE)
+async def test_each_route_admits_exactly_the_roles_of_the_table(
+    serve: Serve, there: Installation, openid: FakeOpenId, who: str
+) -> None:
+    """Every row of the table is requested as every kind of person."""
+    options = {"approval": FINANCE} if who == "named" else {}
+    roles = {"named": ("finance",), "requester": ()}.get(who, (f"{who}s",))
+    async with (
+        serve(payer(Till(), {"amount": 5}, **options), identity=there.worker, verify=False) as env,
+        site(env.client, gatekeeper=gatekeeper(there)) as web,
+        person(web.url, openid, *roles) if who != "stranger" else contextlib.nullcontext() as me,
+        browser(web.url) as stranger,
+    ):
+        invocation, call = await begun(env.client, "payer", user_id=DANA if who == "requester" else ERIN)
+        http = me.http if me else stranger
+        csrf = (await me.fields("/approvals"))["csrf"] if me else ""
+        outcomes = {}
+        for method, path in EXPECTED:
+            id = call if path.startswith("/approvals") else invocation.id
+            exact = path.replace("{id}", quote(id, safe="")) + ("/style.css" if path == "/static" else "")
+            outcomes[method, path] = await ask(http, method, exact, csrf)
+        assert outcomes == {row: letters[PEOPLE.index(who)] for row, letters in EXPECTED.items()}
+        assert {(row.method, row.path) for row in web.table} == set(EXPECTED)
+        await invocation.handle.terminate()
+
+
+def test_each_route_of_the_application_stands_in_the_table() -> None:
+    """A route without a requirement cannot be added: the application has only routes of the table."""
+    app = create_app(cast(Any, None), Access(announce=lambda _: None))
+    table: list[RouteRow] = app.state.table
+    routes = [
+        (route.path, getattr(route, "methods", {"GET"})) for route in app.routes if isinstance(route, Route | Mount)
+    ]
+    assert len(routes) == len(app.routes) == len(table)
+    for row, (path, methods) in zip(table, routes, strict=True):
+        assert row.path == path
+        assert row.method in (methods or ())
+        assert row.role in REQUIREMENTS
+    with pytest.raises(TypeError, match="role"):
+        RouteRow("GET", "/new", table[0].handler)  # type: ignore[call-arg]  # that is the mistake
+    with pytest.raises(ValueError, match="GET /new requires ''"):
+        build_routes([RouteRow("GET", "/new", table[0].handler, cast(Any, ""))])
+
+
+def test_the_identity_file_can_grant_each_role() -> None:
+    """The names of the roles are the same in both places."""
+    assert set(GrantSection.model_fields) == ROLES
+
+
+async def test_the_inbox_lists_what_a_person_may_answer_or_requested(
+    serve: Serve, there: Installation, openid: FakeOpenId
+) -> None:
+    """Viewers see all calls."""
+    agents = payer(Till(), {"amount": 5}), payer(Till(), {"amount": 5}, approval=FINANCE)
+    agents[1].name = "policed"
+    async with (
+        serve(*agents, identity=there.worker, verify=False) as env,
+        site(env.client, gatekeeper=gatekeeper(there)) as web,
+    ):
+        plain, first = await begun(env.client, "payer", user_id=ERIN)
+        policed, second = await begun(env.client, "policed", user_id=ERIN)
+
+        async def listed() -> bool:
+            calls = [call.approval_id async for call in env.client.approvals.each()]
+            return {first, second} <= set(calls)
+
+        await until(listed, "both calls")
+        for roles, subject, seen in (
+            ((), DANA, []),
+            (("authors",), DANA, []),
+            (("approvers",), DANA, [first]),
+            (("finance",), DANA, [second]),
+            (("viewers",), DANA, [first, second]),
+            ((), ERIN, [first, second]),
+        ):
+            async with person(web.url, openid, *roles, subject=subject) as me:
+                page = (await me.page("/approvals")).text
+                assert [id for id in (first, second) if f'value="{id}"' in page] == seen, (roles, subject)
+                several = (await me.page(f"/approvals/several?{urlencode({'call': [first, second]}, doseq=True)}")).text
+                assert [id for id in (first, second) if f'value="{id}|' in several] == seen, (roles, subject)
+        await plain.handle.terminate()
+        await policed.handle.terminate()
+
+
+async def test_the_start_page_lists_only_the_invocations_of_a_person(
+    serve: Serve, there: Installation, openid: FakeOpenId
+) -> None:
+    """Viewers see the others, too."""
+    async with (
+        serve(payer(Till(), {"amount": 5}), verify=False) as env,
+        site(env.client, gatekeeper=gatekeeper(there)) as web,
+        person(web.url, openid, subject=ERIN) as erin,
+        person(web.url, openid, "viewers") as viewer,
+        person(web.url, openid) as dana,
+    ):
+        invocation, _ = await begun(env.client, "payer", user_id=ERIN)
+
+        async def shown() -> bool:
+            return invocation.id in (await erin.page("/")).text
+
+        await until(shown, "the invocation")
+        assert invocation.id in (await viewer.page("/")).text
+        assert invocation.id not in (await dana.page("/")).text
+        await invocation.handle.terminate()
+
+
+async def test_the_default_user_id_is_nobody(serve: Serve, there: Installation, openid: FakeOpenId) -> None:
+    """An account named `user` would otherwise own every invocation that was started without a user ID."""
+    async with (
+        serve(payer(Till(), {"amount": 5}), verify=False) as env,
+        site(env.client, gatekeeper=gatekeeper(there)) as web,
+        person(web.url, openid, subject="user") as me,
+    ):
+        invocation, id = await begun(env.client, "payer")
+        assert (await me.page(path_of(id))).status_code == 404
+        await invocation.handle.terminate()
+
+
+async def test_an_approver_answers_a_call_without_a_policy_with_a_verified_identity(
+    serve: Serve, there: Installation, openid: FakeOpenId
+) -> None:
+    """The role may come from a group, and a viewer is refused."""
+    till = Till()
+    async with (
+        serve(payer(till, {"amount": 5}), identity=there.worker) as env,
+        site(env.client, gatekeeper=gatekeeper(there)) as web,
+        person(web.url, openid, "approvers") as approver,
+        person(web.url, openid, "viewers", subject="vera@example.com") as viewer,
+    ):
+        invocation, id = await begun(env.client, "payer", user_id=ERIN)
+        shown = (await viewer.page(path_of(id))).text
+        assert "you do not have the role &#39;approver&#39;" in shown
+        assert 'value="approve"' not in shown
+        form = {**await viewer.fields(path_of(id)), "action": "approve"}
+        assert (await viewer.send(path_of(id), form)).status_code == 403
+        chosen = {**await viewer.fields(f"/approvals/several?{urlencode({'call': id})}"), "call": f"{id}|"}
+        refused = await viewer.send("/approvals/several", {**chosen, "action": "approve"})
+        assert "you do not have the role" in refused.text
+        assert till.paid == []
+        page = await approver.send(path_of(id), {**await approver.fields(path_of(id)), "action": "approve"})
+        assert "This call was approved by dana@example.com (identity verified)" in page.text
+        await invocation.result()
+        assert till.paid == [5]
+
+
+async def test_only_an_operator_closes_a_call_without_a_decision(
+    serve: Serve, there: Installation, openid: FakeOpenId
+) -> None:
+    """An approver cannot waive or cancel, and an operator cannot approve."""
+    till = Till()
+    async with (
+        serve(payer(till, {"amount": 5}, approval=ApprovalPolicy()), identity=there.worker, verify=False) as env,
+        site(env.client, gatekeeper=gatekeeper(there)) as web,
+        person(web.url, openid, "approvers") as approver,
+        person(web.url, openid, "operators", "viewers") as operator,
+    ):
+        invocation, id = await begun(env.client, "payer", user_id=ERIN)
+        for me, action in ((approver, "waive"), (approver, "cancel"), (operator, "approve"), (operator, "reject")):
+            refused = await me.send(path_of(id), {**await me.fields(path_of(id)), "action": action})
+            assert (action, refused.status_code) == (action, 403)
+        closed = await operator.send(path_of(id), {**await operator.fields(path_of(id)), "action": "cancel"})
+        assert (closed.status_code, await invocation.pending(), till.paid) == (200, [], [])
+        await invocation.result()
+
+
+async def test_an_account_without_a_required_group_cannot_log_in(
+    serve: Serve, tmp_path: Path, openid: FakeOpenId
+) -> None:
+    """The refusal names what is missing, and the browser is not logged in."""
+    there = provider_installed(tmp_path, openid, '[oidc.require]\nroles = ["staff"]\n')
+    openid.roles = ("guests",)
+    async with (
+        serve(payer(Till())) as env,
+        site(env.client, gatekeeper=gatekeeper(there)) as web,
+        browser(web.url) as http,
+    ):
+        refused = await logged_in(http, openid)
+        assert refused.status_code == 403
+        assert "none of the roles that this server requires" in refused.text
+        assert (await http.get("/approvals")).status_code == 303
+        openid.roles = ("staff",)
+        assert (await logged_in(http, openid)).status_code == 303
