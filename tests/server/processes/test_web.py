@@ -81,3 +81,16 @@ async def test_where_people_log_in_at_a_provider_no_link_is_printed(
         await address(web)
         assert await web.stop() == 0
         assert sum("/login?token=" in line for line in web.other) == links
+
+
+@pytest.mark.parametrize("more", ["", '[oidc.require]\ndomains = ["example.com"]\n'])
+async def test_a_public_provider_is_served_with_a_requirement_or_on_request(
+    place: Place, tmp_path: Path, more: str
+) -> None:
+    """The option is needed only without a requirement."""
+    write_examples(tmp_path / "identity")
+    file = tmp_path / "identity" / "gateway.toml"
+    file.write_text(file.read_text() + OIDC.replace("login.example.com", "gitlab.com") + more)
+    async with web_at(place, "--identity", str(file), *([] if more else ["--allow-any-account"])) as web:
+        await address(web)
+        assert await web.stop() == 0

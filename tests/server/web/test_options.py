@@ -8,6 +8,8 @@ from tests.programs import command
 from waystation.embedded import EmbeddedServer
 from waystation.identity import write_examples
 
+PUBLIC = '[oidc]\nissuer = "https://accounts.google.com"\nclient_id = "inbox"\n'
+
 
 @pytest.mark.parametrize(
     ("options", "said"),
@@ -24,6 +26,8 @@ from waystation.identity import write_examples
         (["--identity", "{folder}/nowhere.toml"], "nowhere.toml: cannot be read"),
         (["--identity", "{folder}/workers.toml"], "`waystation web` finds no settings in this file; pass gateway.toml"),
         (["--identity", "{folder}/gateway.toml", "--host", "0.0.0.0"], "lets other machines in"),
+        (["--identity", "{folder}/public.toml"], "Anyone can create an account at https://accounts.google.com"),
+        (["--identity", "{folder}/public.toml"], "[oidc.require] of the identity file, or pass --allow-any-account"),
         (["--host", "0.0.0.0", "--url", "https://inbox.example"], "let people log in at a provider"),
     ],
 )
@@ -32,6 +36,8 @@ async def test_what_cannot_be_served_is_said(
 ) -> None:
     """The error is one line with the remedy."""
     write_examples(tmp_path / "identity")
+    public = (tmp_path / "identity" / "gateway.toml").read_text() + PUBLIC
+    (tmp_path / "identity" / "public.toml").write_text(public)
     given = [option.format(folder=tmp_path / "identity") for option in options]
     ran = await command("--address", server.address, "web", "--port", "0", *given)
     assert (ran.code, said in ran.err, ran.out) == (2, True, "")
