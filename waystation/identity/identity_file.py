@@ -89,7 +89,7 @@ class LinksSection(ConfigurationTable):
 
 
 class RequireSection(ConfigurationTable):
-    """The table `oidc.require`: what an account needs to log in. Of each list that is given, one name suffices."""
+    """The table `oidc.require`: requirements for logging in. An account needs one name of each list."""
 
     roles: tuple[Name, ...] = ()
     groups: tuple[Name, ...] = ()
@@ -134,7 +134,7 @@ class OidcSection(ClaimsSection):
     groups_claim: Name = "groups"
     """The name of the claim with the account's groups, or a path to it."""
     require: RequireSection | None = None
-    """What an account needs to log in. If None, every account at the provider can."""
+    """Requirements for logging in. If None, every account at the provider may log in."""
     grant: GrantSection = GrantSection()
 
 

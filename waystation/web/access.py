@@ -171,7 +171,7 @@ class Gatekeeper:
         )
 
     def roles_of(self, person: str) -> frozenset[str]:
-        """Return the web roles of a person whom this server has not identified through a provider."""
+        """Return the web roles of a person that no provider has identified."""
         return self.oidc.admission.roles_of(Verified(subject=person)) if self.oidc else ROLES
 
     def identify(self, login: Login) -> Verified | None:

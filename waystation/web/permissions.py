@@ -1,4 +1,4 @@
-"""What a login may see and do.
+"""Permissions of logins.
 
 Without an identity provider, every login has all roles, because the server then listens only on this machine. With a
 provider, a person sees their own invocations and the calls that they may answer, until the identity file grants roles.
