@@ -130,8 +130,9 @@ async def serve(
         gatekeeper=gatekeeper,
     )
     app = create_app(client, access, names=names, temporal_ui=temporal_ui)
-    remark(f"Serving at {address}; Ctrl-C ends it.")
-    await _run(app, listening, behind_proxy=url is not None)
+    await _run(
+        app, listening, behind_proxy=url is not None, ready=lambda: remark(f"Serving at {address}; Ctrl-C ends it.")
+    )
 
 
 def _load_gatekeeper(identity: Path | None, namespace: str) -> Gatekeeper | None:
@@ -151,14 +152,27 @@ def _listen(host: str, port: int) -> socket.socket:
         raise CannotServe(f"Cannot listen at {host}:{port}: {error.strerror or error}; {remedy}.") from None
 
 
-async def _run(app: Starlette, listening: socket.socket, *, behind_proxy: bool) -> None:
+class _Server(uvicorn.Server):
+    """Reports that it is ready only once it handles signals; an earlier SIGTERM would have been lost."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to serve, and report it."""
+        await super().startup(sockets)
+        self._ready()
+
+
+async def _run(app: Starlette, listening: socket.socket, *, behind_proxy: bool, ready: Callable[[], None]) -> None:
     # At level DEBUG, sse_starlette would log the events that it sends.
     logging.getLogger("sse_starlette").setLevel(logging.INFO)
     # After shutting down, uvicorn raises the signal again for the previous handler. Install one that does nothing.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     with listening:
-        await uvicorn.Server(configure(app, behind_proxy=behind_proxy)).serve(sockets=[listening])
+        await _Server(configure(app, behind_proxy=behind_proxy), ready).serve(sockets=[listening])
 
 
 def configure(app: Starlette, *, behind_proxy: bool = False, limits: Limits | None = None) -> uvicorn.Config:

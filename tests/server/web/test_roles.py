@@ -29,7 +29,7 @@ ERIN, DANA = "erin@example.com", "dana@example.com"
 FORM = "application/x-www-form-urlencoded"
 FINANCE = ApprovalPolicy(approvers=("role:finance",))
 PEOPLE = ("stranger", "nobody", "viewer", "approver", "author", "operator", "requester", "named")
-"""Without a login; with one, but without a role; with one role; who requested the invocation; the approver that the policy names."""
+"""Without a login; logged in without a role; with one role; the requester; the approver that the policy names."""
 OUTCOMES = {401: "L", 403: "F", 404: "N"}
 """Log in first, forbidden, not found. Everything else counts as allowed: A."""
 EXPECTED = {

@@ -195,4 +195,6 @@ async def test_a_callback_that_forgets_to_await_is_told_so(serve: Serve) -> None
         with pytest.raises(WorkflowFailureError) as failed:
             await invocation.result()
     assert isinstance(failed.value.cause, ApplicationError)
-    assert failed.value.cause.message.startswith("`before_agent_callback`: The call to `save_artifact` of the context did nothing")
+    assert failed.value.cause.message.startswith(
+        "`before_agent_callback`: The call to `save_artifact` of the context did nothing"
+    )
