@@ -1,0 +1,154 @@
+"""What somebody does who may write to the namespace and run workers, but holds no key and may approve nothing."""
+
+import json
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from temporalio import workflow
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
+from temporalio.common import RawValue, RetryPolicy
+from temporalio.exceptions import ActivityError
+
+from tests.server.identity.test_deciding import client_of
+from tests.server.workflows.outside import Till, until, waiting
+from tests.unit.identity.conftest import Installation
+from waystation.agents import Agent
+from waystation.client.agent_client import Invocation
+from waystation.core import ApprovalPolicy, JsonObject, PendingCall
+from waystation.models import LlmRequest, LlmResponse
+from waystation.testing import AgentEnvironment, FunctionModel, calls, latest_turn, says
+from waystation.tools import FunctionTool
+
+ANN, BOB = "ann@example.com", "bob@example.com"
+BOTH = ApprovalPolicy(approvers=(ANN, BOB), quorum=2, remember=timedelta(hours=1))
+"""Two verified approvers have to agree, who may let an approval cover later calls."""
+ARGS: JsonObject = {"amount": 5}
+
+
+def payer(till: Till, policy: ApprovalPolicy = BOTH, **options: Any) -> Agent:
+    """Return an agent that pays once its approvers agree."""
+    return Agent(name="payer", model=pays(), tools=[FunctionTool(till.pay, approval=policy, **options)])
+
+
+def pays() -> FunctionModel:
+    """Return a model that pays once for each message of the user."""
+
+    def act(request: LlmRequest) -> LlmResponse:
+        _, told = latest_turn(request)
+        return says(f"They said {told[-1][1]}.") if told else calls(("pay", ARGS))
+
+    return FunctionModel(act)
+
+
+@workflow.defn(dynamic=True, sandboxed=False)
+class Script:
+    """A workflow of any type, which does what its input says."""
+
+    @workflow.run
+    async def run(self, args: Sequence[RawValue]) -> Any:
+        """Start a child, continue as another workflow, or run activities."""
+        plan: JsonObject = workflow.payload_converter().from_payload(args[0].payload, dict)
+        match plan:
+            case {"child": params, "id": id, "task_queue": queue}:
+                return await workflow.execute_child_workflow("AgentInvocation", params, id=id, task_queue=queue)
+            case {"continue": params, "task_queue": queue}:
+                params["carried"]["run_id"] = workflow.info().run_id
+                workflow.continue_as_new(params, workflow="AgentInvocation", task_queue=queue)
+            case {"activities": activities, "task_queue": queue}:
+                return [await _outcome(step, queue) for step in activities]
+            case _:
+                raise ValueError(plan)
+
+    @workflow.signal(dynamic=True)
+    def signalled(self, name: str, args: Sequence[RawValue]) -> None:
+        """Take every signal, as a session would."""
+
+
+async def _outcome(step: JsonObject, queue: str) -> Any:
+    try:
+        return await workflow.execute_activity(
+            step["type"],
+            step["input"],
+            activity_id=step["id"],
+            task_queue=queue,
+            start_to_close_timeout=timedelta(seconds=20),
+            retry_policy=RetryPolicy(maximum_attempts=1),
+        )
+    except ActivityError as error:
+        return {"failed": str(error.cause)}
+
+
+@dataclass(frozen=True)
+class Attacker:
+    """A stock client, and the queue of a stock worker that runs every type of workflow."""
+
+    temporal: Client
+    task_queue: str
+
+    async def script(self, type: str, plan: JsonObject, *, id: str = "") -> WorkflowHandle[Any, Any]:
+        """Start a workflow of this type, which does what the plan says."""
+        id = id or f"{type}-{uuid.uuid4()}"
+        return await self.temporal.start_workflow(type, plan, id=id, task_queue=self.task_queue)
+
+    async def child(self, env: AgentEnvironment, params: JsonObject, *, parent: str, parent_id: str = "") -> Invocation:
+        """Start an invocation as the child of a workflow of type `parent`."""
+        id = f"child-{uuid.uuid4()}"
+        await self.script(parent, {"child": params, "id": id, "task_queue": env.client.task_queue}, id=parent_id)
+        invocation = env.client.invocation(id)
+        await until(lambda: started(invocation), "that the child started")
+        return invocation
+
+    async def continued(self, env: AgentEnvironment, params: JsonObject, *, type: str) -> Invocation:
+        """Start a workflow of this type, which continues as an invocation with forged input."""
+        handle = await self.script(type, {"continue": params, "task_queue": env.client.task_queue})
+
+        async def gone_on() -> bool:
+            return (await handle.describe()).run_id != handle.first_execution_run_id
+
+        await until(gone_on, "that the forged run continued as new")
+        return env.client.invocation(handle.id)
+
+
+async def started(invocation: Invocation) -> bool:
+    """Return whether an invocation exists."""
+    try:
+        await invocation.handle.describe()
+    except Exception:  # noqa: BLE001  # not yet
+        return False
+    return True
+
+
+async def settled(invocation: Invocation, till: Till) -> list[PendingCall]:
+    """Wait until an invocation waits for approvers, paid or ended; return what waits, and see that nothing was paid."""
+
+    async def look() -> tuple[list[PendingCall]] | None:
+        if till.paid or (await invocation.handle.describe()).status != WorkflowExecutionStatus.RUNNING:
+            return ([],)
+        pending = await invocation.pending()
+        return (pending,) if pending else None
+
+    seen = await until(look, f"that {invocation.id} waits or ends")
+    assert till.paid == [], f"The tool ran: {till.paid}"
+    assert seen is not None
+    return seen[0]
+
+
+async def recorded_reply(invocation: Invocation) -> JsonObject:
+    """Return what the first model call of an invocation returned, as anybody may read it in the history."""
+    for event in (await invocation.handle.fetch_history()).events:
+        for payload in event.activity_task_completed_event_attributes.result.payloads:
+            result: JsonObject = json.loads(payload.data)
+            if "calls" in result:
+                return result
+    raise AssertionError("No model has replied.")
+
+
+async def agree(env: AgentEnvironment, there: Installation, invocation: Invocation, **options: Any) -> None:
+    """Have both approvers approve the first call."""
+    await waiting(invocation, "fc-1")
+    for subject in (ANN, BOB):
+        token = there.provider.token(subject)
+        await client_of(env, there).invocation(invocation.id).approve("fc-1", token=token, **options)

@@ -1,0 +1,125 @@
+"""Runs that continue a stranger's workflow, with a state that no invocation ever had."""
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.server.attacks.attackers import (
+    ANN,
+    BOB,
+    Attacker,
+    agree,
+    client_of,
+    payer,
+    settled,
+)
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import Till, cut, until, waiting
+from tests.unit.identity.conftest import Installation
+from waystation.client.agent_client import Invocation
+from waystation.core import JsonObject, NotAllowed
+from waystation.testing import AgentEnvironment
+
+TRUSTED = pytest.mark.xfail(strict=True, reason="A run trusts what it is told that the run before it passed on.")
+APPROVED = {"function_call_id": "fc-1", "action": "approve", "by": ANN}
+
+
+async def waits_in_its_second_run(env: AgentEnvironment, **params: Any) -> Invocation:
+    """Return an invocation whose call waits, and which continued as new."""
+    handle = await env.client.temporal.start_workflow(
+        "AgentInvocation",
+        {"agent": "payer", "message": "go", "cut_after": 20, **params},
+        id=f"honest-{env.client.task_queue}",
+        task_queue=env.client.task_queue,
+    )
+    invocation = env.client.invocation(handle.id)
+    await waiting(invocation, "fc-1")
+    await cut(invocation)
+    return invocation
+
+
+async def carried_input(env: AgentEnvironment, **params: Any) -> JsonObject:
+    """Return the input of an honest second run, which anybody may read in the history."""
+    invocation = await waits_in_its_second_run(env, **params)
+    events = (await invocation.handle.fetch_history()).events
+    (payload,) = events[0].workflow_execution_started_event_attributes.input.payloads
+    await invocation.handle.terminate()
+    found: JsonObject = json.loads(payload.data)
+    assert found["carried"]["snapshot"]["invocation"]["calls"]["fc-1"]["gate"] == "waiting"
+    return found
+
+
+def passed(call: JsonObject) -> None:
+    """Say that the call was approved."""
+    call.update(gate="passed", answer=APPROVED)
+
+
+def decided(call: JsonObject) -> None:
+    """Say that both approvers approved the call, and name them as verified."""
+    who = {"subject": BOB, "issuer": "https://issuer.example"}
+    call.update(gate="passed", answer=APPROVED, decided_by=who, approved_by={ANN: None, BOB: None})
+
+
+def unguarded(call: JsonObject) -> None:
+    """Say that the call never needed an approval."""
+    for name in ("approval", "confirmation", "args"):
+        call["call"].pop(name, None)
+    for name in ("asked", "asks", "requested_at", "waits"):
+        call.pop(name, None)
+    call["gate"] = "none"
+
+
+def remembered(call: JsonObject) -> None:
+    """Say that an earlier approval covers the call."""
+    unguarded(call)
+    call["call"]["standing"] = "earlier/fc-1"
+
+
+async def test_an_approval_that_is_given_in_a_later_run_lets_the_call_run(serve: Serve, there: Installation) -> None:
+    """The control: an honest invocation goes on in its second run."""
+    till = Till()
+    async with serve(payer(till), identity=there.worker, verify=False) as env:
+        invocation = await waits_in_its_second_run(env)
+        await agree(env, there, invocation)
+        await invocation.result()
+    assert till.paid == [5]
+
+
+@TRUSTED
+@pytest.mark.parametrize("type", ["Payroll", "AgentInvocation"])
+@pytest.mark.parametrize("forge", [passed, decided, unguarded, remembered])
+async def test_a_forged_snapshot_gets_nothing_paid(
+    serve: Serve, there: Installation, attacker: Attacker, type: str, forge: Callable[[JsonObject], None]
+) -> None:
+    """Whatever it says about the call, and whatever the type of the run before it."""
+    till = Till()
+    async with serve(payer(till), identity=there.worker, verify=False) as env:
+        params = copy.deepcopy(await carried_input(env))
+        forge(params["carried"]["snapshot"]["invocation"]["calls"]["fc-1"])
+        await settled(await attacker.continued(env, params, type=type), till)
+
+
+@TRUSTED
+async def test_an_approval_that_was_never_given_is_not_counted_in_a_later_run(
+    serve: Serve, there: Installation, attacker: Attacker
+) -> None:
+    """Two have to agree: a snapshot that names the first one leaves both to be asked."""
+    till = Till()
+    async with serve(payer(till), identity=there.worker, verify=False) as env:
+        params = await carried_input(env)
+        params["carried"]["posted"] = []
+        params["carried"]["snapshot"]["invocation"]["calls"]["fc-1"]["approved_by"] = {ANN: None}
+        invocation = await attacker.continued(env, params, type="AgentInvocation")
+        await until(lambda: _approve(env, there, invocation), "that Bob's approval was answered")
+        await settled(invocation, till)
+
+
+async def _approve(env: AgentEnvironment, there: Installation, invocation: Invocation) -> bool:
+    try:
+        await client_of(env, there).invocation(invocation.id).approve("fc-1", token=there.provider.token(BOB))
+    except NotAllowed:
+        return False
+    return True
