@@ -7,7 +7,19 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from google.protobuf.duration_pb2 import Duration
 from temporalio import workflow
+from temporalio.api.command.v1 import Command, ScheduleActivityTaskCommandAttributes
+from temporalio.api.common.v1 import ActivityType, Payload, Payloads
+from temporalio.api.common.v1 import RetryPolicy as Retries
+from temporalio.api.enums.v1 import CommandType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import (
+    PollActivityTaskQueueRequest,
+    PollWorkflowTaskQueueRequest,
+    RespondActivityTaskCompletedRequest,
+    RespondWorkflowTaskCompletedRequest,
+)
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError
@@ -18,7 +30,7 @@ from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import ApprovalPolicy, JsonObject, PendingCall
-from waystation.models import LlmRequest, LlmResponse
+from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.testing import AgentEnvironment, FunctionModel, calls, latest_turn, says
 from waystation.tools import FunctionTool
 
@@ -28,9 +40,9 @@ BOTH = ApprovalPolicy(approvers=(ANN, BOB), quorum=2, remember=timedelta(hours=1
 ARGS: JsonObject = {"amount": 5}
 
 
-def payer(till: Till, policy: ApprovalPolicy = BOTH, **options: Any) -> Agent:
+def payer(till: Till, policy: ApprovalPolicy = BOTH, *, model: BaseLlm | None = None, **options: Any) -> Agent:
     """Return an agent that pays once its approvers agree."""
-    return Agent(name="payer", model=pays(), tools=[FunctionTool(till.pay, approval=policy, **options)])
+    return Agent(name="payer", model=model or pays(), tools=[FunctionTool(till.pay, approval=policy, **options)])
 
 
 def pays() -> FunctionModel:
@@ -56,9 +68,13 @@ class Script:
                 return await workflow.execute_child_workflow("AgentInvocation", params, id=id, task_queue=queue)
             case {"continue": params, "task_queue": queue}:
                 params["carried"]["run_id"] = workflow.info().run_id
-                workflow.continue_as_new(params, workflow="AgentInvocation", task_queue=queue)
-            case {"activities": activities, "task_queue": queue}:
-                return [await _outcome(step, queue) for step in activities]
+                workflow.continue_as_new(params, workflow="AgentInvocation", task_queue=queue)  # type: ignore[arg-type]  # by name
+            case {"activities": steps}:
+                mark, outcomes = "", list[Any]()
+                for step in steps:
+                    outcomes.append(await _outcome(step, mark))
+                    mark = outcomes[-1].get("mark", "")
+                return outcomes
             case _:
                 raise ValueError(plan)
 
@@ -67,18 +83,20 @@ class Script:
         """Take every signal, as a session would."""
 
 
-async def _outcome(step: JsonObject, queue: str) -> Any:
+async def _outcome(step: JsonObject, mark: str) -> JsonObject:
+    """Run an activity; its input may name the mark of the result before it."""
     try:
-        return await workflow.execute_activity(
+        result: JsonObject = await workflow.execute_activity(
             step["type"],
-            step["input"],
+            json.loads(json.dumps(step["input"]).replace("{mark}", mark)),
             activity_id=step["id"],
-            task_queue=queue,
+            task_queue=step["task_queue"],
             start_to_close_timeout=timedelta(seconds=20),
             retry_policy=RetryPolicy(maximum_attempts=1),
         )
     except ActivityError as error:
         return {"failed": str(error.cause)}
+    return result
 
 
 @dataclass(frozen=True)
@@ -110,6 +128,45 @@ class Attacker:
 
         await until(gone_on, "that the forged run continued as new")
         return env.client.invocation(handle.id)
+
+    async def lie(self, queue: str, activity_type: str, result: JsonObject) -> None:
+        """Poll a queue for one activity, as any worker may, and return a result of one's own."""
+        polled = await self.temporal.workflow_service.poll_activity_task_queue(
+            PollActivityTaskQueueRequest(namespace="default", task_queue=TaskQueue(name=queue), identity="a worker"),
+            timeout=timedelta(seconds=20),
+        )
+        assert polled.activity_type.name == activity_type
+        payload = Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(result).encode())
+        await self.temporal.workflow_service.respond_activity_task_completed(
+            RespondActivityTaskCompletedRequest(
+                namespace="default", task_token=polled.task_token, result=Payloads(payloads=[payload])
+            )
+        )
+
+    async def command(self, queue: str, activity_id: str, activity_type: str, params: JsonObject) -> None:
+        """Poll a queue for one workflow task, as any worker may, and have an activity run."""
+        polled = await self.temporal.workflow_service.poll_workflow_task_queue(
+            PollWorkflowTaskQueueRequest(namespace="default", task_queue=TaskQueue(name=queue), identity="a worker"),
+            timeout=timedelta(seconds=20),
+        )
+        payload = Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(params).encode())
+        run = ScheduleActivityTaskCommandAttributes(
+            activity_id=activity_id,
+            activity_type=ActivityType(name=activity_type),
+            task_queue=TaskQueue(name=queue),
+            input=Payloads(payloads=[payload]),
+            start_to_close_timeout=Duration(seconds=20),
+            schedule_to_close_timeout=Duration(seconds=20),
+            retry_policy=Retries(maximum_attempts=1),
+        )
+        schedule = Command(
+            command_type=CommandType.COMMAND_TYPE_SCHEDULE_ACTIVITY_TASK, schedule_activity_task_command_attributes=run
+        )
+        await self.temporal.workflow_service.respond_workflow_task_completed(
+            RespondWorkflowTaskCompletedRequest(
+                namespace="default", task_token=polled.task_token, commands=[schedule], identity="a worker"
+            )
+        )
 
 
 async def started(invocation: Invocation) -> bool:
@@ -144,6 +201,26 @@ async def recorded_reply(invocation: Invocation) -> JsonObject:
             if "calls" in result:
                 return result
     raise AssertionError("No model has replied.")
+
+
+async def activity_ended(invocation: Invocation, activity_id: str) -> JsonObject:
+    """Wait until an activity of a workflow has ended; return its result."""
+
+    async def look() -> tuple[JsonObject] | None:
+        number = None
+        for event in (await invocation.handle.fetch_history()).events:
+            if event.activity_task_scheduled_event_attributes.activity_id == activity_id:
+                number = event.event_id
+            done, failed = event.activity_task_completed_event_attributes, event.activity_task_failed_event_attributes
+            if number and done.scheduled_event_id == number:
+                return (json.loads(done.result.payloads[0].data),)
+            if number and failed.scheduled_event_id == number:
+                return ({"failed": failed.failure.message},)
+        return None
+
+    seen = await until(look, f"the end of {activity_id}")
+    assert seen is not None
+    return seen[0]
 
 
 async def agree(env: AgentEnvironment, there: Installation, invocation: Invocation, **options: Any) -> None:

@@ -1,16 +1,41 @@
 """An installation with keys of its own, and workers of somebody who has none of them."""
 
+import contextlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from temporalio.client import Client
+from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from tests.server.attacks.attackers import Attacker, Script
+from tests.server.conftest import Serve
 from tests.unit.identity.conftest import there
+from waystation.agents import BaseAgent
 from waystation.embedded import EmbeddedServer
+from waystation.testing import AgentEnvironment
 
 __all__ = ["there"]
+
+
+@pytest.fixture
+async def serve(serve: Serve, server: EmbeddedServer) -> AsyncIterator[Serve]:
+    """As everywhere; what still waits in the end is terminated, since other tests count what waits."""
+    queues: set[str] = set()
+
+    @contextlib.asynccontextmanager
+    async def serving(*agents: BaseAgent, **options: Any) -> AsyncIterator[AgentEnvironment]:
+        async with serve(*agents, **options) as env:
+            queues.add(env.client.task_queue)
+            yield env
+
+    yield serving
+    client = await Client.connect(server.address)
+    for queue in queues:
+        async for execution in client.list_workflows(f"TaskQueue = '{queue}' AND ExecutionStatus = 'Running'"):
+            with contextlib.suppress(RPCError):
+                await client.get_workflow_handle(execution.id).terminate()
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from tests.server.attacks.attackers import (
     BOB,
     Attacker,
     agree,
-    client_of,
     payer,
     settled,
 )
 from tests.server.conftest import Serve
+from tests.server.identity.test_deciding import client_of
 from tests.server.workflows.outside import Till, cut, until, waiting
 from tests.unit.identity.conftest import Installation
 from waystation.client.agent_client import Invocation

@@ -1,0 +1,104 @@
+"""Somebody polls the queue of the activities and lies about results; the activity that runs the tool is genuine."""
+
+from typing import Any
+
+import pytest
+
+from tests.server.attacks.attackers import ANN, BOB, Attacker, activity_ended, agree, payer, recorded_reply, settled
+from tests.server.conftest import Serve
+from tests.server.identity.test_deciding import sealed
+from tests.server.workflows.outside import Till, quiet, waiting
+from tests.unit.identity.conftest import Installation
+from waystation.client.agent_client import Invocation
+from waystation.core import ANSWER_SIGNAL, JsonObject
+
+TRUSTED = pytest.mark.xfail(strict=True, reason="A tool trusts what the log says about the approval of its call.")
+EVE = "eve@example.com"
+
+
+async def test_a_worker_that_joins_late_pays_what_both_approved(serve: Serve, there: Installation) -> None:
+    """The control: workflows and activities are served by different workers, and all of them are genuine."""
+    till = Till()
+    async with serve(payer(till), identity=there.worker, activities=False, verify=False) as env:
+        shared: dict[str, Any] = {"task_queue": env.client.task_queue, "workflows": False, "verify": False}
+        async with serve(payer(till), identity=there.worker, **shared):
+            invocation = await env.client.start("payer", "go")
+            await agree(env, there, invocation)
+            await invocation.result()
+    assert till.paid == [5]
+
+
+async def honest_reply(serve: Serve, there: Installation) -> JsonObject:
+    """Return what a genuine worker returns for the model call, which anybody may read."""
+    async with serve(payer(Till()), identity=there.worker, verify=False) as env:
+        invocation = await env.client.start("payer", "go")
+        await waiting(invocation, "fc-1")
+        reply = await recorded_reply(invocation)
+        await invocation.handle.terminate()
+    return reply
+
+
+@TRUSTED
+@pytest.mark.parametrize("left", [{}, {"declared"}], ids=["bare", "declared"])
+async def test_a_forged_model_reply_without_its_approval_gets_nothing_paid(
+    serve: Serve, there: Installation, attacker: Attacker, left: set[str]
+) -> None:
+    """The call is the model's, as it seems, and says that no approval is needed."""
+    till, reply = Till(), await honest_reply(serve, there)
+    reply["calls"] = [{name: value for name, value in reply["calls"][0].items() if name in {"id", *left}}]
+    async with serve(payer(till), identity=there.worker, activities=False, verify=False) as env:
+        invocation = await env.client.start("payer", "go")
+        await attacker.lie(env.client.task_queue, "call_model", reply)
+        shared: dict[str, Any] = {"task_queue": env.client.task_queue, "workflows": False, "verify": False}
+        async with serve(payer(till), identity=there.worker, **shared):
+            await settled(invocation, till)
+
+
+@TRUSTED
+async def test_a_forged_model_reply_that_names_other_approvers_gets_nothing_paid(
+    serve: Serve, there: Installation, attacker: Attacker
+) -> None:
+    """Eve has an account, and proves who she is; but the tool's policy does not name her."""
+    till, reply = Till(), await honest_reply(serve, there)
+    reply["calls"][0]["approval"] = {"approvers": [EVE]}
+    async with serve(payer(till), identity=there.worker, activities=False, verify=False) as env:
+        invocation = await env.client.start("payer", "go")
+        await attacker.lie(env.client.task_queue, "call_model", reply)
+        await waiting(invocation, "fc-1")
+        answer = sealed(there, invocation, there.provider.token(EVE))
+        await attacker.temporal.get_workflow_handle(invocation.id).signal(ANSWER_SIGNAL, answer)
+        shared: dict[str, Any] = {"task_queue": env.client.task_queue, "workflows": False, "verify": False}
+        async with serve(payer(till), identity=there.worker, **shared):
+            await _decided(invocation, till)
+
+
+@TRUSTED
+async def test_a_forged_review_of_answers_gets_nothing_paid(
+    serve: Serve, there: Installation, attacker: Attacker
+) -> None:
+    """The lie is that both approvers sent what Eve sent."""
+    till = Till()
+    async with serve(payer(till), identity=there.worker, verify=False) as env:
+        invocation = await env.client.start("payer", "go")
+        await waiting(invocation, "fc-1")
+    shared: dict[str, Any] = {"task_queue": env.client.task_queue, "verify": False, "identity": there.worker}
+    async with serve(payer(till), activities=False, **shared):
+        stranger = attacker.temporal.get_workflow_handle(invocation.id)
+        for number, subject in enumerate((ANN, BOB)):
+            await stranger.signal(ANSWER_SIGNAL, sealed(there, invocation, there.provider.token(EVE)))
+            review = {
+                "who": {"subject": subject, "issuer": there.provider.url},
+                "nonce": f"n{number}",
+                "mark": f"a{number}",
+            }
+            await attacker.lie(env.client.task_queue, "review_answer", review)
+        async with serve(payer(till), workflows=False, **shared):
+            await activity_ended(invocation, "fc-1")
+            assert till.paid == []
+
+
+async def _decided(invocation: Invocation, till: Till) -> None:
+    """Wait until Eve's answer was reviewed, and what it let run has ended; see that nothing was paid."""
+    await activity_ended(invocation, "r:s1")
+    await quiet(invocation)
+    assert till.paid == []

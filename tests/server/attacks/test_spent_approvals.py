@@ -1,0 +1,241 @@
+"""Approvals that somebody has count again: in forks, in later calls, and for a second invocation of the same ID."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowFailureError
+
+from tests.programs import run
+from tests.server.attacks.attackers import ANN, BOB, Attacker, agree, payer, settled
+from tests.server.conftest import Serve
+from tests.server.identity.test_deciding import client_of
+from tests.server.workflows.outside import Till, failure, quiet, until, waiting
+from tests.unit.identity.conftest import Installation
+from waystation.agents import Agent
+from waystation.client.agent_client import Invocation
+from waystation.core import ANSWER_SIGNAL, ApprovalPolicy, JsonObject, Settings
+from waystation.models import LlmRequest, LlmResponse
+from waystation.testing import AgentEnvironment, FunctionModel, calls, latest_turn, says
+from waystation.tools import FunctionTool, LongRunningFunctionTool, ToolContext
+
+SOLO = ApprovalPolicy(approvers=(ANN,))
+INHERITED = pytest.mark.xfail(strict=True, reason="A fork inherits the answers of approvers, and takes supplied ones.")
+
+
+def ask(purpose: str) -> None:
+    """Ask whether a payment may be made."""
+
+
+def asking_first(till: Till) -> Agent:
+    """Return an agent that asks its approver in a call of its own, and then pays in another."""
+
+    def act(request: LlmRequest) -> LlmResponse:
+        _, told = latest_turn(request)
+        match told:
+            case []:
+                return calls(("ask", {"purpose": "rent"}))
+            case [_]:
+                return calls(("pay", {"amount": 5}))
+            case _:
+                return says("Paid.")
+
+    tools = [LongRunningFunctionTool(ask, approval=SOLO), FunctionTool(till.pay, effect="once")]
+    return Agent(name="payer", model=FunctionModel(act), tools=tools)
+
+
+def asking_inside(till: Till) -> Agent:
+    """Return an agent whose tool itself asks for the approval, in its own code."""
+
+    def pay(amount: int, tool_context: ToolContext) -> dict[str, int]:
+        """Pay."""
+        if not tool_context.tool_confirmation:
+            tool_context.request_confirmation(hint="Pay?")
+            return {"paid": 0}
+        return till.pay(amount)
+
+    def act(request: LlmRequest) -> LlmResponse:
+        _, told = latest_turn(request)
+        return says("Paid.") if told else calls(("pay", {"amount": 5}))
+
+    return Agent(name="payer", model=FunctionModel(act), tools=[FunctionTool(pay, approval=SOLO, effect="once")])
+
+
+async def approve(env: AgentEnvironment, there: Installation, invocation: Invocation, subject: str = ANN) -> None:
+    """Have an approver approve the first call."""
+    await waiting(invocation, "fc-1")
+    token = there.provider.token(subject)
+    await client_of(env, there).invocation(invocation.id).approve("fc-1", token=token)
+
+
+async def forked_at_every_event(env: AgentEnvironment, source: Invocation) -> list[Invocation]:
+    """Return a fork of the source at each event of it."""
+    count = len((await source.log()).state.events)
+    forks = []
+    for event in range(1, count + 1):
+        params = {"agent": "payer", "message": "go", "fork": {"invocation_id": source.id, "event": event}}
+        handle = await env.temporal.start_workflow(
+            "AgentInvocation", params, id=f"{source.id}-f{event}", task_queue=env.client.task_queue
+        )
+        forks.append(env.client.invocation(handle.id))
+    return forks
+
+
+@pytest.mark.parametrize(
+    "agent",
+    [pytest.param(asking_first, marks=INHERITED), asking_inside, lambda till: payer(till, SOLO, effect="once")],
+    ids=["a call that asks", "a tool that asks", "a policy"],
+)
+async def test_no_fork_spends_the_approval_of_its_source(serve: Serve, there: Installation, agent: Any) -> None:
+    """The source pays once, the control; forks at each of its events pay nothing that was not approved again."""
+    till = Till()
+    async with serve(agent(till), identity=there.worker, verify=False) as env:
+        source = await env.client.start("payer", "go")
+        await approve(env, there, source)
+        await source.result()
+        assert till.paid == [5]
+        till.paid.clear()
+        for fork in await forked_at_every_event(env, source):
+            await settled(fork, till)
+
+
+@INHERITED
+async def test_a_supplied_result_is_not_the_answer_of_an_approver(serve: Serve, there: Installation) -> None:
+    """A call that takes the answers of verified approvers waits in the fork, whatever the fork was given for it."""
+    till = Till()
+    async with serve(asking_first(till), identity=there.worker, verify=False) as env:
+        source = await env.client.start("payer", "go")
+        await waiting(source, "fc-1")
+        given = {"invocation_id": source.id, "event": 2, "results": {"fc-1": {"approved": True, "by": ANN}}}
+        handle = await env.temporal.start_workflow(
+            "AgentInvocation",
+            {"agent": "payer", "message": "go", "fork": given},
+            id=f"{source.id}-supplied",
+            task_queue=env.client.task_queue,
+        )
+        await settled(env.client.invocation(handle.id), till)
+
+
+@pytest.mark.xfail(strict=True, reason="Forks need no consent.")
+async def test_a_fork_needs_the_consent_of_the_worker(serve: Serve) -> None:
+    """A worker without `--allow-forks` refuses it, and says how to allow it."""
+    till = Till()
+    async with serve(payer(till, SOLO), settings=Settings(), verify=False) as env:
+        source = await env.client.start("payer", "go")
+        await waiting(source, "fc-1")
+        handle = await env.temporal.start_workflow(
+            "AgentInvocation",
+            {"agent": "payer", "message": "go", "fork": {"invocation_id": source.id, "event": 1}},
+            id=f"{source.id}-fork",
+            task_queue=env.client.task_queue,
+        )
+        fork = env.client.invocation(handle.id)
+
+        async def refused() -> bool:
+            assert not await fork.pending()
+            return (await fork.handle.describe()).close_time is not None
+
+        await until(refused, "that the fork was refused")
+        assert "--allow-forks" in (await failure(fork)).message
+
+
+@pytest.mark.xfail(strict=True, reason="Forks need no consent.")
+def test_the_consent_to_forks_is_an_option_of_the_worker() -> None:
+    """`waystation worker` takes it."""
+    assert run("check", "--only", "workflows", "--allow-forks").returncode == 0
+
+
+async def answers_in(invocation: Invocation) -> list[JsonObject]:
+    """Return the answers that were sent, as anybody may read them in the history."""
+    found: list[JsonObject] = []
+    for event in (await invocation.handle.fetch_history()).events:
+        update = event.workflow_execution_update_accepted_event_attributes.accepted_request.input.args.payloads
+        for payload in (*update, *event.workflow_execution_signaled_event_attributes.input.payloads):
+            found.append(json.loads(payload.data))
+    return found
+
+
+def pays_what_it_is_told() -> FunctionModel:
+    """Return a model that pays the amount in the message."""
+
+    def act(request: LlmRequest) -> LlmResponse:
+        said, told = latest_turn(request)
+        return says("Paid.") if told else calls(("pay", {"amount": int(said)}))
+
+    return FunctionModel(act)
+
+
+@pytest.mark.parametrize("amount", [5, 5_000])
+@pytest.mark.xfail(strict=True, reason="A sealed answer names the ID of an invocation, which may be used again.")
+async def test_an_answer_to_an_invocation_does_not_count_in_a_later_one_of_the_same_id(
+    serve: Serve, there: Installation, attacker: Attacker, amount: int
+) -> None:
+    """The sealed answers are in the history, where everybody may read them; sent again, they approve nothing."""
+    till = Till()
+    async with serve(payer(till, model=pays_what_it_is_told()), identity=there.worker, verify=False) as env:
+        id = f"rent-{env.client.task_queue}"
+        first = await env.client.start("payer", "5", id=id)
+        await agree(env, there, first)
+        await first.result()
+        assert till.paid == [5]  # the control
+        stolen = await answers_in(first)
+        till.paid.clear()
+        params = {"agent": "payer", "message": str(amount)}
+        handle = await attacker.temporal.start_workflow(
+            "AgentInvocation", params, id=id, task_queue=env.client.task_queue
+        )
+        again = env.client.invocation(id)
+        await waiting(again, "fc-1")
+        for answer in stolen:
+            await handle.signal(ANSWER_SIGNAL, answer)
+        await reviewed(again, len(stolen))
+        assert till.paid == []
+        assert (await waiting(again, "fc-1"))[0].approved_by == ()
+
+
+async def reviewed(invocation: Invocation, count: int) -> None:
+    """Wait until so many answers have counted, or were ignored, and what they let run has ended."""
+
+    async def look() -> bool:
+        kinds = [type(entry.body).__name__ for entry in (await invocation.log()).entries]
+        return sum(kind in ("AnswerVerified", "AnswerCounted", "AnswerIgnored") for kind in kinds) >= count
+
+    await until(look, f"{count} answers")
+    await quiet(invocation)
+
+
+async def remember(env: AgentEnvironment, there: Installation, session_id: str, asked_for: Sequence[str]) -> Invocation:
+    """Have both approve a call in a session, of whom some ask for the approval to be remembered; send a second message."""
+    session = env.client.session(agent="payer", session_id=session_id)
+    first = await (await session.send("go")).invocation()
+    await waiting(first, "fc-1")
+    for subject in (ANN, BOB):
+        wish = {"remember": True} if subject in asked_for else {}
+        token = there.provider.token(subject)
+        await client_of(env, there).invocation(first.id).approve("fc-1", token=token, **wish)
+    await first.result()
+    return await (await session.send("again")).invocation()
+
+
+@pytest.mark.parametrize(
+    "asked_for",
+    [(), (ANN,), pytest.param((BOB,), marks=pytest.mark.xfail(strict=True, reason="The last one decides."))],
+)
+async def test_one_approver_does_not_have_an_approval_remembered_for_both(
+    serve: Serve, there: Installation, asked_for: Sequence[str]
+) -> None:
+    """All who are counted have to ask for it, as `test_parents` shows that they may."""
+    till = Till()
+    async with serve(payer(till), identity=there.worker, verify=False) as env:
+        again = await remember(env, there, env.client.task_queue, asked_for)
+        till.paid.remove(5)
+        assert await settled(again, till)
+
+
+async def test_both_approvers_together_have_it_remembered(serve: Serve, there: Installation) -> None:
+    """The control."""
+    till = Till()
+    async with serve(payer(till), identity=there.worker, verify=False) as env:
+        await (await remember(env, there, env.client.task_queue, (ANN, BOB))).result()
+    assert till.paid == [5, 5]
