@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from temporalio.client import WorkflowFailureError
 
 from tests.programs import run
 from tests.server.attacks.attackers import ANN, BOB, Attacker, agree, payer, settled
@@ -206,7 +205,7 @@ async def reviewed(invocation: Invocation, count: int) -> None:
 
 
 async def remember(env: AgentEnvironment, there: Installation, session_id: str, asked_for: Sequence[str]) -> Invocation:
-    """Have both approve a call in a session, of whom some ask for the approval to be remembered; send a second message."""
+    """Have both approve a call in a session, some of them for later calls, too; send the second message."""
     session = env.client.session(agent="payer", session_id=session_id)
     first = await (await session.send("go")).invocation()
     await waiting(first, "fc-1")
