@@ -68,7 +68,7 @@ class Script:
                 return await workflow.execute_child_workflow("AgentInvocation", params, id=id, task_queue=queue)
             case {"continue": params, "task_queue": queue}:
                 params["carried"]["run_id"] = workflow.info().run_id
-                workflow.continue_as_new(params, workflow="AgentInvocation", task_queue=queue)  # type: ignore[arg-type]  # by name
+                workflow.continue_as_new(args=[params], workflow="AgentInvocation", task_queue=queue)
             case {"activities": steps}:
                 mark, outcomes = "", list[Any]()
                 for step in steps:
