@@ -48,6 +48,8 @@ LISTING_S = 60.0
 """Default time in seconds for which an invocation caches the list of the server's tools."""
 MAX_LISTINGS = 64
 MAX_PAGES = 100
+MAX_TOOLS = 1_000
+"""Maximum number of tools in a listing. The rest is left out, because every tool becomes part of each prompt."""
 
 Result = TypeVar("Result")
 
@@ -212,9 +214,11 @@ class McpToolset(BaseToolset):
                 page: ListToolsResult = await client.list_tools(cursor=cursor)
                 tools += page.tools
                 cursor = page.next_cursor
-                if not cursor:
+                if not cursor or len(tools) > MAX_TOOLS:
                     break
-            return tools
+            if cursor or len(tools) > MAX_TOOLS:
+                log.warning("mcp_tools.cut", offered=min(len(tools), MAX_TOOLS), problem="the server lists too many")
+            return tools[:MAX_TOOLS]
 
         tools = await self._read(request, context)
         if self._listing_ttl or owner:

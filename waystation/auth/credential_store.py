@@ -284,15 +284,17 @@ async def complete_authorization(
         AuthorizationFailed: No login has this state, the provider refused the login, or the code is invalid. The
             message does not contain secrets.
     """
+    issuer: str | None = None
     if auth_response_uri is not None:
-        code, state, redirect_uri = _read_response(auth_response_uri, redirect_uri)
-    return await asyncio.to_thread(_complete, store, code, state, redirect_uri, expected)
+        code, state, issuer, redirect_uri = _read_response(auth_response_uri, redirect_uri)
+    return await asyncio.to_thread(_complete, store, code, state, issuer, redirect_uri, expected)
 
 
 def _complete(
     store: CredentialStore,
     code: str | None,
     state: str | None,
+    issuer: str | None,
     redirect_uri: str | None,
     expected: tuple[str, str] | None,
 ) -> Authorized:
@@ -311,6 +313,7 @@ def _complete(
         if login is None or login.client is None or login.state != state:
             raise AuthorizationFailed("This login was replaced by a later one, or is already complete.")
         call = login.choose(expected)
+        _check_issuer(issuer, oauth.find_issuer(login.config))
         tokens = oauth.exchange_code(
             login.config,
             code=code,
@@ -322,8 +325,17 @@ def _complete(
         return _finish(store, bucket, login, credential, call)
 
 
-def _read_response(uri: str, redirect_uri: str | None) -> tuple[str | None, str | None, str]:
-    """Return the code, the state and the redirect URI from the URI where a login ended."""
+def _check_issuer(issuer: str | None, expected: str | None) -> None:
+    """Check that a login ended at the provider where it began (RFC 9207).
+
+    Otherwise, one provider could have the user log in at another, and would be sent the other's code.
+    """
+    if issuer and expected and issuer.rstrip("/") != expected.rstrip("/"):
+        raise AuthorizationFailed(f"The login ended at another provider than {expected}. Start the login again.")
+
+
+def _read_response(uri: str, redirect_uri: str | None) -> tuple[str | None, str | None, str | None, str]:
+    """Return the code, the state, the issuer and the redirect URI from the URI where a login ended."""
     try:
         parts = urlsplit(uri.strip())
     except ValueError:
@@ -331,7 +343,8 @@ def _read_response(uri: str, redirect_uri: str | None) -> tuple[str | None, str 
     query = {name: values[0] for name, values in parse_qs(parts.query).items()}
     if error := query.get("error"):
         raise AuthorizationFailed(f"The provider refused the login: {oauth.error_code(error)}.")
-    return query.get("code"), query.get("state"), redirect_uri or urlunsplit(parts._replace(query="", fragment=""))
+    ended_at = redirect_uri or urlunsplit(parts._replace(query="", fragment=""))
+    return query.get("code"), query.get("state"), query.get("iss"), ended_at
 
 
 async def provide_credential(

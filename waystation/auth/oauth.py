@@ -117,6 +117,17 @@ def _discover(scheme: OAuth2, name: str) -> str:
     return _fetch_metadata([*places, f"{base}{path}/.well-known/openid-configuration"], issuer=issuer)[name]
 
 
+def find_issuer(config: AuthConfig) -> str | None:
+    """Return the issuer that a scheme names, or None if it does not name one."""
+    match config.auth_scheme:
+        case ExtendedOAuth2(issuer_url=str(issuer)):
+            return issuer
+        case OpenIdConnect(openIdConnectUrl=document):
+            return _parse_issuer(document)
+        case _:
+            return None
+
+
 def _parse_issuer(document: str) -> str | None:
     """Return the issuer that the metadata at a URL must name (OpenID Connect Discovery 4.3, RFC 8414 3.3)."""
     base, well_known, rest = document.partition("/.well-known/")

@@ -16,6 +16,9 @@ from waystation.core import InputValidationError, NotJson
 WHERE: dict[str, Any] = {"app_name": "shop", "user_id": "ann", "session_id": "s1"}
 TEXT = types.Part.from_text(text="hello")
 
+NAMES = ["..", "", "../../etc/passwd", "a\\..\\b", "a\0b", "%2e%2e%2f", "0.json", "user:..", "\u202egnp.exe"]
+"""What would leave its folder or collide where a store took names as they come."""
+
 
 @pytest.fixture(params=["in memory", "folder", "object store", "s3"])
 def service(
@@ -44,6 +47,22 @@ async def test_versions_count_from_zero(service: BaseArtifactService) -> None:
     assert await service.list_versions(**WHERE, filename="f") == [0, 1, 2]
     assert (await service.load_artifact(**WHERE, filename="f")) == types.Part.from_text(text="c")
     assert (await service.load_artifact(**WHERE, filename="f", version=0)) == types.Part.from_text(text="a")
+
+
+async def test_hostile_names_stay_apart_in_every_store(service: BaseArtifactService) -> None:
+    """Each name has a content of its own, is listed unchanged, and is nobody else's."""
+    other = WHERE | {"user_id": "../ann"}
+    for where, owner in ((WHERE, "mine"), (other, "theirs")):
+        for name in NAMES:
+            await service.save_artifact(**where, filename=name, artifact=types.Part.from_text(text=f"{owner} {name}"))
+    for where, owner in ((WHERE, "mine"), (other, "theirs")):
+        assert await service.list_artifact_keys(**where) == sorted(NAMES)
+        for name in NAMES:
+            expected = types.Part.from_text(text=f"{owner} {name}")
+            assert await service.load_artifact(**where, filename=name) == expected
+    for name in NAMES:
+        await service.delete_artifact(**other, filename=name)
+    assert await service.list_artifact_keys(**WHERE) == sorted(NAMES)
 
 
 @pytest.mark.parametrize("version", [-1, 1, 10**20])

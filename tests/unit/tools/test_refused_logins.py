@@ -5,7 +5,7 @@ import logging
 import sys
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 
@@ -84,6 +84,21 @@ async def test_a_login_for_another_call_is_refused(provider: FakeOAuth, store: I
     with pytest.raises(AuthorizationFailed, match="not for call 'fc-9'"):
         await store.authorize(auth_response_uri=ended_at, call=("inv", "fc-9"))
     assert (await store.authorize(auth_response_uri=ended_at, call=("inv", "fc-1"))).calls == (("inv", "fc-1"),)
+
+
+@pytest.mark.parametrize("kind", ["issuer", "document"])
+async def test_a_login_that_ends_at_another_provider_is_refused(
+    provider: FakeOAuth, store: InMemoryCredentialService, kind: str
+) -> None:
+    """Its code is sent to nobody; a login that ends where it began is finished. Source: RFC 9207."""
+    context = calling(store)
+    context.request_credential(described(provider, kind))
+    ended_at = provider.log_in(auth_uri(context))
+    with pytest.raises(AuthorizationFailed, match="ended at another provider"):
+        await complete_authorization(store, auth_response_uri=f"{ended_at}&iss=https%3A%2F%2Fmallory.example")
+    assert provider.token_requests == []
+    await complete_authorization(store, auth_response_uri=f"{ended_at}&iss={quote(provider.url, safe='')}")
+    assert len(provider.token_requests) == 1
 
 
 async def test_a_stolen_code_is_worthless_without_its_verifier(

@@ -1,0 +1,70 @@
+"""MCP servers that lie: endless and huge listings, floods of notifications, and silence."""
+
+import sys
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.tools.mcp_calls import at, call
+from waystation.tools.mcp_tool import McpToolset, StdioConnectionParams, StdioServerParameters
+from waystation.tools.mcp_tool.mcp_session_manager import McpConnectionError
+
+SERVER = str(Path(__file__).parent / "lying_mcp_server.py")
+
+
+def liar(lie: str, *, limit_s: float = 20.0) -> McpToolset:
+    """Return the tools of a server that tells this lie."""
+    program = StdioServerParameters(command=sys.executable, args=[SERVER, lie])
+    return McpToolset(connection_params=StdioConnectionParams(server_params=program, timeout=limit_s))
+
+
+async def test_a_server_that_tells_the_truth_is_believed() -> None:
+    """The control: the server by hand is one that works."""
+    toolset = liar("")
+    try:
+        assert [tool.name for tool in await toolset.get_tools(at())] == ["add"]
+        assert (await call(toolset, "add", a=1))["content"] == [{"type": "text", "text": "1"}]
+    finally:
+        await toolset.close()
+
+
+async def test_a_listing_without_an_end_is_read_for_so_many_pages_only() -> None:
+    """The tools of the first pages are offered."""
+    toolset = liar("endless")
+    try:
+        tools = await toolset.get_tools(at())
+        assert 1 < len(tools) <= 1_000
+    finally:
+        await toolset.close()
+
+
+async def test_a_listing_of_too_many_tools_is_cut(logs: list[MutableMapping[str, Any]]) -> None:
+    """No server makes a prompt of three thousand declarations; the log says that some are left out."""
+    toolset = liar("many")
+    try:
+        assert len(await toolset.get_tools(at())) == 1_000
+        assert [entry["event"] for entry in logs] == ["mcp_tools.cut"]
+    finally:
+        await toolset.close()
+
+
+async def test_a_flood_of_changed_lists_is_heard_out() -> None:
+    """Each call and listing comes back, however often the server says that its list has changed."""
+    toolset = liar("flood")
+    try:
+        assert [tool.name for tool in await toolset.get_tools(at())] == ["add"]
+        assert (await call(toolset, "add", a=1))["content"] == [{"type": "text", "text": "1"}]
+    finally:
+        await toolset.close()
+
+
+async def test_a_server_that_hangs_is_given_up() -> None:
+    """After the timeout of the connection."""
+    toolset = liar("hanging", limit_s=0.5)
+    try:
+        with pytest.raises(McpConnectionError, match=r"0\.5 s"):
+            await toolset.get_tools(at())
+    finally:
+        await toolset.close()
