@@ -12,7 +12,6 @@ from tests.unit.identity.conftest import Installation
 from waystation.client.agent_client import Invocation
 from waystation.core import ANSWER_SIGNAL, JsonObject
 
-TRUSTED = pytest.mark.xfail(strict=True, reason="A tool trusts what the log says about the approval of its call.")
 EVE = "eve@example.com"
 
 
@@ -38,7 +37,6 @@ async def honest_reply(serve: Serve, there: Installation) -> JsonObject:
     return reply
 
 
-@TRUSTED
 @pytest.mark.parametrize("left", [{}, {"declared"}], ids=["bare", "declared"])
 async def test_a_forged_model_reply_without_its_approval_gets_nothing_paid(
     serve: Serve, there: Installation, attacker: Attacker, left: set[str]
@@ -54,7 +52,6 @@ async def test_a_forged_model_reply_without_its_approval_gets_nothing_paid(
             await settled(invocation, till)
 
 
-@TRUSTED
 async def test_a_forged_model_reply_that_names_other_approvers_gets_nothing_paid(
     serve: Serve, there: Installation, attacker: Attacker
 ) -> None:
@@ -72,7 +69,6 @@ async def test_a_forged_model_reply_that_names_other_approvers_gets_nothing_paid
             await _decided(invocation, till)
 
 
-@TRUSTED
 async def test_a_forged_review_of_answers_gets_nothing_paid(
     serve: Serve, there: Installation, attacker: Attacker
 ) -> None:

@@ -23,7 +23,6 @@ from waystation.client.agent_client import Invocation
 from waystation.core import JsonObject, NotAllowed
 from waystation.testing import AgentEnvironment
 
-TRUSTED = pytest.mark.xfail(strict=True, reason="A run trusts what it is told that the run before it passed on.")
 APPROVED = {"function_call_id": "fc-1", "action": "approve", "by": ANN}
 
 
@@ -88,7 +87,6 @@ async def test_an_approval_that_is_given_in_a_later_run_lets_the_call_run(serve:
     assert till.paid == [5]
 
 
-@TRUSTED
 @pytest.mark.parametrize("type", ["Payroll", "AgentInvocation"])
 @pytest.mark.parametrize("forge", [passed, decided, unguarded, remembered])
 async def test_a_forged_snapshot_gets_nothing_paid(
@@ -102,7 +100,6 @@ async def test_a_forged_snapshot_gets_nothing_paid(
         await settled(await attacker.continued(env, params, type=type), till)
 
 
-@TRUSTED
 async def test_an_approval_that_was_never_given_is_not_counted_in_a_later_run(
     serve: Serve, there: Installation, attacker: Attacker
 ) -> None:

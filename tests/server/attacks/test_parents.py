@@ -18,7 +18,6 @@ from waystation.core import JsonObject
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import AgentEnvironment, FunctionModel, says
 
-TRUSTED = pytest.mark.xfail(strict=True, reason="An invocation trusts whatever workflow started it.")
 PARENTS = ("Payroll", "AgentSession", "AgentInvocation")
 """The types of workflow of which a stranger's worker says it runs them."""
 
@@ -56,7 +55,6 @@ async def test_both_approvers_may_have_an_approval_cover_the_next_call_of_their_
     assert till.paid == [5, 5]
 
 
-@TRUSTED
 @pytest.mark.parametrize("parent", PARENTS)
 async def test_a_parent_that_claims_a_remembered_approval_gets_nothing_paid(
     serve: Serve, there: Installation, attacker: Attacker, parent: str
@@ -90,7 +88,6 @@ class Talker:
         return Agent(name="talker", model=FunctionModel(act))
 
 
-@TRUSTED
 @pytest.mark.parametrize("user_id", ["eve", "ann"])
 @pytest.mark.parametrize("parent", PARENTS)
 async def test_a_parent_that_names_a_session_of_somebody_else_is_not_shown_it(

@@ -20,7 +20,6 @@ from waystation.testing import AgentEnvironment, FunctionModel, calls, latest_tu
 from waystation.tools import FunctionTool, LongRunningFunctionTool, ToolContext
 
 SOLO = ApprovalPolicy(approvers=(ANN,))
-INHERITED = pytest.mark.xfail(strict=True, reason="A fork inherits the answers of approvers, and takes supplied ones.")
 
 
 def ask(purpose: str) -> None:
@@ -83,7 +82,7 @@ async def forked_at_every_event(env: AgentEnvironment, source: Invocation) -> li
 
 @pytest.mark.parametrize(
     "agent",
-    [pytest.param(asking_first, marks=INHERITED), asking_inside, lambda till: payer(till, SOLO, effect="once")],
+    [asking_first, asking_inside, lambda till: payer(till, SOLO, effect="once")],
     ids=["a call that asks", "a tool that asks", "a policy"],
 )
 async def test_no_fork_spends_the_approval_of_its_source(serve: Serve, there: Installation, agent: Any) -> None:
@@ -99,7 +98,6 @@ async def test_no_fork_spends_the_approval_of_its_source(serve: Serve, there: In
             await settled(fork, till)
 
 
-@INHERITED
 async def test_a_supplied_result_is_not_the_answer_of_an_approver(serve: Serve, there: Installation) -> None:
     """A call that takes the answers of verified approvers waits in the fork, whatever the fork was given for it."""
     till = Till()
@@ -116,7 +114,6 @@ async def test_a_supplied_result_is_not_the_answer_of_an_approver(serve: Serve, 
         await settled(env.client.invocation(handle.id), till)
 
 
-@pytest.mark.xfail(strict=True, reason="Forks need no consent.")
 async def test_a_fork_needs_the_consent_of_the_worker(serve: Serve) -> None:
     """A worker without `--allow-forks` refuses it, and says how to allow it."""
     till = Till()
@@ -139,7 +136,6 @@ async def test_a_fork_needs_the_consent_of_the_worker(serve: Serve) -> None:
         assert "--allow-forks" in (await failure(fork)).message
 
 
-@pytest.mark.xfail(strict=True, reason="Forks need no consent.")
 def test_the_consent_to_forks_is_an_option_of_the_worker() -> None:
     """`waystation worker` takes it."""
     assert run("check", "--only", "workflows", "--allow-forks").returncode == 0
@@ -219,7 +215,7 @@ async def remember(env: AgentEnvironment, there: Installation, session_id: str, 
 
 @pytest.mark.parametrize(
     "asked_for",
-    [(), (ANN,), pytest.param((BOB,), marks=pytest.mark.xfail(strict=True, reason="The last one decides."))],
+    [(), (ANN,), (BOB,)],
 )
 async def test_one_approver_does_not_have_an_approval_remembered_for_both(
     serve: Serve, there: Installation, asked_for: Sequence[str]

@@ -13,7 +13,7 @@ from waystation.client.agent_client import Invocation
 from waystation.core import JsonObject
 from waystation.testing import ScriptedModel, calls, says
 
-TRUSTED = pytest.mark.xfail(strict=True, reason="A tool trusts its input, and the history of whatever schedules it.")
+SPENT = pytest.mark.xfail(strict=True, reason="An activity does not see that its call has run before.")
 MODEL: JsonObject = {"at": 0, "new": ["start"], "agent": "payer", "root": "payer", "number": 1, "phase": "enter"}
 PAY: JsonObject = {"function_call_id": "fc-1", "args": {"amount": 5}, "root": "payer", "effect": "once"}
 CONFIRMED: JsonObject = {"hint": "", "confirmed": True, "payload": None}
@@ -27,11 +27,11 @@ async def approved_input(serve: Serve, there: Installation) -> JsonObject:
         await agree(env, there, invocation)
         await invocation.result()
         assert till.paid == [5]
-        digest = (await invocation.log()).state.calls["fc-1"].digest
-    return PAY | {"digest": digest, "confirmation": CONFIRMED}
+        scheduled = [e.activity_task_scheduled_event_attributes for e in (await invocation.history()).events]
+        (genuine,) = (found.input.payloads[0] for found in scheduled if found.activity_id == "fc-1")
+    return PAY | {"digest": json.loads(genuine.data)["digest"], "confirmation": CONFIRMED}
 
 
-@TRUSTED
 @pytest.mark.parametrize(
     ("approved", "forged"), [(False, False), (True, False), (False, True)], ids=["bare", "with digest", "forged reply"]
 )
@@ -60,7 +60,6 @@ def _part() -> JsonObject:
     return {"functionCall": {"name": "pay", "args": {"amount": 5}, "id": "fc-1"}}
 
 
-@TRUSTED
 @pytest.mark.parametrize("approved", [False, True], ids=["no digest", "digest"])
 async def test_a_call_that_waits_is_not_run_at_the_command_of_a_stranger(
     serve: Serve, there: Installation, attacker: Attacker, approved: bool
@@ -78,7 +77,7 @@ async def test_a_call_that_waits_is_not_run_at_the_command_of_a_stranger(
     assert till.paid == []
 
 
-@TRUSTED
+@SPENT
 async def test_an_approval_is_not_spent_again_at_the_command_of_a_stranger(
     serve: Serve, there: Installation, attacker: Attacker
 ) -> None:
