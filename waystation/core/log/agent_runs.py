@@ -25,7 +25,7 @@ def begin_run(state: InvocationState, shape: AgentSpec, parent: AgentRun | None,
 
 def is_busy(state: InvocationState, run: AgentRun) -> bool:
     """Return whether a model activity of the run is in flight or a call from its latest reply is running."""
-    return run.in_flight is not None or any(call.performing for call in state.batch(run))
+    return run.in_flight is not None or any(state.calls[call_id].performing for call_id in run.batch)
 
 
 def next_phase(state: InvocationState, run: AgentRun) -> Phase | None:
@@ -68,7 +68,7 @@ def advance_runs(state: InvocationState) -> None:
 
 
 def _responded(state: InvocationState, run: AgentRun) -> bool:
-    return all(call.responded for call in state.batch(run))
+    return all(state.calls[call_id].responded for call_id in run.batch)
 
 
 def _exhausted(state: InvocationState, run: AgentRun) -> bool:

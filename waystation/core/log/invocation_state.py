@@ -290,7 +290,8 @@ class InvocationState:
 
     def open_calls(self) -> list[CallState]:
         """Return the calls that are waiting for an answer or can still get one, ordered by agent run."""
-        calls = [self.calls[call_id] for run in self.runs.at_work() for call_id in run.open]
+        runs = self.runs.by_index  # this runs several times for each entry
+        calls = [self.calls[call_id] for index in self.runs.active for call_id in runs[index].open]
         ask = self.calls[self.budget_use.ask] if self.budget_use.ask else None
         return [*calls, ask] if ask and ask.waiting else calls
 
