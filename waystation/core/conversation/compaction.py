@@ -19,10 +19,10 @@ from waystation.core.log.log import Log
 from waystation.core.payload import JsonObject, encode
 
 CHARS_PER_TOKEN = 4
-"""The ratio that ADK uses to estimate tokens."""
+"""Number of characters that count as one token in estimates, as in ADK."""
 
 IsOpen: TypeAlias = Callable[[Event, str], bool]
-"""Whether a call in an event, identified by its call ID, can still get another response."""
+"""Returns whether the call with the given ID in an event can still get another response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,9 @@ class Summary:
 def effective_summaries(events: Sequence[Event], branch: str | None) -> list[Summary]:
     """Return the summaries that apply on a branch, ordered by range.
 
-    A summary is left out if its range lies within the range of another. If two summaries have the same range, only the
-    newer one is kept. Summaries whose ranges merely overlap, as with ADK's sliding windows, are all kept.
+    A summary is left out if its range lies within the range of another one that is visible on its branch. If the two
+    ranges are the same, the newer summary is kept. Summaries whose ranges merely overlap, as with ADK's sliding
+    windows, are all kept.
     """
     with_summary = [event for event in events if event.covered and is_visible_on(branch, event.branch)]
     if not with_summary:
@@ -98,14 +99,15 @@ class SummaryRange:
 
     trigger: Trigger
     events: tuple[Event, ...]
-    """The events in the range, oldest first. They include those that stay visible, because the summarizer needs to know
-    the task. They are preceded by the earlier summaries that the new one replaces, each in the form of an event."""
+    """The summarizer's input: the earlier summaries that the new one replaces, each in the form of an event, and then
+    the events of the range, oldest first. Events that stay visible are included, because the summarizer needs to know
+    the task."""
     covered: Covered
     start_timestamp: float
     end_timestamp: float
 
     def compaction(self, **fields: object) -> Compaction:
-        """Return the attempt in the form in which it is recorded. Pass `content`, `usage` and `model`, or `failure`."""
+        """Return the record of an attempt. Pass `failure` if it failed, otherwise `content`, `usage` and `model`."""
         return Compaction.model_validate(
             {
                 "trigger": self.trigger,
@@ -148,14 +150,15 @@ class ConversationView:
         return cls(events, work.agent, work.branch, conversation.log.invocation_id, is_open)
 
     def visible(self, index: int) -> bool:
-        """Return whether the agent can see an event, even if a summary replaces it. A summary itself does not count."""
+        """Return whether the agent can see an event, even if a summary replaces it. Return False for a summary."""
         event = self.events[index]
         return event.covered is None and is_visible_on(self.branch, event.branch)
 
     def tokens(self, contents: Callable[[], Sequence[JsonObject]]) -> int:
-        """Return the size of the next prompt in tokens: the provider's latest count plus an estimate for newer events.
+        """Return the approximate size of the next prompt in tokens.
 
-        If the provider has not counted anything since the last summary, estimate the whole prompt, which `contents`
+        This is the size of the agent's latest prompt, as counted by the provider, plus an estimate for the reply and
+        newer events. If there is no such count since the last summary, estimate the whole prompt, which `contents`
         returns.
         """
         for index in range(len(self.events) - 1, -1, -1):
@@ -174,7 +177,10 @@ class ConversationView:
         return any("compaction_failed" in (event.custom_metadata or {}) for event in newest)
 
     def over_threshold(self, retention: int) -> SummaryRange | None:
-        """Return the range to summarize so that the newest `retention` events remain, or None if it would be empty."""
+        """Return the range to summarize, or None if there is nothing to summarize.
+
+        At least the newest `retention` events remain visible.
+        """
         summaries = effective_summaries(self.events, self.branch)
         hidden_events = hidden(self.events, summaries)
         candidates = [i for i in range(len(self.events)) if i not in hidden_events and self.visible(i)]
@@ -192,10 +198,11 @@ class ConversationView:
         return self._range("token_threshold", replaced, covered, first, last)
 
     def due_window(self, interval: int, overlap: int) -> SummaryRange | None:
-        """Return the range to summarize once `interval` invocations have ended since the last summary, otherwise None.
+        """Return the range to summarize, or None if no summary is due.
 
-        The range starts `overlap` invocations before the first new one. The result is also None if the events to be
-        replaced are not larger than the latest summary.
+        A summary is due once at least `interval` earlier invocations have events after the last summarized event. The
+        range starts up to `overlap` invocations before the first of them. No summary is due if the events that it would
+        newly replace are not larger than the latest summary.
         """
         done: dict[str, list[int]] = {}
         for i, event in enumerate(self.events):
@@ -243,11 +250,14 @@ class ConversationView:
         )
 
     def _is_own(self, event: Event) -> bool:
-        """Return whether the agent's model produced the event."""
+        """Return whether the event is the agent's own on this branch and does not contain function responses."""
         return event.author == self.agent and event.branch == self.branch and not event.function_responses()
 
     def _first_unseen(self) -> int:
-        """Return the index of the agent's latest reply in this invocation. The model has not seen any later events."""
+        """Return the index of the agent's latest reply in this invocation, or the number of events if there is none.
+
+        The model has not seen any events after its latest reply.
+        """
         for index in range(len(self.events) - 1, -1, -1):
             event = self.events[index]
             if event.content and event.invocation_id == self.invocation_id and self._is_own(event):
@@ -255,7 +265,11 @@ class ConversationView:
         return len(self.events)
 
     def _still_visible(self, visible: Sequence[int], older: set[int]) -> set[int]:
-        """Return the events in `older` that stay visible: the newest message, open calls, and their responses."""
+        """Return the indices in `older` of the events that stay visible.
+
+        These are the user's newest message and open calls. Calls and responses that belong to any visible event also
+        stay.
+        """
         groups: dict[CallKey, list[int]] = {}
         belongs: dict[int, list[CallKey]] = {}
         answered: set[CallKey] = set()

@@ -17,7 +17,7 @@ from waystation.core.payload import JsonObject
 from waystation.core.wire import InvocationInput, Report
 
 CallKey: TypeAlias = tuple[str, str]
-"""Invocation ID and function call ID."""
+"""Invocation ID and function call ID, which together identify a call."""
 
 
 class Transcript:
@@ -32,15 +32,15 @@ class Transcript:
         self.events: list[Event] = []
         """The events of all invocations, in the order the session learned about them. Events are only ever appended."""
         self.logs: dict[str, Log] = {}
-        """The logs by invocation ID."""
+        """The log of each invocation, by invocation ID."""
         self.marks: dict[int, int] = {}
-        """Number of events before each invocation, by invocation number."""
+        """Number of events in the transcript when each invocation started, by invocation number."""
         self.items: list[JsonObject] = []
-        """The transcript in its recorded form; see `restore`."""
+        """The transcript in its recorded form, from which `restore` can rebuild it."""
         self._reports: dict[str, Report] = {}
 
     def calls_of(self, invocation_id: str) -> Mapping[str, CallState]:
-        """Return the calls of one invocation."""
+        """Return the calls of one invocation by function call ID. Empty if the invocation is not in the transcript."""
         log = self.logs.get(invocation_id)
         return log.state.calls if log else {}
 
@@ -54,25 +54,32 @@ class Transcript:
             self.items.append(item)
 
     def start(self, number: int, time: float, started: InvocationInput) -> None:
-        """Append the start of an invocation, after the reports that had been applied before it."""
+        """Apply the reports that `started` names, then append the start of the invocation.
+
+        Do nothing if the invocation has already been started.
+        """
         if number in self.marks:
             return
         for ref in started.session.reports if started.session else ():
             self.apply(ref)
-        # Neither is needed here: the session holds the state, and the link only says where to read this transcript.
+        # `state` and `session` are not needed here: the session holds the state, and `session` only says where to read
+        # this transcript.
         recorded = started.model_copy(update={"state": {}, "session": None})
         self._begin(number, time, recorded)
         self.items.append({"n": number, "time": time, "input": recorded.model_dump(mode="json", exclude_defaults=True)})
 
     def add_report(self, number: int, report: Report) -> str | None:
-        """Keep a report until it is applied. Return its reference, or None if the report has no entries."""
+        """Keep a report until it is applied, and return its reference. Ignore a report without entries: return None."""
         if report.entries is None:
             return None
         self._reports[ref := ids.report(number, report.since)] = report
         return ref
 
     def apply(self, ref: str) -> None:
-        """Append the entries of a report."""
+        """Append those entries of a report that the transcript does not contain yet.
+
+        Nothing is appended if the report is unknown or does not continue its invocation's log without a gap.
+        """
         report = self._reports.pop(ref, None)
         if report is None or report.entries is None:
             return
@@ -81,7 +88,7 @@ class Transcript:
         self.items.append({"n": number, "since": since, "entries": list(report.entries)})
 
     def flush(self) -> None:
-        """Apply the reports received since the last invocation started, for readers of an unfinished session."""
+        """Apply the remaining reports that directly continue their logs, for readers of an unfinished session."""
         for ref in list(self._reports):
             number, since = ids.parse_report(ref)
             log = self.logs.get(ids.session_invocation(self.session, number))
@@ -120,7 +127,7 @@ class Conversation:
         return [*self.earlier.events[: self.count], *self.log.state.events] if self.count else self.log.state.events
 
     def call(self, key: CallKey) -> CallState | None:
-        """Return a call of any invocation, or None if it does not exist."""
+        """Return a call of the current or an earlier invocation, or None if it does not exist."""
         invocation_id, call_id = key
         if invocation_id == self.log.invocation_id:
             return self.log.state.calls.get(call_id)

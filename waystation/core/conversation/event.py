@@ -26,7 +26,7 @@ class ToolConfirmation(Recorded):
 _ADK_JSON = ConfigDict(
     frozen=True, extra="ignore", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True
 )
-"""Events are recorded under the Python field names. `to_json` converts them to ADK's names."""
+"""Events are recorded with the Python field names; `to_json` uses ADK's names instead. Both can be parsed."""
 
 
 class EventCompaction(Recorded):
@@ -58,13 +58,13 @@ class Covered(Recorded):
     """ID of the last event in the range. Events on branches that are not visible from the summary's branch are not
     covered."""
     kept: tuple[str, ...] = ()
-    """IDs of events in the range that stay visible: open calls and the user's newest message."""
+    """IDs of events in the range that stay visible, such as open calls and the user's newest message."""
     count: int = 0
-    """Number of events that the summary replaces."""
+    """Number of events that the summary replaces, including those of the earlier summaries that it replaces."""
 
 
 class EventActions(Recorded):
-    """Changes that a call makes in addition to its response."""
+    """What an event does in addition to its content: for example, change state, transfer or request a confirmation."""
 
     model_config: ClassVar[ConfigDict] = _ADK_JSON
 
@@ -78,7 +78,7 @@ class EventActions(Recorded):
     escalate: bool | None = None
     requested_tool_confirmations: dict[str, ToolConfirmation] = Field(default_factory=dict)
     requested_auth_configs: dict[str, JsonObject] = Field(default_factory=dict)
-    """The auth configs to authorize, without secrets, keyed by function call ID."""
+    """The auth configs, without secrets, of the credentials that calls request, by function call ID."""
     render_ui_widgets: tuple[JsonObject, ...] = ()
     compaction: EventCompaction | None = None
 
@@ -92,12 +92,13 @@ class Event(Recorded):
     model_config: ClassVar[ConfigDict] = _ADK_JSON
 
     id: str = ""
-    """The event ID. Empty only in an event returned by a summarizer."""
+    """The event ID. Empty only for a summary that has not been recorded yet."""
     invocation_id: str
     author: str
-    """`user` or the name of an agent."""
+    """`user`, the name of an agent, or `waystation` if the invocation failed before an agent was known."""
     branch: str | None = None
-    """Path of the parallel agents above the author. Agents on other branches do not see the event."""
+    """Path of the parallel agents above the author, and their children. Agents on sibling branches do not see the
+    event."""
     timestamp: float = 0.0
     """Seconds since 1970, according to the workflow's clock."""
     content: JsonObject | None = None
@@ -113,7 +114,8 @@ class Event(Recorded):
     partial: bool | None = None
     custom_metadata: JsonObject | None = None
     covered: Covered | None = None
-    """The events that a summary replaces. ADK does not have this field, and its readers ignore it."""
+    """If the event is a summary, the events that it replaces. ADK does not have this field, and ADK clients ignore
+    it."""
 
     @staticmethod
     def new_id() -> str:
@@ -122,12 +124,12 @@ class Event(Recorded):
 
     @property
     def index(self) -> int | None:
-        """Index of the event in its invocation, starting at 0, or None if the event contains partial text."""
+        """Index of the event in its invocation, starting at 0. None for partial text and for events without an ID."""
         number = self.id.rpartition("/e")[2]
         return int(number) - 1 if not self.partial and number.isdecimal() else None
 
     def to_json(self) -> JsonObject:
-        """Return the event in ADK's JSON form."""
+        """Return the event in ADK's JSON form. Fields with default values are left out."""
         event = self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         for confirmation in event.get("actions", {}).get("requestedToolConfirmations", {}).values():
             confirmation.setdefault("confirmed", False)  # required by ADK's clients
@@ -175,7 +177,7 @@ class Compaction(Recorded):
         )
 
     def fields(self) -> dict[str, Any]:
-        """Return the remaining fields of the summary's event."""
+        """Return the fields that the summary's event has in addition to its actions."""
         return {
             "covered": self.covered,
             "usage_metadata": self.usage.model_dump(exclude_defaults=True) if self.usage else None,
@@ -183,13 +185,16 @@ class Compaction(Recorded):
         }
 
     def event(self, invocation_id: str, branch: str | None) -> Event | None:
-        """Return the summary's event for the next prompt, which is built before the event is recorded."""
+        """Return the summary's event for the next prompt, or None if the attempt failed.
+
+        The prompt is built before the event is recorded, so the event has no ID yet.
+        """
         if (actions := self.actions()) is None:
             return None
         return Event(invocation_id=invocation_id, author="user", branch=branch, actions=actions, **self.fields())
 
     def failed(self) -> JsonObject | None:
-        """Return the custom metadata that the event of the model's reply gets if the attempt failed."""
+        """Return custom metadata for the event of the model's reply, or None if the attempt did not fail."""
         return {"compaction_failed": {"trigger": self.trigger, "reason": self.failure}} if self.failure else None
 
 
@@ -199,7 +204,7 @@ def parts_of(content: JsonObject | None, kind: str) -> list[JsonObject]:
 
 
 def texts_of(content: JsonObject | None) -> list[str]:
-    """Return the visible text of each part of a `Content`. Thoughts are left out."""
+    """Return the text of each part of a `Content` that has any. Thoughts are left out."""
     parts = (content or {}).get("parts") or ()
     return [part["text"] for part in parts if part.get("text") and not part.get("thought")]
 
@@ -210,9 +215,9 @@ def text_of(content: JsonObject | None) -> str:
 
 
 def merge_actions(batch: Sequence[EventActions]) -> EventActions:
-    """Merge the actions of a batch of calls in call order rather than completion order.
+    """Merge the actions of a batch of calls, which must be in call order rather than completion order.
 
-    Later calls take precedence over earlier ones, and dictionaries are merged recursively, as in ADK 2.13.
+    Later calls take precedence over earlier ones, and `state_delta` is merged recursively, as in ADK 2.13.
     """
     batch = [actions for actions in batch if actions is not NO_ACTIONS]
     if len(batch) < 2:
@@ -258,7 +263,10 @@ def _deep_merge(target: JsonObject, delta: JsonObject) -> None:
 
 
 def is_visible_on(branch: str | None, event_branch: str | None) -> bool:
-    """Return whether a branch sees an event: the event's branch is the same or a parent, or either branch is unset."""
+    """Return whether a branch sees an event.
+
+    It does if the event's branch is the same or an ancestor, or if either branch is unset.
+    """
     return not branch or not event_branch or f"{branch}.".startswith(f"{event_branch}.")
 
 
@@ -284,7 +292,10 @@ def user_content(message: str | JsonObject) -> JsonObject:
 
 
 def camel_part(part: JsonObject) -> JsonObject:
-    """Return a genai Part with camelCase keys. genai accepts both camelCase and snake_case."""
+    """Return a genai Part with camelCase keys at its top two levels and without nulls there.
+
+    genai accepts both camelCase and snake_case.
+    """
 
     def camel(name: str) -> str:
         head, *tail = name.split("_")

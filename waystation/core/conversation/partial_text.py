@@ -12,10 +12,10 @@ from waystation.core.conversation.event import Event
 from waystation.core.payload import JsonObject, Recorded
 
 MAX_WINDOW_CHARS = 4_096
-"""Number of the latest characters that each heartbeat repeats. A reader that polls ten times a second misses text only
-if the model writes more than 40,000 characters a second."""
+"""Maximum number of characters in a heartbeat, which contains the end of the text. A reader that polls ten times a
+second misses text only if the model writes more than 40,000 characters a second."""
 PARTIAL = "partial_text"
-"""Key in the custom metadata of partial events that holds the position of their text."""
+"""Key in the custom metadata of partial events. The value holds the model call, the attempt and the text's offset."""
 
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -81,7 +81,7 @@ class Piece:
 
 
 class PartialTexts:
-    """The text that one reader has received so far. Yields each piece once."""
+    """Tracks the text that one reader has received so far, so that each piece is yielded only once."""
 
     def __init__(self) -> None:
         self._yielded: dict[int, PartialText] = {}
@@ -92,12 +92,14 @@ class PartialTexts:
         return tuple(self._yielded)
 
     def look(self, number: int, attempt: int, heartbeat: PartialText | None) -> Iterator[Piece]:
-        """Yield the text that is new in a heartbeat.
+        """Yield the text in a heartbeat that has not been yielded yet.
+
+        If the yielded text is from an earlier attempt, a void piece precedes it.
 
         Args:
             number: Number of the model call.
             attempt: The attempt that is running or will run next.
-            heartbeat: The latest heartbeat, which may come from an earlier attempt.
+            heartbeat: The latest heartbeat, if any. It is ignored if it comes from a different attempt.
         """
         if heartbeat is not None and (heartbeat.number, heartbeat.attempt) != (number, attempt):
             heartbeat = None

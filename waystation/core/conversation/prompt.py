@@ -26,7 +26,7 @@ PREAMBLE = (
 
 
 def quoted_content(event: Event) -> JsonObject | None:
-    """Return another agent's event as a quotation in a user content, or None if there is nothing to quote."""
+    """Return another agent's event as a `Content` that quotes it to the model, or None if there is nothing to quote."""
     parts = [quoted for part in (event.content or {}).get("parts") or () for quoted in _quoted(event.author, part)]
     return {"role": "user", "parts": [{"text": PREAMBLE}, *parts]} if parts else None
 
@@ -61,11 +61,11 @@ class _Shown:
 
     content: JsonObject
     calls: tuple[CallKey, ...] = ()
-    """The function calls in the event, in order."""
+    """Keys of the function calls in the event, in order."""
     responses: tuple[tuple[CallKey, JsonObject], ...] = ()
     """The function responses in the event, each with the key of its call, in order."""
     attached: tuple[JsonObject, ...] = ()
-    """The other parts of the event."""
+    """The parts of the event that are not function responses."""
     summary: bool = False
     """Whether this is a summary of older events."""
     begins_turn: bool = False
@@ -77,7 +77,7 @@ OPEN: JsonObject = {"status": "pending"}
 response."""
 
 _shown: WeakKeyDictionary[Log | Transcript, dict[str, list[_Shown | None]]] = WeakKeyDictionary()
-"""Cache by agent. Events never change, and every step needs all of them."""
+"""Cache of the parts that each agent's model receives. Events never change, and every prompt needs all of them."""
 
 
 def contents(
@@ -88,7 +88,7 @@ def contents(
     current_turn_only: bool = False,
     summary: Event | None = None,
 ) -> list[JsonObject]:
-    """Return the contents of the next request to the model of `agent`, oldest first.
+    """Return the contents of the next request to the model of `agent` (by default, the invocation's agent).
 
     The latest response to each function call immediately follows the call. If an external answer has just arrived,
     the call and its answer are placed at the end of the request. Unlike ADK, this function never leaves out calls made
@@ -133,7 +133,7 @@ def contents(
 
 
 def _known(conversation: Conversation, agent: str) -> list[_Shown | None]:
-    """Return, for each event, the parts that the agent's model receives."""
+    """Return, for each event, the parts that the agent's model receives, or None if there are none."""
     earlier, log = conversation.earlier, conversation.log
     own = _shown.setdefault(log, {}).setdefault(agent, [])
     own.extend(_show(log.state.calls, event, agent) for event in log.state.events[len(own) :])
@@ -150,7 +150,7 @@ def _known(conversation: Conversation, agent: str) -> list[_Shown | None]:
 def _show(known: Mapping[str, CallState], event: Event, agent: str) -> _Shown | None:
     """Return the parts of an event that the agent's model receives, or None if there are none.
 
-    `known` contains the calls of the invocation.
+    `known` contains the calls of the event's invocation by ID.
     """
     parts = (event.content or {}).get("parts") or []
     calls = tuple(call["id"] for call in event.function_calls())
@@ -179,7 +179,8 @@ def _show(known: Mapping[str, CallState], event: Event, agent: str) -> _Shown | 
 def _is_invisible(part: JsonObject) -> bool:
     """Return whether a part has no content for a model, because it is a thought or empty text.
 
-    Thoughts that carry a signature are kept, because the model needs them as state.
+    Thoughts that carry a signature are kept, because the model needs them as state. Thoughts with a function call or
+    response are kept too.
     """
     if part.get("thought"):
         return not any(key in part for key in ("functionCall", "functionResponse", "thoughtSignature"))
@@ -187,7 +188,7 @@ def _is_invisible(part: JsonObject) -> bool:
 
 
 def _is_foreign(known: Mapping[str, CallState], event: Event, agent: str) -> bool:
-    """Return whether an event belongs to another agent, as its author or because it responds to that agent's call."""
+    """Return whether another agent is the author of an event or made a call that the event responds to."""
     if event.author not in (agent, "user"):
         return True
     answered = (known.get(response["id"]) for response in event.function_responses())
@@ -195,14 +196,17 @@ def _is_foreign(known: Mapping[str, CallState], event: Event, agent: str) -> boo
 
 
 def _is_transfer(event: Event) -> bool:
-    """Return whether an event only transfers to another agent, which then answers the preceding message."""
+    """Return whether an event transfers to another agent, which then answers the preceding message."""
     return bool(event.actions.transfer_to_agent) or any(
         call.get("name") == "transfer_to_agent" for call in event.function_calls()
     )
 
 
 def _start_of_turn(items: Sequence[_Shown]) -> int:
-    """Return the index at which the current turn starts. A turn that contains a response also contains its call."""
+    """Return the index at which the current turn starts, or 0 if no such index is found.
+
+    A turn that contains a response also contains its call.
+    """
     unmatched: set[CallKey] = set()
     known = {key for item in items for key in item.calls}
     for index in range(len(items) - 1, -1, -1):
@@ -215,9 +219,10 @@ def _start_of_turn(items: Sequence[_Shown]) -> int:
 
 
 def _answer_last(items: Sequence[_Shown]) -> Sequence[_Shown]:
-    """Move the call that the newest event answers to the end of the request, so that the model replies to the answer.
+    """Return the items, with any call that the newest event answers moved to the end.
 
-    Text in between is left out. If there are other calls in between, everything stays.
+    The model then replies to the answer. The items after the call are left out, unless another call or a summary is
+    among them.
     """
     answered = {key for key, _ in items[-1].responses} if items else set()
     between_calls = False
@@ -236,7 +241,7 @@ def _pending_response(conversation: Conversation, key: CallKey) -> JsonObject:
 
 
 def _own_id(known: Mapping[str, CallState], part: JsonObject) -> JsonObject:
-    """Return the part with the engine's call ID replaced by the model's, or removed if the model did not assign one."""
+    """Return the part with the engine's call ID, if any, replaced by the model's, or removed if the model set none."""
     for kind in ("functionCall", "functionResponse"):
         if kind in part:
             body = {key: value for key, value in part[kind].items() if key != "id"}

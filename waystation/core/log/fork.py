@@ -1,7 +1,7 @@
 """Forks: the entries of a source invocation, up to some event, become the beginning of a new invocation.
 
-Nothing that the fork takes over runs again. Approvals that were given in the source do not count in the fork if the
-call had not run yet, and neither do remembered approvals. Such calls wait for approval again.
+Calls whose results the fork inherits do not run again. Calls that had not run yet wait for approval again: neither
+approvals given in the source nor approvals remembered there count in the fork.
 """
 
 from collections.abc import Iterable, Iterator
@@ -35,7 +35,7 @@ from waystation.core.payload import JsonObject, Recorded
 from waystation.core.wire import Fork, InvocationInput
 
 GIVEN = "given"
-"""Marks results that were supplied with the fork. Stored as the attempt in their references."""
+"""Marks results that were supplied when the fork was requested. Stored as the attempt in their references."""
 SAME = ("agent", "app", "user_id", "session_id")
 """Fields that a fork must share with its source, so that no one can read another user's conversation."""
 
@@ -50,13 +50,13 @@ class TakenOver(Recorded):
     tail: tuple[JsonObject, ...] = ()
     """The entries, if they are small. Otherwise they are in `segments`."""
     signals: int = 0
-    """Number of the last signal among the entries."""
+    """Number of the last signal among the entries, or 0 if there is none."""
     updates: int = 0
     search_attributes: bool = False
 
 
 def log_until(log: Log, event: int) -> Log:
-    """Return the log as it was right after event number `event`.
+    """Return the log up to and including the entry that emitted event number `event`.
 
     Raises:
         InvalidInput: The log has no such event.
@@ -123,13 +123,13 @@ def make_fork_log(source: Log, given: InvocationInput, now: float) -> Log:
 
 
 def _check_inherited_approvals(log: Log) -> None:
-    """Check that a fork does not use an approval by verified approvers again, which was given to the source only.
+    """Check that the fork does not inherit an answer by verified approvers, who answered for the source only.
 
-    Approvals of other calls are not used again: if the call has run, the fork inherits its result, and otherwise it
-    waits again. The answer to a long-running call is different: the model acts on it later.
+    This concerns only long-running calls, because the model acts on their answers later. Of the other calls, those that
+    have run pass on only their results, and the rest wait for approval again.
 
     Raises:
-        InvalidInput: A long-running call was answered.
+        InvalidInput: A long-running call that requires verified approvers was answered, and not rejected.
     """
     for call in log.state.calls.values():
         answered = call.call.kind == "long_running" and call.answer is not None and call.answer.action != "reject"
@@ -163,7 +163,10 @@ def _result(log: Log, now: float, call_id: str, response: JsonObject) -> Entry:
 
 
 def _select_entries(log: Log) -> Iterator[Entry]:
-    """Yield the entries that the fork takes over."""
+    """Yield the entries that the fork inherits, without remembered approvals.
+
+    Answers to calls that have no result yet are left out, except progress updates.
+    """
     entries = list(_without_end(log))
     # Use the entries without those that end the invocation. The end closes all open calls, which would hide that these
     # calls have no result.
@@ -190,7 +193,7 @@ def _select_entries(log: Log) -> Iterator[Entry]:
 
 
 def without_result(log: Log) -> Iterator[str]:
-    """Yield the IDs of the calls that are waiting or running and therefore have no result."""
+    """Yield the IDs of the calls that are waiting, running or about to run and therefore have no final result."""
     for call in log.state.calls.values():
         # A request for more budget has no tool to run.
         if call.waiting or (call.performing and not ids.is_budget(call.id)):
@@ -198,7 +201,10 @@ def without_result(log: Log) -> Iterator[str]:
 
 
 def _without_end(log: Log) -> Iterator[Entry]:
-    """Yield all entries except those that end or fail the invocation. The fork retries what failed."""
+    """Yield all entries except those that end or fail the invocation and model calls without a reply.
+
+    The fork retries what failed.
+    """
     replied = {entry.body.number for entry in log.entries if isinstance(entry.body, ModelReplied)}
     for entry in log.entries:
         match entry.body:
@@ -220,7 +226,7 @@ def _fails_invocation(log: Log, call_id: str) -> bool:
 
 
 def _without_remembered(reply: ModelReply, undecided: set[str]) -> ModelReply:
-    """Return the reply without the remembered approvals of the source that cover undecided calls."""
+    """Return the reply without the remembered approvals that approved undecided calls in the source."""
     if not any(call.standing and call.id in undecided for call in reply.calls):
         return reply
     calls = (c.model_copy(update={"standing": None}) if c.id in undecided else c for c in reply.calls)
@@ -228,7 +234,7 @@ def _without_remembered(reply: ModelReply, undecided: set[str]) -> ModelReply:
 
 
 def message_counts(entries: Iterable[Entry]) -> tuple[int, int]:
-    """Return the numbers of the last signal and the last update among the entries."""
+    """Return the numbers of the last signal and the last update among the entries. 0 stands for none."""
     numbers = {"s": 0, "u": 0}
     for entry in entries:
         if isinstance(entry.ref, MessageRef):
