@@ -24,7 +24,7 @@ def begin_run(state: InvocationState, shape: AgentSpec, parent: AgentRun | None,
 
 
 def is_busy(state: InvocationState, run: AgentRun) -> bool:
-    """Return whether a model activity of the run is in flight or a call from its latest reply is running."""
+    """Return whether a model activity of the run is in flight or a call of its batch is running or due to run."""
     return run.in_flight is not None or any(state.calls[call_id].performing for call_id in run.batch)
 
 
@@ -84,7 +84,10 @@ def _exhausted(state: InvocationState, run: AgentRun) -> bool:
 
 
 def _begin_children(state: InvocationState, run: AgentRun) -> bool:
-    """Start the next children of a composite agent, or mark it as finished. Return whether anything changed."""
+    """Start all children of a parallel agent, or the next child of another composite agent.
+
+    If there is no further child, or a child has escalated, mark the agent as finished. Return whether anything changed.
+    """
     shape = run.shape
     if shape.kind == "parallel":
         for child in shape.children:
@@ -105,7 +108,7 @@ def _begin_children(state: InvocationState, run: AgentRun) -> bool:
 
 
 def _begin_round(state: InvocationState, run: AgentRun) -> bool:
-    """Start a round of a sequence or a loop. Return False if there are no rounds left."""
+    """Start a round of a sequence or a loop. Return whether there was a round left to start."""
     limit = run.shape.max_iterations if run.shape.kind == "loop" else 1
     # Stop after a round that started no LLM agent, because such rounds would repeat forever.
     idle = bool(run.rounds) and run.begun_before_round == state.runs.llm_begun

@@ -22,7 +22,7 @@ from waystation.core.payload import JsonObject
 def apply_answer(
     state: InvocationState, now: float, call: CallState, answer: Answer, approver: Verified | None = None
 ) -> None:
-    """Apply an answer that counts."""
+    """Apply an answer that counts. `approver` is its author, or None if the author was not verified."""
     if ids.is_budget(call.id):
         _answer_ask(state, now, call, answer)
         return
@@ -69,7 +69,7 @@ def apply_answer(
 
 
 def apply_deadline(state: InvocationState, now: float, call: CallState) -> None:
-    """Refuse a call whose deadline has passed."""
+    """Refuse a call whose deadline has passed, and fail the invocation if the call's policy requires it."""
     call.expired = True
     notify(state, call, "expired")
     if ids.is_budget(call.id):
@@ -86,13 +86,13 @@ def apply_deadline(state: InvocationState, now: float, call: CallState) -> None:
 
 
 def notify(state: InvocationState, call: CallState, occasion: Occasion, notice: Notice | None = None) -> None:
-    """Add a notification, provided that approvers were notified when the current wait started."""
+    """Add a notification about a call if it has channels to notify and `notify_of_waits` has seen its current wait."""
     if call.told == call.waits and (notification := due_notification(call, occasion, state.approvals.channels, notice)):
         state.approvals.due.append(notification)
 
 
 def notify_of_waits(state: InvocationState) -> None:
-    """Add notifications for calls that have started to wait."""
+    """Mark the calls that have started to wait as seen, and add notifications for those that have channels."""
     for call in state.open_calls():
         if call.waiting and call.told < call.waits:
             call.told = call.waits
@@ -116,7 +116,7 @@ def _remember(state: InvocationState, now: float, call: CallState, approver: str
 
 
 def _note(state: InvocationState, now: float, call: CallState, answer: Answer, approver: Verified | None) -> None:
-    """Emit an event for an approver's action that does not change a response."""
+    """Emit an event without content that records an approver's action."""
     name = approver.subject if approver else answer.by
     note: JsonObject = {"function_call_id": call.id, "action": answer.action, "by": name}
     if approver:
@@ -155,7 +155,7 @@ def _answer_request(state: InvocationState, now: float, call: CallState, answer:
 
 
 def ask_for_budget(state: InvocationState, now: float) -> None:
-    """Request more budget if a call or an agent cannot continue without it."""
+    """Request more budget if a call or an agent cannot continue without it and the budget's policy is to ask."""
     use = state.budget_use
     if state.input is None or state.input.budget.on_exhausted != "ask":
         return
@@ -182,7 +182,7 @@ def asked_call(state: InvocationState, now: float, function_call_id: str) -> Cal
 
 
 def close_ask(state: InvocationState) -> None:
-    """Close a pending request for more budget."""
+    """Close the latest request for more budget if it is still pending."""
     call = state.calls[state.budget_use.ask] if state.budget_use.ask else None
     if call and call.waiting:
         call.gate, call.closed = "refused", True

@@ -24,7 +24,8 @@ class Verdict:
     """The decision on whether an agent's model may be called."""
 
     kind: Literal["go", "hold", "wrap_up", "stop"]
-    """`hold` means that the model may not be called now. If nothing else is in flight, it is not called at all."""
+    """`hold` means that the model is not called for now, `wrap_up` that it must answer without calling tools, and
+    `stop` that the invocation ends."""
     reason: str | None = None
 
 
@@ -70,7 +71,7 @@ def model_calls(state: InvocationState) -> int:
 
 
 def policy_of(state: InvocationState, limit: str) -> Policy:
-    """Return the policy for a limit. The policy `ask` becomes `wrap_up` if asking cannot help."""
+    """Return the policy for a limit. `ask` becomes `wrap_up` if a request was denied or cannot help."""
     policy, use = state.budget.policy(limit), state.budget_use
     unknown = limit == "max_cost" and use.spent.unpriced
     # If a model has no price, no grant can help, because its cost is unknown.
@@ -78,7 +79,10 @@ def policy_of(state: InvocationState, limit: str) -> Policy:
 
 
 def exhausted(state: InvocationState, *, reserved: bool = False) -> dict[str, str]:
-    """Return the exhausted limits and their reasons. With `reserved`, the shares of called agents count as used."""
+    """Return the message for each exhausted limit, by its name.
+
+    With `reserved`, the shares of called agents count as used. `max_cost` is also exhausted if a cost is unknown.
+    """
     limits, use, reasons = state.budget.limits(), state.budget_use, dict[str, str]()
     for limit, value in limits.items():
         if limit == "max_tool_calls":
@@ -114,7 +118,7 @@ def _used(state: InvocationState, limit: str, *, reserved: bool) -> float:
 
 
 def _as_in_adk(state: InvocationState, limit: str) -> bool:
-    """Return whether a limit leaves out the usage of called agents, as ADK does."""
+    """Return whether the shares of called agents never count as used for this limit, as in ADK."""
     return limit == "max_llm_calls" and state.budget.on_exhausted is None
 
 
@@ -122,7 +126,7 @@ def _as_in_adk(state: InvocationState, limit: str) -> bool:
 
 
 def tick(state: InvocationState, now: float) -> None:
-    """Add the working time up to `now`."""
+    """Add the working time up to `now`, if it is being measured."""
     use = state.budget_use
     if use.working_since is not None:
         use.working_s += max(now - use.working_since, 0.0)
@@ -130,7 +134,8 @@ def tick(state: InvocationState, now: float) -> None:
 
 
 def update_clock(state: InvocationState, now: float) -> None:
-    """Start or stop measuring working time. Called agents measure their own."""
+    """Measure working time from `now` on if the invocation is working; otherwise, stop. Called agents measure their
+    own."""
     state.budget_use.working_since = now if any(_takes_time(state, run) for run in state.runs.at_work()) else None
 
 
@@ -143,7 +148,7 @@ def _takes_time(state: InvocationState, run: AgentRun) -> bool:
 
 
 def count_reply(state: InvocationState, run: AgentRun, phase: Phase | None, reply: ModelReply) -> None:
-    """Count the usage of a model reply."""
+    """Count the usage of a model reply and of the summary made for it, if any."""
     use, outcome = state.budget_use, state.outcome
     called = run.asks_model(phase, reply) and not run.over
     if run.wrapping:
@@ -158,7 +163,10 @@ def count_reply(state: InvocationState, run: AgentRun, phase: Phase | None, repl
 
 
 def _tokens(state: InvocationState, usage: Usage | None, *names: str | None) -> Spent:
-    """Return the token count and cost of a model call. `names` are the names that the model goes by."""
+    """Return the tokens of a model call and, if prices are set, their cost or the name of the unpriced model.
+
+    `names` are the names under which a price may be listed.
+    """
     total = usage.total if usage else 0
     if not (usage and total):
         return NOTHING_SPENT
@@ -171,7 +179,7 @@ def _tokens(state: InvocationState, usage: Usage | None, *names: str | None) -> 
 
 
 def count_child(state: InvocationState, function_call_id: str, spent: Spent, granted: Grant) -> None:
-    """Count the usage of a called agent."""
+    """Count the usage of a called agent, release its share, and add the budget that it was granted."""
     use = state.budget_use
     share = use.shares.pop(function_call_id, None)
     use.spent += spent.model_copy(update={"working_s": 0.0})
@@ -182,7 +190,10 @@ def count_child(state: InvocationState, function_call_id: str, spent: Spent, gra
 
 
 def count_lost(state: InvocationState, function_call_id: str, used: Used | None) -> None:
-    """Count the usage of a called agent whose result was lost. If it is unknown, the agent's whole share counts."""
+    """Count the usage of a called agent whose result was lost.
+
+    If `used` is None, the agent's whole share counts, except its wall time.
+    """
     if used:
         count_child(state, function_call_id, used.spent, used.granted)
     elif share := state.budget_use.shares.pop(function_call_id, None):
@@ -198,7 +209,10 @@ def count_lost(state: InvocationState, function_call_id: str, used: Used | None)
 
 
 def admit(state: InvocationState, run: AgentRun, called: Sequence[CallState]) -> None:
-    """Count the calls that fit into the budget. Refuse the others, or hold them until an approver decides."""
+    """Count the calls that fit into the budget. Refuse the others, or hold them until an approver decides.
+
+    If the agent was asked to wrap up, refuse all calls.
+    """
     use = state.budget_use
     if run.wrapping:
         for call in called:
@@ -233,7 +247,7 @@ def turn_away(call: CallState, reason: str) -> None:
 
 
 def _no_room(state: InvocationState, call: CallState) -> tuple[str, str, bool] | None:
-    """Return the limit that a call would exceed, the reason, and whether this is final.
+    """Return the limit that a call would exceed, the reason, and whether this is final, or None if the call fits.
 
     It is not final if the limit is reached only because of shares reserved for called agents, which may return part of
     them.

@@ -49,7 +49,7 @@ R = TypeVar("R", bound=Recorded)
 
 @dataclass(frozen=True, kw_only=True)
 class ResultKind:
-    """Creates a log entry from an activity's result."""
+    """Creates a log entry from the result or the failure of an activity or a called agent."""
 
     result: type[Recorded]
     what: str
@@ -57,10 +57,10 @@ class ResultKind:
     entry: Callable[[Any, Any], Body]
     """Creates the entry from the reference and the result. Raises ValueError if the result is inconsistent."""
     lost: Callable[[Any, Failure], Body]
-    """Creates the entry for a failed activity."""
+    """Creates the entry from the reference and the failure."""
 
     def to_entry(self, ref: EntryRef, result: bytes | Failure) -> Body:
-        """Return the entry for a result or a failure."""
+        """Return the entry for a result or a failure. A result that cannot be read counts as a failure."""
         if isinstance(result, Failure):
             return self.lost(ref, result)
         try:
@@ -83,7 +83,7 @@ class EngineActivity(Generic[R]):
     settings: str
     """The field of `WorkflowSettings` that holds the activity's timeouts and retry policy."""
     description: str
-    """A description for readers of a history. Braces contain fields of the input."""
+    """A description for readers of a history. Names in braces are placeholders for fields of the input."""
     abandoned: bool = False
     """Whether the activity continues when the workflow is canceled."""
 
@@ -262,7 +262,9 @@ def kind_of(ref: EntryRef) -> ResultKind:
 
 
 def with_attempt(ref: EntryRef, body: Body) -> EntryRef:
-    """Return the reference to a result, with the attempt that produced it added.
+    """Return the reference to a result, with the attempt that produced it added if the entry records one.
+
+    For a verification, also add whether the answer was refused.
 
     A worker process caches the results that it produced. Because references include the attempt, the process never uses
     a cached result in place of a different attempt's result.

@@ -19,13 +19,13 @@ EndStatus = Literal["completed", "failed", "cancelled", "terminated", "timed_out
 
 
 class Failure(Recorded):
-    """Why an activity or a called agent has no result."""
+    """Why an activity or a called agent has no result, or why an invocation failed."""
 
     kind: FailureKind
     error_type: str = ""
     message: str = ""
     used: Used | None = None
-    """Usage that a called agent reported before it failed."""
+    """Usage that a called agent reported when it failed, if any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class ChildReturned:
 
 @dataclass(frozen=True, slots=True)
 class CallLost:
-    """Entry: a tool or a called agent has no result, because its worker was lost, it timed out, or it was canceled."""
+    """Entry: a tool or a called agent has no usable result, for example because it timed out or was canceled."""
 
     function_call_id: str
     failure: Failure
@@ -127,7 +127,7 @@ class AnswerVerified:
     """Entry: the verification of a submitted answer finished."""
 
     ref: str
-    """Reference to the signal or update that contains the answer, without its verdict."""
+    """Reference, without its verdict, to the signal or update that contains the answer."""
     review: Verification
     refused: AnswerIgnored | None = None
     """Why the answer does not count, or None if it counts."""
@@ -135,7 +135,7 @@ class AnswerVerified:
 
 @dataclass(frozen=True, slots=True)
 class MessageJoined:
-    """Entry: another message from the user arrived while an agent was running."""
+    """Entry: another message from the user arrived while the invocation was running."""
 
     message: str | JsonObject
     join: int | None = None
@@ -160,7 +160,7 @@ class ReminderDue:
 
 @dataclass(frozen=True, slots=True)
 class Notified:
-    """Entry: approvers were notified of a call."""
+    """Entry: an attempt to notify approvers of a call ended. The report contains any failures."""
 
     function_call_id: str
     occasion: str
@@ -172,7 +172,7 @@ class ScopesFlushed:
     """Entry: writes to `user:` and `app:` state were delivered, or their delivery failed."""
 
     last: int
-    """Number of the last event whose writes were delivered."""
+    """Number of the last event whose writes this delivery included."""
     refused: tuple[RefusedDelta, ...] = ()
     failure: Failure | None = None
     """The failure, if it is unknown whether the writes were delivered."""
@@ -180,7 +180,7 @@ class ScopesFlushed:
 
 @dataclass(frozen=True, slots=True)
 class ForkRefused:
-    """Entry: a fork could not take over the events of its source."""
+    """Entry: a fork could not inherit the entries of its source."""
 
     failure: Failure
 

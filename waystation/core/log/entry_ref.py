@@ -1,7 +1,7 @@
 """References to log entries. A reference identifies the origin of an entry in the history.
 
 Commands list references to the entries that were applied before them, but not the content of those entries. If an
-entry is the result of an activity, the reference to it, without the attempt, is the activity ID.
+entry records the result of an activity, the reference to it, without the attempt and the verdict, is the activity ID.
 """
 
 import re
@@ -41,7 +41,7 @@ class ModelReplyRef:
 
     number: int
     attempt: str = ""
-    """Distinguishes multiple attempts at the same activity, here and in the classes below."""
+    """Mark of the attempt that produced the result, here and in the classes below. Empty in an activity ID."""
 
     def __str__(self) -> str:
         return _join(f"m{self.number}", self.attempt)
@@ -70,7 +70,8 @@ class MessageRef:
     channel: Literal["s", "u"]
     number: int
     verdict: Literal["", "!", "?"] = ""
-    """`!` means that the message was ignored. `?` means that its answer must be verified before it counts."""
+    """`!` means that the message was ignored. `?` means that its answer must be verified before it counts. Empty if
+    the message was accepted or has not been decided on yet."""
 
     def __str__(self) -> str:
         return f"{self.channel}{self.number}{self.verdict}"
@@ -104,7 +105,7 @@ class ReminderRef:
 
     function_call_id: str
     wait: int
-    """Identifies one of the call's waits, because a call can wait for an answer more than once."""
+    """Number of the call's wait for an answer. A call can wait more than once."""
     number: int
 
     def __str__(self) -> str:
@@ -126,7 +127,7 @@ class NotificationRef:
 
 @dataclass(frozen=True, slots=True)
 class ScopeFlushRef:
-    """Reference to the entry that records that writes to `user:` and `app:` state were delivered.
+    """Reference to the entry that records the delivery of writes to `user:` and `app:` state, or its failure.
 
     The entry covers the events up to and including number `last`.
     """
@@ -183,7 +184,7 @@ def parse_ref(text: str) -> EntryRef:
 
 
 def without_verdict(ref: EntryRef) -> EntryRef:
-    """Return the reference without its verdict, as it was before the decision about the answer."""
+    """Return the reference without its verdict or refusal mark, as it was before the decision about the answer."""
     match ref:
         case MessageRef(verdict="!" | "?"):
             return replace(ref, verdict="")
@@ -209,5 +210,5 @@ def _join(activity_id: str, attempt: str) -> str:
 
 
 def call_id_of(activity_id: str) -> str:
-    """Return the function call ID that is part of a tool activity's ID."""
+    """Return the function call ID that a tool activity's ID begins with."""
     return activity_id.partition(".")[0].partition("~")[0]

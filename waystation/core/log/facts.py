@@ -11,7 +11,7 @@ from waystation.core.wire import InvocationInput
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Fact: the invocation was started with this input."""
+    """Fact: a run of the invocation was started with this input."""
 
     payloads: Sequence[bytes]
     continues: bool = False
@@ -51,7 +51,7 @@ class Returned:
     data: bytes
     child: bool = False
     followed: bool = False
-    """Whether this is an activity that reports the result of a child started by an earlier run."""
+    """Whether an activity returned the result of a called agent that an earlier run started."""
 
 
 @dataclass(frozen=True, slots=True)

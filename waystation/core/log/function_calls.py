@@ -20,7 +20,10 @@ from waystation.core.payload import JsonObject
 def apply_outcome(
     state: InvocationState, now: float, call: CallState | None, outcome: ToolOutcome | None, run_number: int = 0
 ) -> None:
-    """Apply the outcome of one run of a call. Ignore None and outcomes of earlier runs."""
+    """Apply the outcome of one run of a call.
+
+    Do nothing if either is None, if the call already has an outcome, or if the outcome is from a different run.
+    """
     if call is None or outcome is None or call.outcome is not None or call.run != run_number:
         return
     call.outcome = outcome
@@ -50,7 +53,10 @@ def apply_outcome(
 
 
 def refuse(state: InvocationState, call: CallState, response: JsonObject) -> None:
-    """Close a call that was not approved. A call that has already run keeps its outcome."""
+    """Close a call with a response that says why it was not approved or answered.
+
+    A call that has already run keeps its outcome.
+    """
     if call.gate == "waiting":
         call.gate = "refused"
     run = state.runs[call.turn]
@@ -65,7 +71,10 @@ def refuse(state: InvocationState, call: CallState, response: JsonObject) -> Non
 
 
 def settle(state: InvocationState, now: float, run: AgentRun) -> None:
-    """Merge new outcomes into one event, then emit held responses. Do nothing while the run is busy."""
+    """Merge new outcomes into one event, then emit what was held. Do nothing while the run is busy.
+
+    The agent's closing content, if any, follows once all calls have responses.
+    """
     if is_busy(state, run):
         return
     _flush(state, now, run)
@@ -80,7 +89,7 @@ def settle(state: InvocationState, now: float, run: AgentRun) -> None:
 
 
 def emit_callback_result(state: InvocationState, now: float, run: AgentRun, result: CallbackResult | None) -> None:
-    """Apply and emit the result of an agent's `before_agent` or `after_agent` callbacks."""
+    """Apply and emit an agent's final content or the result of its callbacks. Do nothing if there is none."""
     if result and (result.content or result.actions):
         state.session.apply(result.actions)
         emit_for(state, now, run, result.content, result.actions)
@@ -94,14 +103,17 @@ def emit_for(
     actions: EventActions | None,
     **fields: Any,
 ) -> None:
-    """Emit an event from an agent. If it escalates, end the loops around the agent and its parallel siblings."""
+    """Emit an event from an agent. If it escalates, stop the agent's parallel siblings and end the enclosing loops."""
     emit(state, now, run, content, actions, **fields)
     if actions and actions.escalate:
         _escalate(state, now, run)
 
 
 def emit_requests(state: InvocationState, now: float, run: AgentRun, calls: list[CallState]) -> None:
-    """Emit one event with all credential requests, without duplicates, and one with all confirmation requests."""
+    """Emit one event with the credential requests of the calls, and one with their confirmation requests.
+
+    Requests for the same credential are emitted once. An event without requests is left out.
+    """
     for kind in ("credential", "confirmation"):
         distinct = {credential_key(call) or call.id: call for call in reversed(calls) if call.asked == kind}
         if asking := list(reversed(distinct.values())):
@@ -197,6 +209,6 @@ def _asked(call_id: str, outcome: ToolOutcome) -> tuple[Asked, Confirmation] | N
 
 
 def _target(name: str, outcomes: Sequence[ToolOutcome]) -> AgentSpec:
-    """Return the spec of the agent that the call transfers to."""
+    """Return the spec of the agent `name` from the outcome that transfers to it, or a default spec if there is none."""
     shapes = (outcome.transfer for outcome in reversed(outcomes))
     return next((shape for shape in shapes if shape and shape.name == name), AgentSpec(name=name))

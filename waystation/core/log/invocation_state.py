@@ -48,12 +48,12 @@ class AgentRun:
     started: int = 0
     """Number of children that have begun. In a loop, only the current round counts."""
     rounds: int = 0
-    """Number of rounds that a loop has begun."""
+    """Number of rounds that a loop has begun. A sequence has only one."""
     begun_before_round: int = 0
     """Number of LLM agents that had begun in the invocation when the current round began."""
     escalated: bool = False
     finished: bool = False
-    """Whether all children have begun, so that no more will follow."""
+    """Whether no more children will begin, because all have begun or one of them escalated."""
     spoken_for: bool = False
     """Whether a `before_agent` callback answered for the agent, so that the agent has nothing to do."""
     left: bool = False
@@ -65,8 +65,8 @@ class AgentRun:
     open: list[str] = field(default_factory=list)
     """Function call IDs of the calls that are waiting for an answer or can still get one."""
     held: list[tuple[str, list[JsonObject]]] = field(default_factory=list)
-    """Author and parts of each response that arrived during a model or tool call. They are emitted, in order, when that
-    call ends."""
+    """Author and parts of each response or message that arrived during a model or tool call. They are emitted, in
+    order, when no such call is in progress anymore."""
     closing: CallbackResult | None = None
     """The agent's final content, which is emitted once all calls have responses."""
     in_flight: int | None = None
@@ -106,7 +106,7 @@ class AgentRuns:
     spoken_for: int = 0
     """Number of times that a `before_agent` callback answered on behalf of an LLM agent."""
     next_turn: str | None = None
-    """The agent that will receive the user's next message."""
+    """The agent that will receive the user's next message, or None if no agent has kept the turn."""
     asked: dict[int, int] = field(default_factory=dict)
     """Maps the number of each model activity in flight to the index of its agent run."""
     unwanted: set[str] = field(default_factory=set)
@@ -120,7 +120,7 @@ class AgentRuns:
         return [self.by_index[index] for index in self.active]
 
     def is_over(self, index: int) -> bool:
-        """Whether a run is over."""
+        """Return whether a run is over. Runs that the snapshot left out are over."""
         return index not in self.by_index or self.by_index[index].over
 
 
@@ -196,9 +196,9 @@ class BudgetState:
     ask: str | None = None
     """Function call ID of the latest request for more budget."""
     denied: bool = False
-    """Whether the latest request was rejected or expired."""
+    """Whether a request was rejected or expired. In that case, no more requests are made."""
     turned_away: bool = False
-    """Whether a tool call was refused because of `max_tool_calls`."""
+    """Whether `max_tool_calls` counts as exhausted, because calls were refused and no budget was granted since."""
     wrapped_up: str | None = None
     """Why agents were asked to wrap up, or None if they were not."""
     spent: Spent = NOTHING_SPENT
@@ -215,7 +215,7 @@ class OutcomeState:
 
     usage: Usage = NO_USAGE
     output: JsonObject | None = None
-    """The latest structured output of an agent."""
+    """Structured output of the latest model reply, or None if it had none."""
     last_said: Event | None = None
     """The latest event that contains an agent's content or error."""
     artifact_delta: dict[str, int] = field(default_factory=dict)
@@ -249,12 +249,12 @@ class InvocationState:
 
     @property
     def agent(self) -> str:
-        """Name of the agent that was started."""
+        """Name of the agent that was started, or `waystation` if the invocation has no valid input."""
         return self.input.agent if self.input else NOBODY
 
     @property
     def root(self) -> str:
-        """Name of the root agent."""
+        """Name of the root agent, or an empty string if the invocation has no valid input."""
         return (self.input.root or self.input.agent) if self.input else ""
 
     @property
@@ -280,7 +280,7 @@ class InvocationState:
 
     @property
     def models_in_flight(self) -> dict[int, AgentRun]:
-        """Agent runs that have a model activity in flight, by its number. Runs that were stopped are excluded."""
+        """Maps the number of each model activity in flight to its agent run. Stopped runs are left out."""
         runs = {number: self.runs[index] for number, index in self.runs.asked.items()}
         return {number: run for number, run in runs.items() if not (run.over or self.outcome.ended)}
 
@@ -289,14 +289,17 @@ class InvocationState:
         return [self.calls[call_id] for call_id in run.batch]
 
     def open_calls(self) -> list[CallState]:
-        """Return the calls that are waiting for an answer or can still get one, ordered by agent run."""
+        """Return the calls that are waiting for an answer or can still get one, ordered by agent run.
+
+        A pending request for more budget comes last.
+        """
         runs = self.runs.by_index  # this runs several times for each entry
         calls = [self.calls[call_id] for index in self.runs.active for call_id in runs[index].open]
         ask = self.calls[self.budget_use.ask] if self.budget_use.ask else None
         return [*calls, ask] if ask and ask.waiting else calls
 
     def waiting(self) -> list[CallState]:
-        """Return the calls that are waiting for an answer, ordered by agent run."""
+        """Return the calls that are waiting for an answer, in the same order as `open_calls`."""
         return [call for call in self.open_calls() if call.waiting]
 
     def pending(self) -> list[PendingCall]:
@@ -310,12 +313,12 @@ class InvocationState:
         ]
 
     def performing(self) -> list[CallState]:
-        """Return the calls that are running or due to run."""
+        """Return the calls that are running or due to run, except those on hold until more budget is granted."""
         idle = (run for run in self.runs.at_work() if run.in_flight is None)
         return [call for run in idle for call in self.batch(run) if call.performing and not call.held]
 
     def next_deadline(self) -> float | None:
-        """Return the time of the next reminder, escalation or deadline in seconds since 1970, or None."""
+        """Return the time of the next reminder, escalation or deadline in seconds since 1970. None if there is none."""
         return min((call.due for call in self.open_calls() if call.due is not None), default=None)
 
     def remembered_by_origin(self, origins: Iterable[str]) -> list[StandingApproval]:
@@ -324,7 +327,10 @@ class InvocationState:
         return [approval for approval in self.approvals.standing if approval.origin in named]
 
     def result(self, reason: str | None = None) -> InvocationResult:
-        """Return the result of the invocation. `reason` explains why it stopped early, if it did."""
+        """Return the result of the invocation.
+
+        `reason` says why it stopped early. The default is the reason for wrapping up or the last agent's error, if any.
+        """
         outcome, last, use = self.outcome, self.outcome.last_said, self.used
         error = last.error_message or last.error_code if last and last.error_code else None
         reason = reason or self.budget_use.wrapped_up or error
@@ -385,7 +391,7 @@ def emit(
     author: str | None = None,
     **fields: Any,
 ) -> None:
-    """Append an event. Its author is `author` or else the run's agent. Without a run, it is `user`."""
+    """Append an event. The default author is the run's agent, or `user` if there is no run."""
     actions = actions or NO_ACTIONS
     event = Event(
         id=ids.event(state.invocation_id, state.event_count + 1),

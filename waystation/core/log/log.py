@@ -66,7 +66,7 @@ class Log:
     """The entries of an invocation and the state that results from them."""
 
     def __init__(self, invocation_id: str, *, timed: bool = True) -> None:
-        """`timed` is false for readers whose entries do not have the workflow's timestamps."""
+        """`timed` is false for readers whose entries lack the workflow's timestamps: wall time is then not limited."""
         self.state = InvocationState(invocation_id)
         self.state.budget_use.timed = timed
         self.entries: list[Entry] = []
@@ -113,7 +113,7 @@ class Log:
         self.append(ref, now, body)
 
     def extend(self, entries: Iterable[Entry]) -> Self:
-        """Append the entries of another log, and return this log."""
+        """Append the entries and apply them to the state. Return this log."""
         for entry in entries:
             self.append(entry.ref, entry.time, entry.body)
         return self

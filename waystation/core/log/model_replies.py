@@ -30,7 +30,10 @@ def apply_model_loss(state: InvocationState, lost: ModelLost) -> None:
 
 
 def apply_reply(state: InvocationState, now: float, number: int, reply: ModelReply) -> None:
-    """Apply a model's reply: count its usage, emit its events and open its calls."""
+    """Apply the result of a model activity: count its usage, emit its events and open its calls.
+
+    If the agent has been stopped, only count the usage.
+    """
     if (index := state.runs.asked.pop(number, None)) is None:
         return
     run, runs, outcome = state.runs[index], state.runs, state.outcome
@@ -64,7 +67,7 @@ def apply_reply(state: InvocationState, now: float, number: int, reply: ModelRep
 
 
 def _take_up(state: InvocationState, now: float, run: AgentRun, number: int, reply: ModelReply) -> None:
-    """Emit the reply and open its calls."""
+    """Emit the reply and open its calls, as far as the budget allows."""
     parts = parts_of(reply.content, "functionCall")
     called = [_call(call, part, now, number, run) for call, part in zip(reply.calls, parts, strict=True)]
     run.batch = [*(call.id for call in state.batch(run) if call.performing), *(call.id for call in called)]

@@ -1,6 +1,6 @@
 """Decide what an invocation does next.
 
-Pure: the same log always yields the same step. Replay depends on it.
+The decision depends only on the log, so replay always makes the same one.
 """
 
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Finish:
     """A step that ends the invocation with a result."""
 
     reason: str | None = None
-    """Why the invocation stops before its agents have finished, if it does."""
+    """Why the invocation stops before its agents have finished, or None if they have or a plugin ended the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,8 @@ def next_step(log: Log) -> Step:
                     continue
                 case Verdict(_, wrap_up):
                     limit = state.budget.max_llm_calls
-                    # End loops in which callbacks always answer on behalf of the agents, so no model call counts.
+                    # End loops in which callbacks always answer on behalf of the agents. Without model calls, no limit
+                    # would end them.
                     if state.runs.spoken_for >= limit and phase != "leave" and run.shape.kind == "llm":
                         return Finish(f"max_llm_calls: callbacks spoke for agents {limit} times, which is the limit")
                     return CallModel(run.index, phase, wrap_up)

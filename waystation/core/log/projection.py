@@ -168,7 +168,10 @@ class Sources:
 
 
 def catch_up(log: Log, position: Position, sources: Sources, now: float) -> bool:
-    """Append the entries that `position` names, in that order. Return False if the source of an entry is missing."""
+    """Append the entries that `position` names and the log lacks, in that order.
+
+    Return False if the log is too short for the position, or if the source of an entry is missing.
+    """
     known = log.length - position.at
     if known < 0:
         return False
@@ -261,7 +264,7 @@ class Projection:
         return self._task
 
     def _follow(self, scheduled: Scheduled, now: float) -> None:
-        """Apply the entries that a command names."""
+        """Apply the entries that a command names, and then the model call that it schedules, if any."""
         # Skip entries that were already applied according to the rule in the module docstring. Commands may name them
         # in a different order or not at all: a worker that replays during an update receives the results of earlier,
         # empty workflow tasks after the update, and the update's commands are scheduled in between. On the next replay,
@@ -311,7 +314,7 @@ class Projection:
 
 
 def _with_reason(body: Body, log: Log, now: float) -> Body:
-    """Return the entry with the reason why the answer was refused, because the command does not record the reason."""
+    """Return the entry of a refused answer with the reason, which commands do not record. Return others unchanged."""
     if isinstance(body, AnswerVerified) and body.refused:
         judged = decision.decide_verified(log, body.ref, body.review, now)
         return judged if judged.refused else body
@@ -345,7 +348,7 @@ def refs_of(position: Position) -> list[EntryRef]:
 def result_entry(fact: Returned | Lost) -> tuple[EntryRef, Body]:
     """Return the reference and the entry for the result of an activity or a called agent.
 
-    The reference does not include the attempt.
+    The reference does not include the attempt that produced the result.
 
     Raises:
         ForeignHistory: Waystation does not schedule such an activity.

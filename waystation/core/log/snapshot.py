@@ -45,7 +45,7 @@ _KINDS: dict[str, type[Any]] = {
     "cancel_requested": bodies.CancelRequested,
     "ended": bodies.Ended,
 }
-"""Recorded names of the entry types. These names never change."""
+"""Types of entries by the names under which they are recorded. These names never change."""
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 _ADAPTERS: dict[str, TypeAdapter[Body]] = {name: TypeAdapter(kind) for name, kind in _KINDS.items()}
 
@@ -122,7 +122,7 @@ class Snapshot(Recorded):
     entries: int
     """Length of the log."""
     invocation: JsonObject
-    """The dump of an `InvocationState`."""
+    """The dump of an `InvocationState`, reduced to what the next run needs."""
 
     @classmethod
     def of(cls, log: Log) -> "Snapshot":
@@ -165,7 +165,7 @@ def _needed_calls(state: InvocationState) -> dict[str, CallState]:
 
 
 def _strip_content(call: CallState) -> CallState:
-    """Return a call without the content that its events already contain."""
+    """Return a call without the content that its events already contain. Before they are emitted, it is unchanged."""
     if not call.flushed:
         return call
     outcome_before = call.outcome or ToolOutcome(function_call_id=call.id)
@@ -200,15 +200,15 @@ def _reduce_closed(call: CallState) -> CallState:
 
 
 def _strip_answer(call: CallState) -> Answer | None:
-    """Return the call's answer with its action and author, but without its content."""
+    """Return the action and the author of the call's answer, without its content, or None if there is no answer."""
     if call.answer is None:
         return None
     return Answer(function_call_id=call.id, action=call.answer.action, by=call.answered_by)
 
 
 MAX_KEPT_MESSAGE = 4_096
-"""An invocation's message of up to this many bytes is repeated in the input of every run, because people look for it
-there."""
+"""Maximum size, in bytes, of a message that is repeated in the input of every run, because people look for it there.
+Larger messages are replaced with an empty one."""
 
 Fetch = Callable[[str], Awaitable[bytes]]
 """Returns the stored bytes for a digest, like `Blobs.get`."""
@@ -221,7 +221,7 @@ class Carried(Recorded):
     """ID of the previous run."""
     snapshot: Snapshot
     signals: int = 0
-    """Number of signals received so far."""
+    """Number of signals that the invocation has received so far, in all runs."""
     updates: int = 0
     segments: tuple[SegmentRef, ...] = ()
     """Stored segments of the log, oldest first."""
@@ -248,7 +248,7 @@ class ArchiveInput(Position):
     """Input of the activity that stores entries."""
 
     since: int
-    """Index of the first entry that is not in a segment."""
+    """Index of the first entry that is not in a segment yet."""
     inline: int = 0
     """If the entries do not exceed this size in bytes, they are passed inline instead of being stored."""
 
@@ -257,7 +257,7 @@ class Archived(Recorded):
     """Result of the activity that stores entries."""
 
     upto: int
-    """Number of entries up to and including the last archived one."""
+    """Length of the log up to and including the last archived entry."""
     segment: SegmentRef | None = None
     """The stored entries, or None if they are small enough to be passed inline."""
 
@@ -281,7 +281,8 @@ class ChildOutcome(Recorded):
 def parse_carried(payloads: Sequence[bytes]) -> tuple[InvocationInput, Carried] | None:
     """Return the input of a run and the state that it carries over, or None if the run begins the invocation.
 
-    Call this only if the server reports that the run continues another run, because any client could send the field.
+    Call this only if the server reports that the run continues another run, because any client could send a carried
+    state.
 
     Raises:
         ForeignHistory: The carried state cannot be read.
@@ -298,7 +299,7 @@ def parse_carried(payloads: Sequence[bytes]) -> tuple[InvocationInput, Carried] 
 
 
 async def extend_log(log: Log, carried: Carried, fetch: Fetch) -> None:
-    """Append the missing entries up to the carried snapshot. Segments that the log already contains are not fetched.
+    """Append the entries that the log lacks up to the carried snapshot. Only the segments needed for this are fetched.
 
     Raises:
         ForeignHistory: The segments do not fit together, or the log is longer than the snapshot expects.
