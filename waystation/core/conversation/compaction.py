@@ -172,7 +172,7 @@ class ConversationView:
         return estimate(contents())
 
     def failed_lately(self, replies: int) -> bool:
-        """Return whether any of the agent's newest `replies` replies reports a failed summary."""
+        """Return whether at least one of the agent's newest `replies` replies reports a failed summary."""
         newest = islice(filter(self._is_own, reversed(self.events)), replies)
         return any("compaction_failed" in (event.custom_metadata or {}) for event in newest)
 

@@ -64,7 +64,7 @@ class Covered(Recorded):
 
 
 class EventActions(Recorded):
-    """What an event does in addition to its content: for example, change state, transfer or request a confirmation."""
+    """Effects of an event besides its content, such as state changes, transfers and requests for confirmation."""
 
     model_config: ClassVar[ConfigDict] = _ADK_JSON
 

@@ -30,7 +30,7 @@ class Failure(Recorded):
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """The invocation was started."""
+    """Entry: the invocation was started with this input."""
 
     input: InvocationInput
 
@@ -71,7 +71,7 @@ class ModelLost:
 
 @dataclass(frozen=True, slots=True)
 class CallReturned:
-    """A tool returned."""
+    """Entry: a tool returned."""
 
     outcome: ToolOutcome
     run: int = 0
@@ -80,7 +80,7 @@ class CallReturned:
 
 @dataclass(frozen=True, slots=True)
 class ChildReturned:
-    """A called agent finished."""
+    """Entry: a called agent finished."""
 
     function_call_id: str
     result: InvocationResult

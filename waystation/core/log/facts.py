@@ -26,7 +26,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Signalled:
-    """A signal arrived."""
+    """Fact: a signal arrived."""
 
     name: str
     payloads: Sequence[bytes]
@@ -104,7 +104,7 @@ class UpdateAccepted:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The run ended."""
+    """Fact: the run ended."""
 
     status: EndStatus
     time: float

@@ -318,7 +318,7 @@ class InvocationState:
         return [call for run in idle for call in self.batch(run) if call.performing and not call.held]
 
     def next_deadline(self) -> float | None:
-        """Return the time of the next reminder, escalation or deadline in seconds since 1970. None if there is none."""
+        """Return the time of the next reminder, escalation or deadline, if any, in seconds since 1970."""
         return min((call.due for call in self.open_calls() if call.due is not None), default=None)
 
     def remembered_by_origin(self, origins: Iterable[str]) -> list[StandingApproval]:

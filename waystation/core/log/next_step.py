@@ -46,7 +46,7 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Fail the invocation."""
+    """A step that fails the invocation."""
 
     failure: Failure
 
@@ -60,7 +60,7 @@ Step: TypeAlias = CallModel | Perform | Wait | Finish | Fail | Cancel
 
 
 def next_step(log: Log) -> Step:
-    """Return the next step."""
+    """Return the next step of the invocation with this log."""
     state, outcome = log.state, log.state.outcome
     if outcome.cancelled:
         return Cancel()

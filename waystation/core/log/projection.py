@@ -99,7 +99,7 @@ class Sources:
         self._counts = {"s": carried.signals, "u": carried.updates}
 
     def learn(self, fact: Fact) -> EntryRef | None:
-        """Remember the entry for a fact. Return its reference, or None if the fact does not result in an entry."""
+        """Remember the entry that a fact results in. Return a reference to it, or None if there is no such entry."""
         match fact:
             case Started() if not fact.carried():
                 return self.put(START, decision.begin_entry(fact.payloads, parent=fact.parent))
@@ -123,7 +123,7 @@ class Sources:
                 return None
 
     def put(self, ref: EntryRef, body: Body) -> EntryRef:
-        """Remember an entry."""
+        """Remember an entry until it is applied, and return its reference."""
         self._bodies[ref] = body
         return ref
 
