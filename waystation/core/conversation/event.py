@@ -97,8 +97,8 @@ class Event(Recorded):
     author: str
     """`user`, the name of an agent, or `waystation` if the invocation failed before an agent was known."""
     branch: str | None = None
-    """Names of the parallel agents above the author, each with its child, or None outside parallel agents. Agents on
-    sibling branches do not see the event."""
+    """Path of the enclosing parallel agents and their children, such as `parallel.child`, or None outside parallel
+    agents. Agents on sibling branches do not see the event."""
     timestamp: float = 0.0
     """Seconds since 1970, according to the workflow's clock."""
     content: JsonObject | None = None

@@ -94,7 +94,7 @@ class PartialTexts:
     def look(self, number: int, attempt: int, heartbeat: PartialText | None) -> Iterator[Piece]:
         """Yield the text in a heartbeat that has not been yielded yet.
 
-        If the yielded text is from an earlier attempt, a void piece precedes it.
+        If text of an earlier attempt has been yielded, yield a void piece first.
 
         Args:
             number: Number of the model call.

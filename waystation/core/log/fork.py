@@ -1,7 +1,7 @@
 """Forks: the entries of a source invocation, up to some event, become the beginning of a new invocation.
 
-Calls whose results the fork inherits do not run again. Calls that had not run yet wait for approval again: neither
-approvals given in the source nor approvals remembered there count in the fork.
+Calls whose results the fork inherits do not run again. Calls that need approval and had not run yet wait for it again:
+neither approvals given in the source nor approvals remembered there count in the fork.
 """
 
 from collections.abc import Iterable, Iterator

@@ -22,7 +22,8 @@ def apply_outcome(
 ) -> None:
     """Apply the outcome of one run of a call.
 
-    Do nothing if either is None, if the call already has an outcome, or if the outcome is from a different run.
+    Do nothing if `call` or `outcome` is None, if the call already has an outcome, or if `run_number` is not its current
+    run.
     """
     if call is None or outcome is None or call.outcome is not None or call.run != run_number:
         return

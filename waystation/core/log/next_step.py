@@ -41,7 +41,7 @@ class Finish:
     """A step that ends the invocation with a result."""
 
     reason: str | None = None
-    """Why the invocation stops before its agents have finished, or None if they have or a plugin ended the run."""
+    """Why the invocation stops before its agents have finished, or None if they have finished or a plugin ended it."""
 
 
 @dataclass(frozen=True, slots=True)

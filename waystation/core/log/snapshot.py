@@ -165,7 +165,7 @@ def _needed_calls(state: InvocationState) -> dict[str, CallState]:
 
 
 def _strip_content(call: CallState) -> CallState:
-    """Return a call without the content that its events already contain. Before they are emitted, it is unchanged."""
+    """Return a call without the content that its events contain. Before its outcome is emitted, it is unchanged."""
     if not call.flushed:
         return call
     outcome_before = call.outcome or ToolOutcome(function_call_id=call.id)
