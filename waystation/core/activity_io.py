@@ -68,7 +68,7 @@ class Call(Recorded):
     """For an `agent` call: the name of the called agent."""
     args: JsonObject | None = None
     """For a call that needs approval: the arguments after the `before_tool` callbacks. The approver sees these
-    arguments, and the tool runs with them."""
+    arguments, and the tool runs with them unless the approver edits them."""
     message: str | None = None
     """For an `agent` call: the message to the called agent, or None if the message is the `request` argument."""
     skip_summarization: bool = False
@@ -82,9 +82,10 @@ class Call(Recorded):
     heartbeat_timeout_s: float | None = None
     task_queue: str | None = None
     deadline_s: float | None = None
-    """How many seconds an approver has to answer, counted from the moment the call starts to wait."""
+    """How many seconds an approver has to answer, counted from the moment the call starts to wait. A deadline in the
+    approval policy takes precedence. If there is neither, the default is 30 days."""
     approval: ApprovalPolicy | None = None
-    """The approval policy in force when the call was made."""
+    """The approval policy in force when the call was made, or None if there was none."""
     declared: str | None = None
     """Digest of the tool's parameters without their descriptions, set if the call may need approval. If it is set,
     answers are verified where necessary, and the activity compares what was approved with what it is about to run."""
@@ -119,7 +120,7 @@ class ModelCallInput(Position):
     """Index of the agent run that the activity belongs to."""
     phase: Phase = "turn"
     """In the phase `enter`, the agent starts, and its `before_agent` callbacks run before the model call. In the phase
-    `leave`, only its `after_agent` callbacks run."""
+    `turn`, the agent continues with a model call. In the phase `leave`, only its `after_agent` callbacks run."""
     wrap_up: str | None = None
     """The exhausted budget limit that forces the agent to answer now without calling tools, or None."""
     standing: tuple[str, ...] = ()
@@ -201,8 +202,9 @@ class ToolCallInput(Position):
     here."""
     root: str
     run: int = 0
-    """How many times the call has already returned. A call runs again after the confirmation or credential that its
-    tool requested has been provided. A call to an agent runs again if callbacks process the agent's answer."""
+    """How many times the call has already returned. A call runs again once the confirmation or credential that its
+    tool requested has been provided. For a call to an agent, the second run is the callbacks that process the agent's
+    answer."""
     effect: Effect = "repeatable"
     timeout_s: float | None = None
     retries: int = 0

@@ -39,7 +39,7 @@ class Budget(Recorded):
     """The limits of an invocation. They cover the agents that it calls and all retries."""
 
     max_llm_calls: int = MAX_MODEL_CALLS
-    """Maximum number of attempts to call a model. If 0 or negative, no model is called."""
+    """Maximum number of attempts to call a model, including retries. If 0 or negative, no model is called."""
     max_total_tokens: Annotated[int, Field(gt=0)] | None = None
     max_tool_calls: Count | None = None
     max_wall_s: Amount | None = None
@@ -67,16 +67,19 @@ class Budget(Recorded):
         return self
 
     def policy(self, limit: str) -> Policy:
-        """Return the policy for the given limit."""
+        """Return what happens when the given limit is reached: `on_exhausted`, or the default for this limit."""
         return self.on_exhausted or ("stop" if limit == "max_llm_calls" else "wrap_up")
 
     def price(self, names: Collection[str]) -> Price | None:
-        """Return the price of a model that goes by any of these names. The longest matching key applies."""
+        """Return the price of a model that goes by any of these names, or None if the table has no price for it.
+
+        The longest key that is a prefix of one of the names applies, or else the key `*`.
+        """
         fitting = [row for row in self.prices if any(name.startswith(row) for name in names)]
         return self.prices.get(max(fitting, key=len) if fitting else OTHERS)
 
     def raised(self, by: "Grant") -> "Budget":
-        """Return a copy of the budget with the grant added to its limits."""
+        """Return the budget with the grant added to those limits that are set. The other limits stay unset."""
         if by is NOTHING or by == NOTHING:
             return self
         return self.model_copy(update={limit: value + getattr(by, limit) for limit, value in self.limits().items()})
@@ -173,7 +176,7 @@ class Used(Recorded):
 
 
 def parse_usage(details: Sequence[Any]) -> Used | None:
-    """Return the usage from the error details of a failed called agent, or None if it is unknown."""
+    """Return the usage from the error details of a failed called agent, or None if the details do not contain it."""
     try:
         return Used.model_validate(details[0])
     except (IndexError, ValidationError):
@@ -183,10 +186,10 @@ def parse_usage(details: Sequence[Any]) -> Used | None:
 def parse_grant(response: Mapping[str, object] | None, budget: Budget, exhausted: Iterable[str]) -> Grant:
     """Return the grant in an approval's response.
 
-    Without a response, grant each exhausted limit its original amount again.
+    If the response is None or empty, add its original amount to each exhausted limit again.
 
     Raises:
-        ValueError: The response is not a valid grant.
+        ValueError: The response is not a valid grant, or the grant would be zero.
     """
     amounts: JsonObject = dict(response) if response else {limit: budget.limits()[limit] for limit in exhausted}
     if unknown := sorted(amounts.keys() - Grant.model_fields.keys()):

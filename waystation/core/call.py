@@ -39,7 +39,7 @@ class CallState:
     provisional: ToolOutcome | None = None
     """The outcome of the previous run, if the call is running again."""
     shown: JsonObject | None = None
-    """The arguments as the approver saw them, if the approver then edited them."""
+    """The arguments that the approver saw, if the approver then edited them. Otherwise None."""
     requested_at: float | None = None
     """The time at which the call started to wait for an approver, in seconds since 1970."""
     outcome: ToolOutcome | None = None
@@ -62,20 +62,21 @@ class CallState:
     waits: int = 0
     """How many times the call has started to wait for an approver."""
     noticed: int = 0
-    """Number of reminders and escalations sent during the current wait."""
+    """Number of reminders and escalations that have come due during the current wait."""
     told: int = 0
-    """How many of the waits approvers have been notified about."""
+    """Number of the latest wait that approvers were notified about, counted from 1, or 0 if there is none."""
     approved_by: dict[str, bool | None] = field(default_factory=dict)
     """The people who have approved the call so far, while the policy requires more approvals."""
     signed: list[SignedApproval] = field(default_factory=list)
     """The verified answers that let the call run."""
     claimed_by: str | None = None
-    """The approver who claimed the call. No one else can answer it until it is released."""
+    """The approver who claimed the call. Until the call is released, others can only view, release, waive or cancel
+    it."""
     viewed_by: dict[str, None] = field(default_factory=dict)
     decided_by: Verified | None = None
-    """The verified identity of the approver who decided the call."""
+    """The verified identity of the approver who decided the call, or None if the identity was not verified."""
     known_digest: str | None = None
-    """Digest of a closed call whose arguments have been discarded."""
+    """The digest, recorded when the call was closed and its arguments were discarded. Otherwise None."""
 
     @property
     def id(self) -> str:
@@ -118,17 +119,17 @@ class CallState:
 
     @property
     def level(self) -> int:
-        """Number of escalations during the current wait."""
+        """Number of escalations that have come due during the current wait."""
         return sum(notice.escalates for notice in self.policy.notices()[: self.noticed]) if self.policy else 0
 
     @property
     def approvals_needed(self) -> int:
-        """Number of approvals that the policy requires."""
+        """Number of approvals that the policy requires, or 1 if the call has no policy."""
         return self.policy.quorum if self.policy else 1
 
     @property
     def digest(self) -> str:
-        """Digest of what an approver approves: the call's arguments, the tool's parameters and the policy."""
+        """Digest of what an approver sees: the arguments before any edit, the tool's parameters and the policy."""
         if self.known_digest is not None:
             return self.known_digest
         args = self.args if self.shown is None else self.shown
@@ -136,7 +137,7 @@ class CallState:
 
     @property
     def policy(self) -> ApprovalPolicy | None:
-        """The approval policy, or None if anyone may answer."""
+        """The call's approval policy. None if the call has no policy; then anyone may answer."""
         asking = (self.outcome if self.asked else None) or self.provisional
         return self.call.approval or (asking.approval if asking else None)
 
@@ -148,21 +149,27 @@ class CallState:
 
     @property
     def answered_by(self) -> str | None:
-        """The person who decided: the verified subject, or otherwise the unverified `by` field of the answer."""
+        """The person who decided: the verified subject, or else the answer's unverified `by` field. None if unknown."""
         if self.decided_by:
             return self.decided_by.subject
         return self.answer.by if self.answer else None
 
     @property
     def approved_digest(self) -> str | None:
-        """Digest of what was approved, or None if no approval was needed or the tool's parameters were not recorded."""
+        """Digest of what was approved, including edited arguments.
+
+        None if the call has not been approved, needed no approval, or the tool's parameters were not recorded.
+        """
         approved = self.asked == "confirmation" or self.call.standing
         if self.declared is None or self.gate != "passed" or not approved:
             return None
         return call_digest(self.agent, self.name, self.args, declared=self.declared, policy=self.policy)
 
     def tool_confirmation(self) -> JsonObject | None:
-        """Return the value of `tool_context.tool_confirmation` for the tool's next run."""
+        """Return the value of `tool_context.tool_confirmation` for the tool's next run.
+
+        None unless an approver has answered a confirmation request.
+        """
         if self.gate != "passed" or self.answer is None or self.asked != "confirmation":
             return None
         asks = self.asks or Confirmation()
@@ -189,7 +196,7 @@ class CallState:
         self.approved_by = {}
 
     def run_again(self) -> None:
-        """Schedule another run of the call. The current response stays in place until that run returns."""
+        """Prepare another run of the call. The current response stays in place until that run returns."""
         self.provisional, self.outcome = self.outcome, None
         self.run += 1
         self.flushed = self.responded = False

@@ -135,11 +135,11 @@ class AnswerRefused(WaystationError):
 
 
 class UnknownCall(AnswerRefused):
-    """The invocation has no pending call with this ID and never had one."""
+    """No call with this ID is pending in the invocation or, as far as known, ever was."""
 
 
 class AlreadyAnswered(AnswerRefused):
-    """The call has already been answered. The first recorded answer counts."""
+    """The call is already closed, or this answer, its token or this person's approval has already been counted."""
 
 
 class Expired(AnswerRefused):
@@ -147,15 +147,15 @@ class Expired(AnswerRefused):
 
 
 class NotAllowed(AnswerRefused):
-    """The sender is not allowed to give this answer."""
+    """The sender is not allowed to give this answer, or too many answers are already being verified."""
 
 
 class DigestMismatch(AnswerRefused):
-    """The answer refers to different arguments than the call has."""
+    """The answer's digest is not the digest of the call, or the policy requires a digest and the answer has none."""
 
 
 class InvalidAnswer(AnswerRefused):
-    """The answer is malformed, or the call does not accept its action."""
+    """The answer is malformed, or the call does not accept the answer's action or content."""
 
 
 class SessionRefused(WaystationError):

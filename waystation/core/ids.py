@@ -1,13 +1,13 @@
 """IDs that the engine generates.
 
-Each ID is derived from the invocation ID and a counter, so replays, retries and resets generate the same IDs.
+IDs are derived from names, other IDs and counters, so replays, retries and resets generate the same IDs.
 """
 
 from urllib.parse import quote
 
 MAX_SESSION_ID_CHARS = 900
-"""Maximum length of a session's workflow ID. The server's limit is 1,000, and the IDs of invocations and called agents
-are built by appending to the session's ID."""
+"""Maximum length of a session's workflow ID; longer ones raise an error. The server's limit is 1,000, and the IDs of
+invocations and called agents are built by appending to the session's ID."""
 _NOT_FOUND = "not-in-store-"
 _FORK = "~"
 _BUDGET = "budget-"
@@ -34,7 +34,7 @@ def function_call(number: int, turn: int = 0) -> str:
 
 
 def archive(number: int) -> str:
-    """Return the ID of an activity that archives entries. The result of this activity is not a log entry."""
+    """Return the ID of the `number`th activity that archives entries. Its result does not become a log entry."""
     return f"{_ARCHIVE}{number}"
 
 
@@ -44,7 +44,7 @@ def is_archive(activity_id: str) -> bool:
 
 
 def child_watch(function_call_id: str, stopping: bool) -> str:
-    """Return the ID of the activity that polls a called agent. Once the agent is being stopped, the ID is different."""
+    """Return the ID of the activity that polls a called agent. The ID is different once the agent is being stopped."""
     return f"{function_call_id}.stopping" if stopping else function_call_id
 
 

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 _VOWELS = ("a", "e", "i", "o", "A", "E", "I", "O", "Ll", "HTTP")
 """Prefixes of type names that take the article `an`."""
 _BRANCHES = ("str", "int", "float", "bool", "dict", "list", "tuple", "callable")
-"""Names that pydantic gives to union branches. All other branch names contain a bracket or start with a capital."""
+"""Names of union branches in pydantic's error locations. All other branch names contain a bracket or start with a
+capital letter."""
 _REMEDIES = {
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
     **dict.fromkeys(("float_type", "float_parsing"), "a number"),
@@ -29,7 +30,7 @@ _REMEDIES = {
     "less_than": "less than {lt}",
     "less_than_equal": "at most {le}",
 }
-"""The remedy for each pydantic error type. For all other error types, pydantic's own message is better."""
+"""Maps pydantic error types to what to use instead. For all other error types, pydantic's own message is shown."""
 
 
 def with_article(value: object) -> str:
@@ -56,7 +57,8 @@ def _describe_field(
 ) -> Iterator[str]:
     """Yield the messages for one field.
 
-    For a union, pydantic reports the errors of every branch. The branch with the deepest errors is the closest match.
+    For a union, pydantic reports the errors of every branch. Only the deepest errors are described, because their
+    branch is the closest match.
     """
     depth = max(len(problem["loc"]) for problem in group)
     places: dict[str, list[Mapping[str, Any]]] = {}

@@ -32,10 +32,10 @@ MAX_INTEGER = 2**63 - 1
 """Largest integer allowed in a value. Many languages cannot read integers of more than 64 bits, and Python refuses to
 parse more than 4,300 digits."""
 MAX_VALUES = 500_000
-"""Maximum number of values nested inside a value. More of them would exceed `MAX_VALUE_BYTES` anyway."""
+"""Maximum number of values in a value, counting nested ones. More would exceed `MAX_VALUE_BYTES` anyway."""
 MAX_VALUE_BYTES = 1_000_000
-"""Maximum size of an encoded value. The server fails and retries an activity whose result is larger than 2 MB, and the
-result has other fields, too."""
+"""Maximum size of an encoded value. The server rejects an activity result that is larger than 2 MB and retries the
+activity, and the result has other fields, too."""
 
 
 class Recorded(BaseModel):
@@ -72,14 +72,15 @@ def decode_foreign(data: bytes) -> Any:
     """Parse JSON from an untrusted sender, and reject values that could not be recorded again.
 
     Raises:
-        ValueError: The data is not JSON.
-        NotJson: The JSON is nested too deeply, has too many values, or contains a number that is out of range.
+        ValueError: `decode` rejects the data.
+        NotJson: The JSON is nested more than `MAX_DEPTH` levels deep, has too many values, or contains a number that is
+            out of range.
     """
     return to_plain_json(decode(data))
 
 
 def repeated_key(data: bytes) -> str | None:
-    """Return a key that occurs twice in the same object, or None. JSON parsers disagree about which value counts."""
+    """Return a key that is repeated within one object, or None. JSON parsers disagree about which value counts."""
     repeated: list[str] = []
 
     def note(pairs: list[tuple[str, Any]]) -> None:
@@ -139,12 +140,13 @@ def _sorted(value: Any) -> Any:
 def to_plain_json(value: object) -> Any:
     """Convert a value to plain JSON.
 
-    Models, dataclasses, enums, dates, decimals, UUIDs, paths, tuples and sets are converted the way pydantic does it.
-    Sets are also sorted, so that equal sets are recorded identically. The result shares no mutable objects with
-    `value`.
+    Models, dataclasses, enums, dates, decimals, UUIDs, paths, tuples and sets are converted as pydantic converts them,
+    with two differences: fields of models that are None are omitted, and sets are sorted, so that equal sets are
+    recorded identically. The result shares no mutable objects with `value`.
 
     Raises:
-        NotJson: Part of the value has no faithful JSON form. The error names the part and the reason.
+        NotJson: Part of the value has no faithful JSON form or exceeds a limit. The error names the part and the
+            reason.
     """
     return _Plain().of(value, "", 0)
 
@@ -156,7 +158,11 @@ class _Plain:
         self._left = MAX_VALUES
 
     def of(self, value: Any, path: str, depth: int) -> Any:
-        """Convert the value at `path`, which is nested `depth` levels deep."""
+        """Convert the value at `path`, which is nested `depth` levels deep.
+
+        Raises:
+            NotJson: Part of the value has no faithful JSON form, or the value exceeds a limit.
+        """
         self._left -= 1
         if self._left < 0:
             raise NotJson(path, f"part of more than {MAX_VALUES} values", "shorten it or save it as an artifact")

@@ -1,7 +1,7 @@
 """Build the requests and responses for function calls that events contain.
 
-Requests ask ADK clients for a confirmation or a credential. Responses tell the model the result of a call that did not
-simply return: it was rejected, expired, lost, canceled, or answered by a person.
+Requests ask ADK clients for a confirmation or a credential. Most responses here are for calls that did not simply
+return: they were rejected, expired, lost, canceled, or answered by a person.
 """
 
 import json
@@ -54,7 +54,7 @@ def request_response_part(call: CallState, answer: Answer) -> JsonObject:
 
 
 def response_part(call: CallState, response: JsonObject, media: Sequence[JsonObject] = ()) -> JsonObject:
-    """Return the function response to the call. As in ADK 2.13, media parts are nested inside it."""
+    """Return the function response to the call. As in ADK 2.13, any media parts are nested inside the response."""
     body: JsonObject = {"id": call.id, "name": call.name, "response": response}
     return {"functionResponse": {**body, "parts": list(media)} if media else body}
 
@@ -80,7 +80,7 @@ def _comment(answer: Answer) -> JsonObject:
 
 
 def expired(call: CallState) -> JsonObject:
-    """Return the response to a call whose deadline has passed. It must never read like an approval."""
+    """Return the response to a call whose deadline has passed. The response must never read like an approval."""
     return {
         "status": "expired",
         "error": f"Nobody answered the call of `{call.name}` before its deadline; it is not approved.",

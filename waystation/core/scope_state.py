@@ -25,14 +25,15 @@ APP = "app:"
 PREFIXES = (USER, APP)
 
 MAX_SCOPE_BYTES = 500_000
-"""Maximum size of a scope. A delta that would make the scope larger is refused. One model reply records both scopes of
-an invocation and needs room for its content, too."""
+"""Maximum size of a scope's state. A delta that would make the state grow beyond this is refused. One model reply
+records both scopes of an invocation and needs room for its content, too."""
 MAX_ID_BYTES = 1_000
 """The server's limit on the length of workflow IDs."""
 MAX_HEARD = 2_000
-"""Maximum number of invocation runs whose last applied event a scope remembers. It forgets the oldest runs first."""
+"""Maximum number of invocation runs whose last event number a scope remembers. Runs that it has not heard from for the
+longest time are forgotten first."""
 MAX_REFUSED = 100
-"""Maximum number of refused deltas that a scope lists. The oldest ones are dropped first."""
+"""Maximum number of refused deltas that a scope remembers. The oldest ones are dropped first."""
 MAX_EVENT_NUMBER = 10**9
 
 
@@ -77,8 +78,8 @@ class ScopeDelta(Recorded):
     """One event's writes to a scope, sent as an argument of the `apply` signal."""
 
     id: str
-    """`<invocation ID>/e<event number>`. For each run of the invocation, a delta with the same ID is applied only once.
-    """
+    """`<invocation ID>/e<event number>`. A delta is a duplicate unless its event number exceeds all those already
+    received from the same run of the invocation."""
     run: str = ""
     """Run ID of the invocation. After a reset, new events reuse the numbers of the discarded ones."""
     set: JsonObject = Field(default_factory=dict)
@@ -98,7 +99,8 @@ class ScopeSnapshot(Recorded):
 
     state: JsonObject = Field(default_factory=dict)
     heard: tuple[tuple[str, int], ...] = ()
-    """Pairs of a digest of the invocation run and the number of the last event applied from it, oldest first."""
+    """A digest of each invocation run, paired with the highest event number received from that run. The run that sent
+    the latest delta comes last."""
     refused: tuple[RefusedDelta, ...] = ()
     refusals: int = 0
 
@@ -145,11 +147,14 @@ class ScopeFold:
         )
 
     def heard(self, invocation_id: str, run: str) -> int:
-        """Return the number of the last event applied from an invocation run, or -1 if the run is not remembered."""
+        """Return the highest event number received from an invocation run, or -1 if the run is not remembered."""
         return self._heard.get(_digest(invocation_id, run), -1)
 
     def apply(self, signal: str, arguments: Iterable[bytes]) -> list[Heard]:
-        """Apply a signal, or refuse it if its name is unknown. Each argument is one delta."""
+        """Apply a signal, and return what happened to each argument. Each argument is one delta.
+
+        A signal with an unknown name is refused as a whole.
+        """
         if signal != APPLY_SIGNAL:
             return [self._refuse("", "", f"Signal {signal[:100]!r} is not known; send `{APPLY_SIGNAL}`.")]
         return [self._apply(data) for data in arguments]
@@ -195,12 +200,12 @@ class ScopeFold:
 
 
 def writes_scopes(actions: EventActions | None) -> bool:
-    """Return whether any of the actions writes `user:` or `app:` state."""
+    """Return whether the actions set or remove any `user:` or `app:` state."""
     return actions is not None and any(map(is_scoped, (*actions.state_delta, *actions.removed_keys)))
 
 
 def split(delta_id: str, run: str, state_delta: JsonObject, removed: Sequence[str]) -> Iterator[tuple[str, ScopeDelta]]:
-    """Split off the parts of a state delta that belong to scopes, and yield each with its key prefix."""
+    """Yield the writes to each scope in a state delta as a `ScopeDelta`, together with the scope's key prefix."""
     for prefix in PREFIXES:
         written = {key: value for key, value in state_delta.items() if key.startswith(prefix)}
         dropped = tuple(key for key in removed if key.startswith(prefix))
@@ -209,6 +214,6 @@ def split(delta_id: str, run: str, state_delta: JsonObject, removed: Sequence[st
 
 
 def _digest(invocation_id: str, run: str) -> str:
-    """Return a digest that identifies an invocation run, so that long IDs do not take more space."""
+    """Return a short digest that identifies an invocation run. Long IDs would take more space."""
     name = f"{invocation_id}\n{run}" if run else invocation_id
     return hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:20]

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 HIDDEN = "<secret>"
 """Placeholder that replaces a masked secret."""
 MIN_MASKED_CHARS = 6
-"""Secrets shorter than this are not masked, because they would match ordinary text."""
+"""Secrets shorter than this are not masked, because ordinary text could contain them by chance."""
 
 SECRET_KEYS = frozenset(
     {
@@ -50,11 +50,13 @@ SECRET_KEYS = frozenset(
 have no `_` or `-`."""
 
 SECRET_NAMES = re.compile(r"pass(word|wd|phrase)?$|secret|token|api_?key|credential|authorization", re.IGNORECASE)
-"""Names whose values are hidden wherever values are displayed. The pattern finds more names than `SECRET_KEYS`, because
-to hide a value by mistake costs less than to refuse an answer. It does not find `code`: approvers must see code."""
+"""Matches names whose values are hidden wherever people see them, except token counts. The pattern is broader than
+`SECRET_KEYS`, because hiding a value by mistake costs less than refusing an answer by mistake. However, it does not
+match `code`, because approvers must see code."""
 
 _COUNTS = re.compile(r"tokens$|token_?count$", re.IGNORECASE)
-"""Matches names of token counts, such as `max_output_tokens`. Numbers with such a name are displayed."""
+"""Matches names of token counts, such as `max_output_tokens`. A number with such a name is displayed, even though
+`SECRET_NAMES` matches the name, too."""
 
 _SECRET_TEXTS = re.compile(
     r"[?&#](?:code|access_token|id_token|refresh_token)=[^&#\s]"  # redirect URLs of logins
@@ -78,20 +80,20 @@ class Secret(str):
 
 
 def named_secret(name: str) -> bool:
-    """Return whether a field with this name holds a secret. Case, `_` and `-` are ignored."""
+    """Return whether the name is one of `SECRET_KEYS`. Case, `_` and `-` are ignored."""
     return re.sub(r"[_-]", "", name).lower() in SECRET_KEYS
 
 
 def is_hidden(name: str, value: Any) -> bool:
-    """Return whether a value is hidden from display because its name suggests a secret."""
+    """Return whether to hide a value from display because its name suggests a secret. Token counts are not hidden."""
     return SECRET_NAMES.search(name) is not None and not (isinstance(value, int | float) and _COUNTS.search(name))
 
 
 def hide_named_secrets(value: Any, name: str = "") -> Any:
     """Return a JSON value for display, with "…" in place of each value whose name suggests a secret.
 
-    Every text that people read uses this function: the commands, the web pages, reports and notifications. The JSON
-    output of commands and of the web is meant for programs and is complete.
+    It is used for all text that people read, in commands, web pages, reports and notifications. The JSON output of
+    commands and of the web is meant for programs and is complete.
 
     Args:
         value: The value.
@@ -111,7 +113,7 @@ def hide_named_secrets(value: Any, name: str = "") -> Any:
 def hide_secrets_at(place: str, value: Any) -> Any:
     """Return the value at a place such as `args.login[0].password` for display, with secrets hidden.
 
-    A secret's name anywhere in the place hides the whole value.
+    If any name in `place` suggests a secret, the whole value is hidden.
     """
     names = re.findall(r"[^.\[\]]+", place)
     return "…" if any(is_hidden(name, value) for name in names) else hide_named_secrets(value)
@@ -151,7 +153,7 @@ def _secret_paths(value: Any, path: str, *, named: bool) -> Iterable[str]:
 
 
 def mask(value: Any, secrets: Iterable[str]) -> Any:
-    """Return a JSON value with all `secrets` masked, both in strings and in keys."""
+    """Return a JSON value with `secrets` masked, both in strings and in keys, except those that are too short."""
     maskable = sorted({text for text in secrets if len(text) >= MIN_MASKED_CHARS}, key=len, reverse=True)
     if not maskable:
         return value
@@ -173,7 +175,7 @@ def _masked(value: Any, pattern: re.Pattern[str]) -> Any:
 
 
 def is_private_url(url: str) -> bool:
-    """Return whether traffic to a URL is private, because it uses TLS or does not leave this machine."""
+    """Return whether HTTP traffic to a URL is private, because it uses TLS or does not leave this machine."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
