@@ -28,7 +28,7 @@ from waystation.core.wire import (
 
 MAX_MESSAGE_BYTES = 400_000
 MAX_STATE_BYTES = 700_000
-"""Maximum size of a session's state. A message that would make the state larger is refused. State, queue and IDs are
+"""Maximum size of a session's state. A message whose `state` would make it larger is refused. State, queue and IDs are
 carried over in one payload, which the server limits to 2 MB."""
 
 Busy = Literal["queue", "reject", "join"]
@@ -105,7 +105,8 @@ class CollectInput(Recorded):
     number: int
     since: int
     at: int | None = None
-    """Log length at which the invocation reported that it is waiting. None reads to the end of its history."""
+    """Log length at which the invocation reported that it is waiting, which is where reading stops. If None, the
+    activity reads to the end of the invocation's history."""
 
 
 class Collected(Recorded):
@@ -131,14 +132,17 @@ class SessionArchiveInput(Recorded):
 
 
 class StoredTranscript(Recorded):
-    """The transcript of a session in the form that the session's next run receives it."""
+    """The transcript of a session in the form in which the session's next run receives it."""
 
     segments: tuple[SegmentRef, ...] = ()
     items: tuple[JsonObject, ...] = ()
 
 
 def parse_session(data: bytes, workflow_id: str, *, continues: bool) -> SessionInput:
-    """Parse the input of a session. `continues` is true if the server reports that the run continues another run.
+    """Parse the input of a session.
+
+    `continues` is true if the server reports that the run continues another run. Otherwise, the fields that only a
+    previous run may set are dropped.
 
     Raises:
         InvalidInput: The input is invalid, or it does not belong to the session with this workflow ID.
@@ -181,7 +185,7 @@ def parse_message(data: bytes) -> SessionMessage:
     """Parse the argument of `send`.
 
     Raises:
-        InvalidInput: The data is not a valid message.
+        InvalidInput: The data is too large or is not a valid message.
     """
     check_message_size(data)
     message = parse(SessionMessage, data, InvalidInput, what="The message", send="with `message`")
@@ -193,7 +197,7 @@ def parse_message(data: bytes) -> SessionMessage:
 def parse_nudge(data: bytes) -> tuple[int, int | None]:
     """Parse a signal from an invocation to its session.
 
-    Return the invocation's number and, if the invocation is waiting, the length of its log.
+    Return the invocation's number and the length of its log. The length is None unless the invocation is waiting.
 
     Raises:
         InvalidInput: The data is not a valid signal.
@@ -213,7 +217,7 @@ MAX_QUEUED_BYTES = 500_000
 MAX_MESSAGE_IDS = 1_000
 MAX_SHOWN_TURNS = 100
 """Maximum number of ended invocations that a session remembers, and that the query `invocations` lists, in addition to
-the open ones."""
+the queued and open ones."""
 MAX_REFUSED = 20
 
 
@@ -262,17 +266,17 @@ class SessionLog:
 
     @property
     def current(self) -> int | None:
-        """Number of the running invocation, or None if the next one may begin."""
+        """Number of the running invocation, or None if none is running, so that the next one may begin."""
         return next((number for number, turn in self.turns.items() if turn.status == "running"), None)
 
     @property
     def busy(self) -> bool:
-        """Whether a new message would be queued."""
+        """Whether a new message has to wait, because an invocation is running or other messages are queued."""
         return self.current is not None or bool(self.queue)
 
     @property
     def due(self) -> bool:
-        """Whether the next invocation can begin."""
+        """Whether a message is queued and no invocation is running, so that the next invocation can begin."""
         return self.current is None and bool(self.queue)
 
     @property
@@ -281,7 +285,7 @@ class SessionLog:
         return [turn for turn in self.turns.values() if turn.status in OPEN_STATUSES]
 
     def check(self, message: SessionMessage) -> None:
-        """Check that the session can accept a message.
+        """Check that the session can accept a message. A message with a known `message_id` always passes.
 
         Raises:
             SessionRefused: The session cannot accept the message. The subclass indicates the reason.
@@ -301,7 +305,7 @@ class SessionLog:
             raise InvalidInput(f"The state of the session would have more than {MAX_STATE_BYTES} bytes.")
 
     def accept(self, message: SessionMessage) -> JsonObject:
-        """Accept a message, and return the receipt. Call `check` first."""
+        """Accept a message and return the receipt. Call `check` first. A duplicate changes nothing."""
         known = self.message_ids.get(message.message_id) if message.message_id is not None else None
         if known is not None:
             status = self.turns[known].status if known in self.turns else "completed"
@@ -343,7 +347,7 @@ class SessionLog:
         return ids.session_invocation(self.id, number)
 
     def start(self, run_id: str) -> tuple[int, InvocationInput] | None:
-        """Begin the next invocation and return its number and input, or return None if none is due."""
+        """Begin the next invocation. Return its number and input, or None if no invocation can begin now."""
         if not self.due:
             return None
         number, message = self.queue.pop(0)
@@ -369,12 +373,12 @@ class SessionLog:
         return number, started
 
     def continues_from(self, number: int, report: Report | None) -> bool:
-        """Return whether a report begins exactly where the entries that the session has received end."""
+        """Return whether an open invocation's report begins exactly where the entries received so far end."""
         turn = self.turns.get(number)
         return turn is not None and report is not None and turn.status in OPEN_STATUSES and report.since == turn.known
 
     def apply(self, number: int, report: Report, length: int) -> None:
-        """Apply a report. `length` is the number of the invocation's log entries up to the end of the report."""
+        """Apply an invocation's report. `length` is the length of the invocation's log at the end of the report."""
         turn = self.turns[number]
         self.state = {key: value for key, value in self.state.items() if key not in report.removed_keys}
         self.state.update(session_part(report.state_delta))
@@ -385,12 +389,15 @@ class SessionLog:
         self.attributes = self.attributes or report.search_attributes
 
     def park(self, number: int) -> None:
-        """Record that an invocation is waiting for an approver, so that the next invocation may begin."""
+        """Record that a running invocation is now waiting for an approver, so that the next one may begin."""
         if self.turns[number].status == "running":
             self._set(self.turns[number], status="waiting")
 
     def end(self, number: int, status: TurnStatus, next_agent: str | None = None) -> None:
-        """Record that an invocation ended. Each joined message that it did not confirm begins a separate invocation."""
+        """Record that an open invocation ended. Its unconfirmed joined messages are queued first, one invocation each.
+
+        Does nothing if the invocation is not open.
+        """
         turn = self.turns[number]
         if turn.status not in OPEN_STATUSES:
             return
@@ -408,14 +415,14 @@ class SessionLog:
 
     @property
     def status(self) -> str:
-        """The session's status in lists: `open`, `waiting` or `closed`."""
+        """The session's status in lists: `closed`, `waiting` (an invocation waits for an approver) or `open`."""
         if self.closing:
             return "closed"
         return "waiting" if any(turn.status == "waiting" for turn in self.turns.values()) else "open"
 
     @property
     def over(self) -> bool:
-        """Whether a closed session has nothing left to do."""
+        """Whether the session is closed and has nothing left to do."""
         return self.closing and not self.queue and not self.open
 
 

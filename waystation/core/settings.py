@@ -29,9 +29,9 @@ class ActivityOptions:
     start_to_close: timedelta
     """Time limit for a single attempt."""
     schedule_to_close: timedelta | None = None
-    """Time limit for all attempts together."""
+    """Time limit for all attempts together, or None for no limit."""
     heartbeat: timedelta | None = None
-    """A worker that sends no heartbeat for this long is considered lost."""
+    """A worker that sends no heartbeat for this long is considered lost. None means that no heartbeats are expected."""
     retries: Retries = field(default_factory=Retries)
 
 
@@ -154,10 +154,10 @@ class Settings:
     drain: timedelta = timedelta(seconds=30)
     """How long running tools may continue after the worker receives SIGTERM, before they are canceled."""
     allow_forks: bool = False
-    """Whether invocations can be forked from an event of another invocation."""
+    """Whether a new invocation may be a fork, which continues from an event of another invocation."""
     workflow_task_limit: timedelta = timedelta(seconds=8)
-    """How long a workflow may process what has arrived before its workflow task fails as a potential deadlock. Ten
-    thousand signals take a second, and several on a busy machine, where the SDK's limit of 2 s would leave the workflow
-    in failed tasks. Values above 9 s are useless, because the server repeats the task after 10 s."""
+    """How long one workflow task may take before it fails as a potential deadlock. Ten thousand signals take a second,
+    or several on a busy machine, where with the SDK's limit of 2 s the task would fail again and again. Values above
+    9 s are useless, because the server repeats the task after 10 s."""
     allow_overrides: bool = False
     """Whether forks may replace an agent's instruction and model. Intended for development."""

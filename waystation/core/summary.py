@@ -8,20 +8,21 @@ from waystation.core.secrets import is_hidden
 
 MAX_LINE = 120
 MAX_TEXT = 40
-"""Number of characters to show of a string argument. Longer strings are clipped."""
+"""Maximum number of characters of a string argument to show. Longer strings are clipped."""
 
 
 def call(name: str, args: JsonObject) -> str:
-    """Return a one-line summary of a call, such as `pay(amount=200, to="dana")`, without secret values.
+    """Return a one-line summary of a call, such as `pay(amount=200, to="dana")`.
 
-    Everyone who may read the namespace sees summaries in Temporal's Web UI.
+    Values whose names suggest a secret are hidden, because everyone who may read the namespace sees summaries in
+    Temporal's Web UI.
     """
     parts = ", ".join(f"{key}={'…' if is_hidden(key, value) else _value(value)}" for key, value in args.items())
     return clip(f"{name}({parts})")
 
 
 def shortened(value: object) -> bool:
-    """Return whether a summary would shorten this argument."""
+    """Return whether a summary shortens this argument: a long string, or a dict or list that is not empty."""
     return len(value) > MAX_TEXT if isinstance(value, str) else isinstance(value, dict | list) and bool(value)
 
 
@@ -32,7 +33,7 @@ def clip(text: str, length: int = MAX_LINE) -> str:
 
 
 def waiting(pending: Iterable[PendingCall]) -> str:
-    """Return the pending calls as Markdown for the Web UI."""
+    """Return the pending calls as Markdown for the Web UI, or `Running.` if there are none."""
     lines = [f"- `{p.function_call_id}` **{p.tool}**: {call(p.tool, p.args).replace('`', '')}" for p in pending]
     return "Waits for a person:\n\n" + "\n".join(lines) if lines else "Running."
 

@@ -23,13 +23,13 @@ class Fork(Recorded):
     invocation_id: str = Field(min_length=1, max_length=1_000)
     """ID of the source invocation."""
     event: int = Field(ge=1)
-    """Number of the last event that the fork takes over."""
+    """Number of the last event that the fork inherits."""
     run_id: str = Field(default="", max_length=100)
-    """Run ID of the source. Defaults to the latest run."""
+    """Run ID of the source invocation. If empty, the latest run is the source."""
     results: dict[str, JsonObject] = Field(default_factory=dict)
-    """Responses to use instead of running calls, by function call ID."""
+    """Responses to use instead of running the calls, keyed by function call ID."""
     agent: str | None = Field(default=None, max_length=1_000)
-    """The agent whose `instruction` and `model` are replaced. Defaults to the agent that was started."""
+    """The agent to which the `instruction` and `model` of the fork apply. Defaults to the agent that was started."""
     instruction: str | None = Field(default=None, max_length=MAX_TEXT, repr=False)
     model: str | None = Field(default=None, max_length=1_000)
     home: str = Field(default="", max_length=1_000)
@@ -37,7 +37,7 @@ class Fork(Recorded):
     field.
     """
     entries: int = 0
-    """Number of log entries that the fork takes over. Only the engine sets this field."""
+    """Number of log entries that the fork inherits. Only the engine sets this field."""
 
     def memo(self) -> JsonObject:
         """Return the fork's memo."""
@@ -73,23 +73,23 @@ class Report(Recorded):
     entries: tuple[JsonObject, ...] | None = None
     """The new entries in the format of `log.snapshot.entries_to_json`, or None if they are too large to include."""
     state_delta: JsonObject = Field(default_factory=dict)
-    """Values that the invocation set in the session's state."""
+    """Values that the invocation has set in the session's state since its last report."""
     removed_keys: tuple[str, ...] = ()
     joined: tuple[int, ...] = ()
-    """Numbers of the joined messages that the invocation received."""
+    """Numbers of the joined messages that the invocation has received."""
     standing: tuple[StandingApproval, ...] = ()
-    """Remembered approvals, including those that the invocation received when it started."""
+    """The invocation's remembered approvals, including those with which it started."""
     search_attributes: bool = False
     """Whether the invocation knows that Waystation's search attributes are registered."""
 
 
 def session_part(state: Mapping[str, object]) -> JsonObject:
-    """Return the part of a state that belongs to the session."""
+    """Return the part of a state that belongs to the session, without `temp:`, `user:` and `app:` keys."""
     return {key: value for key, value in state.items() if not key.startswith(FOREIGN_PREFIXES)}
 
 
 def diff_state(before: Mapping[str, object], after: Mapping[str, object]) -> tuple[JsonObject, tuple[str, ...]]:
-    """Return the values that changed and the keys that were removed in the session's part of a state."""
+    """Return the new or changed values and the removed keys in the session's part of a state."""
     delta = {key: value for key, value in session_part(after).items() if key not in before or before[key] != value}
     return delta, tuple(key for key in session_part(before) if key not in after)
 
@@ -130,7 +130,8 @@ MEMO_FORK = "waystation_fork"
 DEFAULT_APP = "waystation"
 DEFAULT_USER = "user"
 MAX_NAME_CHARS = 1_000
-"""The server's limit for workflow IDs. Memos and activity inputs repeat these names and must stay under 2 MB."""
+"""Maximum length of each name in an input, which is also the server's limit for workflow IDs. Memos and activity inputs
+repeat these names and must stay under 2 MB."""
 
 
 class InvocationInput(Recorded):
@@ -154,11 +155,12 @@ class InvocationInput(Recorded):
     origin: str | None = Field(default=None, max_length=MAX_NAME_CHARS)
     """For a called agent, the ID of the topmost invocation. All called agents share its artifacts."""
     cut_after: int | None = Field(default=None, ge=1)
-    """Number of history events at which a run continues as new. None means Waystation's own limits."""
+    """Number of history events at which a run continues as new. If None, Waystation's own limits apply."""
     carried: JsonObject | None = Field(default=None, repr=False)
     """State of the previous run, a `log.snapshot.Carried`. Only the engine sets this field."""
     requester: str | None = Field(default=None, max_length=MAX_NAME_CHARS)
-    """The person who triggers the invocation, if not `user_id`. Policies can bar the requester from answering."""
+    """The person who triggers the invocation, if not `user_id`. A policy with `not_requester` bars both from
+    answering."""
     standing: tuple[StandingApproval, ...] = ()
     """Remembered approvals. Accepted only from a parent workflow."""
     session: SessionLink | None = None
@@ -173,7 +175,7 @@ class InvocationInput(Recorded):
 
     @property
     def requesters(self) -> tuple[str, ...]:
-        """Names that identify the requester. The policy setting `not_requester` bars them from answering."""
+        """The `requester`, if set, and the `user_id`. A policy with `not_requester` bars both from answering."""
         return tuple(name for name in (self.requester, self.user_id) if name)
 
 
@@ -182,7 +184,7 @@ class InvocationResult(Recorded):
 
     status: Literal["completed", "stopped"] = "completed"
     reason: str | None = None
-    """Why the invocation stopped early."""
+    """Why the invocation stopped early, or None if it completed."""
     text: str = ""
     content: JsonObject | None = None
     state_delta: JsonObject = Field(default_factory=dict)
@@ -211,7 +213,10 @@ class InvocationResult(Recorded):
         return self.__pydantic_serializer__.to_json(self)
 
     def fitted(self) -> "InvocationResult":
-        """Return a result that fits in a payload, without large fields if necessary. The history has all of them."""
+        """Return the result without its large fields, as far as necessary to fit in a payload.
+
+        The omitted fields are listed in `omitted`. Their content remains in the history.
+        """
         result = self
         for name, empty in (("report", None), ("content", None), ("state_delta", {}), ("output", None), ("text", "")):
             if len(result.encode()) <= MAX_VALUE_BYTES:
@@ -229,7 +234,7 @@ bytes, and a rejected upsert blocks the workflow."""
 
 
 def search_attributes_of(agent: str, user_id: str, session_id: str | None) -> dict[str, str]:
-    """Return those search attributes of an invocation or a session that never change."""
+    """Return the search attributes of an invocation or a session that never change, omitting those without a value."""
     values = {SEARCH_AGENT: agent, SEARCH_USER: user_id, SEARCH_SESSION: session_id}
     return {name: value[:MAX_KEYWORD] for name, value in values.items() if value}
 
@@ -246,7 +251,7 @@ def parse_input(data: bytes) -> InvocationInput:
     """Parse the input of an invocation.
 
     Raises:
-        InvalidInput: The data is not JSON or violates the contract. The error message does not repeat any content.
+        InvalidInput: The data is not JSON or violates the contract. The error message does not repeat the data.
     """
     parsed = parse(
         InvocationInput, data, InvalidInput, what=f"The input of {WORKFLOW}", send="with `agent` and `message`"

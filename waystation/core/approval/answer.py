@@ -15,8 +15,9 @@ from waystation.core.errors import InvalidAnswer
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, decode, parse, repeated_key
 
 Action = Literal["approve", "reject", "edit", "respond", "progress", "claim", "release", "view", "waive", "cancel"]
-"""The actions of an answer. The last five do not decide the call: an approver can claim, release or view a call; an
-operator can waive its policy, so that it runs, or cancel it."""
+"""The actions of an answer. `progress`, `claim`, `release` and `view` leave the call undecided. With `waive`, an
+operator lets the call run without the approvals that its policy requires. With `cancel`, an operator closes the call
+without a decision by its approvers."""
 
 
 class Answer(Recorded):
@@ -62,7 +63,7 @@ class PendingCall(Recorded):
     payload: Any = None
     """Any JSON value."""
     interim: JsonObject | None = None
-    """The latest intermediate response sent to the model."""
+    """The latest intermediate response sent to the model, or None if there is none."""
     requested_at: float
     """The time at which the wait started, in seconds since 1970."""
     deadline: float
@@ -87,7 +88,7 @@ class PendingCall(Recorded):
 
 
 def check_size(data: bytes) -> None:
-    """Check that an answer is not too large.
+    """Check that an encoded answer is not too large.
 
     Raises:
         InvalidAnswer: The answer is too large.
@@ -99,10 +100,10 @@ def check_size(data: bytes) -> None:
 
 
 def parse_answer(data: bytes) -> Answer:
-    """Parse an answer.
+    """Parse an answer from an untrusted sender.
 
     Raises:
-        InvalidAnswer: The data is not JSON or does not conform to the contract.
+        InvalidAnswer: The data is too large, is not JSON, or does not conform to the contract.
     """
     check_size(data)
     answer = parse(
@@ -125,10 +126,10 @@ class VerificationInput(Position):
     """Input of the activity that verifies an answer. The activity reads the answer from the log."""
 
     ref: str
-    """Reference of the signal or update that contains the answer."""
+    """Reference to the signal or update that contains the answer."""
     call: str
-    """The function call ID. The field is not named `function_call_id`, as in `ToolCallInput`, because a worker that
-    does not know this activity would run the call instead."""
+    """The function call ID. `ToolCallInput` names this field `function_call_id`. The names differ because a worker that
+    does not know this activity would otherwise run the call."""
     root: str = ""
 
 
@@ -136,7 +137,7 @@ class Verification(Recorded):
     """The result of verifying an answer."""
 
     who: Verified | None = None
-    """The verified approver, if the answer has a token."""
+    """The verified approver, or None if the answer has no valid token."""
     nonce: str | None = None
     """The token's unique value, which ensures that the token is accepted only once."""
     refused: str | None = None
@@ -151,15 +152,15 @@ class Verification(Recorded):
     """A value that distinguishes the attempts at the same verification."""
 
     def applied_to(self, answer: Answer) -> Answer:
-        """Return the answer with its arguments replaced by the validated ones."""
+        """Return the answer with its arguments replaced by the validated ones, or unchanged if they do not differ."""
         return answer if self.args is None else answer.model_copy(update={"args": self.args})
 
 
 IDENTITY_ENV = "WAYSTATION_IDENTITY"
-"""Environment variable with the path of the identity configuration, which says how to encrypt, decrypt and verify
-tokens."""
+"""Environment variable with the path of the identity configuration, which determines how tokens are encrypted,
+decrypted and verified."""
 MAX_TOKEN_CHARS = 32_000
-"""Maximum length of an encrypted token."""
+"""Maximum length of an encrypted token. Longer ones are refused."""
 PLAIN_TOKEN = (
     "The token is not encrypted, so anyone with access to the namespace could use it. Revoke it. A client encrypts its "
     "tokens if WAYSTATION_IDENTITY is the path of a file with the workers' public key."
@@ -174,7 +175,7 @@ class TokenSigner(Protocol):
 
 
 def is_encrypted(token: str) -> bool:
-    """Return whether a token has the form of a compact JWE and does not exceed the size limit."""
+    """Return whether a token has the form of a compact JWE and at most `MAX_TOKEN_CHARS` characters."""
     parts = token.split(".")
     if len(token) > MAX_TOKEN_CHARS or len(parts) != 5:
         return False

@@ -1,8 +1,8 @@
 """Decide what kind of message arrived (an invocation's input, a session message or an answer) and whether it counts.
 
-Signals, updates, replays and all readers share these decisions. The checks of an answer run in a fixed order: parse it,
-find the call, then check digest, authority, deadline and duplicates. The order matters because a forged duplicate must
-not reveal more than a forged first answer does.
+Signals, updates, replays and all readers share these decisions. An answer is parsed, its call is looked up, and then
+digest, authority, deadline, duplicates and the action are checked, in this order. The order matters because a forged
+duplicate must not reveal more than a forged first answer does.
 """
 
 from collections.abc import Sequence
@@ -49,11 +49,13 @@ REQUEST_ACTIONS: dict[str, frozenset[Action]] = {
 }
 LONG_RUNNING_ACTIONS: frozenset[Action] = frozenset({"approve", "reject", "respond", "progress"})
 AROUND: frozenset[Action] = frozenset({"claim", "release", "view", "cancel"})
-"""Actions allowed on every pending tool call, in addition to the actions that decide it."""
+"""Actions that a pending tool call accepts even if its policy does not list them. Calls without a recorded digest of
+their tool's parameters do not accept them."""
 NOTED: frozenset[Action] = frozenset({"claim", "release", "view", "progress"})
-"""Actions that do not decide the call, so a policy does not require a comment or a digest for them."""
+"""Actions that do not decide the call. They need no comment or digest, even if the policy requires them."""
 MAX_REVIEWS = 50
-"""Maximum number of answers being verified at the same time. Any more are refused and can be sent again later."""
+"""Maximum number of an invocation's answers that are verified at the same time. Any more are refused and can be sent
+again later."""
 
 Decided = AnswerCounted | AnswerIgnored | AnswerSubmitted
 
@@ -64,13 +66,14 @@ NOT_FOUND = AnswerIgnored(
     "The message was offloaded, and the payload is not in the worker's store. Send it again once senders and workers "
     "share one store (`--store`).",
 )
-"""The entry for a signal whose offloaded content is missing from the store of the worker that received it."""
+"""The log entry for a signal whose offloaded content is missing from the store of the worker that received it."""
 
 
 def begin_entry(payloads: Sequence[bytes], *, parent: str = "") -> Began | Refused:
     """Return the first entry of an invocation, created from its workflow arguments. Never raises.
 
-    A session is accepted only from that session's workflow, and remembered approvals only from another workflow.
+    Without a parent, any `session` and remembered approvals in the input are dropped. A `session` that is not the
+    parent makes the result `Refused`, as does any other invalid input.
 
     Args:
         payloads: The arguments.
@@ -90,7 +93,7 @@ def begin_entry(payloads: Sequence[bytes], *, parent: str = "") -> Began | Refus
 
 
 def is_own_session(params: InvocationInput) -> bool:
-    """Return whether the session in an input is the one of its app, user and session ID."""
+    """Return whether an input has no session, or one whose ID matches the input's app, user and session ID."""
     try:
         return params.session is None or params.session.id == ids.session(
             params.app, params.user_id, params.session_id or ""
@@ -102,7 +105,7 @@ def is_own_session(params: InvocationInput) -> bool:
 def decide_signal(log: Log, name: str, payloads: Sequence[bytes], now: float) -> Decided | MessageJoined:
     """Return the entry for a signal with any name and any payloads. Never raises.
 
-    Before the call, the log's deadlines must have been advanced to `now`.
+    The caller must first have advanced the log's deadlines to `now`.
     """
     started, outcome = log.state.input, log.state.outcome
     if name != MESSAGE_SIGNAL or started is None or started.session is None:
@@ -119,7 +122,7 @@ def parse_joined_message(payloads: Sequence[bytes]) -> MessageJoined:
     """Parse a message forwarded by a session.
 
     Raises:
-        InvalidAnswer: The payload is not a message in the form that sessions send.
+        InvalidAnswer: The payloads are not a single message in the form that sessions send.
     """
     try:
         body = _JOINED.validate_python(decode_foreign(payloads[0] if len(payloads) == 1 else b""))
@@ -131,7 +134,10 @@ def parse_joined_message(payloads: Sequence[bytes]) -> MessageJoined:
 
 
 def ref_with_verdict(ref: MessageRef, body: Body) -> MessageRef:
-    """Return the reference of a message's entry, marked with the decision about the message."""
+    """Return `ref` with the verdict `!` if `body` ignores the message, or `?` if its answer must be verified first.
+
+    Otherwise, return it unchanged.
+    """
     match body:
         case AnswerIgnored():
             return replace(ref, verdict="!")
@@ -144,7 +150,7 @@ def ref_with_verdict(ref: MessageRef, body: Body) -> MessageRef:
 def decide_answer(log: Log, name: str, payloads: Sequence[bytes], now: float) -> Decided:
     """Return the entry for a signal that should contain an answer, whatever its name and payloads. Never raises.
 
-    Before the call, the log's deadlines must have been advanced to `now`, so that every reader decides on the same log.
+    The caller must first have advanced the log's deadlines to `now`, so that every reader decides on the same log.
     """
     if name != ANSWER_SIGNAL:
         return AnswerIgnored("InvalidAnswer", f"No signal is named {name[:100]!r}; answers go to {ANSWER_SIGNAL!r}.")
@@ -161,11 +167,11 @@ def decide_answer(log: Log, name: str, payloads: Sequence[bytes], now: float) ->
 
 
 def accept(log: Log, answer: Answer, now: float) -> AnswerCounted | AnswerSubmitted:
-    """Return the entry for an answer, or refuse the answer.
+    """Return the entry for an answer: `AnswerSubmitted` if the answer must be verified first, or else `AnswerCounted`.
 
     Raises:
-        AnswerRefused: The answer is refused for one of the reasons listed in `check_answer`, or too many answers are
-            being verified.
+        AnswerRefused: The answer fails a check of `check_answer`, its token is not encrypted, or too many answers are
+            being verified. Most checks of an answer with a token follow only after its verification.
     """
     call = _find_call(log, answer)
     if not needs_verification(call, answer):
@@ -183,7 +189,10 @@ def accept(log: Log, answer: Answer, now: float) -> AnswerCounted | AnswerSubmit
 
 
 def needs_verification(call: CallState, answer: Answer) -> bool:
-    """Return whether an answer must be verified: it has a token, edited arguments, or a response with a schema."""
+    """Return whether an answer must be verified: it has a token, edited arguments, or a response with a schema.
+
+    Always false if the digest of the tool's parameters was not recorded.
+    """
     if call.declared is None:
         return False
     responds = call.call.response_schema is not None and answer.action in ("respond", "approve")
@@ -191,7 +200,7 @@ def needs_verification(call: CallState, answer: Answer) -> bool:
 
 
 def decide_verified(log: Log, ref: str, review: Verification, now: float) -> AnswerVerified:
-    """Return the entry for an answer after its verification. Never raises."""
+    """Return the entry for the result of an answer's verification. Never raises."""
     answer = log.state.approvals.submitted.get(ref)
     if answer is None:
         return AnswerVerified(ref, review, NOT_SUBMITTED)
@@ -207,7 +216,7 @@ def decide_verified(log: Log, ref: str, review: Verification, now: float) -> Ans
 
 
 def check_answer(log: Log, answer: Answer, now: float, who: Verified | None = None) -> CallState:
-    """Return the call that an answer applies to at time `now`.
+    """Return the call that an answer applies to, after checking that the answer counts at time `now`.
 
     Args:
         log: The log of the invocation.
@@ -216,7 +225,7 @@ def check_answer(log: Log, answer: Answer, now: float, who: Verified | None = No
         who: The verified identity of the approver, if the answer was verified.
 
     Raises:
-        AnswerRefused: The answer does not count. The class of the error names the reason.
+        AnswerRefused: The answer does not count. The subclass indicates the reason.
     """
     call = _find_call(log, answer)
     _check_digest(call, answer)
@@ -245,7 +254,7 @@ def check_answer(log: Log, answer: Answer, now: float, who: Verified | None = No
 
 
 def allowed_actions(call: CallState) -> frozenset[Action]:
-    """Return the actions that are allowed on a pending call."""
+    """Return the actions that a pending call accepts, given its kind and its policy."""
     actions = REQUEST_ACTIONS[call.asked or "confirmation"] if call.gate == "waiting" else LONG_RUNNING_ACTIONS
     policy = call.policy
     if policy and policy.actions is not None:
@@ -289,7 +298,7 @@ def _check_action(call: CallState, answer: Answer) -> None:
 
 
 def refusal_from_name(kind: str, message: str) -> AnswerRefused:
-    """Return the error for a recorded class name."""
+    """Return an error of the `AnswerRefused` subclass with this recorded name, or `InvalidAnswer` if there is none."""
     refusal_class = getattr(errors, kind, None)
     if isinstance(refusal_class, type) and issubclass(refusal_class, AnswerRefused):
         return refusal_class(message)
@@ -325,7 +334,7 @@ def receipt(call: CallState, answer: Answer) -> JsonObject:
 
 
 def already_answered_error(call: CallState) -> AlreadyAnswered:
-    """Return the error for an answer to a call that is already closed."""
+    """Return the error for an answer to a call that no longer accepts answers."""
     if call.answer is None:
         return AlreadyAnswered(f"Call {call.id!r} is closed.")
     by = f" by {call.answered_by!r}" if call.answered_by else ""
@@ -336,7 +345,7 @@ def check_authority(call: CallState, answer: Answer, who: Verified | None, reque
     """Check that the approver may give this answer.
 
     Raises:
-        NotAllowed: The approver may not answer. If the policy names approvers, so does the message.
+        NotAllowed: The approver may not give this answer, must verify their identity first, or must state a name.
     """
     policy, name = call.policy, who.subject if who else answer.by
     if answer.action in ("claim", "release", "view") and not name:
@@ -364,10 +373,10 @@ def check_authority(call: CallState, answer: Answer, who: Verified | None, reque
 
 
 def check_claim(call: CallState, answer: Answer, who: Verified | None) -> None:
-    """Check that no one else has claimed the call.
+    """Check that no one else has claimed the call, unless the action is allowed despite the claim.
 
     Raises:
-        NotAllowed: Another approver has claimed the call.
+        NotAllowed: Another approver has claimed the call, and the action is not `view`, `release`, `waive` or `cancel`.
     """
     name = who.subject if who else answer.by
     if not (call.claimed_by in (None, name) or answer.action in ("view", "release", "waive", "cancel")):

@@ -36,7 +36,7 @@ class NotifyInput(Position):
 
 
 class NoticeReport(Recorded):
-    """The result of a notification, by channel."""
+    """The result of a notification on each channel."""
 
     delivered: tuple[str, ...] = ()
     """Names of the channels that delivered the notification."""
@@ -47,9 +47,9 @@ class NoticeReport(Recorded):
 
 
 def call_url(inbox: str, approval_id: str, token: str | None) -> str:
-    """Return the URL of a call in the inbox. If the URL contains a link token, the page opens without a login.
+    """Return the URL of a call in the inbox. With a link token, the page opens without a login.
 
-    The token comes after the `#`. Browsers do not send that part of a URL to servers, so no proxy can log it.
+    The token follows a `#`. Browsers do not send that part of a URL to servers, so no proxy can log it.
     """
     page = f"{inbox}/approvals/{quote(approval_id, safe='')}"
     return f"{page}#link={token}" if token else page
@@ -69,7 +69,7 @@ class DueNotification:
 
     @property
     def ref(self) -> NotificationRef:
-        """The reference of the notification's log entry."""
+        """Reference to the notification's log entry."""
         return NotificationRef(self.function_call_id, self.wait, f"{self.occasion}{self.number or ''}")
 
 
@@ -81,7 +81,7 @@ def due_notification(
     Args:
         call: The call.
         occasion: The reason for the notification.
-        usual: Channels to notify if the policy names none.
+        usual: Channels to notify if neither the notice nor the policy names any.
         notice: The reminder or escalation in the policy, if the notification is one.
     """
     channels = (notice.notify if notice else ()) or (call.policy.notify if call.policy else ()) or usual
@@ -91,11 +91,12 @@ def due_notification(
 def latest_notifications(due_now: Sequence[DueNotification]) -> list[DueNotification]:
     """Return the notifications to send when several are due at once, keeping only the latest for each call.
 
-    If no worker was running for a while, reminders can be due for calls whose deadline has already passed.
+    If no worker was running for a while, reminders can be due for calls whose deadline has already passed. A call that
+    was closed before its first notification is not reported at all.
     """
     last = {notification.function_call_id: notification for notification in due_now}
     begun = {notification.function_call_id for notification in due_now if notification.occasion == "asked"}
-    # If a call started waiting and was closed before its first notification, there is nothing left to report.
+    # If a call was closed before approvers were notified of it, there is nothing left to report.
     return [
         notification
         for notification in last.values()

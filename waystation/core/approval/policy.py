@@ -18,12 +18,12 @@ ROLE = "role:"
 OPERATOR = "role:waystation-operator"
 MAX_QUORUM = 50
 LONGEST = timedelta(days=36500)
-"""The longest allowed duration: one hundred years. Later dates would overflow."""
+"""The longest allowed `deadline` or `remember`: one hundred years. Later dates would overflow."""
 MAX_NOTICES = 50
 
 
 def _no_flag(value: Any) -> Any:
-    """Reject `remember=True`, which Pydantic would read as one second."""
+    """Reject a bool, such as `remember=True`, which Pydantic would read as one second. Return any other value."""
     if isinstance(value, bool):
         raise ValueError("is not a duration; use a timedelta, such as timedelta(hours=1)")
     return value
@@ -46,7 +46,7 @@ def is_among_people(name: str | None, people: Iterable[str | None]) -> bool:
 
 
 def normalize_person(name: str) -> str:
-    """Return one spelling for all spellings of a name: NFC, case-folded, trimmed, without `mailto:`."""
+    """Return a name in normalized form: NFC, case-folded, trimmed, and without `mailto:`."""
     spelled = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
     return spelled.strip().removeprefix("mailto:").strip()
 
@@ -60,7 +60,7 @@ class Verified(Recorded):
     issuer: str = ""
 
     def is_among(self, named: tuple[str, ...]) -> bool:
-        """Return whether a list of subjects and roles includes this person."""
+        """Return whether a list of subjects and roles includes this person or one of this person's roles."""
         return self.subject in named or any(f"{ROLE}{role}" in named for role in self.roles)
 
 
@@ -109,7 +109,7 @@ class Escalation(Authored):
     """The delay, counted from the moment the call starts to wait."""
     to: tuple[ApproverName, ...] = Field(min_length=1)
     notify: tuple[str, ...] = ()
-    """Channels to notify. If empty, the policy's channels are notified."""
+    """Channels to notify of the escalation. If empty, the policy's channels are notified."""
 
 
 class ApprovalPolicy(Authored):
@@ -133,21 +133,23 @@ class ApprovalPolicy(Authored):
     """The action at the deadline: `reject` rejects the call and lets the model continue; `fail` fails the
     invocation."""
     actions: tuple[Decision, ...] | None = None
-    """The actions that an answer may contain. Defaults to all actions that apply to the call."""
+    """The decisions that an answer may contain. Defaults to all that apply to the call. Other actions, such as `claim`
+    and `cancel`, are not affected."""
     comment: bool = False
-    """Whether every answer must include a comment."""
+    """Whether an answer that decides the call must include a comment."""
     digest: bool = False
-    """Whether every answer must repeat the digest of the pending call."""
+    """Whether an answer that decides the call must repeat the call's digest."""
     remember: PositiveDuration | None = None
     """How long an approval can also cover later identical calls in the same session. If None, approvals are not
     remembered."""
     remember_args: tuple[str, ...] | None = None
-    """The arguments that must be equal for a call to count as identical. Defaults to all arguments."""
+    """Names of the arguments that must be equal for a call to count as identical. Defaults to all arguments."""
     operators: tuple[ApproverName, ...] = (OPERATOR,)
-    """The subjects and roles that may waive the policy or cancel the call if `must_verify` is true. Otherwise, anyone
-    may."""
+    """The subjects and roles that may waive the policy or cancel the call. They apply only if `must_verify` is true;
+    otherwise, anyone may do so."""
     notify: tuple[str, ...] = ()
-    """Channels to notify when a call is waiting, using the names from the workers' configuration."""
+    """Channels to notify when a call is waiting, as named in the workers' configuration. If empty, the workers' default
+    channels are notified."""
 
     @property
     def must_verify(self) -> bool:
@@ -167,14 +169,14 @@ class ApprovalPolicy(Authored):
         return sorted(self.escalation, key=lambda escalation: escalation.after)
 
     def asked(self, level: int) -> tuple[str, ...]:
-        """Return the approvers after `level` escalations. If the result is empty, anyone may answer."""
+        """Return the approvers after `level` escalations. The result is empty if anyone may answer."""
         further = tuple(who for escalation in self._levels()[:level] for who in escalation.to)
         return self.approvers + further if self.approvers else ()
 
     def mistakes(self) -> Iterator[str]:
-        """Yield mistakes in the policy as declared.
+        """Yield a description of each mistake in the policy as declared.
 
-        They are not validation errors, because a recorded policy may contain them.
+        These are not validation errors, because recorded policies that contain them must remain readable.
         """
         approvers = (*self.approvers, *(who for level in self._levels() for who in level.to))
         if ROLE in (*approvers, *self.operators):
@@ -195,7 +197,10 @@ class ApprovalPolicy(Authored):
             )
 
     def satisfies(self, other: "ApprovalPolicy") -> bool:
-        """Return whether every approval under this policy would also satisfy the other policy."""
+        """Return whether approvals that meet this policy also meet the other one.
+
+        The approvers, the quorum, the verification of identities and `not_requester` are compared.
+        """
         approvers = self.asked(len(self.escalation))
         return (
             (not other.approvers or (bool(approvers) and set(approvers) <= set(other.approvers)))
@@ -205,7 +210,7 @@ class ApprovalPolicy(Authored):
         )
 
     def alike(self, args: JsonObject) -> JsonObject:
-        """Return the arguments that a later call must repeat to be covered by a remembered approval."""
+        """Return those of a call's arguments that a later call must repeat to be covered by a remembered approval."""
         names = self.remember_args
         return dict(args) if names is None else {name: args[name] for name in names if name in args}
 
@@ -252,7 +257,10 @@ class ApprovalPolicy(Authored):
 def call_digest(
     agent: str, tool: str, args: JsonObject, *, declared: str | None = None, policy: ApprovalPolicy | None = None
 ) -> str:
-    """Return the digest of what an approver approves: the call, the tool's parameters and the policy."""
+    """Return the digest of what an approver approves: the call, the tool's parameters and the policy.
+
+    If `declared` is None, the digest covers only the call.
+    """
     bound: JsonObject = {"agent": agent, "tool": tool, "args": args}
     if declared is not None:
         bound |= {"schema": declared, "policy": policy.record() if policy else None}

@@ -78,7 +78,10 @@ def call_claims(namespace: str, approval_id: str, run: str, digest: str, *, asks
 
 
 def satisfies_policy(policy: ApprovalPolicy, approvals: Iterable[SignedApproval], requesters: Sequence[str]) -> bool:
-    """Return whether these authentic approvals of one call are sufficient."""
+    """Return whether approvals of one call satisfy the policy: enough different approvers, or an operator's waiver.
+
+    The caller must already have checked that the approvals are authentic.
+    """
     approvers, people = policy.asked(len(policy.escalation)), set[str]()
     for approval in approvals:
         who = approval.who

@@ -1,4 +1,4 @@
-"""Remembered approvals, which cover later identical calls of a session."""
+"""Remembered approvals, which cover later identical calls in the same session or, outside sessions, invocation."""
 
 from collections.abc import Callable, Iterable
 
@@ -17,7 +17,7 @@ class StandingApproval(Recorded):
     agent: str
     tool: str
     args: JsonObject
-    """The arguments that a later call must repeat."""
+    """Those arguments of the approved call that a later call must repeat; see `ApprovalPolicy.alike`."""
     bound_to: str
     """Digest of the tool's parameters and of the policy. If either changes, the approval no longer applies."""
     by: str
@@ -50,9 +50,10 @@ def find_covering_approval(
     policy: ApprovalPolicy,
     is_proven: Callable[[StandingApproval], bool] = lambda _: True,
 ) -> StandingApproval | None:
-    """Return the remembered approval that covers a call, or None.
+    """Return the first remembered approval that covers a call, or None.
 
-    Tool, parameters, policy and arguments must all match.
+    Agent, tool, parameters, policy and arguments must match, `is_proven` must accept the approval, and the policy must
+    still allow remembered approvals. Expiration is not checked here.
     """
     # Compare digests of the arguments, because 1, 1.0 and True are equal in Python.
     expected = (agent, tool, policy.bound_to(declared), digest(policy.alike(args)))
@@ -61,7 +62,7 @@ def find_covering_approval(
 
 
 def describe_coverage(scope: str, agent: str, tool: str, args: JsonObject, bound_to: str) -> JsonObject:
-    """Return what a remembered approval covers.
+    """Return what a remembered approval covers, in the form that MACs authenticate.
 
     Args:
         scope: The session, or the invocation outside sessions, in which the approval is remembered.
