@@ -209,9 +209,8 @@ class ToolCallInput(Position):
     timeout_s: float | None = None
     retries: int = 0
     digest: str | None = None
-    """Digest of the approved call. The activity refuses to run a call with a different digest. See
-    `policy.call_digest`.
-    """
+    """Digest of the approved call; see `policy.call_digest`. The activity refuses to run a call with a different one.
+    None if the call needed no approval."""
 
 
 class ToolOutcome(Recorded):
@@ -224,14 +223,14 @@ class ToolOutcome(Recorded):
     """False if a long-running tool is still waiting for an external answer."""
     error_type: str | None = None
     fatal: bool = False
-    """Whether the tool's exception ends the invocation (`on_error="raise"`)."""
+    """Whether the tool raised an exception that ends the invocation (`on_error="raise"`)."""
     actions: EventActions | None = None
     parts: tuple[JsonObject, ...] = ()
     """Media parts that belong to the response."""
     beside: tuple[JsonObject, ...] = ()
     """Additional parts for readers of the event, placed next to the response."""
     transfer: AgentSpec | None = None
-    """The agent named in `actions.transfer_to_agent`."""
+    """The agent named in `actions.transfer_to_agent`, or None if the tool does not transfer."""
     approval: ApprovalPolicy | None = None
     """The policy that applies if the tool itself requests a confirmation, as in `Call.approval`."""
     declared: str | None = None

@@ -135,7 +135,7 @@ class AnswerRefused(WaystationError):
 
 
 class UnknownCall(AnswerRefused):
-    """No call with this ID is pending in the invocation or, as far as known, ever was."""
+    """The invocation has no call with this ID that can be answered, or the invocation does not exist."""
 
 
 class AlreadyAnswered(AnswerRefused):
@@ -159,7 +159,7 @@ class InvalidAnswer(AnswerRefused):
 
 
 class SessionRefused(WaystationError):
-    """A session refused a message. Nothing changed."""
+    """A session refused a message, cannot be started, or does not exist. Nothing changed."""
 
 
 class SessionBusy(SessionRefused):
@@ -219,7 +219,7 @@ class CredentialStoreError(WaystationError):
 
 
 class InvalidConfiguration(WaystationError):
-    """A configuration file is invalid. The message contains no secrets."""
+    """A configuration file or setting cannot be used. The message contains no secrets."""
 
     def __init__(self, file: object, key: str, problem: str) -> None:
         self.file, self.key, self.problem = str(file), key, problem
@@ -251,7 +251,7 @@ class ModelOverloaded(ModelError):
 
 
 class NotJson(WaystationError):
-    """A value cannot be represented as JSON without loss."""
+    """A value cannot be recorded: it has no faithful JSON form or exceeds a limit."""
 
     def __init__(self, path: str, found: str, remedy: str) -> None:
         self.path, self.found, self.remedy = path, found, remedy
@@ -271,7 +271,7 @@ class StoreFailed(WaystationError):
 
 
 class ScopeNameTooLong(WaystationError):
-    """The app name and user ID are too long for the workflow ID of their state."""
+    """The app name, or the app name and user ID together, are too long for the workflow ID of the state."""
 
     def __init__(self, scope_id: str, limit: int) -> None:
         self.size, self.limit = len(scope_id), limit
@@ -293,7 +293,7 @@ class ScopesNotRead(WaystationError):
 
 
 class ForeignHistory(WaystationError):
-    """A history was not recorded by Waystation, or cannot be read."""
+    """A history was not recorded by Waystation, or it cannot be read, for example because the file is too large."""
 
 
 class NoSuchEvent(WaystationError):
