@@ -125,7 +125,7 @@ class Spent(Recorded):
     """Seconds during which a model or tool was running."""
     cost: float = 0.0
     unpriced: tuple[str, ...] = ()
-    """Models that were called but have no price."""
+    """Models that were called but have no price. Their usage is missing from `cost`."""
 
     def __add__(self, other: "Spent") -> "Spent":
         if other is NOTHING_SPENT:
@@ -149,7 +149,7 @@ MEASURES = {
     "max_wall_s": ("working_s", "seconds of work"),
     "max_cost": ("cost", "of cost"),
 }
-"""Maps each limit to the field of `Spent` that it bounds and to its unit."""
+"""Maps each limit to the field of `Spent` that the limit applies to and to the unit in which people see it."""
 
 
 class Grant(Recorded):

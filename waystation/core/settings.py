@@ -68,14 +68,14 @@ class WorkflowSettings:
         heartbeat=timedelta(seconds=10),
         retries=Retries(maximum_interval=_MINUTE, maximum_attempts=30),
     )
-    """Delivers writes to `user:` and `app:` state. Retried for at least 15 minutes. A scope applies a repeated delivery
+    """Delivers writes to `user:` and `app:` state. Retried for at least 20 minutes. A scope applies a repeated delivery
     only once."""
     child_outcome: ActivityOptions = ActivityOptions(
         start_to_close=timedelta(seconds=30),
         retries=Retries(backoff_coefficient=1.5, maximum_interval=timedelta(seconds=15)),
     )
-    """Polls a called agent that an earlier run started. The server repeats the poll without adding events to the
-    history and without occupying a worker."""
+    """Polls a called agent that an earlier run of the caller started. Each poll is an attempt of the same activity, so
+    repeating it adds no events to the history and occupies no worker between attempts."""
     stopped_child_outcome: ActivityOptions = ActivityOptions(
         start_to_close=timedelta(seconds=30),
         retries=Retries(initial_interval=timedelta(seconds=0.2), maximum_interval=timedelta(seconds=2)),
@@ -105,8 +105,8 @@ class WorkflowSettings:
         heartbeat=timedelta(seconds=10),
         retries=Retries(maximum_interval=_MINUTE, maximum_attempts=20),
     )
-    """Reads an invocation's events for its session. Retried for about ten minutes. If all attempts fail, the transcript
-    has the invocation's message but not its other events."""
+    """Reads an invocation's events for its session. Retried for at least ten minutes. If all attempts fail, the
+    transcript has the invocation's message but not its other events."""
     archive_session: ActivityOptions = ActivityOptions(
         start_to_close=_MINUTE, heartbeat=timedelta(seconds=10), retries=Retries(maximum_attempts=3)
     )

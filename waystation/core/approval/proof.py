@@ -39,9 +39,9 @@ class SignedApproval(Recorded):
     digest: str
     """Digest of the call that may run; see `policy.call_digest`. After `edit`, it includes the edited arguments."""
     asked: str
-    """The kind of request that it answers: `confirmation`, `credential` or `budget`."""
+    """The kind of request that was answered: `confirmation`, `credential` or `budget`."""
     wait: int
-    """Which request of the call it answers, counted from 1."""
+    """Number of the call's request that was answered, counted from 1."""
     run: str = ""
     """ID of the first run of the invocation that made the call."""
     remember: bool = False
