@@ -74,9 +74,9 @@ class CallState:
     it."""
     viewed_by: dict[str, None] = field(default_factory=dict)
     decided_by: Verified | None = None
-    """The verified identity of the approver who decided the call, or None if the identity was not verified."""
+    """The verified identity of the approver who decided the call, or None if there is none."""
     known_digest: str | None = None
-    """The digest, recorded when the call was closed and its arguments were discarded. Otherwise None."""
+    """The digest of a closed call whose arguments have been discarded. None for any other call."""
 
     @property
     def id(self) -> str:

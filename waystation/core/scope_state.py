@@ -30,8 +30,8 @@ records both scopes of an invocation and needs room for its content, too."""
 MAX_ID_BYTES = 1_000
 """The server's limit on the length of workflow IDs."""
 MAX_HEARD = 2_000
-"""Maximum number of invocation runs whose last event number a scope remembers. Runs that it has not heard from for the
-longest time are forgotten first."""
+"""Maximum number of invocation runs whose last event number a scope remembers. The runs whose
+latest delta is oldest are forgotten first."""
 MAX_REFUSED = 100
 """Maximum number of refused deltas that a scope remembers. The oldest ones are dropped first."""
 MAX_EVENT_NUMBER = 10**9

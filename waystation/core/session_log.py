@@ -141,8 +141,8 @@ class StoredTranscript(Recorded):
 def parse_session(data: bytes, workflow_id: str, *, continues: bool) -> SessionInput:
     """Parse the input of a session.
 
-    `continues` is true if the server reports that the run continues another run. Otherwise, the fields that only a
-    previous run may set are dropped.
+    `continues` is true if the server reports that the run continues another run. If it is false, the fields that
+    only a previous run may set are dropped.
 
     Raises:
         InvalidInput: The input is invalid, or it does not belong to the session with this workflow ID.
@@ -394,9 +394,9 @@ class SessionLog:
             self._set(self.turns[number], status="waiting")
 
     def end(self, number: int, status: TurnStatus, next_agent: str | None = None) -> None:
-        """Record that an open invocation ended. Its unconfirmed joined messages are queued first, one invocation each.
+        """Record that an open invocation ended. Does nothing if the invocation is not open.
 
-        Does nothing if the invocation is not open.
+        Joined messages that it did not confirm move to the front of the queue, and each begins a separate invocation.
         """
         turn = self.turns[number]
         if turn.status not in OPEN_STATUSES:
