@@ -91,11 +91,11 @@ class _EditablePrompt(BaseModel):
 
 
 class NoSuchActivity(WaystationError):
-    """The event has no such activity, or the activity's input was not recorded."""
+    """The event does not identify one activity, or the recording lacks what is needed to re-run that activity."""
 
 
 class NotApproved(WaystationError):
-    """The tool call was never approved, so it does not run."""
+    """The tool call lacks a required approval, so it does not run unless `unapproved` is set."""
 
     def __init__(self, planned: "PreparedCall") -> None:
         super().__init__(
@@ -156,7 +156,8 @@ class PreparedCall:
     what: str
     """The tool's name and arguments on one line."""
     effect: str
-    """The effect that the tool currently declares: `read`, `repeatable` or `once`."""
+    """The effect that the tool currently declares: `read`, `repeatable` or `once`. If the agent no longer has the tool,
+    the recorded effect."""
     args: JsonObject
     idempotency_key: str
     unapproved: str | None
@@ -172,7 +173,7 @@ def find_model_call(recording: Recording, number: int) -> RecordedModelCall:
     """Find a recorded model call by its number in the invocation.
 
     Raises:
-        NoSuchActivity: The recording has no such call, or the history of its run is missing.
+        NoSuchActivity: The recording has no such call, its input cannot be read, or an earlier run is missing.
     """
     unreadable = f"The input of model call {number} of {recording.source!r} cannot be read."
     if step := _find_activity(recording, ModelReplyRef(number), ModelCallInput, unreadable):
@@ -181,10 +182,10 @@ def find_model_call(recording: Recording, number: int) -> RecordedModelCall:
 
 
 def find_tool_call(recording: Recording, function_call_id: str) -> RecordedToolCall:
-    """Find the last run of a recorded tool call.
+    """Find the last run of a recorded tool call. If the call never ran, return the run that would come next.
 
     Raises:
-        NoSuchActivity: The recording has no such call.
+        NoSuchActivity: The recording has no such call, the call has no tool to run, or an earlier run is missing.
     """
     call = recording.log.state.calls.get(function_call_id)
     if call is None:
@@ -200,7 +201,11 @@ def find_tool_call(recording: Recording, function_call_id: str) -> RecordedToolC
 def _find_activity(
     recording: Recording, ref: ModelReplyRef | CallRef, input_type: type[InputT], unreadable: str
 ) -> RecordedActivity[InputT, Any] | None:
-    """Return a recorded activity, or None if it was never scheduled."""
+    """Return a recorded activity, or None if it was never scheduled.
+
+    Raises:
+        NoSuchActivity: The input is not of `input_type`, or an earlier run is missing.
+    """
     scheduled = _find_scheduled(recording, str(ref))
     if scheduled is None:
         return None
@@ -217,7 +222,7 @@ def _find_activity(
 
 
 def _find_result(log: Log, ref: ModelReplyRef | CallRef) -> tuple[Any, Failure | None]:
-    """Return the result and the failure of an activity. At least one of them is None."""
+    """Return the result and the failure of an activity. At least one is None; both are if no end was recorded."""
     for entry in log.entries:
         match entry.body:
             case ModelReplied(number, result) if ModelReplyRef(number) == ref:
@@ -232,7 +237,11 @@ def _find_result(log: Log, ref: ModelReplyRef | CallRef) -> tuple[Any, Failure |
 
 
 def _plan_unscheduled(recording: Recording, function_call_id: str) -> RecordedToolCall:
-    """Return a call that never ran, with the input that it would have had at the end of the recording."""
+    """Return a call that never ran, with the input that it would have had at the end of the recording.
+
+    Raises:
+        NoSuchActivity: The call has no tool to run.
+    """
     log = recording.after(len(recording.log.entries))
     call = log.state.calls[function_call_id]
     if call.call.kind in ("agent", "answered"):
@@ -256,6 +265,8 @@ def _plan_unscheduled(recording: Recording, function_call_id: str) -> RecordedTo
 
 def find_model_call_number(recording: Recording, event: int) -> int | None:
     """Return the number of the model call that produced an event, or None if no model call did.
+
+    For the event that ends the invocation, return the last model call that failed, if any: failed calls have no events.
 
     Raises:
         NoSuchEvent: There is no such event.
@@ -281,7 +292,10 @@ def find_calls(recording: Recording, event: int) -> list[str]:
 
 
 def _find_scheduled(recording: Recording, activity_id: str) -> tuple[bytes, Mapping[str, Any]] | None:
-    """Return the input and info of the activity last scheduled under an ID. A reset can schedule an ID twice."""
+    """Return the input and info of the activity last scheduled under an ID, or None if there is none.
+
+    After a reset, several activities can have the same ID.
+    """
     for history in reversed(recording.histories):
         for attempts in reversed(collect_attempts([history])):
             scheduled = history.events[attempts.event_id - 1].activity_task_scheduled_event_attributes
@@ -312,13 +326,13 @@ class Workshop:
 
         Args:
             agents: A registry, or the folders that contain the agents.
-            models: Creates models by name.
+            models: Creates the models of agents. Defaults to those that the agents declare.
             services: The artifact, memory and credential services. Defaults to those of a worker in this folder.
             conversations: Reads earlier invocations of the session. Without it, they are left out of prompts.
             on_heartbeat: Called with the details of each heartbeat of a running activity.
 
         Raises:
-            AuthoringError: No agent is valid; the first error is raised.
+            AuthoringError: All agents have errors. The first error is raised.
         """
         self.registry = load_registry(agents)
         self._models, self._services = models or Models(), services or create_lasting_services()
@@ -336,7 +350,7 @@ class Workshop:
     async def planned(
         self, recording: Recording, event: int, *, call: str | None = None, args: JsonObject | None = None
     ) -> PreparedCall:
-        """Prepare a tool call of an event for running it again.
+        """Prepare to run a tool call of an event again.
 
         Args:
             recording: The recording.
@@ -346,7 +360,7 @@ class Workshop:
 
         Raises:
             NoSuchEvent: There is no such event.
-            NoSuchActivity: The event has no such call, or has several calls.
+            NoSuchActivity: The event has no such call, or it has several and `call` is not set.
             UnknownAgent: The agent does not exist.
         """
         step = find_tool_call(recording, _choose_call(recording, event, call))
@@ -367,7 +381,7 @@ class Workshop:
         """Run a prepared tool call.
 
         Raises:
-            NotApproved: No one approved the call, and `unapproved` is not set.
+            NotApproved: The call lacks a required approval, and `unapproved` is not set.
         """
         step, call = planned.step, planned.call
         if planned.unapproved and not unapproved:
@@ -406,6 +420,8 @@ class Workshop:
             NoSuchEvent: There is no such event.
             NoSuchActivity: No model produced the event.
             ModelNotCalled: A callback answers in place of the model.
+            UnknownAgent: The agent does not exist.
+            ApplicationError: The request cannot be built.
         """
         return request_to_json((await self.request(self._model_step(recording, event))).sent)
 
@@ -424,7 +440,7 @@ class Workshop:
             recording: The recording.
             event: Number of the event that contains the reply or the error.
             prompt: JSON in the form that `prompt` returns. Missing fields keep their values.
-            instruction: Replaces the system instruction.
+            instruction: Replaces the system instruction, including one in `prompt`.
             model: The model to call instead of the agent's model, as an object or by name.
 
         Raises:
@@ -493,13 +509,14 @@ class Workshop:
     async def call_model(
         self, step: RecordedModelCall, *, ask: Ask | None = None
     ) -> tuple[ModelReply, ReplayedRequest | None]:
-        """Run a model call with its callbacks. Return the reply and the request, or None if the model was not called.
+        """Run a model call with its callbacks. Return the reply and the request.
 
-        The conversation summary, if there is one, and `user:` and `app:` state are taken from the recorded reply.
+        The request is None if the model was not called. The conversation summary, if there is one, and `user:` and
+        `app:` state are taken from the recorded reply.
 
         Args:
             step: The recorded call.
-            ask: Called in place of the model.
+            ask: Called in place of the model. By default, the model is called.
 
         Raises:
             ApplicationError: The activity failed.
@@ -612,8 +629,8 @@ async def rerun_tool(
 ) -> ToolRerun:
     """Run the tool call of an event again, on this machine. Its side effects are real.
 
-    The tool receives the recorded arguments (including an approver's edits), state and context, and the same
-    idempotency key.
+    The tool receives the recorded arguments (including an approver's edits) unless `args` replaces them, the recorded
+    state and context, and the same idempotency key.
 
     Args:
         recording: The recording.
@@ -626,8 +643,8 @@ async def rerun_tool(
 
     Raises:
         NoSuchEvent: There is no such event.
-        NoSuchActivity: The event has no such call, or has several calls.
-        NotApproved: No one approved the call, and `unapproved` is not set.
+        NoSuchActivity: The event has no such call, or it has several and `call` is not set.
+        NotApproved: The call lacks a required approval, and `unapproved` is not set.
         UnknownAgent: The agent does not exist.
     """
     async with Workshop(agents, services=services) as workshop:
@@ -669,7 +686,7 @@ async def rerun_model(
 
 
 def request_to_json(request: LlmRequest) -> JsonObject:
-    """Return a request in the form for editing. Empty fields are left out, except for `contents`."""
+    """Return a request in the JSON form that users edit. Empty fields are left out, except for `contents`."""
     fields = _EditablePrompt.model_fields.items()
     values = {field.alias or name: getattr(request, name) for name, field in fields}
     return {
@@ -683,7 +700,7 @@ def parse_prompt(text: str | bytes) -> JsonObject:
     """Return the fields of an edited prompt as keyword arguments for `dataclasses.replace`.
 
     Raises:
-        InvalidPrompt: The text is not a prompt such as `{"contents": […]}`.
+        InvalidPrompt: The text is not JSON in the form of a prompt, such as `{"contents": […]}`.
     """
     try:
         return _EditablePrompt.model_validate_json(text).model_dump(exclude_unset=True)
@@ -695,10 +712,12 @@ def parse_prompt(text: str | bytes) -> JsonObject:
 
 
 def load_registry(agents: Agents) -> Registry:
-    """Return a registry as it is, or load the agents from folders into a new registry.
+    """Return a registry unchanged, or load the agents from folders into a new registry.
+
+    Agents with errors are left out.
 
     Raises:
-        AuthoringError: No agent is valid; the first error is raised.
+        AuthoringError: All agents have errors. The first error is raised.
     """
     if isinstance(agents, Registry):
         return agents
@@ -802,7 +821,7 @@ def _request_changers(agent: LlmAgent, hooks: Hooks, tools: dict[str, BaseTool])
 
 
 def _instruction_functions(agent: LlmAgent) -> list[str]:
-    """Return the names of instructions that are functions, whose results the recorded digest does not cover."""
+    """Return the agent's instruction fields that are functions. The recorded digest does not cover their results."""
     owners = {"global_instruction": agent.root_agent, "instruction": agent}
     return [name for name, owner in owners.items() if callable(getattr(owner, name, ""))]
 
@@ -810,7 +829,10 @@ def _instruction_functions(agent: LlmAgent) -> list[str]:
 async def _sent_request(
     recording: Recording, context: PromptContext, workshop: Workshop
 ) -> tuple[LlmRequest | None, str]:
-    """Return the request as changed by callbacks and tools, and a remark about those changes."""
+    """Return the request as changed by callbacks and tools, and a remark about those changes.
+
+    The request is None if the model call was never made, or if a callback now answers in place of the model.
+    """
     if context.call is None:
         return None, "Callbacks did not run, because this model call was never made."
     try:
@@ -828,7 +850,11 @@ async def _result_or_failure(replayed: Awaitable[T]) -> tuple[T | None, Failure 
 
 
 def _choose_call(recording: Recording, event: int, call: str | None) -> str:
-    """Return `call` if the event has that call, or by default the ID of the event's only tool call."""
+    """Return `call` if the event has that call, or by default the ID of the event's only tool call.
+
+    Raises:
+        NoSuchActivity: The event has no such call, or it has several and `call` is None.
+    """
     calls = find_calls(recording, event)
     where = f"Event {event} of {recording.source!r}"
     if call is not None and call not in calls:
@@ -855,7 +881,7 @@ def _explain_missing_approval(recording: Recording, step: RecordedToolCall) -> s
 
 
 def _compare_definitions(step: RecordedModelCall, definition: str | None) -> tuple[bool | None, list[str]]:
-    """Return whether the agent has changed since the recording (None if unknown), and a remark about it."""
+    """Return whether the agent has changed since the recording, and a remark. If unknown, return None and no remark."""
     if definition is None or step.result is None or not step.result.definition:
         return None, []
     if definition == step.result.definition:
@@ -890,7 +916,7 @@ class _RecordedInputs:
 
 
 class _InterceptedModels(Models):
-    """Collects the requests to models and, if there is an `ask` function, passes them to it."""
+    """Collects the requests to models, and passes each to the `ask` function or, if there is none, to the model."""
 
     def __init__(self, models: Models, ask: Ask | None) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 """Compare two moments, two prompts or two invocations, or an activity with its replay.
 
-Only what happened is compared. IDs, times and the metadata of model providers are ignored.
+Comparisons of events and results ignore IDs, times and the metadata of model providers.
 """
 
 import difflib
@@ -84,12 +84,12 @@ class MomentDifference(Displayable):
 
     @property
     def began_to_wait(self) -> Sequence[PendingCall]:
-        """Calls that are pending at the later moment but not at the earlier one."""
+        """Calls that are pending at `after` but not at `before`."""
         return _only_in(self.after.pending, self.before.pending)
 
     @property
     def waits_no_more(self) -> Sequence[PendingCall]:
-        """Calls that are pending at the earlier moment but not at the later one."""
+        """Calls that are pending at `before` but not at `after`."""
         return _only_in(self.before.pending, self.after.pending)
 
     def __bool__(self) -> bool:
@@ -203,7 +203,7 @@ class ValueDifference:
     """One difference between two JSON values, usually a recorded value and a new one."""
 
     place: str
-    """A path such as `response.items[0].price`."""
+    """A path such as `response.items[0].price`. Empty for the value as a whole."""
     recorded: Any
     now: Any
 
@@ -214,7 +214,7 @@ class ValueDifference:
 
 
 def compare_json(one: Any, other: Any, place: str = "") -> Iterator[ValueDifference]:
-    """Yield each place where two JSON values differ."""
+    """Yield each place where two JSON values differ. Lists of different lengths differ as a whole."""
     match one, other:
         case dict(), dict():
             for key in dict.fromkeys([*one, *other]):
@@ -230,7 +230,7 @@ def compare_json(one: Any, other: Any, place: str = "") -> Iterator[ValueDiffere
 
 
 def is_same_json(one: Any, other: Any) -> bool:
-    """Return whether two values are the same JSON, which `True` and `1` are not."""
+    """Return whether two values have the same JSON form. Therefore, `True` and `1` are not the same."""
     return one is other or _text(one) == _text(other)
 
 
@@ -244,7 +244,7 @@ def _only_in(calls: Sequence[PendingCall], others: Sequence[PendingCall]) -> lis
 
 
 def _pair_events(left: Recording, right: Recording) -> Iterator[Pair]:
-    """Pair equal events, and then pair the events between them by kind."""
+    """Pair equal events, and then pair the events between them by kind or, if no kinds match, by position."""
     contents = [[_describe_content(event, side.id) for event in side.events] for side in (left, right)]
     kinds = [[_describe_kind(event) for event in side.events] for side in (left, right)]
     first_left, first_right = left.events_before, right.events_before
@@ -268,14 +268,17 @@ def _find_blocks(one: list[str], other: list[str]) -> Iterator[tuple[str, int, i
 
 
 def _describe_kind(event: Event) -> str:
-    """Return an event's author, its branch and the kinds of its parts."""
+    """Return an event's author and branch, and the kinds of its parts with the names of functions, as JSON text."""
     parts = (event.content or {}).get("parts") or ()
     names = [(kind, part[kind].get("name")) for part in parts for kind in part if isinstance(part[kind], dict)]
     return _text([event.author, event.branch, names or sorted({kind for part in parts for kind in part})])
 
 
 def _describe_content(event: Event, invocation_id: str) -> str:
-    """Return an event's content without IDs and times. The invocation ID is also removed from text."""
+    """Return an event's content without IDs and times, as JSON text.
+
+    The invocation ID is also replaced inside text, unless it is shorter than `MIN_ID`.
+    """
     parts = [_strip_ids(part) for part in (event.content or {}).get("parts") or ()]
     actions = event.actions.model_dump(
         mode="json",
@@ -308,19 +311,19 @@ class Rerun(Displayable):
     """A short description of the activity."""
     recorded: ToolOutcome | ModelReply | None
     recorded_failure: Failure | None
-    """Why the recorded activity has no result, or None if it has a result or was never run."""
+    """Why the recorded activity failed, or None if it has a result, never ran, or had not ended."""
     now: ToolOutcome | ModelReply | None
     failure: Failure | None = None
-    """Why the activity has no result now, or None if it has a result."""
+    """Why the activity failed now, or None if it has a result."""
     remarks: Sequence[str] = ()
     """Notes on what limits the comparison."""
 
     def sides(self) -> tuple[JsonObject, JsonObject]:
-        """Return the recorded and the new result as JSON, without values that differ on every run."""
+        """Return the recorded and the new result or failure as JSON, without values that differ on every run."""
         return _result_to_json(self.recorded, self.recorded_failure), _result_to_json(self.now, self.failure)
 
     def durations(self) -> tuple[float | None, float | None]:
-        """Return the recorded and the new duration in seconds."""
+        """Return the recorded and the new duration in seconds. Each is None if that run has no result."""
         return self.recorded.duration_s if self.recorded else None, self.now.duration_s if self.now else None
 
     @property
@@ -358,7 +361,7 @@ class ToolRerun(Rerun):
     args: JsonObject
     """The arguments of the replayed call."""
     idempotency_key: str
-    """The idempotency key of the recorded call."""
+    """The idempotency key of the recorded call, which the replayed call receives, too."""
     recorded: ToolOutcome | None
     now: ToolOutcome | None
 

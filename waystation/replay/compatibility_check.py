@@ -70,7 +70,10 @@ class Misfit:
 
 
 def find_misfits(history: WorkflowHistory, registry: Registry) -> list[Misfit]:
-    """Return the reasons why the agents in `registry` cannot continue an open workflow. Payloads must be decoded."""
+    """Return the reasons why the agents in `registry` cannot continue an open workflow.
+
+    The history's payloads must be decoded.
+    """
     started = history.events[0].workflow_execution_started_event_attributes
     if started.workflow_type.name == WORKFLOW:
         return list(_check_invocation(build_log([history]), registry))
@@ -109,7 +112,7 @@ def _check_invocation(log: Log, registry: Registry) -> Iterator[Misfit]:
 
 
 def _agents_to_start(work: AgentRun) -> Iterator[str]:
-    """Yield the names of the agents that a workflow agent has not started yet, according to its recorded spec."""
+    """Yield the names of the agents that a workflow agent can still start, according to its recorded spec."""
     if not work.finished:
         repeats = work.shape.kind == "loop"
         for shape in work.shape.children[0 if repeats else work.started :]:
@@ -124,7 +127,7 @@ def _names_in(shape: AgentSpec) -> Iterator[str]:
 
 
 def _will_call_model(log: Log, work: AgentRun) -> bool:
-    """Return whether an agent will call its model again, because it has unread results or work that is not finished."""
+    """Return whether an agent will call its model again: it has unread results, unfinished work or pending calls."""
     if work.shape.kind != "llm" or not work.entered or work.phase_in_flight == "leave":
         return False
     return work.unread or is_busy(log.state, work) or any(log.state.calls[call_id].waiting for call_id in work.open)
@@ -176,7 +179,7 @@ def _check_call(call: CallState, root: str, registry: Registry) -> Misfit | None
 
 
 async def serve(requests: BinaryIO, answers: BinaryIO, agents: Sequence[Path]) -> None:
-    """Write the agents' problems, then answer requests until the input ends."""
+    """Write the reasons why agents could not be loaded, then answer requests until the input ends."""
     registry, problems = discover(agents) if agents else (None, [])
     _write_answer(answers, {"problems": [str(problem) for problem in problems]})
     async with open_replayer(converter=DataConverter.default) as replays:
@@ -185,7 +188,7 @@ async def serve(requests: BinaryIO, answers: BinaryIO, agents: Sequence[Path]) -
 
 
 async def judge(history: WorkflowHistory, replays: Replays, registry: Registry | None) -> JsonObject:
-    """Return the verdict on a history, whose payloads must be decoded."""
+    """Return the verdict on a history, whose payloads must be decoded. Without a registry, agents are not checked."""
     try:
         divergence = await find_divergence(history, replays)
         if divergence and divergence.failure == _ELSEWHERE:

@@ -29,18 +29,18 @@ PAGE = 200
 START_LIMIT_S = 120.0
 """Time limit for a process to load the agents. If it takes longer, the gate fails with an error."""
 LIMIT_S = 120.0
-"""Time limit for the replay of one history. If it takes longer, the verdict is `unchecked`. Replaying a history of
-50,000 events takes several seconds."""
+"""Default time limit for the replay of one history. If it takes longer, the verdict is `unchecked`. Replaying a history
+of 50,000 events takes several seconds."""
 PROGRAM = (sys.executable, "-m", "waystation.replay.compatibility_check")
 _MAX_ANSWER = 2**26
-"""Maximum length in bytes of an answer from `PROGRAM`, which is one line of JSON."""
+"""Maximum length in bytes of an answer from `PROGRAM`, which is one line of JSON. The gate fails if one is longer."""
 _STDERR_CHARS = 400
 
 
 Verdict: TypeAlias = Literal["replays", "differs", "misfit", "unchecked", "lacking", "vanished"]
-"""`differs`: this build would diverge from the recorded workflow. `misfit`: the current agents cannot continue the
-workflow. `unchecked`: the replay hung or crashed. `lacking`: large values are missing from the store. `vanished`: the
-server has deleted the workflow."""
+"""`replays`: no problem was found. `differs`: this build would diverge from the recorded workflow, or cannot read it.
+`misfit`: the current agents cannot continue the workflow. `unchecked`: the replay hung or crashed. `lacking`: large
+values are missing from the store. `vanished`: the server has deleted the workflow."""
 BREAKS: frozenset[Verdict] = frozenset({"differs", "misfit", "unchecked", "lacking"})
 """Verdicts that fail the gate, including those for workflows that could not be checked."""
 MAX_FINDINGS = 1_000
@@ -59,7 +59,7 @@ class Finding:
     problem: str = ""
     """Description of the problem on one line. Empty if there is no problem."""
     divergence: JsonObject | None = None
-    """The divergence, as `Divergence.to_json` returns it."""
+    """The divergence, as `Divergence.to_json` returns it, or None if there is none."""
     misfits: Sequence[JsonObject] = ()
     """The reasons why the current agents cannot continue the workflow."""
 
@@ -89,7 +89,7 @@ class GateReport:
 
     @property
     def passes(self) -> bool:
-        """Whether it is safe to deploy this build."""
+        """Whether this build is safe to deploy: no agent failed to load, and no verdict is in `BREAKS`."""
         return not self.problems and not any(self.counts[verdict] for verdict in BREAKS)
 
     def add(self, finding: Finding) -> None:
@@ -121,15 +121,15 @@ async def gate(
     progress: Callable[[GateReport, int], None] | None = None,
     program: Sequence[str] = PROGRAM,
 ) -> GateReport:
-    """Replay every open invocation, session and scope in a namespace against this build.
+    """Replay every open invocation, session and scope in a namespace, and a sample of closed ones, against this build.
 
     Histories are replayed in separate processes, so that a replay that hangs or crashes is reported like any other
     finding.
 
     Args:
         client: A client connected to the namespace, with the workers' store.
-        agents: Folders of the agents to deploy. If set, also check that the tools of open calls exist and accept the
-            recorded arguments.
+        agents: Folders of the agents to deploy. If set, also check that the agents that open workflows need exist, and
+            that the tools of open calls exist and accept the recorded arguments.
         sample: Number of the most recently closed workflows to check in addition.
         processes: Number of processes. Defaults to one per CPU core.
         limit_s: Maximum time in seconds for replaying one history.
@@ -244,7 +244,7 @@ class Replica:
         return problems
 
     async def judge(self, history: WorkflowHistory) -> JsonObject:
-        """Replay a history, and return the verdict on it."""
+        """Replay a history, and return the verdict on it, which is `unchecked` if the replay hangs or crashes."""
         if self._process is None:
             await self.start()
         events = base64.b64encode(History(events=history.events).SerializeToString()).decode()

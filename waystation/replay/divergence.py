@@ -52,7 +52,7 @@ UNKNOWN: Any = object()
 """A value that cannot be compared, because a codec encoded it, the store lacks it, or the server fills it in."""
 _READABLE = frozenset({b"json/plain", b"json/protobuf", b"binary/null", b"binary/plain", b""})
 _PATCHES = "TemporalChangeVersion"
-"""The search attribute where the SDK lists the patches of a run."""
+"""The search attribute where the SDK lists the patches of a run. Commands that set it are not compared here."""
 
 
 _RECORDED, _PRESENT = 0, 1
@@ -82,7 +82,7 @@ _RETRIES = (
     "non_retryable_error_types",
 )
 _FILLED_IN = frozenset({*_TIMEOUTS[:3], *(f"retry.{name}" for name in _RETRIES)})
-"""Options that the server fills in if the code does not set them."""
+"""Options that the server fills in if the code does not set them. They are then not compared."""
 _FAILURE = {
     "type": ("application_failure_info.type",) * 2,
     "message": ("message",) * 2,
@@ -188,7 +188,7 @@ class Command:
     fields: Mapping[str, Any] = field(default_factory=dict)
     """All other values to compare. Payloads are decoded, and durations are in seconds."""
     event_id: int = 0
-    """ID of the recorded history event."""
+    """ID of the history event, or 0 if the command comes from a replay."""
     line: str | None = None
     """The line of workflow code that issued the command, if the command comes from a replay and the line is known."""
 
@@ -292,7 +292,7 @@ def _find_forms(variant: str, side: int) -> list[_Form]:
 
 
 def _first_text(message: Any, paths: str) -> str:
-    """Return the first non-empty text at one of the paths, which are separated by `|`."""
+    """Return the first non-empty text at one of the paths, which are separated by `|`, or an empty string."""
     return next(filter(None, (str(_get(message, path)) for path in paths.split("|"))), "")
 
 
@@ -301,7 +301,7 @@ def _get(message: Any, path: str) -> Any:
 
 
 def _to_python(value: Any) -> Any:
-    """Convert a protobuf value to a Python value."""
+    """Convert a protobuf value to a Python value: durations to seconds, and payloads to their decoded content."""
     match value:
         case Duration():
             return value.seconds + value.nanos / 1e9
@@ -386,13 +386,14 @@ class Divergence:
     now: str
     """The command that the current code issues, such as `wait for approval of pay(amount=200)`."""
     event: int | None
-    """Number of the last agent event before the divergence, or None for sessions and scopes, which have no events."""
+    """Number of the last agent event before the divergence, or None if there is no readable log. Sessions and scopes
+    have no log."""
     after: str | None
-    """The last log entry before the divergence, such as `model reply 2`."""
+    """The last log entry before the divergence that can cause commands, such as `model reply 2`, or None."""
     history_event: int
-    """ID of the recorded history event. If nothing was recorded, the ID of the event before the divergence."""
+    """ID of the recorded command's history event. If no command was recorded, `Difference.completed`."""
     line: str | None = None
-    """The line of workflow code, such as `workflows/scheduler.py:110 in call_tool`."""
+    """The line of workflow code, such as `workflows/scheduler.py:110 in call_tool`, or None if it is unknown."""
     parts: Sequence[Part] = ()
     """The fields that differ, if both commands are of the same kind."""
     failure: str | None = None
@@ -430,10 +431,11 @@ class Divergence:
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A divergence in Temporal's terms. A command is None if that side has no more commands."""
+    """A divergence in Temporal's terms. A command is None if that side has no command to report."""
 
     completed: int
-    """ID of the event that completed the workflow task."""
+    """ID of the event that completed the workflow task. If only Temporal's replayer finds the difference, the ID of the
+    event that it names."""
     recorded: Command | None = None
     now: Command | None = None
     parts: Sequence[Part] = ()
@@ -494,7 +496,7 @@ def find_first_difference(history: WorkflowHistory, activations: Sequence[Activa
 def _compare_rest(
     completed: int, recorded: Sequence[Command], present: Sequence[Command], waits_at: str | None
 ) -> Difference:
-    """Compare the remaining commands of a workflow task, starting at the first one that differs."""
+    """Return the difference between the remaining commands of a workflow task, which start where the sides differ."""
     missing = [command for command in recorded if not any(_is_same_command(command, other) for other in present)]
     added = [command for command in present if not any(_is_same_command(command, other) for other in recorded)]
     swapped = bool(recorded and present and not missing and not added)
@@ -512,7 +514,9 @@ def _is_same_command(one: Command, other: Command) -> bool:
 
 
 def _compare_fields(recorded: Command, now: Command, own: Sequence[str], *, updated: bool) -> list[Part]:
-    """Return the fields that differ between two commands of the same kind.
+    """Return the fields that differ between two commands of the same kind, without harmless differences.
+
+    At most `DIFFERENCES` fields are returned.
 
     `own` contains the IDs of the run. `updated` says whether the run has accepted any updates so far.
     """
@@ -641,7 +645,7 @@ def _describe_memo(fields: Mapping[str, Any]) -> str:
 
 
 def _describe_entry(body: Body) -> str | None:
-    """Describe a log entry that can cause commands, or return None for an entry that is itself a consequence."""
+    """Describe a log entry that can cause commands, or return None for any other entry."""
     if isinstance(body, AnswerCounted):
         return f"the answer to {ids.requesting_call(body.function_call_id)}"
     template = _ENTRIES.get(type(body))
@@ -653,12 +657,12 @@ def _text(value: Any) -> str:
 
 
 def format_value(value: Any, place: str = "") -> str:
-    """Format a value on one line, with secrets hidden. A name in `place` may suggest a secret."""
+    """Format a value on one line, clipped and with secrets hidden. Names in the path `place` can identify a secret."""
     return "absent" if value is ABSENT else summary.clip(encode(hide_secrets_at(place, plain_of(value))).decode())
 
 
 def plain_of(value: Any) -> Any:
-    """Replace values that JSON cannot represent, such as bytes."""
+    """Return `value`, or a description of it if it is bytes, or None if it is absent or unknown."""
     if isinstance(value, bytes):
         return f"{len(value)} bytes"
     return None if value is ABSENT or value is UNKNOWN else value

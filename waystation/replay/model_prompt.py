@@ -28,7 +28,7 @@ class Prompt(Displayable):
     agent: str
     """Name of the agent."""
     call: int | None
-    """Number of the model call in the invocation, or None if no model was called after the event."""
+    """Number of the model call in the invocation that the prompt belongs to, or None if that call was never made."""
     gave: int | None
     """Number of the event that contains the reply, or None if there is no reply."""
     contents: Sequence[JsonObject]
@@ -52,10 +52,10 @@ class Prompt(Displayable):
 
 @dataclass(frozen=True, slots=True)
 class PromptContext:
-    """A model call, and the log as it was at that time."""
+    """A model call that was made or that would come next, and the log as it was at that time."""
 
     log: Log
-    """The log just before the model was called."""
+    """The log just before the model was called or, if it was not called, at the requested moment."""
     work: AgentRun
     call: int | None
     reply: ModelReply | None

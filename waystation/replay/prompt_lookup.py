@@ -45,17 +45,21 @@ async def prompt_at(
         number: Number of the event, starting at 1, or 0 for the moment before the first event. Defaults to the last
             event.
         agents: A registry, or the folders that contain the agents. Toolsets and instruction functions are called again,
-            but no other user code runs. Without agents, the prompt has no instruction, tools or settings.
+            but no other user code runs unless `callbacks` is set. Without agents, the prompt has no instruction, tools
+            or settings.
         callbacks: Also run `before_model` callbacks and tools that change requests, on this machine.
         services: The services for callbacks and for instructions with `{artifact.…}`. Defaults to those of a worker in
             this folder.
-        session: The recording of the invocation's session, which provides the earlier invocations.
+        session: The recording of the invocation's session, which provides the earlier invocations. Without it, they are
+            missing from the prompt.
         store: The store for large payloads, as configured for the workers.
 
     Raises:
         NoSuchEvent: The recording has no such event.
-        NoPrompt: No model was called after the event.
+        NoPrompt: No model was called after the event and none would be, or the agent no longer has a model.
         UnknownAgent: The agent does not exist.
+        InstructionFailed: The instruction cannot be built.
+        ApplicationError: A callback raised an exception.
     """
     moment = recording.moment(number)
     context = _find_model_call(recording, moment)
@@ -108,8 +112,10 @@ def _find_model_call(recording: Recording, moment: Moment) -> PromptContext:
 
 
 def _find_event(recording: Recording, index: int, reply: ModelReply) -> int | None:
-    """Return the number of the event that contains the reply. The reply's log entry may have emitted other events,
-    too."""
+    """Return the number of the event that contains the reply, among all events that the reply's log entry emitted.
+
+    If none matches, return the first of these events, or None if the entry emitted no events.
+    """
     before, after = recording.course[index].events, recording.course[index + 1].events
     numbers = range(before + 1, after + 1)
     matches = (n for n in numbers if (event := recording.moment(n).event) and event.content == reply.content)

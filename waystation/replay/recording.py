@@ -58,7 +58,7 @@ def _point(log: Log) -> Point:
 
 @dataclass(frozen=True)
 class Moment(Displayable):
-    """The moment right after an event, or after a log entry without an event."""
+    """The moment right after an event or a log entry without an event, or before the first event."""
 
     recording: "Recording"
     number: int
@@ -68,7 +68,7 @@ class Moment(Displayable):
 
     @property
     def event(self) -> Event | None:
-        """The latest event, or None before the first event."""
+        """The latest event, or None before the recording's first event."""
         index = self.number - self.recording.events_before - 1
         return self.recording.events[index] if index >= 0 else None
 
@@ -106,12 +106,12 @@ class Moment(Displayable):
 
     @property
     def pending(self) -> Sequence[PendingCall]:
-        """The calls that were pending at that time."""
+        """The calls that were pending after the last applied log entry."""
         return self.recording.course[self.entries].pending
 
     @property
     def time(self) -> float:
-        """The time of this moment according to the workflow's clock, in seconds since 1970."""
+        """The time of this moment according to the workflow's clock, in seconds since 1970, or 0 for an empty log."""
         entry = self.entry or next(iter(self.recording.log.entries), None)
         return entry.time if entry else 0.0
 
@@ -134,7 +134,7 @@ class Recording(Displayable):
     """One history for each run, oldest first, with decoded payloads."""
     log: Log = field(repr=False)
     called: Mapping[str, "Recording"] = field(default_factory=dict, repr=False)
-    """Recordings of the called agents whose histories exist, by function call ID."""
+    """Recordings of the called agents whose histories are available, by function call ID."""
     lacking: Mapping[str, str] = field(default_factory=dict)
     """Digests of the large values that are missing from the store, each with the reason."""
 
