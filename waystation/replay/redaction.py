@@ -72,9 +72,10 @@ _TOKENS = re.compile(
     r"\b(?:sk|pk|rk|gh[pousr]|xox[abprs]|glpat|hf)[-_][A-Za-z0-9_-]{16,}|\bAKIA[0-9A-Z]{16}\b|\bAIza[\w-]{35}"
     r"|\beyJ[\w-]{8,}|://[^/\s:@]+:[^/\s@]+@|-----BEGIN [A-Z ]*PRIVATE KEY-----|\b(?:Bearer|Basic)\s+\S{6,}"
 )
-"""Matches keys and tokens of well-known services, in addition to secrets that are never recorded in histories."""
+"""Matches keys and tokens of well-known formats, private keys, and passwords in URLs. Text with a match is hidden
+completely, like text for which `looks_secret` is true."""
 _USED_UP = re.compile(r"max_\w+: the limit of [\d.]+ [a-z ]{,20} is used up", re.ASCII)
-"""Matches the engine's message about an exhausted budget."""
+"""Matches the engine's message about an exhausted budget, which is preserved."""
 # One alphabet for each UTF-8 length of a character, so that payloads keep their lengths.
 _ALPHABETS = (
     "abcdefghijklmnopqrstuvwxyz",
@@ -103,7 +104,7 @@ _NAMES = frozenset(
     }
 )
 _ERRORS = frozenset({"reason", "refused"})
-"""Fields that contain either the name of an error or a message."""
+"""Fields that contain either the name of an error, which is preserved, or a message, which is redacted."""
 _STATE_KEYS = frozenset({"removed_keys", "removed", "changed"})
 _KEYED_BY_ENGINE = frozenset({"by_index", "calls", "shares", "submitted"})
 _KEYED_BY_PEOPLE = frozenset({"artifact_delta", "answer_ids", "approved_by", "viewed_by"})
@@ -127,7 +128,7 @@ _GENAI_WORDS = {
     "functionCallId": re.compile(r"[\w.~:/-]{1,100}"),
 }
 _BUDGET_QUESTION = frozenset({"args", "asks", "call", "hint"})
-"""Fields that the engine itself writes and reads when it requests more budget."""
+"""Fields that the engine itself writes and reads when it requests more budget. They are preserved in such requests."""
 _HARMLESS = frozenset({"credentialKey", "credential_key", "requestedAuthConfigs", "requested_auth_configs"})
 
 # Temporal's events.
@@ -154,8 +155,8 @@ _IDS = frozenset(
         *("attached_request_id", "new_task_queue", "signal_name"),
     }
 )
-"""Text fields that contain IDs or names, in addition to run IDs. Text in all other fields is always hidden, because it
-may name people, hosts and builds."""
+"""Text fields of history events that are preserved because they contain IDs or names. Run IDs are preserved, too. All
+other text fields except failure messages are always hidden, because they may name people, hosts and builds."""
 _DROPPED = frozenset(
     {
         *("binary_checksum", "completion_callbacks", "encoded_attributes", "header", "links", "nexus_header"),
@@ -171,7 +172,7 @@ class InvalidRule(WaystationError):
 
 
 class NotRedacted(WaystationError):
-    """The redacted history would differ from the original in more than its text."""
+    """Large values are missing, or the redacted history would differ from the original in more than its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +201,7 @@ class Rules:
         return cls(TEXT in rules, tuple(fields.values()))
 
     def hides(self, path: Sequence[str]) -> bool:
-        """Return whether a rule hides the value at a path."""
+        """Return whether the value at a path is hidden, by a rule or because its name is that of a secret."""
         return named_secret(path[-1]) or any(tuple(path[-len(suffix) :]) == suffix for suffix in self.fields)
 
 
@@ -216,13 +217,13 @@ class Redactor:
     hidden: set[str] = field(default_factory=set)
     """Strings that are secrets or come from hidden fields. They are also hidden where other text contains them."""
     ids: set[str] = field(default_factory=set)
-    """Strings that are preserved: run IDs, and names inside workflow IDs."""
+    """Strings that are preserved: run IDs, and the names inside the workflow IDs of sessions and users."""
     _tokens: dict[str, str] = field(default_factory=dict)
     _taken: set[str] = field(default_factory=set)
     _pattern: re.Pattern[str] | None = None
 
     def search_for_hidden(self) -> None:
-        """From now on, also hide the strings in `hidden` where they occur inside other text."""
+        """From now on, also hide strings in `hidden` inside other text, except those under `MIN_SEARCHED_CHARS`."""
         texts = sorted((text for text in self.hidden if len(text) >= MIN_SEARCHED_CHARS), key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, texts))) if texts else None
 
@@ -301,7 +302,7 @@ class Redactor:
         return self.token(key) if self.rules.text else self._hide_inside(key)
 
     def text(self, text: str) -> str:
-        """Redact a string according to the rules."""
+        """Redact a string according to the rules: all of it, only the hidden strings inside it, or nothing."""
         if known := self.recomputed.get(text):
             return known
         if self.rules.text or text in self.hidden:
@@ -319,7 +320,10 @@ class Redactor:
         return self._pattern.sub(lambda match: self.token(match[0]), text) if self._pattern else text
 
     def token(self, text: str) -> str:
-        """Return the replacement for a string, which is always the same for the same string."""
+        """Return the replacement for a string, which is always the same for the same string.
+
+        Preserved IDs, default names, blank text and the message about an exhausted budget are returned unchanged.
+        """
         if known := self.recomputed.get(text):
             return known
         if text in _DEFAULTS or text in self.ids or not text.strip() or _USED_UP.fullmatch(text):
@@ -344,7 +348,10 @@ class Redactor:
         return f"?code={letters[6:]}" if looks_secret(text) else letters
 
     def _replace_digits(self, value: float) -> float:
-        """Replace the digits of a number without changing how many digits it has."""
+        """Replace the digits of a number without changing how many digits it has.
+
+        Infinity, NaN and numbers written with an exponent are returned unchanged.
+        """
         written = repr(value)
         if "e" in written or "n" in written:
             return value

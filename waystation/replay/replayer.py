@@ -97,7 +97,7 @@ async def divergence_of(
 
 
 async def find_divergence(recorded: Recording | WorkflowHistory, replays: Replays) -> Divergence | None:
-    """Return the same as `divergence_of`, but use a replayer that can be reused."""
+    """Return the same as `divergence_of`, using the replayer from `open_replayer`, which can be reused."""
     if isinstance(recorded, WorkflowHistory):
         difference = await replays(recorded)
         return to_divergence([recorded], 0, difference) if difference else None
@@ -120,7 +120,10 @@ async def open_replayer(
     converter: DataConverter | None = None,
     settings: WorkflowSettings | None = None,
 ) -> AsyncIterator[Replays]:
-    """Yield a function that replays a history and returns its first difference. It replays one history at a time."""
+    """Yield a function that replays a history and returns the first difference, or None if there is none.
+
+    Wait for each replay to finish before starting the next one.
+    """
     converter = converter or offloading(Blobs())
     observer = _Observer(runner or UnsandboxedWorkflowRunner())
     queued: list[WorkflowHistory] = []
@@ -228,7 +231,7 @@ def _observe(instance: Any, activations: list[Activation]) -> None:
 
 
 def _waiting_frames(task: asyncio.Task[Any] | None) -> Iterator[Location]:
-    """Yield the frames where a task is waiting, innermost first."""
+    """Yield the frames where a task is waiting, innermost first. Yield nothing if the task is done."""
     awaited: Any = task.get_coro() if task is not None and not task.done() else None
     frames = []
     while awaited is not None and getattr(awaited, "cr_frame", None) is not None:
@@ -250,13 +253,13 @@ def _locations(frames: Iterable[tuple[FrameType, int]]) -> Iterator[Location]:
 
 
 def _own_line(frames: Iterable[Location]) -> str | None:
-    """Return the innermost line of code that does not belong to a library."""
+    """Return the innermost line of code that does not belong to a library, or None if there is none."""
     return next((f"{path}:{line} in {name}" for file, line, name in frames if (path := _own_path(file))), None)
 
 
 @cache
 def _own_path(file: str) -> str | None:
-    """Return a path such as `workflows/scheduler.py`, or None for libraries and `engine_activity`."""
+    """Return a path such as `workflows/scheduler.py`, or None for libraries, this module and `engine_activity`."""
     path = Path(file)
     library = "site-packages" in path.parts or file.startswith(_STANDARD_LIBRARY) or not path.suffix
     if library or file in (__file__, engine_activity.__file__):

@@ -19,7 +19,7 @@ _CODE = str(Path(sys.modules[AgentInvocation.__module__].__file__ or "").parent)
 
 
 class NoBreakpoint(WaystationError):
-    """No log entry was applied at this moment, so there is no line to stop at."""
+    """The replay has no line to stop at: no log entry was applied at this moment, or its run is not recorded."""
 
 
 class WorkflowDebugger(pdb.Pdb):
@@ -66,7 +66,8 @@ async def break_at(moment: Moment, debugger: Callable[[], pdb.Pdb] = WorkflowDeb
     The workflow code runs in the event loop's thread, so the loop is blocked while the debugger has the terminal.
 
     Returns:
-        How the current code diverges from the recording, or None if it does not diverge.
+        How the current code diverges from the recording, or None if no divergence was found. Runs after the moment are
+        not replayed.
 
     Raises:
         NoBreakpoint: The moment is before the first event, or its run is not in the recording.

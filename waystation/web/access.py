@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 CALLS = "/approvals/"
 LOGIN_S = 8 * 3600.0
-"""How long a login through the provider lasts. After that, the provider must confirm the identity again."""
+"""How long a login through the provider lasts. After that, the provider must confirm the identity again. A login from a
+link to a call lasts at most as long."""
 STATE_S = 600
 """How long a person may take to log in at the provider."""
 MAX_FORMS = 500
@@ -86,15 +87,16 @@ class Login:
     """The login of a person with a browser, or of a program with the token."""
 
     person: str
-    """The name to record with answers. It is unverified unless the server has a gateway that confirms it."""
+    """The person's name. If no provider has confirmed an identity, answers are recorded under this name. Workers can
+    verify it only if the server has a gateway."""
     verified: Verified | None = None
     """The identity that the identity provider confirmed, if any."""
     until: float = float("inf")
-    """The time when the login ends, in seconds since 1970."""
+    """The time when the login ends, in seconds since 1970. By default, it lasts as long as the server runs."""
     browser: bool = True
     """Whether this login may send forms."""
     roles: frozenset[str] = ROLES
-    """The roles in the web application. Without a provider, everybody has all roles."""
+    """The roles in the web application. The default, all roles, is for people who log in without a provider."""
     only: str = ""
     """Approval ID of the only call that this login may open. Empty unless the login comes from a link to a call."""
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
@@ -110,7 +112,7 @@ class Login:
 
     @property
     def owner(self) -> str:
-        """Identifies the person, or this login if the person is not verified, for limits."""
+        """The key for limits, which identifies the person or, if the person is not verified, only this login."""
         return f"{self.verified.issuer} {self.verified.subject}" if self.verified else self.csrf
 
     @property
@@ -127,7 +129,7 @@ class Login:
         return nonce
 
     def find_form(self, nonce: str, about: str) -> FormUse | None:
-        """Return the form with a nonce, or None if the nonce belongs to something else or has been dropped."""
+        """Return the form about `about` with a nonce, or None if no such form was offered or it has been dropped."""
         return self._forms.get((about, nonce))
 
     def is_first_view(self, approval_id: str) -> bool:
@@ -171,7 +173,7 @@ class Gatekeeper:
         )
 
     def roles_of(self, person: str) -> frozenset[str]:
-        """Return the web roles of a person that no provider has identified."""
+        """Return the web roles of a person that no provider has identified. Without a provider, these are all roles."""
         return self.oidc.admission.roles_of(Verified(subject=person)) if self.oidc else ROLES
 
     def identify(self, login: Login) -> Verified | None:
@@ -181,7 +183,7 @@ class Gatekeeper:
     def make_signer(self, login: Login) -> TokenSigner | None:
         """Return a function that creates an answer's token, which is signed for the person and then encrypted.
 
-        Return None if the server cannot sign tokens.
+        Return None if the server cannot sign and encrypt tokens.
         """
         who = self.identify(login)
         if who is None or self.gateway is None or self.sealer is None:
@@ -241,7 +243,10 @@ class Access:
         self._offer()
 
     def find_login(self, scope: Scope) -> Login | None:
-        """Return the login that a request belongs to, or None if the request has no valid cookie or token."""
+        """Return the login that a request belongs to, or None if the request has no valid cookie or token.
+
+        A login from a link to a call is valid only for that call's page.
+        """
         kind, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
         if self._token is not None and kind.lower() == "bearer" and is_equal(token.strip(), self._token):
             return self._program
@@ -281,6 +286,9 @@ class Access:
         """Redirect to the provider, or exchange the token in a printed link for a cookie.
 
         A link works only once. When it is used, the next link is announced.
+
+        Raises:
+            Refused: The token is missing although there is no provider, or it is not that of the newest link.
         """
         if request.method != "GET":  # link previews send HEAD requests, which must not use up the link
             return Response("", HTTPStatus.METHOD_NOT_ALLOWED)
@@ -315,7 +323,10 @@ class Access:
         """Give a browser access to the single call that a link is for. The call itself does not change.
 
         The token is in the link's URL fragment, which browsers do not send and logs do not contain. A script on the
-        login page posts the token to this route.
+        page that the link opens posts the token to this route.
+
+        Raises:
+            NotAllowed: The link is not valid, and the form does not say where the person can log in instead.
         """
         assert self.gatekeeper.links is not None
         form = parse_form(await request.body())
@@ -412,7 +423,10 @@ class RateLimit:
 
 
 class Guard:
-    """Middleware that admits only logged-in clients and forms from this server's own pages, within rate limits."""
+    """Middleware that admits only logged-in clients and forms from this server's own pages, within rate limits.
+
+    Login pages and static files do not require a login.
+    """
 
     def __init__(
         self, app: ASGIApp, access: Access, *, names: Sequence[str] = (), limits: Limits, public: Collection[str]
@@ -456,7 +470,8 @@ class Guard:
         """Return the response for a request that must not reach the application, or None to pass the request on.
 
         Raises:
-            Refused: The client sends too many requests, too much data, or a form from another site.
+            Refused: The client sends too many requests, too much data, an invalid content type, or a form from another
+                site.
         """
         path, address, headers = scope["path"], (scope.get("client") or ("",))[0], Headers(scope=scope)
         if not self._is_own(headers.get("host", "")):
@@ -482,7 +497,10 @@ class Guard:
         return None
 
     def _is_own(self, host: str) -> bool:
-        """Return whether `host` is a name of this server, because another site could point its name at this address."""
+        """Return whether `host` is one of this server's names.
+
+        Others are refused, because another site could point its own name at this server's address.
+        """
         match = _HOST.fullmatch(host.lower())
         return match is not None and any(
             match["name"] == name or (name.startswith("*") and match["name"].endswith(name[1:])) for name in self._names
@@ -498,7 +516,11 @@ class Guard:
         return f"This server is not known as {text_safety.format_line(host)!r}. {remedy}"
 
     def _check_form(self, headers: Headers) -> None:
-        """Check that a form comes from one of this server's pages, as far as the browser's headers reveal it."""
+        """Check that a form comes from one of this server's pages, as far as the browser's headers reveal its origin.
+
+        Raises:
+            Refused: The form comes from another site, is too large, or has the wrong content type.
+        """
         site, origin = headers.get("sec-fetch-site"), headers.get("origin")
         # Do not compare the scheme, because a proxy that terminates TLS uses plain HTTP here. Proxies may also drop the
         # port.
@@ -522,7 +544,7 @@ class _Body:
         self._receive, self._limit, self._size = receive, limits.body_bytes, 0
         self._deadline = asyncio.get_running_loop().time() + limits.body_s
         self.has_more = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
-        """Whether the client has not sent the whole body."""
+        """Whether part of the body has not been received yet."""
 
     async def receive(self) -> Message:
         """Return the next part of the body to the application.
@@ -540,7 +562,7 @@ class _Body:
         return message
 
     async def drain(self) -> None:
-        """Read and discard the rest of the body, until the deadline and up to the size limit once more."""
+        """Read and discard the rest of the body, but stop at the deadline or after another `body_bytes`."""
         limit = self._size + self._limit
         with contextlib.suppress(TimeoutError):
             while self.has_more and self._size < limit:
@@ -579,10 +601,11 @@ def check_host(host: str, *, names: Sequence[str], provider: bool = False) -> No
 
 
 def check_provider(gatekeeper: Gatekeeper, *, allow_any_account: bool) -> None:
-    """Check that not everybody with an account at a public provider can log in.
+    """Check that not everybody with an account at a public provider can log in, unless `allow_any_account` is set.
 
     Raises:
-        NotSafeToServe: The provider gives accounts to anyone, and the configuration does not limit who may log in.
+        NotSafeToServe: Anyone can create an account at the provider, and neither the configuration nor
+            `allow_any_account` says who may log in.
     """
     if gatekeeper.oidc is not None and gatekeeper.oidc.admission.is_open and not allow_any_account:
         raise NotSafeToServe(

@@ -48,12 +48,12 @@ from waystation.web.permissions import sees_call, sees_invocation, why_not
 log = structlog.get_logger("waystation.web")
 
 TWIN_LIMIT_S = 20.0
-"""How long the second of two clicks waits for the outcome of the first click, which may depend on a worker."""
+"""How long the second of two clicks on a button waits for the outcome of the first, which may depend on a worker."""
 MAX_COMMENT_CHARS = 20_000
 CONVERSATION_LINES = 8
 """Number of lines of the conversation to show with a call."""
 NO_COMMENT = ("claim", "release", "progress")
-"""Actions that do not decide a call, and therefore never require a comment."""
+"""Actions that leave a call pending, and therefore never require a comment."""
 NOTICES = {
     **{action: f"The call was {terminal.ANSWER_EFFECTS[action]}." for action in ("progress", "claim", "release")},
     **dict.fromkeys(("approve", "edit"), "Your approval was accepted. More people have to approve."),
@@ -73,7 +73,7 @@ MAX_FILTER_CHARS = 300
 SEVERAL = "several"
 """The subject of nonces for forms that answer several calls; see `Login.offer_form`."""
 UNKNOWN_OUTCOMES = (HTTPStatus.ACCEPTED, HTTPStatus.SERVICE_UNAVAILABLE)
-"""HTTP statuses for answers that may still be accepted."""
+"""HTTP statuses for answers whose outcome is unknown, and which may still be accepted."""
 SEVERAL_ACTIONS: tuple[Action, ...] = ("approve", "reject")
 DECISIONS: tuple[Action, ...] = ("approve", "reject", "edit", "respond", "progress")
 FURTHER_ACTIONS: tuple[Action, ...] = ("claim", "release", "view", "waive", "cancel")
@@ -117,14 +117,14 @@ class CallView:
 
     @property
     def decisions(self) -> tuple[Action, ...]:
-        """The decisions that the call accepts, in the order that the page shows them."""
+        """The actions with which the call can be answered, in the order that the page shows them."""
         # A call with a response schema requires a response, so do not offer a plain approval.
         is_form = bool(self.state.call.response_schema) and self.state.gate != "waiting"
         return tuple(a for a in DECISIONS if a in allowed_actions(self.state) and not (a == "approve" and is_form))
 
     @property
     def further_actions(self) -> tuple[Action, ...]:
-        """The other actions that the call accepts, which do not decide it."""
+        """The other actions that the call accepts. They do not answer it. Includes either `claim` or `release`."""
         excluded = "claim" if self.state.claimed_by else "release"
         return tuple(a for a in FURTHER_ACTIONS if a in allowed_actions(self.state) and a != excluded)
 
@@ -144,11 +144,11 @@ class CallView:
         return text_safety.format_text(words.hint(self.pending))
 
     def with_digest(self, digest: str | None) -> PendingCall:
-        """Return the call with the digest from the form, so that an answer is valid only for what the form showed."""
+        """Return the call with the digest from the form, if any, so that an answer is valid only for what it showed."""
         return self.pending.model_copy(update={"digest": digest or self.pending.digest})
 
     def response_fields(self) -> list[Field]:
-        """Return fields for the response, if the tool has a response schema with properties."""
+        """Return fields for the response. Empty unless the tool has a response schema with properties."""
         return forms.make_schema_fields(self.pending.response_schema or {}) or []
 
 
@@ -163,10 +163,10 @@ def unknown_call(approval_id: str) -> Refused:
 
 
 async def view_call(client: AgentClient, approval_id: str) -> CallView:
-    """Return a call, whether or not it is still pending. No worker has to be running.
+    """Return a call, whether or not it is still pending. This does not require a running worker.
 
     Raises:
-        Refused: The call does not exist, or the Temporal server does not respond.
+        Refused: The call does not exist, or the Temporal server or the store does not respond.
     """
     unknown = unknown_call(approval_id)
     try:
@@ -203,7 +203,10 @@ async def send_answers(
     action: Action,
     **fields: Any,
 ) -> list[Outcome]:
-    """Send the same answer to several calls. Each answer contains the call's digest from the form."""
+    """Send the same answer to several calls, and return the outcomes.
+
+    Each answer contains the digest of its call, which must come from the form; see `CallView.with_digest`.
+    """
     fields = {key: value for key, value in fields.items() if value not in (None, "", False) or key == "wake"}
     fields |= {"by": login.subject or None, "token": gatekeeper.make_signer(login)}
     outcomes = [outcome async for outcome in client.approvals.answer_all(calls, action, **fields)]
@@ -214,7 +217,7 @@ async def send_answers(
 
 
 def problem_of(outcome: Outcome) -> tuple[HTTPStatus, str]:
-    """Return the HTTP status for the outcome of an answer, and why the answer was not accepted."""
+    """Return the HTTP status for an answer's outcome, and the problem, which is empty if the answer was accepted."""
     error = outcome.error
     if error is None:
         return HTTPStatus.OK, ""
@@ -294,7 +297,7 @@ class ApprovalPages:
         """Check that a login may see the call in the path, and perform at least one action on it.
 
         Raises:
-            Refused: It may not.
+            Refused: The call does not exist, or the login may not see it or perform any action on it.
         """
         await self.check_visible(request)
         login: Login = request.state.login
@@ -309,7 +312,7 @@ class ApprovalPages:
         return view
 
     async def _view(self, request: Request) -> CallView:
-        """Return the call in the path. The first time, use the one that the access check has read."""
+        """Return the call in the path. The first time, use the one that the access check has read, if any."""
         view: CallView | None = getattr(request.state, "view", None)
         request.state.view = None
         return view or await view_call(self._client, get_id(request))
@@ -320,7 +323,7 @@ class ApprovalPages:
         return self._page(request, await self._view(request), notice=notice)
 
     async def viewed(self, request: Request) -> Response:
-        """Record, once per login, that a person has viewed a call with an approval policy."""
+        """Record, once per login, that a person has viewed an open call with an approval policy."""
         login: Login = request.state.login
         await read_form(request)
         view = await self._view(request)
@@ -511,7 +514,7 @@ class ApprovalPages:
         )
 
     async def inbox(self, request: Request) -> Response:
-        """Serve a page of pending calls."""
+        """Serve a page of the pending calls that the login may see."""
         return await self._list(request, "inbox.html")
 
     async def inbox_rows(self, request: Request) -> Response:
@@ -556,7 +559,7 @@ class ApprovalPages:
         )
 
     async def several(self, request: Request) -> Response:
-        """Serve a page that shows several calls in full, with a form to answer them together."""
+        """Serve a page that shows those selected calls that are open in full, with a form to answer them together."""
         ids = list(dict.fromkeys(request.query_params.getlist("call")))
         if not ids:
             return RedirectResponse("/approvals", HTTPStatus.SEE_OTHER)
@@ -655,7 +658,7 @@ def _check_open(view: CallView | Refused, form: Form, digest: str, login: Login)
     """Return one of the calls that a form answers, with the digest from the form.
 
     Raises:
-        InvalidInput: The call is not open, it does not accept the answer, or the login may not give it.
+        InvalidInput: The call cannot be shown, is not open or does not accept the answer, or the login may not give it.
     """
     if isinstance(view, Refused):
         raise InvalidInput(view.message)

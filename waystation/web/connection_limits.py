@@ -17,8 +17,9 @@ from waystation.web.limits import Limits
 class ConnectionLimits:
     """The open connections of a server.
 
-    A new connection over a limit replaces the oldest one whose request is incomplete. So half-sent requests cannot
-    shut anybody out, and a request that is being answered is never interrupted.
+    A new connection over a limit replaces the oldest one whose request is incomplete. If there is none, the new
+    connection is closed. Thus, half-sent requests cannot shut anybody out, and requests that are being answered are
+    never interrupted.
     """
 
     def __init__(self, limits: Limits, *, per_address: bool) -> None:
@@ -29,7 +30,7 @@ class ConnectionLimits:
         self._by_address: defaultdict[str, dict[LimitedProtocol, None]] = defaultdict(dict)
 
     def admit(self, connection: "LimitedProtocol") -> bool:
-        """Record a new connection, and return whether it may stay."""
+        """Record a new connection if the limits allow it, and return whether they do."""
         same = self._by_address[connection.address]
         if self._per_address and len(same) >= self._limit_per_address and not self._replace(same):
             return False
@@ -63,11 +64,11 @@ class LimitedProtocol(H11Protocol):
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether the connection waits for the rest of a request, or for a new one."""
+        """Whether the connection is waiting for the rest of a request, or for a new one."""
         return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in the base class
-        """Start the deadline for the headers, unless there are too many connections."""
+        """Start the deadline for the headers, or abort the connection if there are too many."""
         super().connection_made(transport)
         self.address = self.client[0] if self.client else ""
         if self.limits.admit(self):
@@ -87,7 +88,10 @@ class LimitedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _watch(self) -> None:
-        """Let the deadline run exactly while headers are incomplete. More data does not extend it."""
+        """Start the deadline when the connection starts to wait for headers, and stop it when they are complete.
+
+        More data does not extend the deadline.
+        """
         if self.conn.their_state is not h11.IDLE or self.transport.is_closing():
             self._stop()
         elif self._deadline is None:
@@ -100,6 +104,9 @@ class LimitedProtocol(H11Protocol):
 
 
 def make_protocol(limits: Limits, *, per_address: bool) -> type[LimitedProtocol]:
-    """Return the protocol for one server. Behind a proxy, all connections have the proxy's address."""
+    """Return the protocol for one server. `per_address` also limits the connections of each address.
+
+    Behind a proxy, do not set it, because all connections have the proxy's address.
+    """
     attributes: dict[str, Any] = {"limits": ConnectionLimits(limits, per_address=per_address)}
     return type("ServerProtocol", (LimitedProtocol,), attributes)

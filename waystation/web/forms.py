@@ -25,7 +25,7 @@ _FORMATS: Mapping[Any, Kind] = {"date": "date", "date-time": "moment"}
 LONG = 80
 """Maximum length of a string in a one-line field. A longer string gets a field with several lines."""
 MAX_TYPED = 10_000
-"""Maximum length of a string in a text field. Longer strings and invisible characters are edited as JSON."""
+"""Maximum length of a string in a text field. A string that is longer or has invisible characters is edited as JSON."""
 MAX_FIELDS = 100
 MAX_SENT_FIELDS = 2_000
 YES_NO = (("true", "yes"), ("false", "no"))
@@ -112,7 +112,10 @@ def make_argument_fields(args: JsonObject) -> list[Field]:
 
 
 def make_schema_fields(schema: JsonObject) -> list[Field] | None:
-    """Return a field for each property, or None if the schema is not an object with named properties."""
+    """Return a field for each property.
+
+    Return None if the schema is not an object with named properties, or has more than `MAX_FIELDS` of them.
+    """
     resolved = _resolve(schema, schema)
     properties = resolved.get("properties")
     if not isinstance(properties, dict) or not 0 < len(properties) <= MAX_FIELDS:
@@ -123,7 +126,7 @@ def make_schema_fields(schema: JsonObject) -> list[Field] | None:
 
 
 def parse_fields(fields: Iterable[Field], form: Form) -> JsonObject:
-    """Return the values that were filled in.
+    """Return the values that were filled in, and the current values of secret fields that were left empty.
 
     Raises:
         InvalidInput: Some values are invalid. `fields` contains all fields as filled in, with errors on invalid ones.
@@ -303,7 +306,7 @@ _PARSERS: Mapping[Kind, tuple[Callable[[Field, str], Any], str]] = {
     "date": (lambda _, text: date.fromisoformat(text.strip()).isoformat(), "Enter a date, such as 2026-05-31."),
     "moment": (_moment, "Enter a date and a time, such as 2026-05-31T12:00."),
 }
-"""The parser for each kind of field, and the message to show if it fails."""
+"""The parser for each kind of field, and the message to show if the parser fails without a message of its own."""
 
 
 def _json(text: str) -> Any:

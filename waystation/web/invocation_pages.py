@@ -37,7 +37,7 @@ log = structlog.get_logger("waystation.web")
 LISTED = 30
 """Maximum number of invocations on the start page."""
 SHOWN = 1_000
-"""Maximum number of events on a page, which shows the latest events."""
+"""Maximum number of events on an invocation's page, which shows the latest events."""
 EVENTS = 500
 """Maximum number of events in a JSON response."""
 KEEP_ALIVE_S = 15
@@ -54,7 +54,7 @@ class InvocationPages:
     def __init__(self, client: AgentClient, limits: Limits) -> None:
         self._client, self._limits = client, limits
         self._streams: Counter[str] = Counter()
-        """Number of open streams by person."""
+        """Number of open streams by `Login.owner`."""
 
     @property
     def open_streams(self) -> int:
@@ -79,7 +79,7 @@ class InvocationPages:
             raise _unknown(invocation.id)
 
     async def index(self, request: Request) -> Response:
-        """Serve a list of the latest invocations, or redirect to the invocation whose ID is in the search field."""
+        """Serve a list of the latest invocations that the login may see, or redirect to the one in the search field."""
         if id := request.query_params.get("id", "").strip():
             return RedirectResponse(f"/invocations/{quote(id, safe='')}", HTTPStatus.SEE_OTHER)
         login: Login = request.state.login
@@ -91,7 +91,7 @@ class InvocationPages:
         return render_page("index.html", login=login, latest=latest)
 
     async def _make_query(self, login: Login) -> str:
-        """Return the query for the invocations that a login may see."""
+        """Return the query for the invocations that a login may see. It matches nothing if they cannot be searched."""
         query = f"WorkflowType = '{WORKFLOW}'"
         if sees_invocation(login, ()):
             return query
@@ -111,7 +111,7 @@ class InvocationPages:
         )
 
     async def rows(self, request: Request) -> Response:
-        """Serve table rows for the events from `?start=` on, which an open page adds to its table."""
+        """Serve table rows for up to `SHOWN` events, starting at `?start=`, which an open page adds to its table."""
         start = _parse_number(request.query_params.get("start"), "start")
         invocation, _ = await self._find(request)
         return render_page("rows.html", rows=_rows((await _read_events(invocation))[start:][:SHOWN]))
@@ -142,7 +142,7 @@ class InvocationPages:
         )
 
     async def events(self, request: Request) -> Response:
-        """Stream events, starting at `?start=` or after `Last-Event-ID`, which browsers send when they reconnect."""
+        """Stream events, starting at `?start=` or after `Last-Event-ID`, if a reconnecting browser sends this header."""
         start = _parse_number(request.query_params.get("start"), "start")
         if last := request.headers.get("last-event-id"):
             start = _parse_number(last, "Last-Event-ID") + 1
@@ -199,7 +199,7 @@ class InvocationPages:
             log.warning("stream.broken", invocation_id=invocation.id, error_type=type(error).__name__)
 
     async def events_json(self, request: Request) -> Response:
-        """Serve recorded events as JSON, starting at `?start=`."""
+        """Serve up to `EVENTS` recorded events as JSON, starting at `?start=`."""
         start = _parse_number(request.query_params.get("start"), "start")
         invocation, described = await self._find(request)
         events = (await _read_events(invocation))[start:]
@@ -279,7 +279,7 @@ def _rows(events: Sequence[Event]) -> list[dict[str, object]]:
 
 
 async def _until(ending: anyio.Event, events: AsyncGenerator[Event]) -> AsyncGenerator[Event]:
-    """Yield events until the process shuts down. Then the stream ends, so that the client reconnects."""
+    """Yield events until there are no more or the process shuts down. After a shutdown, the client reconnects."""
 
     async def stop(scope: anyio.CancelScope) -> None:
         await ending.wait()

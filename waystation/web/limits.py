@@ -24,13 +24,13 @@ class Limits:
     streams: int = 200
     """Maximum number of open event streams. Each stream keeps the log of its invocation in memory."""
     streams_per_login: int = 20
-    """Maximum number of open event streams per person."""
+    """Maximum number of open event streams per person, or per login if the person is not verified."""
     program_streams: int = 100
     """Maximum number of open event streams of all programs that use the access token."""
     logins: int = 100
     """Maximum number of logged-in browsers. Another login logs out the browser that has been idle longest."""
     visits: int = 1_000
-    """Maximum number of calls opened through links. Links have a separate limit so that they do not log anyone out."""
+    """Maximum number of logins from links to calls. Links have a separate limit so that they do not log anyone out."""
     window_s: float = 60.0
     """Length of the time window for the limits on attempts and forms, in seconds."""
     login_attempts: int = 30
@@ -40,4 +40,4 @@ class Limits:
     posts_of_address: int = 600
     """Maximum number of forms per address and window."""
     counted: int = 10_000
-    """Maximum number of addresses and logins to count attempts for."""
+    """Maximum number of addresses or logins that each rate limit counts. The least recently used are dropped first."""

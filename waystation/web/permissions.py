@@ -1,7 +1,8 @@
 """Permissions of logins.
 
-Without an identity provider, every login has all roles, because the server then listens only on this machine. With a
-provider, a person sees their own invocations and the calls that they may answer, until the identity file grants roles.
+Without an identity provider, everybody who logs in has all roles, because the server then listens only on this machine.
+With a provider, people see their own invocations and the calls that they may answer, unless the identity file grants
+them roles. Programs with the access token have only the role `viewer`.
 """
 
 from collections.abc import Iterable
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
     from waystation.web.access import Login
 
 Role = Literal["viewer", "approver", "author", "operator"]
-"""A role of the web application: sees everything; answers calls without a policy; starts, continues and cancels
-invocations; forks, resets and changes them.
+"""A role of the web application. `viewer` sees everything. `approver` answers calls that do not name their approvers.
+`author` starts, continues and cancels invocations. `operator` forks, resets and changes them, and closes calls.
 """
 ROLES = frozenset(get_args(Role))
 PRIVILEGED: tuple[Action, ...] = ("waive", "cancel")
@@ -35,7 +36,7 @@ def is_named(login: "Login", names: tuple[str, ...]) -> bool:
 
 
 def may_answer(login: "Login", call: PendingCall) -> bool:
-    """Return whether this person may decide a call, as far as roles are concerned. Its policy may still exclude them.
+    """Return whether this person's roles allow deciding a call. The call's policy may still exclude the person.
 
     Without the role `approver`, people may decide only calls whose policy names them.
     """
@@ -43,12 +44,12 @@ def may_answer(login: "Login", call: PendingCall) -> bool:
 
 
 def sees_invocation(login: "Login", requesters: Iterable[str | None]) -> bool:
-    """Return whether this person may see an invocation that these people requested."""
+    """Return whether this person may see an invocation that `requesters` requested: as a viewer, or as one of them."""
     return "viewer" in login.roles or is_requester(login, requesters)
 
 
 def sees_call(login: "Login", call: PendingCall) -> bool:
-    """Return whether this person may see a call: their own, or one that they may answer."""
+    """Return whether this person may see a call: as a viewer or requester, from a link, or to decide or close it."""
     if login.only == call.approval_id or sees_invocation(login, (call.requester, call.user_id)):
         return True
     if call.policy is None:
@@ -69,7 +70,7 @@ def check_role(login: "Login", role: Role) -> None:
     """Check that a login has a role.
 
     Raises:
-        Refused: It does not.
+        Refused: The login does not have the role.
     """
     if role not in login.roles:
         raise Refused(HTTPStatus.FORBIDDEN, "NotAllowed", format_lack(role))

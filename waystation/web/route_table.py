@@ -35,13 +35,13 @@ class RouteRow:
     handler: Handler | StaticFiles
     role: Requirement
     check: Callable[[Request], Awaitable[None]] | None = None
-    """Checks the access to the object in the path: people may see what they requested and answer what names them. None
-    for a route without an object, where everybody needs the role.
+    """Checks access to the object in the path instead of `role`: even without the role, people may see what they
+    requested, and answer calls that name them. None for a route without such an object.
     """
 
 
 def make_table(access: Access, invocations: InvocationPages, approvals: ApprovalPages) -> list[RouteRow]:
-    """Return the table. Where two paths match a request, the first one counts."""
+    """Return the table. If the paths of several rows match a request, the first of these rows counts."""
     see, see_call, answer = invocations.check_visible, approvals.check_visible, approvals.check_answerable
     rows = [
         RouteRow("GET", "/", invocations.index, "login"),

@@ -89,7 +89,8 @@ async def serve(
 
     Args:
         client: A client connected to the namespace whose invocations are shown.
-        announce: Called with a sentence that contains each new login link.
+        announce: Called with a phrase that contains each new login link. With a provider, only called if `person` is
+            set.
         remark: Called with a sentence that contains the address that the server listens on.
         host: Address to listen on.
         port: Port to listen on, or 0 for any free port.
@@ -97,12 +98,13 @@ async def serve(
         person: Name recorded for the person who uses the login link. Defaults to the operating system user.
         temporal_ui: Address of the Temporal Web UI that pages link to.
         identity: The identity configuration file, which allows the server to confirm who sent an answer.
-        url: The address that users enter to reach the server.
+        url: The address that users enter if the server is behind a proxy.
         allow_any_account: Whether anyone with an account at a public provider may log in.
 
     Raises:
         CannotServe: The port is taken, or a library is missing.
-        NotSafeToServe: Other machines could reach the server without a login, or anyone could log in.
+        NotSafeToServe: Other machines could reach the server without a login, anyone could log in, or the access token
+            is too short.
         InvalidConfiguration: The identity file is invalid.
     """
     token = os.environ.get(TOKEN) or None
@@ -153,14 +155,14 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """Reports that it is ready only once it handles signals; an earlier SIGTERM would have been lost."""
+    """A server that reports that it is ready only once it handles signals, because an earlier SIGTERM would be lost."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to serve, and report it."""
+        """Start serving, and report that the server is ready."""
         await super().startup(sockets)
         self._ready()
 
