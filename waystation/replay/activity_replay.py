@@ -123,7 +123,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedActivity(Generic[InputT, ResultT]):
-    """A recorded model call, or one recorded run of a tool call."""
+    """A recorded model call, or one run of a recorded tool call."""
 
     log: Log
     """The log just before the activity was scheduled, or the last recorded log if it is a tool call that never ran."""
@@ -279,7 +279,7 @@ def find_model_call_number(recording: Recording, event: int) -> int | None:
 
 
 def find_calls(recording: Recording, event: int) -> list[str]:
-    """Return the IDs of the tool calls that an event makes, requests input for, or responds to, in order."""
+    """Return the IDs, in order, of the tool calls that an event makes, requests input for, or responds to."""
     source = recording.moment(event).event
     content = source.content if source else None
     call_ids = dict.fromkeys(

@@ -259,7 +259,7 @@ def _pair_events(left: Recording, right: Recording) -> Iterator[Pair]:
 
 
 def _find_blocks(one: list[str], other: list[str]) -> Iterator[tuple[str, int, int, int, int]]:
-    """Yield the equal and different ranges of two lists. Their common start is skipped before the slow search."""
+    """Yield `difflib` opcodes for two lists. Their common start is found first, because `difflib` is slow."""
     alike = next((i for i, (x, y) in enumerate(zip(one, other, strict=False)) if x != y), min(len(one), len(other)))
     if alike:
         yield "equal", 0, alike, 0, alike

@@ -382,9 +382,10 @@ class Divergence:
     workflow_id: str
     run_id: str
     recorded: str
-    """The recorded command, such as `call pay(amount=200)`."""
+    """The recorded command, such as `call pay(amount=200)`, or `nothing`."""
     now: str
-    """The command that the current code issues, such as `wait for approval of pay(amount=200)`."""
+    """The command that the current code issues, such as `wait for approval of pay(amount=200)`, or `nothing`. If the
+    workflow task fails, the reason."""
     event: int | None
     """Number of the last agent event before the divergence, or None if there is no readable log. Sessions and scopes
     have no log."""
@@ -395,7 +396,7 @@ class Divergence:
     line: str | None = None
     """The line of workflow code, such as `workflows/scheduler.py:110 in call_tool`, or None if it is unknown."""
     parts: Sequence[Part] = ()
-    """The fields that differ, if both commands are of the same kind."""
+    """The fields that differ, if both commands have the same kind, name and ID."""
     failure: str | None = None
     """Error type of the failed workflow task, or None if no task failed."""
     run: int = 1
@@ -514,7 +515,7 @@ def _is_same_command(one: Command, other: Command) -> bool:
 
 
 def _compare_fields(recorded: Command, now: Command, own: Sequence[str], *, updated: bool) -> list[Part]:
-    """Return the fields that differ between two commands of the same kind, without harmless differences.
+    """Return the fields that differ between two commands with the same name and ID, without harmless differences.
 
     At most `DIFFERENCES` fields are returned.
 

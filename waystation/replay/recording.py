@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Point(NamedTuple):
-    """The state that results from a log up to and including one entry."""
+    """The state of a log before its first entry or after one of its entries."""
 
     events: int
     """Number of events up to this point."""

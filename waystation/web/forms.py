@@ -68,7 +68,7 @@ async def read_form(request: Request) -> Form:
 
 
 class InvalidInput(Exception):
-    """A person entered something invalid. The message says what to enter instead."""
+    """A person entered something invalid. The message says what is wrong, or what to enter instead."""
 
     def __init__(self, message: str, fields: Sequence["Field"] | None = None) -> None:
         self.fields = fields

@@ -142,7 +142,7 @@ class InvocationPages:
         )
 
     async def events(self, request: Request) -> Response:
-        """Stream events, starting at `?start=` or after `Last-Event-ID`, if a reconnecting browser sends this header."""
+        """Stream events, starting at `?start=` or after the `Last-Event-ID` that a browser sends when it reconnects."""
         start = _parse_number(request.query_params.get("start"), "start")
         if last := request.headers.get("last-event-id"):
             start = _parse_number(last, "Last-Event-ID") + 1

@@ -59,7 +59,7 @@ def sees_call(login: "Login", call: PendingCall) -> bool:
 
 
 def why_not(login: "Login", call: PendingCall, action: Action) -> str:
-    """Return why this person's roles do not allow an action on a call that they see, or an empty string."""
+    """Return why this person's roles do not allow an action on a visible call, or an empty string if they do."""
     if action in PRIVILEGED:
         allowed = "operator" in login.roles or (call.policy is not None and is_named(login, call.policy.operators))
         return "" if allowed else format_lack("operator")
