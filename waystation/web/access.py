@@ -92,7 +92,7 @@ class Login:
     verified: Verified | None = None
     """The identity that the identity provider confirmed, if any."""
     until: float = float("inf")
-    """The time when the login ends, in seconds since 1970. By default, it lasts as long as the server runs."""
+    """The time when the login expires, in seconds since 1970, or infinity if it does not expire."""
     browser: bool = True
     """Whether this login may send forms."""
     roles: frozenset[str] = ROLES
@@ -133,7 +133,7 @@ class Login:
         return self._forms.get((about, nonce))
 
     def is_first_view(self, approval_id: str) -> bool:
-        """Record that this person has viewed the call, and return whether it was the first time."""
+        """Record that this person has viewed a call, and return whether this was the first time in this login."""
         is_first = approval_id not in self._seen
         self._seen[approval_id] = True
         return is_first
