@@ -59,7 +59,7 @@ def read_secret(file: Path, key: str, name: str) -> str:
         name: A path relative to the folder of `file`, or `env:NAME` for an environment variable (see `pop_variable`).
 
     Raises:
-        InvalidConfiguration: The secret is missing or empty.
+        InvalidConfiguration: The secret is missing or empty, or its file is too large or is not UTF-8 text.
     """
     if name.startswith(PREFIX):
         text = pop_variable(name.removeprefix(PREFIX)) or ""

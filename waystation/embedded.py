@@ -106,7 +106,7 @@ class ServerFailed(EmbeddedServerError):
 
 
 def find_temporal() -> Path:
-    """Return the path of the `temporal` program, next to this Python interpreter or else on the PATH.
+    """Return the path of the `temporal` program: the one next to this Python interpreter, or else the one on the PATH.
 
     Raises:
         TemporalNotFound: The program is not installed.
@@ -271,7 +271,7 @@ class EmbeddedServer:
         return True
 
     async def _complete_search_attributes(self) -> None:
-        """Create missing search attributes, and wait until all of them can be used in queries.
+        """Create missing search attributes, and wait up to `SEARCH_LIMIT_S` until all can be used in queries.
 
         The server creates them only when it creates the namespace, so a database file from another server or an older
         version of Waystation may lack some.
@@ -291,7 +291,13 @@ class EmbeddedServer:
 
 @asynccontextmanager
 async def _lock_file(db_filename: Path | None) -> AsyncIterator[IO[str] | None]:
-    """Lock a database file. The server inherits the lock, which is held until both processes have closed it."""
+    """Lock a database file and yield the lock, or yield None without a file name or on Windows.
+
+    The server inherits the lock, which is held until both processes have closed it.
+
+    Raises:
+        DatabaseInUse: Another process holds the lock for longer than `LOCK_LIMIT_S`.
+    """
     if db_filename is None or sys.platform == "win32":
         yield None
         return

@@ -16,7 +16,8 @@ def lazy_exports(package: str, file: str) -> tuple[Callable[[str], object], Call
 
     Args:
         package: The package's `__name__`.
-        file: The package's `__file__`. The stub next to it has `from module import name, other as alias` and `__all__`.
+        file: The package's `__file__`. The stub next to it contains `__all__`, and import statements of the form
+            `from module import name, other as alias`.
     """
     stub = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8"))
     exported: list[str] = next(ast.literal_eval(node.value) for node in stub.body if isinstance(node, ast.Assign))

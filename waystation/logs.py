@@ -16,7 +16,7 @@ def configure_logs(form: Literal["console", "json"] | None = None, level: int = 
 
     Args:
         form: `console` or `json`. By default, `console` if standard error is a terminal, otherwise `json`.
-        level: The lowest level to write.
+        level: The lowest level of structlog events to write. For the standard library, it is always WARNING.
     """
     terminal = sys.stderr.isatty()
     as_json = form == "json" or (form is None and not terminal)
@@ -66,7 +66,7 @@ class _SafeStream:
 
 
 def hide_secrets(_logger: object, _name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Replace secrets in an event's fields, which renderers would otherwise write as plain text."""
+    """Replace each field of an event that is a `Secret`, because renderers would write it as plain text."""
     return {name: HIDDEN if isinstance(value, Secret) else value for name, value in event.items()}
 
 

@@ -15,12 +15,12 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 RESERVED_NAMES = frozenset({"user"})
 
 Callbacks: TypeAlias = Callable[..., Any] | list[Callable[..., Any]] | None
-"""One callback or a list of callbacks, sync or async. In a list, the first callback that returns a value ends the
-chain.
+"""None, one callback or a list of callbacks, sync or async. In a list, the first callback that returns a value ends
+the chain.
 """
 
 CODE_OF_ITS_OWN = ("run_async", "run_live", "_run_async_impl", "_run_live_impl", "_run_impl")
-"""Methods that custom agents in ADK override to run their own code."""
+"""Methods that custom agents in ADK override to run their own code. Subclasses that define one are rejected."""
 
 
 class BaseAgent(BaseModel):
@@ -31,7 +31,7 @@ class BaseAgent(BaseModel):
     name: str
     description: str = ""
     parent_agent: BaseAgent | None = Field(default=None, init=False, exclude=True, repr=False)
-    """The agent whose `sub_agents` contain this agent."""
+    """The agent whose `sub_agents` contain this agent, or None if this agent is a root."""
     sub_agents: list[BaseAgent] = Field(default_factory=list)
     before_agent_callback: Callbacks = None
     """Called with `(callback_context)`. A returned Content replaces the agent's run."""
@@ -98,7 +98,9 @@ class BaseAgent(BaseModel):
         return next((match for agent in self.sub_agents if (match := agent.find_agent(name))), None)
 
     def clone(self, update: Mapping[str, Any] | None = None) -> Self:
-        """Return a copy of the agent that has no parent, along with copies of its sub-agents.
+        """Return a copy of the agent without a parent, and with the field values in `update`.
+
+        Sub-agents are copied too, unless `update` replaces them.
 
         Raises:
             ValueError: `update` contains `parent_agent` or an unknown field.

@@ -30,7 +30,7 @@ _UNSUPPORTED = {
     "timeout": "Set `timeout` on tools and `deadline` on tools that wait for approvers.",
     "state_schema": "State must be JSON; it has no schema.",
 }
-"""Fields of ADK's LlmAgent that are not supported, each with its replacement."""
+"""Fields of ADK's LlmAgent that are rejected if set, each with advice for the error message."""
 
 
 CALLBACKS: dict[str, tuple[str, ...]] = {
@@ -59,13 +59,15 @@ class LlmAgent(BaseAgent):
     global_instruction: Any = ""
     """Like `instruction`, but for all agents in the tree. Only the root agent's value is used."""
     static_instruction: Any = None
-    """Text, Content or Part that never changes. If set, `instruction` moves from the system instruction to the
-    contents.
+    """Text, a Content or a Part, or a list of these, which is the same for every request. If set, `instruction` moves
+    from the system instruction to the contents.
     """
     tools: list[Any] = Field(default_factory=list)
     """Functions, BaseTools or BaseToolsets."""
     approval_rules: list[ApprovalRule] = Field(default_factory=list)
-    """Approval rules for the agent's tool calls. A tool's own policy takes precedence, then the first matching rule."""
+    """Approval rules for the agent's tool calls. The first rule that matches a call applies, unless the tool has its
+    own policy.
+    """
     generate_content_config: Any = None
     """A genai `GenerateContentConfig`, or a dictionary with the same fields."""
     disallow_transfer_to_parent: bool = False
@@ -114,7 +116,7 @@ class LlmAgent(BaseAgent):
         for name, remedy in _UNSUPPORTED.items():
             if data.get(name) is not None:
                 raise ValueError(f"`{name}` is not supported. {remedy}")
-        # Unsupported fields may be None, because code written for ADK may pass that explicitly.
+        # Drop unsupported fields that are None, because code written for ADK may pass None explicitly.
         return {key: value for key, value in data.items() if key not in _UNSUPPORTED}
 
     @field_validator("tools")

@@ -7,4 +7,6 @@ class LoopAgent(BaseAgent):
     """Runs its `sub_agents` in order, repeatedly, until one of them escalates, as in ADK 2.13."""
 
     max_iterations: int | None = None
-    """If None, only the budget for model calls limits the loop. If zero or less, nothing runs."""
+    """The maximum number of times to run the sub-agents. If None, only the budget for model calls limits the loop. If
+    zero or less, nothing runs.
+    """

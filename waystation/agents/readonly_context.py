@@ -67,7 +67,7 @@ class ReadonlyContext:
 
     @property
     def session(self) -> Session:
-        """A copy of the session. Changes to the copy have no effect. To change the state, write to `state`."""
+        """A copy of the session. Changes to it have no effect. Callbacks and tools can change the context's `state`."""
         if self._shown is None:
             self._shown = self._session.over(self._state)
         return self._shown
@@ -79,7 +79,7 @@ class ReadonlyContext:
 
     @property
     def user_content(self) -> Content | None:
-        """The message that started the invocation, as a genai Content."""
+        """The message that started the invocation, as a genai Content, or None if the context has no such message."""
         if self._user_content is None:
             return None
         from google.genai.types import Content  # imported here because it takes a second, and few tools need it

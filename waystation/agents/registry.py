@@ -71,7 +71,7 @@ _EXPOSED = re.compile(rb"\b(root_agent|app)\b")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A mistake in an agent package, and where it is."""
+    """A mistake in an agent package, and its location."""
 
     place: str
     error: AuthoringError
@@ -88,7 +88,7 @@ class Root:
     place: str
     tree: Mapping[str, BaseAgent]
     demo_model: BaseLlm | None = None
-    """The package's scripted model, which lets users try the agent without an API key."""
+    """The package's scripted model (`demo_model`), if any. It lets users try the agent without an API key."""
     plugins: Sequence[BasePlugin] = ()
     """The plugins of the package's `app`."""
     compaction: EventsCompactionConfig | None = None
@@ -96,7 +96,9 @@ class Root:
     approval_rules: Sequence[ApprovalRule] = ()
     """The approval rules of the package's `app`."""
     state_scopes: bool = True
-    """Whether to load `user:` and `app:` state when an invocation starts. False if nothing in the tree can read it."""
+    """Whether to load `user:` and `app:` state when an invocation starts. False if the app disables this, or if nothing
+    in the tree can read the state.
+    """
 
     def plugins_of(self, agent: BaseAgent) -> Sequence[BasePlugin]:
         """Return the plugins that apply to an agent, or none if it is called only with `include_plugins=False`."""
@@ -153,7 +155,7 @@ class Registry:
 
 
 def tree_of(agent: BaseAgent) -> dict[str, BaseAgent]:
-    """Return an agent, its descendants, and the agents that any of them can call, by name."""
+    """Return a mapping from names to agents: this agent, its descendants, and the agents that any of them can call."""
     return {member.name: member for _, member in agents_below(agent)}
 
 
@@ -177,7 +179,7 @@ def _root(exposed: BaseAgent | App, place: str = "", demo_model: BaseLlm | None 
 
 
 def _sees_state(agent: BaseAgent) -> bool:
-    """Return whether an agent's code or templates can read state."""
+    """Return whether an agent's callbacks, rules, instructions or tools may read state."""
     if any(getattr(agent, name, None) for name in (*CALLBACKS, "approval_rules")):
         return True
     if not isinstance(agent, LlmAgent):
@@ -287,7 +289,7 @@ def _check_place(package: Path, module: ModuleType | None) -> None:
 
 
 def _describe_error(error: BaseException) -> str:
-    """Return an exception as one line of text. Pydantic's own text has several lines and contains links."""
+    """Describe an exception. Pydantic's validation errors get a short text, because their own contains links."""
     if not isinstance(error, ValidationError):
         return f"{type(error).__name__}: {error}"
     kinds = (LlmAgent, SequentialAgent, ParallelAgent, LoopAgent, App, EventsCompactionConfig)
@@ -413,7 +415,7 @@ def _callback_problem(callback: Any, arguments: tuple[str, ...]) -> str | None:
 
 
 def _rule_problems(rules: Sequence[ApprovalRule], entries: Sequence[BaseTool | BaseToolset]) -> list[str]:
-    """Return the problems in rules that apply to these tools and toolsets."""
+    """Return the problems in approval rules, given all tools and toolsets to which the rules apply."""
     # A toolset's tools are not known until it lists them.
     are_all_known = not any(isinstance(entry, BaseToolset) for entry in entries)
     tools = [tool for tool in entries if isinstance(tool, BaseTool) and not isinstance(tool, AgentTool | NativeTool)]
@@ -442,7 +444,7 @@ def _unmatched_conditions(rule: ApprovalRule, tools: Sequence[BaseTool]) -> Iter
 
 
 def _failing_predicates(rule: ApprovalRule, tools: Sequence[BaseTool]) -> Iterator[str]:
-    """Report parameters of a rule's `when` that a tool does not have, because `when` would raise on every call."""
+    """Report required parameters of a rule's `when` that a tool lacks. `when` would raise on every call of the tool."""
     if rule.when is None:
         return
     for tool in tools:

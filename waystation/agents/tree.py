@@ -20,7 +20,11 @@ def kind_of(agent: BaseAgent) -> AgentKind | None:
 
 
 def transfer_targets(agent: LlmAgent) -> list[BaseAgent]:
-    """Return the agents that an agent may transfer to: its sub-agents, its parent and its peers, in that order."""
+    """Return the agents that an agent may transfer to.
+
+    These are its sub-agents and, if its parent is an LlmAgent, that parent and its peers, unless the agent disallows
+    them.
+    """
     targets = list(agent.sub_agents)
     parent = agent.parent_agent
     if isinstance(parent, LlmAgent):
@@ -32,7 +36,7 @@ def transfer_targets(agent: LlmAgent) -> list[BaseAgent]:
 
 
 def transfer_target(agent: LlmAgent, name: str) -> BaseAgent:
-    """Return the transfer target with the given name.
+    """Return the transfer target with the given name, which may be `agent` itself.
 
     Raises:
         ValueError: The target does not exist, or `agent` is not allowed to transfer to it. The message is the same as
@@ -52,7 +56,7 @@ def keeps_turn(agent: BaseAgent) -> bool:
 
 
 def create_shape(agent: BaseAgent, plugins: Sequence[BasePlugin], *, first: bool = False) -> AgentSpec:
-    """Return the structure of an agent and its sub-agents, as it is recorded for workflows.
+    """Return an agent's structure, as it is recorded for workflows. A composite agent's includes its sub-agents.
 
     Pass `first=True` for the invocation's first agent. The plugins' `after_run_callback` runs after that agent.
     """

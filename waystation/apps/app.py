@@ -32,7 +32,7 @@ class EventsCompactionConfig(BaseModel):
     token_threshold: int | None = Field(default=None, gt=0)
     """The number of prompt tokens that triggers a summary. It is checked before each model call."""
     event_retention_size: int | None = Field(default=None, ge=0)
-    """The number of most recent events that are never summarized."""
+    """The number of most recent events that a summary triggered by `token_threshold` leaves out."""
 
     @model_validator(mode="after")
     def _check_triggers(self) -> Self:

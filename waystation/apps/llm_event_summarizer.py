@@ -52,10 +52,10 @@ class LlmEventSummarizer(BaseEventsSummarizer):
         return bound
 
     async def maybe_summarize_events(self, *, events: list[Event]) -> Event | None:
-        """Return an event that contains the model's summary, or None if there is nothing to summarize.
+        """Return an event that contains the model's summary, or None if there are no events or the reply is empty.
 
         Raises:
-            ModelError: The model returned an error.
+            ModelError: The model returned an error, or `llm` is only a name.
         """
         if not events:
             return None
@@ -82,7 +82,10 @@ class LlmEventSummarizer(BaseEventsSummarizer):
         )
 
     def _format_events_for_prompt(self, events: list[Event]) -> str:
-        """Return the events as text: messages, thoughts, tool calls and tool responses."""
+        """Return the events as text: messages, thoughts, tool calls and tool responses.
+
+        Requests for credentials are left out, and long arguments and responses are truncated.
+        """
         lines: list[str] = []
         for event in events:
             parts = _plain(event.content).get("parts") or []

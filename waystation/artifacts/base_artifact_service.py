@@ -69,9 +69,9 @@ class BaseArtifactService(abc.ABC):
         custom_metadata: dict[str, Any] | None = None,
         idempotency_key: str,
     ) -> int:
-        """Save like `save_artifact`, or return the existing version if the same content was saved under this key.
+        """Save like `save_artifact`, or return the version if the same content was saved under `idempotency_key`.
 
-        This method is not part of ADK. A service that does not override it saves another version.
+        This method is not part of ADK. A service that does not override it always saves a new version.
         """
         return await self.save_artifact(
             app_name=app_name,

@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from google.genai.types import Part
 
 MAX_REFERENCES = 5
-"""Maximum number of references to follow from one artifact to the next."""
+"""Maximum number of references to follow from one artifact to the next. Longer chains raise an error."""
 MAX_SEGMENT_CHARS = 120
-"""Maximum length of a path segment. A path has four of these, and must stay below S3's limit of 1,024 bytes."""
+"""Maximum length of an escaped name in a path. Longer names are replaced by their hash. A path has up to four names,
+and must stay below S3's limit of 1,024 bytes.
+"""
 ABANDONED_AFTER = timedelta(days=1)
 """Age at which a content file without a record counts as abandoned. A newer one may belong to a save in progress."""
 Carrier = Literal["inlineData", "text", "fileData"]
@@ -83,13 +85,13 @@ class ArtifactContent:
     part: JsonObject
     """The Part as JSON in genai's format, without the data itself."""
     carrier: Carrier
-    """The field of the Part that holds the data."""
+    """The field of the Part that holds the data or the URI."""
     data: bytes | None
     """The bytes, or the text as UTF-8, or None for file data, which has only a URI."""
 
     @property
     def mime_type(self) -> str | None:
-        """The MIME type of the content, or None for a reference to another artifact."""
+        """The MIME type of the content, or None if it is unknown or the content refers to another artifact."""
         if self.carrier == "text":
             return "text/plain"
         mime_type: str | None = None if self.reference else self.part[self.carrier].get("mimeType")
@@ -194,7 +196,10 @@ class ObjectStoreArtifactService(BaseArtifactService):
         custom_metadata: dict[str, Any] | None = None,
         idempotency_key: str | None,
     ) -> int:
-        """Save a new version unless the same content was saved under this key; see `BaseArtifactService`."""
+        """Save a new version unless the same content and metadata were saved under `idempotency_key`.
+
+        If the key is None, always save a new version. See `BaseArtifactService`.
+        """
         key = _key_of(app_name, user_id, filename, session_id)
         content = _content_of(artifact)
         if content.reference:
@@ -238,10 +243,11 @@ class ObjectStoreArtifactService(BaseArtifactService):
         session_id: str | None = None,
         version: int | None = None,
     ) -> Part | None:
-        """Return one version, by default the latest, following references; see `BaseArtifactService`.
+        """Return one version, by default the latest, or None if it does not exist. References are followed.
 
         Raises:
-            InputValidationError: A reference is outside the caller's scope, or there are more than five in a row.
+            InputValidationError: A reference is invalid or outside the caller's scope, or more than five follow each
+                other.
         """
         key = _key_of(app_name, user_id, filename, session_id)
         uri = ""
@@ -310,7 +316,7 @@ class ObjectStoreArtifactService(BaseArtifactService):
         session_id: str | None = None,
         version: int | None = None,
     ) -> ArtifactVersion | None:
-        """Return the metadata of one version, by default the latest, or None if it does not exist."""
+        """Return the metadata of one version, by default the latest, or None if that version does not exist."""
         return await self._read_metadata(_key_of(app_name, user_id, filename, session_id), version)
 
     async def _read_metadata(self, key: ArtifactKey, version: int | None) -> ArtifactVersion | None:
@@ -360,12 +366,12 @@ class ObjectStoreArtifactService(BaseArtifactService):
         return _Listing(sorted(records.values()), others)
 
     async def _is_saved(self, key: ArtifactKey, version: int, data: str) -> bool:
-        """Return whether the save that wrote this content file created the version."""
+        """Return whether the record of this version refers to this content file."""
         record = await self._read_record(key.folder, version)
         return record is not None and record.data == data
 
     async def _find_version(self, key: ArtifactKey, version: int | None) -> tuple[int, _Record | None]:
-        """Return the version number, by default the latest, and its record."""
+        """Return the version number, by default the latest, and its record, or None instead of a missing record."""
         if version is None:
             version = max((await self._list(key)).versions, default=-1)
         return version, await self._read_record(key.folder, version) if version >= 0 else None

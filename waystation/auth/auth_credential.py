@@ -171,7 +171,9 @@ class ServiceAccount(CredentialPart):
     """A Google service account and the kind of token to request for it."""
 
     service_account_credential: ServiceAccountCredential | None = None
-    """The account's key, or None with `use_default_credential`, which uses the credential in the environment."""
+    """The account's key. It is required unless `use_default_credential` is true. In that case, None means the
+    credential in the environment.
+    """
     scopes: list[str] | None = None
     use_default_credential: bool | None = False
     use_id_token: bool | None = False

@@ -26,7 +26,8 @@ class AuthConfig(CredentialPart):
     """The user's credential. Before the login, it contains the URI where the user logs in."""
     credential_key: str | None = None
     """The key that the credential is stored under, separately for each user. By default, it is derived from the scheme
-    and the client, without secrets. Set it if two services use the same scheme, such as an API key in the same header.
+    and the client, without secrets. Set it to distinguish services that use the same scheme, such as API keys in
+    headers of the same name.
     """
 
     @model_validator(mode="after")
@@ -74,7 +75,9 @@ def _compute_digest(model: BaseModel, exclude: Mapping[str, Any] | None = None) 
 
 
 def _remove_secrets(value: Any) -> Any:
-    """Return a scheme without fields whose names suggest secrets. A scheme may have unknown fields with any content."""
+    """Return a scheme without text fields whose names suggest secrets. Schemes may have unknown fields with any
+    content.
+    """
     if isinstance(value, Mapping):
         return {
             name: item if name == "scopes" else _remove_secrets(item)

@@ -99,7 +99,9 @@ class CredentialManager:
         await asyncio.to_thread(context.request_credential, self._config)
 
     def _load_client_token(self, context: ToolContext) -> AuthCredential | None:
-        """Return a token for the client itself, or None if the scheme does not use the client credentials flow."""
+        """Return a credential with a token for the client itself, or None if the scheme does not use the client
+        credentials flow.
+        """
         if oauth.find_endpoints(self._config).grant is not OAuthGrantType.CLIENT_CREDENTIALS:
             return None
         raw, store = self._config.raw_auth_credential, context.credential_service
@@ -116,7 +118,7 @@ class CredentialManager:
 
 
 def _load_google_bearer(account: ServiceAccount) -> AuthCredential:
-    """Return a bearer token for a service account. Blocks while the token is fetched.
+    """Return a credential with a bearer token for a service account. Blocks while a new token is fetched.
 
     Raises:
         AuthorizationFailed: The account does not exist, or Google did not issue a token.

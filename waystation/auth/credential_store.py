@@ -76,8 +76,8 @@ class Authorized(NamedTuple):
     """The calls that were waiting for a credential, which is now stored."""
 
     calls: tuple[WaitingCall, ...]
-    """All calls that are waiting for the credential. Approve each of them. The first is the call that was passed, or
-    else the earliest.
+    """All calls that were waiting for the credential. Approve each of them. The first is the call that was passed, or
+    the earliest if none was passed.
     """
     credential_key: str
 
@@ -95,11 +95,14 @@ class CredentialStore(BaseCredentialService):
 
     @abstractmethod
     def write(self, place: Place, text: str | None, *, keep_s: float | None = None) -> None:
-        """Store a value atomically, or remove it if `text` is None. The value expires after `keep_s` seconds."""
+        """Store a value atomically, or remove it if `text` is None.
+
+        The value expires after `keep_s` seconds, or never if `keep_s` is None.
+        """
 
     @contextmanager
     def held(self, place: Place) -> Iterator[None]:
-        """Lock a place.
+        """Lock a place during a `with` block.
 
         The default implementation locks out other threads of this process. A store that several processes share must
         override this method to lock out the other processes too.
@@ -108,7 +111,10 @@ class CredentialStore(BaseCredentialService):
             yield
 
     def credential(self, bucket: Bucket) -> AuthCredential | None:
-        """Return a stored credential, or None. It may have expired, and it does not contain the client secret."""
+        """Return the stored credential, or None if there is none.
+
+        The credential may have expired, and an OAuth credential does not contain the client secret.
+        """
         text = self.read(("credential", *bucket))
         return None if text is None else AuthCredential.model_validate(json.loads(text))
 
@@ -122,10 +128,10 @@ class CredentialStore(BaseCredentialService):
     async def load_credential(
         self, auth_config: AuthConfig, callback_context: ReadonlyContext
     ) -> AuthCredential | None:
-        """Return the credential of the context's user, or None. Refresh it if it has expired.
+        """Return the credential of the context's user, refreshed if it has expired, or None if the user must log in.
 
         Raises:
-            AuthorizationFailed: The credential has expired, and the provider did not refresh it.
+            AuthorizationFailed: The credential has expired and could not be refreshed, although it was not revoked.
         """
         return await asyncio.to_thread(load_refreshed, self, auth_config, Bucket.of(callback_context, auth_config.key))
 
@@ -153,8 +159,9 @@ class CredentialStore(BaseCredentialService):
             The calls to approve.
 
         Raises:
-            AuthorizationFailed: The login does not belong to this call, or the provider did not issue a token.
-            ValueError: Both or neither of URI and credential are passed, or the credential does not match the scheme.
+            AuthorizationFailed: The login is not pending or not for this call, or the provider did not issue a token.
+            ValueError: Not exactly one of URI and credential is passed, a credential is passed without `call`, or it
+                does not match the scheme.
         """
         if auth_response_uri is not None and credential is None:
             return await complete_authorization(self, auth_response_uri=auth_response_uri, expected=call)
@@ -172,7 +179,7 @@ class _Login(CredentialPart):
 
     @property
     def client(self) -> OAuth2Auth | None:
-        """The OAuth client, with the state and the code verifier of this login."""
+        """The OAuth client, with the state and the code verifier of this login, or None if the scheme has no login."""
         prepared = self.config.exchanged_auth_credential
         return None if prepared is None else prepared.oauth2
 
@@ -181,7 +188,11 @@ class _Login(CredentialPart):
         return None if self.client is None else self.client.state
 
     def choose(self, expected: tuple[str, str] | None) -> WaitingCall:
-        """Return the expected call, or the earliest call if none is expected."""
+        """Return the expected call, or the earliest call if `expected` is None.
+
+        Raises:
+            AuthorizationFailed: The login is not for the expected call.
+        """
         if expected is None:
             return self.calls[0]
         if expected not in self.calls:
@@ -198,7 +209,7 @@ def load_refreshed(store: CredentialStore, config: AuthConfig, bucket: Bucket) -
     """Return the credential in a bucket, refreshed if it has expired, or None if the user must log in.
 
     Raises:
-        AuthorizationFailed: The credential has expired, and the provider did not refresh it.
+        AuthorizationFailed: The credential has expired and could not be refreshed, although it was not revoked.
     """
     credential = store.credential(bucket)
     if oauth.is_expired(credential):
@@ -228,7 +239,9 @@ def _refresh(
 
 
 def begin_login(store: CredentialStore, config: AuthConfig, bucket: Bucket, call: WaitingCall) -> JsonObject:
-    """Request a credential from the user. Return the description of the login for clients, without secrets.
+    """Request a credential from the user, or add the call to a pending request for the same credential.
+
+    Return the description of the login for clients, without secrets.
 
     Raises:
         ValueError: The configuration is incomplete, or its OAuth flow does not involve a user.
@@ -248,7 +261,7 @@ def begin_login(store: CredentialStore, config: AuthConfig, bucket: Bucket, call
 
 
 def _add_login_uri(config: AuthConfig) -> AuthConfig:
-    """Add the login's URI and state to a configuration, if its scheme requires a login."""
+    """Return the configuration with the login's URI and state added, if its scheme requires a login."""
     if not oauth.has_login(config):
         return config
     prepared = config.exchanged_auth_credential
@@ -274,15 +287,15 @@ async def complete_authorization(
             `state`.
         code: The authorization code, if `auth_response_uri` is not passed.
         state: The state, if `auth_response_uri` is not passed.
-        redirect_uri: The redirect URI, if the tool's configuration does not contain it.
+        redirect_uri: The redirect URI, if neither the tool's configuration nor `auth_response_uri` contains it.
         expected: The invocation ID and function call ID that the login must belong to.
 
     Returns:
         The calls to approve.
 
     Raises:
-        AuthorizationFailed: No login has this state, the provider refused the login, or the code is invalid. The
-            message does not contain secrets.
+        AuthorizationFailed: No pending login has this state, the login is not for the expected call, the provider
+            refused it, or the code is invalid. The message does not contain secrets.
     """
     issuer: str | None = None
     if auth_response_uri is not None:
@@ -326,16 +339,19 @@ def _complete(
 
 
 def _check_issuer(issuer: str | None, expected: str | None) -> None:
-    """Check that a login ended at the provider where it began (RFC 9207).
+    """Check that a login ended at the provider where it began (RFC 9207), if both issuers are known.
 
-    Otherwise, one provider could have the user log in at another, and would be sent the other's code.
+    Without this check, a malicious provider could redirect the user to another provider and receive its code.
     """
     if issuer and expected and issuer.rstrip("/") != expected.rstrip("/"):
         raise AuthorizationFailed(f"The login ended at another provider than {expected}. Start the login again.")
 
 
 def _read_response(uri: str, redirect_uri: str | None) -> tuple[str | None, str | None, str | None, str]:
-    """Return the code, the state, the issuer and the redirect URI from the URI where a login ended."""
+    """Return the code, state, issuer and redirect URI from the URI where a login ended.
+
+    If `redirect_uri` is set, it is returned instead of the one from the URI.
+    """
     try:
         parts = urlsplit(uri.strip())
     except ValueError:

@@ -129,13 +129,22 @@ def find_issuer(config: AuthConfig) -> str | None:
 
 
 def _parse_issuer(document: str) -> str | None:
-    """Return the issuer that the metadata at a URL must name (OpenID Connect Discovery 4.3, RFC 8414 3.3)."""
+    """Return the issuer that the metadata at a URL must name (OpenID Connect Discovery 4.3, RFC 8414 3.3).
+
+    Return None if the URL does not have the standard form, with `/.well-known/`.
+    """
     base, well_known, rest = document.partition("/.well-known/")
     return f"{base}/{rest.partition('/')[2]}" if well_known else None
 
 
 def _fetch_metadata(places: list[str], issuer: str | None) -> dict[str, str]:
-    """Return a provider's metadata from the first URL that has it."""
+    """Return a provider's metadata from the first URL where it is valid and names the issuer, if one is given.
+
+    Only fields that contain text are returned.
+
+    Raises:
+        AuthorizationFailed: None of the URLs has such metadata.
+    """
     _import_client()  # its error names the extra to install
     import httpx2
 
@@ -171,6 +180,8 @@ def get_client(config: AuthConfig) -> OAuth2Auth:
 
 def add_authorization_url(config: AuthConfig) -> AuthCredential:
     """Return the tool's credential with a new `auth_uri`, its `state`, and the `code_verifier` for the code exchange.
+
+    If the credential already has an `auth_uri`, keep that URI and only add a `state` if it lacks one.
 
     Raises:
         ValueError: The configuration is incomplete, or its OAuth flow does not involve a user.
@@ -237,7 +248,7 @@ def fetch_for_client(config: AuthConfig) -> OAuth2Auth:
 
 
 def refresh(config: AuthConfig, expired: OAuth2Auth) -> OAuth2Auth:
-    """Exchange a refresh token for new tokens.
+    """Exchange a refresh token for new tokens. Keep the old refresh and ID tokens if the response has no new ones.
 
     Raises:
         AuthorizationFailed: The provider did not issue tokens. `revoked` is True if the user must log in again.
@@ -249,7 +260,10 @@ def refresh(config: AuthConfig, expired: OAuth2Auth) -> OAuth2Auth:
 
 
 def is_expired(credential: AuthCredential | None) -> bool:
-    """Return whether a credential's token has expired or is about to expire."""
+    """Return whether a credential has a token that has expired or expires within `LEEWAY_S` seconds.
+
+    Return False if the expiry time is unknown.
+    """
     tokens = None if credential is None else credential.oauth2
     return tokens is not None and tokens.expires_at is not None and tokens.expires_at <= time.time() + LEEWAY_S
 

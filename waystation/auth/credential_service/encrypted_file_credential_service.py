@@ -45,8 +45,8 @@ class _Keys(NamedTuple):
 class EncryptedFileCredentialService(CredentialStore):
     """Keeps credentials in a file that all processes on one machine can share.
 
-    The file is an SQLite database. Values are encrypted with AES-256-GCM and names are keyed digests, so the file
-    reveals only how many entries it has. It is created on first use.
+    The file is an SQLite database, which is created on first use. Values are encrypted with AES-256-GCM and names are
+    keyed digests, so the file reveals only the number, sizes and expiry times of its entries.
     """
 
     def __init__(self, path: str | Path, *, key: str | bytes | None = None) -> None:
@@ -77,7 +77,7 @@ class EncryptedFileCredentialService(CredentialStore):
         return self._decrypt(keys, name, row[0])
 
     def write(self, place: Place, text: str | None, *, keep_s: float | None = None) -> None:
-        """Store a value for `keep_s` seconds atomically, or remove it if `text` is None."""
+        """Store a value for `keep_s` seconds, by default forever, or remove it if `text` is None. This is atomic."""
         keys = self._keys
         name, now = _compute_name(keys, place), time.time()
         with self._connection() as connection, connection:
@@ -88,7 +88,7 @@ class EncryptedFileCredentialService(CredentialStore):
 
     @contextmanager
     def held(self, place: Place) -> Iterator[None]:
-        """Lock a place, so that all other processes on this machine wait."""
+        """Lock a place during a `with` block. Other threads and processes on this machine wait to lock it."""
         from filelock import FileLock
 
         slot = _compute_name(self._keys, place)[0] % _SLOTS

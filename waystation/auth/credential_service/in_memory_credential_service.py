@@ -8,7 +8,9 @@ from waystation.auth.credential_store import CredentialStore, Place
 
 
 class InMemoryCredentialService(CredentialStore):
-    """Keeps credentials in memory until the process ends. Use it in tests, or if a single process does everything."""
+    """Keeps credentials in memory until the process ends. Use it in tests, or if one process contains all clients and
+    workers.
+    """
 
     def __init__(self) -> None:
         self._texts: dict[Place, tuple[str, float | None]] = {}
@@ -19,7 +21,7 @@ class InMemoryCredentialService(CredentialStore):
         return text if expires_at is None or expires_at > time.time() else None
 
     def write(self, place: Place, text: str | None, *, keep_s: float | None = None) -> None:
-        """Store a value for `keep_s` seconds, or remove it if `text` is None."""
+        """Store a value for `keep_s` seconds, by default forever, or remove it if `text` is None."""
         if text is None:
             self._texts.pop(place, None)
         else:

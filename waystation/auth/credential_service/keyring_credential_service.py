@@ -48,7 +48,7 @@ class KeyringCredentialService(CredentialStore):
         return text if expires_at is None or expires_at > time.time() else None
 
     def write(self, place: Place, text: str | None, *, keep_s: float | None = None) -> None:
-        """Store a value for `keep_s` seconds, or remove it if `text` is None."""
+        """Store a value for `keep_s` seconds, by default forever, or remove it if `text` is None."""
         name = _compute_name(place)
         with self._translate_errors():
             if text is not None:

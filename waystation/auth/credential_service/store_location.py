@@ -12,8 +12,10 @@ from waystation.core import CredentialStoreError, with_article
 def open_store(place: str | Path) -> CredentialStore:
     """Return the store at a location: a file path, `keyring:NAME`, or `python:MODULE:NAME` for your own store.
 
+    `NAME` in your module is a store, or a class or function that returns one. A file is created on first use.
+
     Raises:
-        CredentialStoreError: There is no credential store at the location.
+        CredentialStoreError: The name in the module is not a credential store, or the extra `keyring` is missing.
     """
     kind, _, rest = str(place).partition(":")
     if kind == "keyring":
