@@ -24,9 +24,9 @@ PUBLIC_ISSUERS = frozenset(
         "login.microsoftonline.com/9188040d-6c67-4c5b-b112-36a304b66dad",
     }
 )
-"""Issuers where anyone can create an account. An issuer with a longer path counts, too."""
+"""Issuers, without the scheme, where anyone can create an account. Issuers with further path segments count, too."""
 OPEN_TENANTS = ("*.auth0.com", "*.clerk.accounts.dev", "cognito-idp.*.amazonaws.com", "securetoken.google.com")
-"""Host names of services whose tenants let anyone sign up by default."""
+"""Patterns of the host names of services whose tenants let anyone sign up by default."""
 
 
 def is_public(issuer: str) -> bool:
@@ -51,7 +51,7 @@ class Admission:
 
     @property
     def is_open(self) -> bool:
-        """Whether anyone in the world could log in."""
+        """Whether anyone can log in: `require` is not set, and the provider is known to give an account to anyone."""
         return self._section.require is None and is_public(self._section.issuer)
 
     def check(self, claims: JsonObject, who: Verified) -> frozenset[str]:
@@ -76,7 +76,10 @@ class Admission:
         return self.roles_of(who, groups)
 
     def roles_of(self, who: Verified, groups: Sequence[str] = ()) -> frozenset[str]:
-        """Return the web roles that are granted to a person. Roles and groups match only entries with their prefix."""
+        """Return the web roles that are granted to a person.
+
+        Entries with the prefix for roles or groups match only the person's roles or groups. Others match the subject.
+        """
         names = {f"{ROLE}{role}" for role in who.roles} | {f"{GROUP}{group}" for group in groups}
         if not who.subject.startswith((ROLE, GROUP)):
             names.add(who.subject)
@@ -90,7 +93,7 @@ class Admission:
             )
 
     def _domains(self, claims: JsonObject) -> tuple[str, ...]:
-        """Return the domain that vouches for an account, if any."""
+        """Return a tuple with the domain that vouches for an account, or an empty tuple if there is none."""
         if self._section.issuer.rstrip("/") == GOOGLE:
             # Only `hd` proves that the organization manages the account. Anyone who once received mail at an address
             # can have a private Google account with that address.

@@ -48,8 +48,8 @@ class ClaimsSection(ConfigurationTable):
     roles_claim: Name = "roles"
     """The name of the claim, or a path to it such as `realm_access.roles`."""
     email_trusted: bool = False
-    """For `subject_claim = "email"`: accept tokens without `email_verified`. Set this only for a provider that verifies
-    every address but does not send the claim.
+    """Whether to trust email addresses in tokens without the claim `email_verified`. Set this only for a provider that
+    verifies every address but does not send the claim.
     """
     algorithms: tuple[Name, ...] = Field(default=ALGORITHMS, min_length=1)
 
@@ -89,7 +89,7 @@ class LinksSection(ConfigurationTable):
 
 
 class RequireSection(ConfigurationTable):
-    """The table `oidc.require`: requirements for logging in. An account needs one name of each list."""
+    """The table `oidc.require`: requirements for logging in. An account must match an entry of each nonempty list."""
 
     roles: tuple[Name, ...] = ()
     groups: tuple[Name, ...] = ()
@@ -111,7 +111,7 @@ class RequireSection(ConfigurationTable):
 
 
 class GrantSection(ConfigurationTable):
-    """The table `oidc.grant`: for each role of the web application, who has it.
+    """The table `oidc.grant`: for each role of the web application, the people to which it is granted.
 
     Entries are subjects, `role:NAME` for roles and `group:NAME` for groups of the provider.
     """
@@ -127,7 +127,7 @@ class OidcSection(ClaimsSection):
 
     client_id: Name
     client_secret_file: Name | None = None
-    """The file that contains the client secret, or None for a public client."""
+    """The file that contains the client secret, or `env:NAME` for a variable, or None for a public client."""
     client_authentication: Literal["client_secret_basic", "client_secret_post"] = "client_secret_basic"
     """How the client secret is sent to the token endpoint."""
     scopes: tuple[Name, ...] = ("openid", "profile", "email")
@@ -195,7 +195,7 @@ class Configuration(ConfigurationTable):
         """Return a shared key for signing with HMAC.
 
         Raises:
-            InvalidConfiguration: The key is too short.
+            InvalidConfiguration: The key is missing or too short.
         """
         text = self.secret(key, name)
         if len(text.encode()) < MIN_HMAC_BYTES:

@@ -17,18 +17,18 @@ FETCH_LIMIT_S = 5.0
 MAX_BYTES = 500_000
 MAX_KEYS = 100
 REFETCH_AFTER_S = 60.0
-"""The minimum time between fetches for unknown keys, in seconds. Forged tokens may name any key, so this limits
-fetches.
+"""The minimum time between fetches for unknown keys, and between retries while cached keys are usable, in seconds.
+Forged tokens may name any key, so this limits fetches.
 """
 FRESH_S = 3_600.0
-"""The keys are fetched again after this many seconds, in case a key was revoked."""
+"""Keys older than this many seconds are fetched again before their next use, in case a key was revoked."""
 STALE_S = 86_400.0
-"""How long cached keys remain usable while the issuer is unreachable, in seconds."""
+"""How long cached keys remain usable after they were fetched if the issuer has become unreachable, in seconds."""
 _CURVES = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521", "EdDSA": "Ed25519", "Ed25519": "Ed25519"}
 
 
 class IssuerKeys:
-    """The keys of one issuer, which are cached for `FRESH_S` seconds."""
+    """The keys of one issuer, which are cached for `FRESH_S` seconds, or `STALE_S` while the issuer is unreachable."""
 
     def __init__(self, issuer: str, place: str | Path | None, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Set the issuer and the file or URL of its keys. If `place` is None, the URL is discovered from the issuer."""
@@ -58,7 +58,9 @@ class IssuerKeys:
         return cls(issuer, jwks)
 
     async def find(self, kid: str | None, algorithm: str) -> Key | None:
-        """Return the key that a token's header refers to, or None if the issuer does not have that key.
+        """Return the key that a token's header refers to, or None if the issuer has no such key for the algorithm.
+
+        A new key may not be found until `REFETCH_AFTER_S` seconds have passed since the last fetch.
 
         Raises:
             IdentityUnavailable: The keys cannot be fetched.
@@ -114,7 +116,7 @@ async def discover_endpoint(issuer: str, name: str) -> str:
 
     Raises:
         OSError: The provider is unreachable.
-        ValueError: The metadata belongs to a different issuer, or the URL cannot be trusted.
+        ValueError: The metadata is invalid or belongs to a different issuer, or the URL cannot be trusted.
     """
     metadata = await fetch(issuer.rstrip("/") + DISCOVERY)
     if metadata.get("issuer") != issuer:
@@ -165,7 +167,7 @@ def read_file(path: Path) -> JsonObject:
 
 
 def parse_key_set(jwks: JsonObject) -> Sequence[Key]:
-    """Return the keys in a JSON Web Key Set that can verify signatures. Keys of unknown types are skipped.
+    """Return the asymmetric keys among the first `MAX_KEYS` in a JSON Web Key Set. Unknown types are skipped.
 
     Raises:
         ValueError: The set contains no such key.

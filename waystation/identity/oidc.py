@@ -46,7 +46,7 @@ class LoggedIn(NamedTuple):
 
     who: Verified
     name: str | None
-    """The person's display name at the provider."""
+    """The person's display name at the provider, or None if the ID token does not contain one."""
     next: str
     """The path that the browser requested before the login started."""
     roles: frozenset[str] = frozenset()

@@ -40,7 +40,7 @@ BINDING = "waystation"
 AGREEMENT, ENCRYPTION = "ECDH-ES", "A256GCM"
 LIFETIME_S = 86_400.0
 """How long an envelope is valid, in seconds. The answer must reach a worker in this time. The token inside has its own
-expiry.
+expiry, which is the same number of seconds after signing if the gateway signed it.
 """
 MAX_JWT_CHARS = 16_000
 MAX_NONCE_CHARS = 100
@@ -60,7 +60,8 @@ def answer_digest(answer: Answer | Mapping[str, Any]) -> str:
     """Return the digest of an answer without its token: hex SHA-256 of the canonical JSON (RFC 8785).
 
     Fields that are null or have their default value are left out, so the digest does not depend on whether a client
-    sends them. Integers from 2^53 on, which RFC 8785 does not define, are converted to strings of digits.
+    sends them. Integers with an absolute value of at least 2^53, which RFC 8785 does not define, are converted to
+    strings.
 
     Raises:
         InvalidAnswer: The mapping is not a valid answer.
@@ -282,7 +283,11 @@ class Links:
         )
 
     def sign(self, approval_id: str, person: str | None = None, lifetime: timedelta | None = None) -> str:
-        """Return the token for a link. It contains only characters that are valid in URLs without escaping."""
+        """Return the token for a link to a call, either for `person` or for anyone who has the link.
+
+        The token contains only characters that are valid in URLs without escaping. By default, the lifetime is the
+        configured one.
+        """
         claims = {
             "aud": LINK_AUDIENCE,
             "ns": self._namespace,
@@ -296,7 +301,8 @@ class Links:
         """Verify a link's token and return its content.
 
         Raises:
-            NotAllowed: The token was signed with a different key or for a different purpose, or has expired.
+            NotAllowed: The token is damaged, was signed with a different key, for a different purpose or for a
+                different namespace, or has expired.
         """
         try:
             if len(token) > MAX_LINK_CHARS:
@@ -324,5 +330,5 @@ def parse_part(token: str, number: int) -> JsonObject | None:
 
 
 def is_time(value: object) -> TypeGuard[float]:
-    """Return whether a value is a valid time, in seconds since 1970."""
+    """Return whether a value is a number that is small enough to be a time in seconds since 1970."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MAX_TIME

@@ -23,7 +23,9 @@ MAX_SUBJECT_CHARS = 300
 MAX_ROLES = 500
 MAX_ROLE_CHARS = 300
 MUTABLE_CLAIMS = frozenset({"preferred_username", "upn", "unique_name", "nickname", "name"})
-"""Claims that users or administrators can change, so that the same value may later belong to someone else."""
+"""Claims that users or administrators can change, so that the same value may later belong to someone else. A worker
+logs a warning if one is configured as `subject_claim`.
+"""
 _UNSUPPORTED = {"crit", "b64", "zip", "enc"}
 _TOO_EARLY = "The token is not valid yet. Compare the clocks of its issuer and of this machine."
 _FAULTS = {
@@ -92,7 +94,8 @@ class Issuer:
         """Return the person that is identified by verified claims.
 
         Raises:
-            NotAllowed: The subject is missing, or the claims for subject or roles are invalid.
+            NotAllowed: The subject is missing, invalid or an unverified email address, or the claim for roles is
+                invalid.
         """
         subject = claims.get(self.section.subject_claim)
         if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT_CHARS or not subject.isprintable():
@@ -115,10 +118,12 @@ class Issuer:
 
 
 def parse_names(claims: JsonObject, claim: str) -> tuple[str, ...]:
-    """Return the role or group names in a claim, which `claim` names directly or by a path.
+    """Return the role or group names in a claim, or an empty tuple if there is no such claim.
+
+    `claim` is the name of the claim, or a path to it such as `realm_access.roles`.
 
     Raises:
-        NotAllowed: The claim is not a list of names.
+        NotAllowed: The claim is not a list of at most `MAX_ROLES` short names.
     """
     names: Any = claims.get(claim)
     if names is None:

@@ -64,7 +64,7 @@ class BaseMemoryService(abc.ABC):
         """Return this user's memories that match `query`, best match first. The query can be any text."""
 
     async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:
-        """Delete the memory with this ID, which a search returned. Do nothing if the ID is None.
+        """Delete the memory with this ID, as returned by a search. Do nothing if the ID is None.
 
         Raises:
             NotImplementedError: This service cannot delete individual memories.

@@ -16,17 +16,17 @@ MAX_RESULTS = 10
 
 
 class InMemoryMemoryService(StoringMemoryService):
-    """Finds up to ten memories that share the most words with the query. Ties are sorted by age, oldest first."""
+    """Finds up to ten memories that share the most words with the query. Ties keep the order of addition."""
 
     def __init__(self) -> None:
         self._memories: dict[tuple[str, str], dict[str, StoredMemory | None]] = {}
-        """Memories by app and user, then by ID. A deleted memory is kept as None, so that adding its session again does
-        not restore it."""
+        """Memories by app and user, then by ID. After `delete_memory`, the ID is kept with None, so that adding the
+        session again does not restore the memory."""
         # Sync tools run in threads and may have their own event loops there.
         self._lock = threading.Lock()
 
     async def search_memory(self, *, app_name: str, user_id: str, query: str) -> SearchMemoryResponse:
-        """Return the memories that share the most words with `query`."""
+        """Return up to ten memories that share the most words with `query`, best match first."""
         from waystation.memory.memory_entry import SearchMemoryResponse
 
         with self._lock:
@@ -44,7 +44,7 @@ class InMemoryMemoryService(StoringMemoryService):
                 memories[memory_id] = None
 
     async def delete_session_memory(self, *, app_name: str, user_id: str, session_id: str) -> int:
-        """Delete the memories of one session."""
+        """Delete the memories of one session and return the number of deleted memories."""
         with self._lock:
             memories = self._memories.get((app_name, user_id), {})
             session_ids = [id for id, memory in memories.items() if memory and memory.session_id == session_id]

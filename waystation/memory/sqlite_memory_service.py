@@ -23,7 +23,9 @@ T = TypeVar("T")
 MAX_RESULTS = 10
 MAX_QUERY_CHARS = 10_000
 MAX_TERMS = 64
-"""Maximum number of search terms. A query may be a whole message, and SQLite limits the depth of expressions."""
+"""Maximum number of search terms. Further terms are ignored: a query may be a whole message, and SQLite limits the
+depth of expressions.
+"""
 MAX_INDEXED_CHARS = 200_000
 BUSY_TIMEOUT_S = 30.0
 
@@ -55,7 +57,7 @@ WHERE app_name = ? AND user_id = ? AND json_extract(memory, '$.session_id') = ?
 
 
 class SqliteMemoryService(StoringMemoryService):
-    """Finds the memories that share words with the query, best match first.
+    """Finds up to `max_results` memories that share words with the query, best match first.
 
     Matching ignores case and accents. In scripts that do not put spaces between words, it compares characters.
     """
@@ -66,7 +68,7 @@ class SqliteMemoryService(StoringMemoryService):
         self._max_results = max_results
 
     async def search_memory(self, *, app_name: str, user_id: str, query: str) -> SearchMemoryResponse:
-        """Return the memories that share words with `query`."""
+        """Return up to `max_results` memories that share words with `query`, best match first."""
         from waystation.memory.memory_entry import SearchMemoryResponse
 
         query_terms = terms(query[:MAX_QUERY_CHARS])[:MAX_TERMS]
@@ -123,7 +125,11 @@ class SqliteMemoryService(StoringMemoryService):
         await self._do(add, writing=True)
 
     async def _do(self, work: Callable[[sqlite3.Connection], T], *, writing: bool) -> T:
-        """Run `work` in a thread and in one transaction."""
+        """Run `work` in a thread and in one transaction.
+
+        Raises:
+            StoreFailed: The file could not be read or written.
+        """
         try:
             return await asyncio.to_thread(self._transact, work, writing)
         except (sqlite3.Error, OSError) as error:
@@ -138,7 +144,7 @@ class SqliteMemoryService(StoringMemoryService):
         with closing(sqlite3.connect(self._path, timeout=BUSY_TIMEOUT_S, isolation_level=None)) as db:
             _prepare(db)
             with db:
-                # With a plain BEGIN, a transaction that starts with a read may fail to get the write lock at once.
+                # With a plain BEGIN, a write after a read may fail immediately instead of waiting for the lock.
                 db.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
                 return work(db)
 

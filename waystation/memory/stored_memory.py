@@ -66,10 +66,10 @@ class StoringMemoryService(BaseMemoryService):
 
     @abc.abstractmethod
     async def _add(self, app_name: str, user_id: str, memories: Sequence[StoredMemory]) -> None:
-        """Store the memories that the user does not have yet, as identified by their IDs."""
+        """Store the memories with new IDs. IDs that the user already has, or that were deleted singly, are skipped."""
 
     async def add_session_to_memory(self, session: Session) -> None:
-        """Store all events of a session."""
+        """Store the events of a session that contain text."""
         await self.add_events_to_memory(
             app_name=session.app_name, user_id=session.user_id, events=session.events, session_id=session.id
         )
@@ -127,7 +127,11 @@ def _stored(
 
 
 def _json(value: Any) -> JsonObject:
-    """Convert a genai Content, or a dictionary, to plain JSON."""
+    """Convert a genai Content, or a dictionary, to plain JSON.
+
+    Raises:
+        InputValidationError: It cannot be converted.
+    """
     try:
         if hasattr(value, "model_dump"):
             value = value.model_dump(mode="json", by_alias=True, exclude_none=True)

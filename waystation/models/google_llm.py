@@ -58,10 +58,14 @@ class Reply:
         self._parts: list[JsonObject] = []
         self._usage: Usage | None = None
         self._latest: JsonObject = {}
-        """The latest value of each field. The service sends fields again as their values become more complete."""
+        """The latest nonempty value of each field. The service sends a field again when its value has changed."""
 
     def add(self, response: JsonObject) -> str:
-        """Add one response and return its visible text."""
+        """Add one response and return its text without thoughts.
+
+        Raises:
+            ModelOverloaded: The response does not have the expected structure.
+        """
         feedback = _object(response, "promptFeedback")
         candidate = next(iter(_objects(response, "candidates")), {})
         content = _object(candidate, "content")
@@ -94,7 +98,7 @@ class Reply:
             self._parts.append(part)
 
     def continuation(self) -> str | None:
-        """Finish one request. Return the token for requesting the rest of the reply, or None if it is complete.
+        """Finish one request. Return the token for requesting the rest of the reply, or None if the reply is complete.
 
         Raises:
             ModelOverloaded: The stream ended before the reply was complete.
@@ -113,7 +117,9 @@ class Reply:
         return None
 
     def response(self) -> LlmResponse:
-        """Return the reply, with an error code if it was blocked, cut off or empty."""
+        """Return the reply. It has an error code if it was blocked, is empty, or was cut off for a reason other than
+        `MAX_TOKENS`.
+        """
         usable = not all(_is_text(part) and not part["text"] for part in self._parts)
         block, finish = self._latest.get("block"), self._latest.get("finish")
         code = message = None
@@ -161,6 +167,9 @@ class Gemini(BaseLlm):
             base_url: The URL of the API, such as a gateway or `FakeGemini.url`.
             timeout: How long to wait for data from the service. There is no limit by default, because the activity
                 has its own timeout.
+
+        Raises:
+            ValueError: `timeout` is not positive.
         """
         if timeout is not None and timeout <= timedelta(0):
             raise ValueError(f"The Gemini timeout {timeout} is not positive. Use a longer one, or None for no limit.")
@@ -224,7 +233,7 @@ class Gemini(BaseLlm):
     async def _chunks(
         self, client: "Client", request: LlmRequest, continuation: str, stream: bool
     ) -> AsyncIterator[str]:
-        """Yield the JSON of each response. There are several if the reply is streamed."""
+        """Yield the JSON of each response. There may be several if the reply is streamed."""
         models, name = client.aio.models, self.model or request.model
         config = _config(request, continuation, stream)
         if not stream:
@@ -269,7 +278,10 @@ class Gemini(BaseLlm):
         return None
 
     def _format_message(self, title: str, details: str, request: LlmRequest | None) -> str:
-        """Return a message of limited length, without API keys or quotes from the conversation in `details`."""
+        """Return a message of limited length with `details`, from which API keys are removed.
+
+        If `request` is set, quotes from its conversation are removed too.
+        """
         details = " ".join(details.split())
         for key in (self._api_key, os.environ.get("GOOGLE_API_KEY"), os.environ.get("GEMINI_API_KEY")):
             if key and len(key.strip()) >= MIN_KEY:
@@ -316,7 +328,9 @@ def _tidy(part: JsonObject) -> JsonObject:
 
 
 def _is_text(part: JsonObject) -> bool:
-    """Return whether a part has only text. Parts with a signature do not count: it covers exactly that part."""
+    """Return whether a part is only text, or a thought's text. A part with a signature is not: parts may be joined, but
+    a signature covers exactly one part.
+    """
     return "text" in part and part.keys() <= {"text", "thought"}
 
 
@@ -362,10 +376,10 @@ def _in_turns(contents: Sequence[JsonObject]) -> list[JsonObject]:
 
 
 def _keep_streamed_json(client: "Client") -> None:
-    """Capture the JSON of streamed responses before the SDK parses it.
+    """Capture the JSON of streamed responses, and pass empty ones to the SDK for parsing, which also saves time.
 
-    `should_return_http_response` returns the JSON of a whole response, but streams have no public equivalent. The SDK
-    then parses empty responses instead, which also saves time.
+    For a whole response, the SDK option `should_return_http_response` returns the JSON. Streams have no public
+    equivalent.
     """
     api: Any = getattr(client, "_api_client", None)
     plain: Any = getattr(api, "async_request_streamed", None)
@@ -383,7 +397,10 @@ def _keep_streamed_json(client: "Client") -> None:
 
 
 def _retry_after(error: "APIError") -> float | None:
-    """Return the delay in seconds that the service requested, the longer of `Retry-After` and google.rpc.RetryInfo."""
+    """Return the delay in seconds that the service requested, at most `MAX_RETRY_AFTER_S`, or None.
+
+    If both `Retry-After` and google.rpc.RetryInfo contain a delay, return the longer one.
+    """
     headers: Any = getattr(error.response, "headers", {})
     delays = [str(headers.get("retry-after", headers.get("Retry-After"))).strip()]
     status = error.details.get("error") if isinstance(error.details, dict) else None
@@ -395,7 +412,7 @@ def _retry_after(error: "APIError") -> float | None:
 
 
 def _seconds(value: str) -> float | None:
-    """Parse a delay that is given as a number of seconds or as an HTTP date. Return it in seconds."""
+    """Convert a number of seconds or an HTTP date to a delay in seconds. Return None if the value is neither."""
     if re.fullmatch(r"[0-9]{1,12}(?:\.[0-9]{1,9})?", value):
         return float(value)
     try:
@@ -406,15 +423,17 @@ def _seconds(value: str) -> float | None:
 
 
 def _without_content(message: str, request: LlmRequest) -> str:
-    """Remove quotes from the conversation from an error message. Google's validation errors contain such quotes."""
+    """Replace quotes from the conversation in an error message by `…`, but keep tool names and quotes that are shorter
+    than `ECHO` characters. Google's validation errors contain such quotes.
+    """
     message = re.sub(r"(\(TYPE_\w+\)), .*", r"\1", message, flags=re.DOTALL)[:MAX_MESSAGE]
     tools = {tool.get("name") for tool in request.tools}  # Tool names are not secret, and they help locate the problem.
     texts = [request.system_instruction or "", *_texts(list(request.contents))]
     content = "\n".join(text for text in texts if text not in tools)
     quoted: set[int] = set()
     half = ECHO // 2
-    # Search for chunks of half the length, because every quote contains at least one whole chunk. Searching megabytes
-    # for every substring would take a second.
+    # First search for chunks of half the minimum length, because every quote contains at least one whole chunk.
+    # Searching megabytes for every substring would take a second.
     for middle in range(0, len(message), half):
         if message[middle : middle + half] in content:
             for start in range(max(0, middle - half), middle + 1):

@@ -40,7 +40,7 @@ class LlmRequest:
         """The tools that the model may call, by name."""
 
     def append_instructions(self, instructions: list[str] | types.Content) -> list[types.Content]:
-        """Append to the system instruction.
+        """Append to the system instruction, or replace a system instruction that is not a string.
 
         Args:
             instructions: A list of strings, or a Content. The text of a Content is added to the system instruction. Its

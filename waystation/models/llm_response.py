@@ -16,8 +16,8 @@ class LlmResponse:
     `google.genai.types.Content` instead, and may return one."""
     finish_reason: str | None = None
     error_code: str | None = None
-    """The reason why there is no usable content: a block reason, a finish reason such as SAFETY, or
-    MODEL_RETURNED_NO_CONTENT."""
+    """The reason why the reply is not usable: a block reason, a finish reason such as SAFETY, or
+    MODEL_RETURNED_NO_CONTENT. None if it is usable."""
     error_message: str | None = None
     usage: Usage | None = None
     model_version: str | None = None

@@ -74,7 +74,7 @@ def overrides_callback(plugin: BasePlugin, hook: str) -> bool:
 
 
 def wrong_callbacks(plugin: BasePlugin) -> Iterator[str]:
-    """Yield a sentence for each callback of a plugin that has the wrong parameters."""
+    """Yield a sentence for each callback that a plugin overrides with the wrong parameters."""
     for name, hook in vars(BasePlugin).items():
         if name.startswith("_") or not inspect.iscoroutinefunction(hook) or not overrides_callback(plugin, name):
             continue

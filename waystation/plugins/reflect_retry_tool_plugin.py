@@ -65,7 +65,7 @@ class ReflectAndRetryToolPlugin(BasePlugin):
         self.throw_exception_if_retry_exceeded = throw_exception_if_retry_exceeded
 
     async def after_tool_callback(self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any, result: Any) -> Any:
-        """Check a result for an error. A result without an error resets the failure count."""
+        """Treat a result that contains an error like an exception. Any other result resets the failure count."""
         if isinstance(result, dict) and result.get("response_type") == REFLECTED:
             return None
         error = await self.extract_error_from_result(
@@ -79,13 +79,16 @@ class ReflectAndRetryToolPlugin(BasePlugin):
     async def extract_error_from_result(
         self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any, result: Any
     ) -> Any:
-        """Return the error that a result contains, or None. Override it for tools that return errors."""
+        """Return the error that a result contains, or None.
+
+        The default implementation always returns None. Override it for tools that return errors.
+        """
         return None
 
     async def on_tool_error_callback(
         self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any, error: Exception
     ) -> Any:
-        """Replace an exception with guidance for the model."""
+        """Replace an exception with guidance for the model, or raise it after too many failures; see `__init__`."""
         if isinstance(error, asyncio.CancelledError):
             return None
         return self._reflect(tool, tool_args, tool_context, error)

@@ -64,8 +64,8 @@ class BlobDriver(StorageDriver):
     def __init__(self, blobs: Blobs, *, short_forms: bool = False) -> None:
         """Create a driver.
 
-        If `short_forms` is true, a payload that is not available is read as its short form. Use this only to show data
-        to people, never for agents.
+        If `short_forms` is true, a payload that is not available is read as its short form, if it has one. Use this
+        only to show data to people, never for agents.
         """
         self.blobs = blobs
         self._short_forms = short_forms
@@ -106,7 +106,10 @@ class BlobDriver(StorageDriver):
     async def retrieve(
         self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
     ) -> list[Payload]:
-        """Return the stored payloads. A missing one is replaced by an unreadable payload.
+        """Return the stored payloads.
+
+        A missing or damaged payload is replaced by its short form, if the driver uses them and the payload has one, or
+        else by an unreadable payload.
 
         Anyone can send a reference that cannot be resolved, and raising here would block the workflow that receives it.
 
@@ -180,7 +183,7 @@ class Offload(ExternalStorage):
 
 @dataclasses.dataclass(frozen=True)
 class Offloading(DataConverter):
-    """A data converter that is not copied for every payload.
+    """A data converter that is not copied for every payload, unless it has a codec or other custom parts.
 
     The SDK copies converters to pass the serialization context to their parts. Copying took a tenth of a worker's CPU
     time, and neither `BlobDriver` nor the SDK's default parts use the context.
@@ -243,13 +246,15 @@ def add_storage(client: Client, blobs: Blobs, *, over: int = OFFLOAD_OVER) -> Cl
 
 
 def without_storage(client: Client) -> Client:
-    """Return a client that uses the same connection but keeps all payloads inline."""
+    """Return a client that uses the same connection but keeps all payloads inline and does not resolve references."""
     converter = dataclasses.replace(client.data_converter, external_storage=None)
     return Client(**(client.config() | {"data_converter": converter}))
 
 
 async def retrieve_payloads(payloads: Sequence[Payload], converter: DataConverter) -> list[Payload]:
     """Replace references with the stored payloads, without decoding them.
+
+    A reference that cannot be resolved, or any reference if `converter` has no store, becomes an unreadable payload.
 
     Raises:
         StoreFailed: The store could not be read.
@@ -304,7 +309,9 @@ def _cut(value: Any, room: int, size: int, digest: str) -> Any:
 
 
 def _size(value: Any, most: int) -> int:
-    """Return the approximate JSON size of a value in bytes. If it exceeds `most`, the result is any larger number."""
+    """Return the approximate JSON size of a value in bytes. If it exceeds `most`, the result may be too small, but it
+    still exceeds `most`.
+    """
     match value:
         case str():
             return len(value) if len(value) > most else len(value.encode()) + 2

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _CREDENTIALS = re.compile(r"(?<=//)[^/\s]*@|\?\S*")
-"""Matches the user and password in a URL, and the query string of a signed URL."""
+"""Matches the user and password in a URL, and a query string, which may contain a signature. Errors omit matches."""
 
 _REMEDY = "use a folder, or a URL such as s3://bucket/prefix, gs://bucket/prefix or az://container/prefix."
 _NEARLY_URL = re.compile(r"[a-z][a-z0-9+]+:/", re.IGNORECASE)
 
 
 def unusable(folder: Path) -> str | None:
-    """Return why a folder is not writable, or None if it appears to be writable. The folder may not exist yet."""
+    """Return why a folder cannot be used, or None if it appears to be writable. The folder may not exist yet."""
     if _NEARLY_URL.match(str(folder)):
         return f"{str(folder)!r} is neither a folder nor a URL; {_REMEDY}"
     existing = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())

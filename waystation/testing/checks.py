@@ -118,7 +118,10 @@ async def _find_difference(invocation: Invocation, log: Log) -> str | None:
 async def assert_invocation_holds(
     invocation: Invocation, *, replays: Replays = Replays.STRICT, settings: WorkflowSettings | None = None
 ) -> None:
-    """Replay all runs of an invocation and of the agents that it called, and compare each with its workflow's state.
+    """Replay all runs of an invocation and of the agents that it called, and compare the logs with the workflows.
+
+    `replays` selects how, and whether, the histories are replayed. Pass the `settings` of the worker that recorded
+    them, or None if it used the defaults.
 
     Raises:
         NotReplayable: The current code does not do what the history recorded.
@@ -225,7 +228,7 @@ def find_misreadings(recording: Recording) -> Iterator[str]:
 
 
 def _find_listed_calls(recording: Recording) -> list[str] | None:
-    """Return the IDs of the pending calls that the invocation last wrote to its memo, or None if it wrote none."""
+    """Return the IDs of the pending calls that the latest run last wrote to its memo, or None if it never wrote any."""
     listed: list[str] | None = None
     for event in recording.histories[-1].events:
         fields = event.workflow_properties_modified_event_attributes.upserted_memo.fields

@@ -34,7 +34,7 @@ _KEYS = WorkerKeys.generate()
 class AgentEnvironment:
     """A Temporal server, a worker that serves the given agents, and a client.
 
-    The worker does not cache workflows, so every workflow task replays the history that precedes it.
+    By default, the worker does not cache workflows, so every workflow task replays the history that precedes it.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class AgentEnvironment:
             store: The store for payloads of at least `offload_over` bytes. By default, a temporary folder.
             offload_over: The size, in bytes, of the smallest payload that is moved to `store`.
             task_queue: The worker's task queue.
-            worker_options: Additional arguments for `create_worker`.
+            worker_options: Additional arguments for `create_worker`, which override the environment's defaults.
         """
         self._agents, self._model, self._given_server = agents, model, server
         self.services = services or create_temporary_services()
@@ -107,7 +107,7 @@ async def serving(
     verify: bool | Callable[[Invocation], Awaitable[None]] = True,
     **options: Any,
 ) -> AsyncIterator[AgentEnvironment]:
-    """Serve agents on a running server. At the end, check that every started invocation replays.
+    """Serve agents on a running server. At the end, check every started invocation, unless `verify` is False.
 
     Args:
         agents: The agents or apps to serve.
@@ -116,7 +116,7 @@ async def serving(
             invocations that an earlier worker started.
         verify: Whether to check every invocation with `assert_invocation_holds`, or a function to call with each
             invocation instead.
-        options: Additional arguments for `AgentEnvironment`.
+        options: Additional arguments for `AgentEnvironment`. By default, each environment has its own task queue.
 
     Raises:
         NotReplayable: The current code does not do what the history recorded.

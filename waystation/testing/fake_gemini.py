@@ -86,7 +86,7 @@ class FakeGemini:
 
     def __init__(self) -> None:
         self.requests: list[RecordedRequest] = []
-        """All requests to known paths, including rejected requests."""
+        """All requests to known paths with valid JSON, including rejected requests."""
         self._script: deque[_Answer] = deque()
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
@@ -138,8 +138,8 @@ class FakeGemini:
                 calls. If the text is streamed, it is attached to a final empty part, as in the real service.
             finish_reason: For example `MAX_TOKENS` or `SAFETY`.
             usage: The `usageMetadata`. By default, 10 input tokens and 5 output tokens.
-            raw: A complete `GenerateContentResponse` that replaces the other arguments, or a list of them for a
-                streaming request. A request without streaming receives the first.
+            raw: A complete `GenerateContentResponse`, or a list of them for a streaming request. A request without
+                streaming receives the first. If set, all other arguments except `hold` are ignored.
             hold: An event. In a streamed response, all pieces after the first wait until it is set.
         """
         if raw is not None:
@@ -188,9 +188,10 @@ class FakeGemini:
             retry_after: The value of the `Retry-After` header: seconds, or an HTTP date.
             headers: Additional headers.
             body: A body that replaces Google's error body. Text is sent unchanged.
-            drop: If True, respond with 200 and close the connection in the middle of the body.
+            drop: If True, respond with 200 and close the connection in the middle of the body. The arguments for the
+                status, the message, the headers and the body are then ignored.
             delay_s: The delay before the response, at most 60 seconds. Use it to test timeouts.
-            malformed: If True, respond with 200 and a body that is not JSON.
+            malformed: If True, respond with 200 and a body that is not JSON, and ignore the same arguments.
             text: With `drop`, the model's text that is sent before the connection closes.
             hold: An event. With `drop` and streaming, the connection stays open until it is set.
         """
@@ -337,7 +338,9 @@ def _find_content_problems(content: JsonObject, place_name: str) -> Iterator[str
 
 
 def _find_turn_problems(contents: Sequence[JsonObject]) -> Iterator[str]:
-    """Check the order of turns. Calls must follow a user turn or responses, and each must get one response."""
+    """Yield the errors in the order of turns. A turn with calls must follow a user turn or responses, and the next turn
+    must contain one response to each call.
+    """
     unanswered: list[JsonObject] = []
     previous: str | None = None
     for content in contents:

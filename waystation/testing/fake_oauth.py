@@ -44,7 +44,7 @@ _ASSERTION = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 @dataclass(kw_only=True)
 class FakeOAuth:
-    """A fake provider with one client. Tests may change the fields at any time."""
+    """A fake provider with one client. Tests may change the fields at any time, except `port` while it is running."""
 
     client_id: str = "waystation-test"
     client_secret: str = field(default_factory=lambda: f"cs-{secrets.token_hex(12)}", repr=False)
@@ -119,12 +119,16 @@ class FakeOAuth:
         return OAuth2(flows=OAuthFlows(clientCredentials=flow))
 
     def client(self, **fields: Any) -> AuthCredential:
-        """Return a tool's credential that contains the provider's OAuth client."""
+        """Return a tool's credential that contains the provider's OAuth client. `fields` override its fields."""
         usual = {"client_id": self.client_id, "client_secret": self.client_secret, "redirect_uri": REDIRECT_URI}
         return AuthCredential(auth_type=AuthCredentialTypes.OAUTH2, oauth2=OAuth2Auth(**(usual | fields)))
 
     def log_in(self, auth_uri: str, *, consent: bool = True) -> str:
-        """Open the login page, and consent or refuse. Return the URI that the page redirects to."""
+        """Open the login page, and consent or refuse. Return the URI that the page redirects to.
+
+        Raises:
+            AssertionError: The page did not redirect.
+        """
         parts = urlsplit(auth_uri)
         connection = http.client.HTTPConnection(parts.netloc, timeout=10)
         connection.request("GET", f"{parts.path}?{parts.query}&{urlencode({'consent': int(consent)})}")

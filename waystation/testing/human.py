@@ -12,7 +12,10 @@ _log = structlog.get_logger()
 
 
 class ScriptedHuman:
-    """Follows an invocation and answers each pending call with the next scripted answer."""
+    """Follows an invocation and answers each pending call with the next scripted answer.
+
+    If no answer is left for a call, a warning is logged, and the call remains pending.
+    """
 
     def __init__(self, *answers: JsonObject | str) -> None:
         """Set the answers: each an action such as `"approve"`, or an answer's fields: `{"action": "respond", …}`."""

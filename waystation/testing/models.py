@@ -19,14 +19,17 @@ def says(text: str, **fields: Any) -> LlmResponse:
 
 
 def calls(*functions: tuple[str, JsonObject], text: str | None = None) -> LlmResponse:
-    """Return a response with function calls, as in `calls(("pay", {"amount": 5}), ("log", {}))`."""
+    """Return a response with function calls after an optional text: `calls(("pay", {"amount": 5}), ("log", {}))`."""
     parts: list[JsonObject] = [{"text": text}] if text else []
     parts.extend({"functionCall": {"name": name, "args": args}} for name, args in functions)
     return LlmResponse(content={"role": "model", "parts": parts}, finish_reason="STOP")
 
 
 class FunctionModel(BaseLlm):
-    """A model that computes its reply from the request, so the reply is the same in every process."""
+    """A model whose replies are computed by a function of the request.
+
+    If the function is deterministic, the reply is the same in every process.
+    """
 
     def __init__(self, function: Callable[[LlmRequest], Reply | Awaitable[Reply]], *, pace_s: float = 0.0) -> None:
         """Set the function that computes replies. `pace_s` is the delay after each streamed word, in seconds."""
@@ -48,7 +51,10 @@ class FunctionModel(BaseLlm):
 
 
 class ScriptedModel(FunctionModel):
-    """A model that returns prepared replies, one per call, and records the requests."""
+    """A model that returns prepared replies, one per call, and records the requests.
+
+    When no reply is left, it returns a text that says so.
+    """
 
     def __init__(self, *replies: Reply) -> None:
         super().__init__(self._next_reply)
@@ -65,13 +71,13 @@ class ScriptedModel(FunctionModel):
 
 
 def user_text(request: LlmRequest) -> str:
-    """Return the user's last message."""
+    """Return the text of the last content with the role `user` that has text, or an empty string if there is none."""
     messages = [content for content in request.contents if content.get("role") == "user" and text_of(content)]
     return text_of(messages[-1]) if messages else ""
 
 
 def latest_turn(request: LlmRequest) -> tuple[str, list[tuple[str, JsonObject]]]:
-    """Return the user's last message, and all later tool responses as pairs of tool name and response.
+    """Return the text of the user's last message, and all later tool responses as pairs of tool name and response.
 
     User messages that quote the actions of other agents are skipped.
     """
