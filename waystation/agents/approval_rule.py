@@ -56,7 +56,9 @@ class ApprovalRule:
     matches.
     """
     over: Annotated[Mapping[str, float], Field(min_length=1)] | None = None
-    """Limits by argument name. A call matches if any of these arguments exceeds its limit or is not a number."""
+    """Limits by argument name. A call matches if it passes any of these arguments with a value that exceeds the limit
+    or is not a number.
+    """
 
     def names(self, tool: str) -> bool:
         """Return whether the rule applies to a tool with this name."""

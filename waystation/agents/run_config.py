@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from waystation.core import MAX_MODEL_CALLS, Budget, JsonObject
 
 _ACCEPTED = ("tool_thread_pool_config", "telemetry", "get_session_config")
-"""Fields of ADK's RunConfig that have no effect here."""
+"""Fields of ADK's RunConfig that are accepted but have no effect."""
 
 
 class StreamingMode(Enum):
@@ -19,7 +19,7 @@ class StreamingMode(Enum):
 
 
 class RunConfig(BaseModel):
-    """The supported fields of ADK's RunConfig. Other fields are rejected.
+    """The supported fields of ADK's RunConfig. Some others are accepted but ignored, and the rest are rejected.
 
     `max_llm_calls` sets the invocation's budget, `custom_metadata` sets its metadata, and `streaming_mode` sets
     `streaming`.
@@ -31,7 +31,7 @@ class RunConfig(BaseModel):
     custom_metadata: JsonObject | None = None
     streaming_mode: StreamingMode = StreamingMode.NONE
     ignored: tuple[str, ...] = Field(default=(), exclude=True)
-    """Names of fields that were passed but have no effect."""
+    """Names of the fields that were set but have no effect."""
 
     @model_validator(mode="before")
     @classmethod

@@ -119,13 +119,13 @@ class BaseArtifactService(abc.ABC):
     async def list_versions(
         self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None
     ) -> list[int]:
-        """Return the numbers of all versions in ascending order."""
+        """Return the numbers of all versions of an artifact in ascending order."""
 
     @abc.abstractmethod
     async def list_artifact_versions(
         self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None
     ) -> list[ArtifactVersion]:
-        """Return the metadata of all versions in ascending order."""
+        """Return the metadata of all versions of an artifact in ascending order of their numbers."""
 
     @abc.abstractmethod
     async def get_artifact_version(
@@ -137,4 +137,4 @@ class BaseArtifactService(abc.ABC):
         session_id: str | None = None,
         version: int | None = None,
     ) -> ArtifactVersion | None:
-        """Return the metadata of one version, by default the latest, or None if it does not exist."""
+        """Return the metadata of one version of an artifact, by default the latest, or None if it does not exist."""

@@ -111,7 +111,7 @@ class RequireSection(ConfigurationTable):
 
 
 class GrantSection(ConfigurationTable):
-    """The table `oidc.grant`: for each role of the web application, the people to which it is granted.
+    """The table `oidc.grant`: the people that are granted each role of the web application.
 
     Entries are subjects, `role:NAME` for roles and `group:NAME` for groups of the provider.
     """
@@ -187,7 +187,7 @@ class Configuration(ConfigurationTable):
         The variable is removed, so that child processes do not inherit it.
 
         Raises:
-            InvalidConfiguration: The secret is missing or empty.
+            InvalidConfiguration: The secret is missing or empty, or its file is too large or is not UTF-8 text.
         """
         return read_secret(self._file, key, name)
 

@@ -50,7 +50,7 @@ LINK_AUDIENCE = "waystation-link"
 MAX_LINK_CHARS = 4_000
 _LINK_ALGORITHM = "HS256"
 EXACT = 2**53 - 1
-"""The largest integer that JSON parsers in all languages represent exactly."""
+"""The largest integer that JSON parsers in all languages represent exactly. Larger ones are hashed as strings."""
 MAX_TIME = 2**40
 _SIGNATURES = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512", "Ed25519": "Ed25519"}
 _HEADER = {"alg", "enc", "epk", "kid", "typ", "cty", "apu", "apv"}
@@ -246,7 +246,7 @@ class Link(NamedTuple):
 
     approval_id: str
     person: str | None
-    """The person that the link was made for, or None if it is for anyone who has it."""
+    """The person that the link was made for, or None if the link was made for anyone who has it."""
     until: float
     """When the link expires, in seconds since 1970."""
 

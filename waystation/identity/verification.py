@@ -46,7 +46,7 @@ class Issuer:
     def __init__(
         self, section: ClaimsSection, audience: Sequence[str], keys: IssuerKeys, *, bound: bool = False
     ) -> None:
-        """Create an issuer. With `bound`, each of its tokens must be bound to one answer."""
+        """Create an issuer. If `bound` is true, each of its tokens must be bound to one answer."""
         self.section, self.audience, self.keys, self.bound = section, audience, keys, bound
         # Ignore unknown header fields, because some providers add a certificate or custom fields.
         self._registry = JWSRegistry(algorithms=section.algorithms, strict_check_header=False)

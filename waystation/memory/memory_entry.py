@@ -19,7 +19,7 @@ class MemoryEntry(BaseModel):
 
     @field_serializer("content")
     def _without_nulls(self, content: Content) -> Any:
-        # Keeps the model's input short: a Part has a dozen fields that are rarely set.
+        # Leave out nulls to keep the model's input short: a Part has a dozen fields that are rarely set.
         return content.model_dump(mode="json", exclude_none=True)
 
 

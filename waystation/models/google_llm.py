@@ -201,7 +201,7 @@ class Gemini(BaseLlm):
         return reply.response()
 
     async def close(self) -> None:
-        """Close the connections. A later call opens new ones."""
+        """Close the connections. A later call of `generate` opens new ones."""
         client, self._client = self._client, None
         if client is not None:
             await client.aio.aclose()

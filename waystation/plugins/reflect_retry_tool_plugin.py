@@ -1,4 +1,4 @@
-"""A plugin that explains a failed tool call to the model, so that it tries again.
+"""A plugin that explains a failed tool call to the model, so that the model can correct the call.
 
 Failures are counted in `temp:` state, so the count is correct even if several workers run the calls.
 """
@@ -50,8 +50,8 @@ class ReflectAndRetryToolPlugin(BasePlugin):
     ) -> None:
         """Configure the plugin.
 
-        After `max_retries` failures in a row, the next exception is raised. If `throw_exception_if_retry_exceeded` is
-        False, the model is instructed to stop instead.
+        After `max_retries` failures of a tool in a row, the next failure is raised as an exception. If
+        `throw_exception_if_retry_exceeded` is False, the model is instructed to stop instead.
 
         Raises:
             ValueError: `max_retries` is negative, or `tracking_scope` is GLOBAL.

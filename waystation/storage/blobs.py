@@ -24,7 +24,7 @@ class BlobMissing(StoreFailed):
 
 
 class Blobs:
-    """Stores bytes under their SHA-256 digest. Equal bytes are stored only once, and damaged bytes are detected."""
+    """Stores bytes under their SHA-256 digest. Equal bytes are stored only once. Reading detects damaged bytes."""
 
     def __init__(self, url_or_path: str | Path | None = None) -> None:
         """Use the store at `url_or_path`, a folder (created when first needed) or a URL such as `s3://bucket/prefix`.

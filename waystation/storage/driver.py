@@ -53,7 +53,8 @@ _LEAST = 64
 """Minimum number of bytes of a short form for each item of a list or object. If there is not enough room for all items,
 only the first ones are kept."""
 _TEXT = 200
-"""Maximum number of characters to keep of a string, because the Temporal Web UI shows short forms in full."""
+"""Maximum number of characters to keep of a string that is cut, because the Temporal Web UI shows short forms in full.
+"""
 _SHOWN = 12
 """Number of characters of a digest to show in a short form."""
 
