@@ -271,7 +271,7 @@ class EmbeddedServer:
         return True
 
     async def _complete_search_attributes(self) -> None:
-        """Create missing search attributes, and wait up to `SEARCH_LIMIT_S` until all can be used in queries.
+        """Create missing search attributes, and wait until all can be used in queries, for at most `SEARCH_LIMIT_S`.
 
         The server creates them only when it creates the namespace, so a database file from another server or an older
         version of Waystation may lack some.
@@ -291,7 +291,7 @@ class EmbeddedServer:
 
 @asynccontextmanager
 async def _lock_file(db_filename: Path | None) -> AsyncIterator[IO[str] | None]:
-    """Lock a database file and yield the lock, or yield None without a file name or on Windows.
+    """Lock a database file and yield the lock, or yield None on Windows or if `db_filename` is None.
 
     The server inherits the lock, which is held until both processes have closed it.
 

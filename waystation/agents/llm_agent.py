@@ -59,8 +59,8 @@ class LlmAgent(BaseAgent):
     global_instruction: Any = ""
     """Like `instruction`, but for all agents in the tree. Only the root agent's value is used."""
     static_instruction: Any = None
-    """Text, a Content or a Part, or a list of these, which is the same for every request. If set, `instruction` moves
-    from the system instruction to the contents.
+    """Text, a Content, a Part, or a list of these. It is the same in every request. If set, `instruction` moves from
+    the system instruction to the contents.
     """
     tools: list[Any] = Field(default_factory=list)
     """Functions, BaseTools or BaseToolsets."""

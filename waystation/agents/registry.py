@@ -289,7 +289,7 @@ def _check_place(package: Path, module: ModuleType | None) -> None:
 
 
 def _describe_error(error: BaseException) -> str:
-    """Describe an exception. Pydantic's validation errors get a short text, because their own contains links."""
+    """Describe an exception. Pydantic's validation errors, whose text is long and contains links, are summarized."""
     if not isinstance(error, ValidationError):
         return f"{type(error).__name__}: {error}"
     kinds = (LlmAgent, SequentialAgent, ParallelAgent, LoopAgent, App, EventsCompactionConfig)

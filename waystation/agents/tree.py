@@ -56,7 +56,7 @@ def keeps_turn(agent: BaseAgent) -> bool:
 
 
 def create_shape(agent: BaseAgent, plugins: Sequence[BasePlugin], *, first: bool = False) -> AgentSpec:
-    """Return an agent's structure, as it is recorded for workflows. A composite agent's includes its sub-agents.
+    """Return an agent's structure as recorded for workflows. For a composite agent, it includes the sub-agents.
 
     Pass `first=True` for the invocation's first agent. The plugins' `after_run_callback` runs after that agent.
     """

@@ -246,8 +246,8 @@ class ObjectStoreArtifactService(BaseArtifactService):
         """Return one version, by default the latest, or None if it does not exist. References are followed.
 
         Raises:
-            InputValidationError: A reference is invalid or outside the caller's scope, or more than five follow each
-                other.
+            InputValidationError: A reference is invalid or outside the caller's scope, or there are more than five in
+                a row.
         """
         key = _key_of(app_name, user_id, filename, session_id)
         uri = ""
@@ -371,7 +371,7 @@ class ObjectStoreArtifactService(BaseArtifactService):
         return record is not None and record.data == data
 
     async def _find_version(self, key: ArtifactKey, version: int | None) -> tuple[int, _Record | None]:
-        """Return the version number, by default the latest, and its record, or None instead of a missing record."""
+        """Return the version number, by default the latest, and its record. The record of a missing version is None."""
         if version is None:
             version = max((await self._list(key)).versions, default=-1)
         return version, await self._read_record(key.folder, version) if version >= 0 else None

@@ -111,7 +111,7 @@ class RequireSection(ConfigurationTable):
 
 
 class GrantSection(ConfigurationTable):
-    """The table `oidc.grant`: the people that are granted each role of the web application.
+    """The table `oidc.grant`: who is granted each role of the web application.
 
     Entries are subjects, `role:NAME` for roles and `group:NAME` for groups of the provider.
     """

@@ -40,7 +40,7 @@ BINDING = "waystation"
 AGREEMENT, ENCRYPTION = "ECDH-ES", "A256GCM"
 LIFETIME_S = 86_400.0
 """How long an envelope is valid, in seconds. The answer must reach a worker in this time. The token inside has its own
-expiry, which is the same number of seconds after signing if the gateway signed it.
+expiry. Tokens from the gateway are valid for the same time.
 """
 MAX_JWT_CHARS = 16_000
 MAX_NONCE_CHARS = 100

@@ -16,7 +16,7 @@ MAX_RESULTS = 10
 
 
 class InMemoryMemoryService(StoringMemoryService):
-    """Finds up to ten memories that share the most words with the query. Ties keep the order of addition."""
+    """Finds up to ten memories that share the most words with the query. Among ties, the first added comes first."""
 
     def __init__(self) -> None:
         self._memories: dict[tuple[str, str], dict[str, StoredMemory | None]] = {}

@@ -66,7 +66,7 @@ class StoringMemoryService(BaseMemoryService):
 
     @abc.abstractmethod
     async def _add(self, app_name: str, user_id: str, memories: Sequence[StoredMemory]) -> None:
-        """Store the memories with new IDs. IDs that the user already has, or that were deleted singly, are skipped."""
+        """Store the memories whose IDs are new for the user. IDs of individually deleted memories are not new."""
 
     async def add_session_to_memory(self, session: Session) -> None:
         """Store the events of a session that contain text."""

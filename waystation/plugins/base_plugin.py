@@ -37,7 +37,7 @@ class BasePlugin:
         """Run before the first agent. A returned Content becomes the answer and ends the invocation."""
 
     async def after_run_callback(self, *, invocation_context: Any) -> None:
-        """Run after the invocation's first agent has finished, or after `before_run_callback` has replaced it."""
+        """Run after the invocation's first agent has finished, or after `before_run_callback` returned an answer."""
 
     async def before_agent_callback(self, *, agent: Any, callback_context: Any) -> Any:
         """Run before an agent. A returned Content replaces the agent's run."""

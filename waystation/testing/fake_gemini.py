@@ -188,10 +188,10 @@ class FakeGemini:
             retry_after: The value of the `Retry-After` header: seconds, or an HTTP date.
             headers: Additional headers.
             body: A body that replaces Google's error body. Text is sent unchanged.
-            drop: If True, respond with 200 and close the connection in the middle of the body. The arguments for the
-                status, the message, the headers and the body are then ignored.
+            drop: If True, respond with 200 and close the connection in the middle of the body. All arguments above are
+                then ignored.
             delay_s: The delay before the response, at most 60 seconds. Use it to test timeouts.
-            malformed: If True, respond with 200 and a body that is not JSON, and ignore the same arguments.
+            malformed: If True, respond with 200 and a body that is not JSON. `status` to `body` are then ignored.
             text: With `drop`, the model's text that is sent before the connection closes.
             hold: An event. With `drop` and streaming, the connection stays open until it is set.
         """

@@ -88,7 +88,7 @@ class EncryptedFileCredentialService(CredentialStore):
 
     @contextmanager
     def held(self, place: Place) -> Iterator[None]:
-        """Lock a place during a `with` block. Other threads and processes on this machine wait to lock it."""
+        """Lock a place during a `with` block, for all threads and processes on this machine."""
         from filelock import FileLock
 
         slot = _compute_name(self._keys, place)[0] % _SLOTS
