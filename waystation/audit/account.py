@@ -1,7 +1,7 @@
 """Create the account of an invocation: a list of its requests, answers and calls, in the order they happened.
 
-An account is derived only from log entries, so a server and a history file yield the same account. The account of a
-running invocation only grows.
+An account is derived only from log entries, so a server and a history file yield the same account. Unless an
+invocation is reset, its account only grows.
 """
 
 import heapq
@@ -67,11 +67,11 @@ if TYPE_CHECKING:
     from waystation.client import AgentClient
 
 OMITTED = (ModelCalled, ModelReplied, ModelLost, MessageJoined, ScopesFlushed, ForkRefused)
-"""Log entries that do not appear in an account: messages between agents, models and users. Tool calls in a model's
-reply have their own lines.
+"""Log entries that do not appear in an account: model calls, users' further messages, saved state and forks that could
+not be read. Tool calls in a model's reply have their own lines.
 """
 CONTENT = frozenset({"args", "response"})
-"""Fields that appear as a digest and, unless arguments are omitted, in full."""
+"""Fields that an account contains as a digest and, unless arguments are omitted, also in full."""
 _STATEMENTS = {"claim": "claimed", "release": "released", "view": "viewed", "progress": "progress_told"}
 
 
@@ -94,7 +94,7 @@ def create_account(log: Log, *, arguments: bool = True) -> list[JsonObject]:
 
 
 def list_resets(histories: Iterable[WorkflowHistory]) -> Iterator[JsonObject]:
-    """Yield a line for each reset. Accounts leave out what the abandoned run did after the reset point."""
+    """Yield an audit line for each reset. Accounts do not contain what the abandoned run did after the reset point."""
     for history in histories:
         for event in history.events:
             failed = event.workflow_task_failed_event_attributes
@@ -115,7 +115,7 @@ class _Accountant:
         self._log = Log(invocation_id)
         self._arguments = arguments
         self._requested: dict[str, float] = {}
-        """When each call started to wait, by call ID."""
+        """When each call last started to wait for an answer, by call ID."""
         self._started: set[tuple[str, int]] = set()
         """The call ID and run number of every call that has started."""
         self._number = 0
@@ -181,7 +181,7 @@ class _Accountant:
         )
 
     def _remembered_approval(self, call: CallState, now: float) -> str | None:
-        """Return the origin of the remembered approval that covers a call, or None if there is no such approval."""
+        """Return the origin of the remembered approval that covers a call at the time `now`, or None if none does."""
         assert call.policy is not None
         approval = find_covering_approval(
             [approval for approval in self._log.state.approvals.standing if approval.until > now],
@@ -348,12 +348,12 @@ class Accounts:
     arguments: bool = True
     by_invocation: dict[str, list[JsonObject]] = field(default_factory=dict)
     closed: bool = True
-    """Whether all invocations have ended."""
+    """Whether all invocations (and the session, if the accounts are those of a session) have ended."""
     missing: list[str] = field(default_factory=list)
-    """IDs of called agents' invocations whose histories are missing."""
+    """IDs of a session's or called agents' invocations whose histories are missing."""
 
     def add(self, log: Log, histories: Iterable[WorkflowHistory]) -> list[str]:
-        """Add the account of a log and the resets in its histories. Return the invocation IDs of called agents."""
+        """Add the account of an invocation, including its resets. Return the invocation IDs of called agents."""
         lines = heapq.merge(
             create_account(log, arguments=self.arguments), list_resets(histories), key=lambda line: str(line["time"])
         )
@@ -394,7 +394,13 @@ async def gather_invocation(client: "AgentClient", id: str, *, arguments: bool =
 
 
 async def _session_invocations(client: "AgentClient", id: str, accounts: Accounts) -> list[str]:
-    """Return the invocation IDs of a session in order, or an empty list if `id` is not a session ID."""
+    """Return the IDs of a session's invocations in order, or an empty list if `id` is not a session ID.
+
+    For a session, also set `accounts.closed` to whether the session has ended.
+
+    Raises:
+        ForeignHistory: The session has no invocations.
+    """
     description = await describe_workflow(client.temporal, id)
     if description is None or description.workflow_type != SESSION_WORKFLOW:
         return []
@@ -412,7 +418,7 @@ async def gather_files(
     """Gather accounts from history files written by `waystation history`.
 
     Args:
-        paths: One file per invocation.
+        paths: One file per invocation. Called agents need their own files.
         converter: Decodes the payloads in the files.
         fetch: Reads the archived parts of the histories.
         arguments: Whether to include arguments and responses in addition to their digests.
@@ -433,10 +439,11 @@ async def gather_files(
 
 
 def compare(sheet: Sheet, live: Accounts) -> int:
-    """Compare an audit file with histories. Return the number of newer entries in the histories.
+    """Compare an audit file with histories. Return the number of entries added to the histories since the export.
 
     Raises:
-        Fault: The file and the histories differ.
+        Fault: The file differs from the histories, names an invocation that no longer exists, or is marked as closed
+            although a history continues.
     """
     newer = 0
     for invocation in sheet.invocations:
@@ -459,7 +466,7 @@ def check_subject(sheet: Sheet, id: str) -> None:
     """Check that an audit file covers an invocation.
 
     Raises:
-        ForeignHistory: The file covers other invocations.
+        ForeignHistory: The file does not cover this invocation.
     """
     if id not in sheet.invocations:
         raise ForeignHistory(

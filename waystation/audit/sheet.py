@@ -1,11 +1,11 @@
-"""Audit files, which consist of JSON lines. Each contains the hash of the previous line, which reveals alterations.
+"""Audit files, which consist of JSON lines. Each line contains the hash of the previous one, to reveal alterations.
 
 The first line names the invocations. The lines of their accounts follow, then an end line with the number of lines and
 the last hash, and optionally a signature. The hashes alone do not detect a file that was rewritten completely. To
 detect that, check a signature, a hash stored elsewhere, or the history.
 
-The signature covers the end line, whose hash covers all lines before it. A key is a file that contains a JWK: `oct` for
-HMAC, or `OKP` with the curve Ed25519, where the public key is sufficient to verify.
+The signature covers the end line, whose hash covers all lines before it. A key file contains a JWK: `oct` for HMAC, or
+`OKP` with the curve Ed25519, for which the public key is sufficient to verify a file.
 """
 
 import hashlib
@@ -25,12 +25,12 @@ Signer = Callable[[bytes], str]
 """A function that signs bytes and returns a compact JWS, which includes the signed bytes."""
 VERSION = 1
 NOTHING = "0" * 64
-"""The value used as the previous hash in the first line."""
+"""The `previous` hash of the first line, which has no line before it."""
 MIN_SECRET_BYTES = 32
 
 
 class Fault(WaystationError):
-    """An audit file was altered."""
+    """An audit file was altered, has an unsupported version or no valid signature, or does not match the histories."""
 
     def __init__(self, line: int, problem: str) -> None:
         self.line, self.problem = line, problem
@@ -54,7 +54,7 @@ class Sheet:
         return list(self.about.get("invocations") or ())
 
     def of(self, invocation: str) -> list[JsonObject]:
-        """Return the lines of one invocation."""
+        """Return the account of one invocation."""
         return [entry for entry in self.entries if entry.get("invocation") == invocation]
 
 
@@ -70,9 +70,9 @@ def create_sheet(
 
     Args:
         accounts: The lines of each account, by invocation ID.
-        closed: Whether all invocations have ended.
-        missing: IDs of called agents' invocations whose histories are missing.
-        arguments: Whether the accounts include arguments.
+        closed: Whether all invocations (and the session, if there is one) have ended.
+        missing: IDs of invocations whose histories are missing.
+        arguments: Whether the accounts include arguments and responses in addition to their digests.
         signer: Signs the end line. If None, the file is not signed.
     """
     about = {"kind": "audit", "version": VERSION, "invocations": list(accounts), "arguments": arguments}
@@ -98,10 +98,11 @@ def canonical(value: object) -> str:
 
 
 def read_sheet(data: bytes) -> Sheet:
-    """Read an audit file and check every hash.
+    """Read an audit file and check every hash. The signature is not verified.
 
     Raises:
-        Fault: The file was altered. The error contains the number of the first altered line.
+        Fault: The file was altered or truncated, or has an unsupported version. The error contains the number of the
+            first line with a problem.
     """
     lines: list[JsonObject] = []
     *texts, rest = data.split(b"\n")
@@ -192,7 +193,7 @@ def verify_signature(sheet: Sheet, key_file: Path) -> None:
     """Check that an audit file was signed with the key in a file.
 
     Raises:
-        Fault: The file is not signed, or was signed with a different key.
+        Fault: The file is not signed, or the signature does not match the key and the end line.
         InvalidConfiguration: The file does not contain a suitable key.
     """
     key, algorithm = _key(key_file, private=False)

@@ -87,7 +87,7 @@ User = Annotated[str, typer.Option(help="User the session belongs to.")]
 App = Annotated[str, typer.Option(help="App the session belongs to.")]
 
 _SUBJECTS = ("id", "source", "name", "session", "below")
-"""Command parameters that may contain the ID to name in the error when the server does not know an invocation."""
+"""Command parameters that may contain an ID. If an invocation is not found, the error names the first that is set."""
 
 
 class Exit(IntEnum):
@@ -95,25 +95,25 @@ class Exit(IntEnum):
 
     OK = 0
     FAILED = 1
-    """The invocation failed, was canceled or stopped early, or histories differ or do not replay."""
+    """The invocation failed, was canceled or stopped early, histories differ or do not replay, or any other failure."""
     USAGE = 2
     ALREADY_ANSWERED = 3
     EXPIRED = 4
     NOT_ALLOWED = 5
     UNKNOWN = 6
-    """The invocation, session or call does not exist."""
+    """The invocation, session, call or event does not exist."""
     UNCONFIRMED = 7
     """No worker confirmed the answer or message in time."""
     NO_SERVER = 8
     SESSION_CLOSED = 9
     SESSION_BUSY = 10
-    """The session is working on another message, or its queue is full."""
+    """The session is handling another message, or its queue is full."""
     INTERRUPTED = 130
-    """The user pressed Ctrl-C. Shells use this code, too."""
+    """The user pressed Ctrl-C. Shells report this case with the same code."""
 
 
 class Problem(WaystationError):
-    """The command cannot continue, for a reason that the user can fix."""
+    """The command ends early, with this exit code and a message that tells the user why."""
 
     def __init__(self, exit: Exit, message: str) -> None:
         self.exit = exit
@@ -148,8 +148,8 @@ def to_problem(error: WaystationError | RPCError, server: str, invocation: str |
 
     Args:
         error: The error that was raised.
-        server: The server and namespace, as described in the message.
-        invocation: ID of the invocation that the command was run for, if any.
+        server: The server and namespace, as they should appear in the message.
+        invocation: The ID that the command was run with, if any.
     """
     if isinstance(error, WaystationError):
         return Problem(_EXIT_CODES.get(type(error), Exit.FAILED), str(error))
@@ -191,7 +191,7 @@ def translate_file_errors(path: str | Path, action: str = "read", *, option: str
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The server, namespace and task queue that a command uses. The environment supplies settings that are None."""
+    """The server, namespace and task queue that a command uses. Settings that are None come from the environment."""
 
     address: str | None = None
     namespace: str | None = None
@@ -208,7 +208,7 @@ class Target:
         """Return a connected client.
 
         Args:
-            whole: Fail if a large value is missing from the store, instead of showing a shortened form.
+            whole: Whether to fail if a large value is missing from the store. By default, it is shown in short form.
 
         Raises:
             Problem: The server does not respond, or the configuration cannot be read.
@@ -262,12 +262,12 @@ class Target:
         Args:
             action: Name of the answering command.
             id: An invocation ID, or an approval ID if `call` is empty.
-            call: Call ID.
+            call: Call ID, or an empty string if `id` is an approval ID.
         """
         return [self._program(), f"{action} {quote(id)} {call}".rstrip()]
 
     def signal_command(self, call: PendingCall) -> list[str]:
-        """Return the parts of the `temporal` command that approves a call, with the fields that its policy requires."""
+        """Return the parts of the `temporal` command that approves a call. `WHY` stands for a required comment."""
         answer: JsonObject = {"function_call_id": call.function_call_id, "action": "approve"}
         if call.policy and call.policy.digest:
             answer["digest"] = call.digest
@@ -308,7 +308,7 @@ def write_waits(out: Output, target: Target, calls: Sequence[PendingCall]) -> No
 
 
 def quote(word: str) -> str:
-    """Quote a word for the shell. Control characters become escapes that bash and zsh understand."""
+    """Quote a word for the shell. Unprintable characters become escapes that bash and zsh understand."""
     if word.isprintable():
         return shlex.quote(word)
     special = {"\\": "\\\\", "'": "\\'"}
@@ -356,7 +356,7 @@ class CommandContext(typer.Context):
         """Return the client. The first call connects it.
 
         Raises:
-            Problem: The server does not respond.
+            Problem: The server does not respond, or the configuration cannot be read.
         """
         if self.client is None:
             self.client = await self.target.connect()
@@ -415,7 +415,7 @@ def _run(ctx: CommandContext, action: Awaitable[int]) -> int:
     except BrokenPipeError:  # the program that reads the output, such as `head`, has closed the pipe
         raise
     except OSError as raised:
-        # If the error names a file, it may be an input file; otherwise it is about the output.
+        # The named file may be an input file. An error without a file name concerns the output.
         subject = f"{raised.filename!r} cannot be used" if raised.filename else "The output cannot be written"
         write_error(f"{subject}: {raised.strerror or raised}.")
         return Exit.FAILED

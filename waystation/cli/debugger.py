@@ -115,7 +115,7 @@ class Debugger:
         }
 
     async def run(self) -> Exit:
-        """Show where the cursor is, then run commands until the input ends."""
+        """Show where the cursor is, then run commands until the user quits or the input ends."""
         self._show()
         while (line := await self._next()) is not None:
             command = line.strip() or self._last_command
@@ -138,7 +138,8 @@ class Debugger:
         """Run a command.
 
         Raises:
-            Problem: The command does not exist, or there is nothing to move to.
+            Problem: The command is not valid, or there is nothing to move to.
+            NoSuchEvent: The recording has no event with the number to go to.
         """
         word, _, rest = command.removeprefix(":").partition(" ")
         cursor, argument, word = self._cursor, rest.strip(), WORDS.get(word, word)
@@ -227,6 +228,8 @@ def create_key_prompt() -> PromptSession[str]:
 
 async def _break_at(moment: Moment, out: Output) -> Exit:
     """Replay up to a moment, stop there in Python's debugger, and then replay the rest.
+
+    Return `Exit.FAILED` if the history does not replay.
 
     Raises:
         Problem: Large values are missing, so the code could take other paths.

@@ -62,20 +62,20 @@ CallKey = tuple[str, str]
 UNCLAIMED_S = 3.0
 """Seconds to wait for the first log entry before reporting that no worker has started the invocation."""
 CHILDREN_S = 1.0
-"""Seconds between reads of the called agents' pending calls, which are not in the caller's history."""
+"""Seconds between reads of running called agents' pending calls, which are not in the caller's history."""
 QUIET_S = 3.0
-"""Seconds without new entries before asking the server for retries."""
+"""Seconds without new entries before checking for retries, and minimum seconds between checks."""
 SLOW_S = 30.0
 """Maximum seconds between checks for retries while an activity is running and has not failed."""
 SOON_S = 5.0
-"""Seconds. A first failure is not reported if its retry is due this soon, or became due this recently."""
+"""A first failure is not reported if its retry is due within this many seconds, or was due at most this long ago."""
 AGAIN_S = 15.0
-"""Seconds until the same retry is reported again. The interval doubles with each report."""
+"""Seconds until the same retry is reported again. The interval doubles with each report, up to `AGAIN_AT_MOST_S`."""
 AGAIN_AT_MOST_S = 300.0
 MAX_REASON = 300
 """Maximum number of characters to show of the reason for a failure."""
 _WORD = re.compile(r"\n|[^\S\n]*\S+|[^\S\n]+")
-"""Matches a line break, or a word together with the space before it."""
+"""Matches one piece of text: a line break, a word with the whitespace before it, or whitespace at the end of a line."""
 CLOCK = len("00:00:00  ")
 LIMITS: dict[str, tuple[str, int | None]] = {
     "tokens": ("max_total_tokens", 1),
@@ -146,6 +146,7 @@ def _parse_budget(limits: str | None, policy: Policy | None, prices: Path | None
 
     Raises:
         BadParameter: An option is not valid.
+        Problem: The file with prices cannot be read.
     """
     if not (limits or policy or prices):
         return None
@@ -168,7 +169,11 @@ def _parse_budget(limits: str | None, policy: Policy | None, prices: Path | None
 
 
 def _parse_limit(item: str) -> tuple[str, float]:
-    """Return the field of the budget that `NAME=N` sets, and the value to set."""
+    """Return the field of the budget that `NAME=N` sets, and the value to set.
+
+    Raises:
+        BadParameter: The name or the value is not valid.
+    """
     name, _, amount = (part.strip() for part in item.partition("="))
     if name not in LIMITS:
         known = ", ".join(f"{known}=N" for known in LIMITS)
@@ -189,7 +194,7 @@ def _parse_limit(item: str) -> tuple[str, float]:
 async def follow(
     ctx: CommandContext, client: AgentClient, invocation: Invocation, *, partial: bool = False, detach: bool = False
 ) -> Exit:
-    """Follow an invocation until it ends, or with `detach`, until it waits for a person or for a worker."""
+    """Follow an invocation until it ends or, with `detach`, until it is waiting for a person or for a worker."""
     out = ctx.out
     watch = Watch(client, out, invocation.id, on_waits=lambda calls: write_waits(out, ctx.target, calls))
     event_count = entry_count = 0
@@ -243,7 +248,10 @@ async def _report_end(out: Output, client: AgentClient, id: str) -> Exit:
 async def print_events(
     ctx: CommandContext, client: AgentClient, invocation: Invocation, *, follow: bool, partial: bool
 ) -> Exit:
-    """Write the events of an invocation so far (with `follow`, until it ends), and then its pending calls."""
+    """Write the events of an invocation so far or, with `follow`, until it ends.
+
+    If the invocation is still open, then report its retries and, unless the output is JSON, its pending calls.
+    """
     out = ctx.out
     watch = Watch(client, out, invocation.id, numbered=True)
     log: Log | None = None
@@ -350,7 +358,7 @@ class Watch:
         return sorted(self._calls.values(), key=lambda call: (call.requested_at, call.function_call_id))
 
     def take(self, log: Log, events: Iterable[Event]) -> None:
-        """Update the log of an invocation, and write its new events."""
+        """Update the log and the pending calls of an invocation, and write its new events."""
         self.logs[log.invocation_id] = log
         self._changed.set()
         for event in events:
@@ -417,7 +425,7 @@ class Watch:
         self._calls.pop(_call_key(call), None)
 
     def is_waiting(self, invocation_id: str) -> bool:
-        """Return whether an invocation, or an agent that it called, is waiting for a person."""
+        """Return whether an invocation, or an agent that it called directly or indirectly, is waiting for a person."""
         return any(f"{id}/".startswith(f"{invocation_id}/") for id, _ in self._calls)
 
     def _replace(self, is_owner: Callable[[str], bool], calls: Iterable[PendingCall]) -> None:
@@ -451,7 +459,7 @@ class Watch:
                     pause = SLOW_S
 
     async def look_for_retries(self, pause: float = QUIET_S) -> float | None:
-        """Report activities that have failed and are being retried.
+        """Report activities that have failed and are being retried, or are waiting for a worker.
 
         Args:
             pause: Seconds since the last check.
@@ -478,7 +486,7 @@ def _call_key(call: PendingCall) -> CallKey:
 
 
 class StreamedText:
-    """Writes the events of a stream: partial text as it arrives, then from complete events only the missing rest."""
+    """Writes the events of a stream: partial text as it arrives, then only what is missing from the complete event."""
 
     def __init__(self, out: Output, *, numbered: bool = False) -> None:
         self._out, self._numbered = out, numbered

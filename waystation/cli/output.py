@@ -17,7 +17,7 @@ from waystation.storage import list_shortened
 PIPE_WIDTH = 100
 """Width of tables, in columns, when the output is a file or pipe. Other lines are not wrapped in that case."""
 MIN_COLUMNS = 20
-"""Minimum number of columns for wrapping text here. If fewer are left, the terminal wraps the lines."""
+"""Minimum number of columns in which this program wraps text. If fewer are left, the terminal wraps the lines."""
 
 
 class Output:
@@ -59,7 +59,7 @@ class Output:
         self.record(record) if self.json else self.line(text)
 
     def line(self, text: str | Text = "", *, style: str = "") -> None:
-        """Write one line of text without wrapping it, so that users can copy it in one piece."""
+        """Write text without wrapping its lines, so that users can copy each line in one piece."""
         self.console.print(Text(self.margin, style=style).append(terminal.escape_lines(text)), soft_wrap=True)
 
     def remark(self, text: str) -> None:
@@ -89,7 +89,7 @@ class Output:
             self.hanging(Text(f"  {label:8} ", style="dim"), [Text(text)])
 
     def event(self, event: Event, *, tag: Text | None = None, numbered: bool = False) -> None:
-        """Write an event. The `tag` is placed between the event's time and its text."""
+        """Write an event, if it has anything to show. The `tag` is placed between the event's time and its text."""
         lines = [line.styled() for line in terminal.format_event(event)]
         number = terminal.format_number(event) if numbered else ""
         prefix = Text(f"{number}{terminal.format_time(event.timestamp, now=self.now())}  ", style="dim")

@@ -56,7 +56,7 @@ MAX_LISTED = 50
 WIDE = 110
 """Minimum terminal width, in columns, for including the requester in the table."""
 CREDENTIALS = Stores().credentials
-"""The default credential store of workers."""
+"""The credential store that workers use by default."""
 TOKEN = "WAYSTATION_TOKEN"  # the name of an environment variable, not a secret
 MAX_TOKEN_BYTES = 100_000
 
@@ -181,12 +181,12 @@ async def pending(
 
 
 async def _fetch_pending(client: AgentClient, id: str) -> list[PendingCall]:
-    """Return the pending calls of an invocation and of the agents that it called."""
+    """Return the pending calls of an invocation and of all agents that it called directly or indirectly."""
     return [*await client.invocation(id).pending(), *await client.approvals.pending(below=id)]
 
 
 async def _find_calls(ctx: CommandContext, client: AgentClient) -> list[PendingCall]:
-    """Return the pending calls that match the filters, oldest first."""
+    """Return the pending calls that match the command's filter options, oldest first."""
     filters: dict[str, Any] = {name: ctx.params[name] or None for name in FILTERS}
     if filters["person"]:
         filters["person"] = filters["person"].split(",")
@@ -299,7 +299,11 @@ async def _answer(
 
 
 def _read_token(file: Path | None) -> str | None:
-    """Return the token that proves the approver's identity, or None if no token was provided."""
+    """Return the approver's identity token from the file or, by default, from WAYSTATION_TOKEN (None if unset).
+
+    Raises:
+        Problem: The file cannot be read, or does not contain a token.
+    """
     if file is None:
         return (os.environ.get(TOKEN) or "").strip() or None
     with translate_file_errors(file, option="--token-file"), file.open("rb") as stream:
@@ -317,7 +321,7 @@ async def _answer_one(
     call_id: str | None,
     fields: dict[str, Any],
 ) -> Exit:
-    """Answer a call and print whether the answer was accepted. In a terminal, ask for missing fields."""
+    """Answer a call and print the receipt. In a terminal, ask which call to answer and for missing fields if needed."""
     out, target = ctx.out, ctx.target
     person = None if out.json else find_person()
     if id is None:
@@ -389,7 +393,8 @@ async def _answer_all(
 ) -> Exit:
     """Answer all calls that match the filters, and print for each call whether the answer was accepted.
 
-    Return the exit code of the first answer that was not accepted, or `Exit.OK`.
+    Unless `yes` is true, ask for confirmation first. Return the exit code of the first answer that was not accepted, or
+    `Exit.OK`.
     """
     out, target = ctx.out, ctx.target
     calls = await _find_calls(ctx, client)
@@ -435,7 +440,7 @@ def find_missing_options(action: Action, call: PendingCall | None, fields: JsonO
 
 
 def choose(person: Person, out: Output, target: Target, calls: list[PendingCall]) -> PendingCall:
-    """Let the user choose one of several calls.
+    """Let the user choose one of several calls. A single call is returned without asking.
 
     Raises:
         Problem: The user did not choose a call from the list.
@@ -474,10 +479,10 @@ def _format_requester(call: PendingCall) -> str:
 
 
 def ask_for_missing(person: Person, out: Output, call: PendingCall, action: Action, fields: JsonObject) -> JsonObject:
-    """Ask for the missing fields of an answer and then for confirmation, and return all fields.
+    """Ask for the missing fields of an answer, required or optional, and for confirmation. Return all fields.
 
     Raises:
-        Problem: The user did not confirm.
+        Problem: The user did not confirm, stopped editing, or left the arguments to edit unchanged.
     """
     answer = dict(fields)
     if action == "edit" and answer.get("args") is None:
@@ -500,7 +505,11 @@ def ask_for_missing(person: Person, out: Output, call: PendingCall, action: Acti
 
 
 def _edit_args(person: Person, out: Output, call: PendingCall) -> JsonObject:
-    """Let the user edit the arguments, in an editor or one by one, and show the changes."""
+    """Let the user edit the arguments, in an editor or, if none is configured, one by one, and show the changes.
+
+    Raises:
+        Problem: The user stopped editing, or the arguments are unchanged.
+    """
     text = terminal.format_json(call.args, indent=2) + "\n"
     args = person.edit_until(parse_json_object, out, text, on_stop=NOTHING_SENT)
     if args is None:
@@ -542,7 +551,7 @@ def _ask_for_value(person: Person, out: Output, name: str, value: Any) -> Any:
 
 
 def _ask_for_response(person: Person, out: Output, call: PendingCall, action: Action) -> JsonObject:
-    """Ask for a response: field by field if the call has a response schema, otherwise as one JSON object."""
+    """Ask for a response: field by field if a final response must match a schema, otherwise as one JSON object."""
     schema = call.response_schema or {}
     fields = schema.get("properties")
     if action == "progress" or not isinstance(fields, dict) or not fields:
@@ -560,11 +569,11 @@ _JSON_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "array": ((list,), 'JSON, such as ["one", "two"]'),
     "object": ((dict,), 'JSON, such as {"name": "value"}'),
 }
-"""For each JSON type, the Python types that represent it and an example to show the user."""
+"""For each JSON Schema type except strings, its Python types and a description of valid input to show the user."""
 
 
 def _ask_for_field(person: Person, out: Output, name: str, schema: Any, required: bool) -> Any:
-    """Ask for one field of a response until the input matches the field's schema."""
+    """Ask for one field of a response until the input is valid. Return `_OMITTED` for an optional field left empty."""
     schema = schema if isinstance(schema, dict) else {}
     choices, kind = schema.get("enum"), str(schema.get("type") or "")
     types, example = _JSON_TYPES.get(kind, ((), ""))

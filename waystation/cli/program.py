@@ -164,7 +164,7 @@ def options(
 def main() -> None:
     """Run the command line.
 
-    Exit without shutting down the interpreter, because threads of the Temporal client can abort the process there.
+    Exit without shutting down the interpreter: during a shutdown, threads of the Temporal client can abort the process.
     """
     # Imported here because structlog is slow to import.
     from waystation.logs import open_standard_streams

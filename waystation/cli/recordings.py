@@ -211,7 +211,7 @@ async def print_past_waits(ctx: CommandContext, source: str, at: int | None, cal
 
 
 def is_past(source: str, *options: object) -> bool:
-    """Return whether a command is about a file or a past moment, not about the current state of an invocation."""
+    """Return whether a command is about a file or, because one of its `options` is set, about a past moment."""
     return any(option is not None for option in options) or is_file(source)
 
 
@@ -266,7 +266,7 @@ async def report(
 
 @contextmanager
 def translate_source_errors(target: Target, source: str) -> Iterator[None]:
-    """Translate errors from reading a source: add the source's name, and report a bad file as a usage error."""
+    """Translate errors from reading a source into problems that name the source. A bad file is a usage error."""
     try:
         with translate_file_errors(source):
             yield
@@ -337,7 +337,7 @@ async def read_prompts(
     callbacks: bool,
     session: str | None,
 ) -> list[Prompt]:
-    """Return the prompts at the given events of a recording. The options are those of `waystation prompt`."""
+    """Return the prompts at the given events. The keyword parameters are options of `waystation prompt`."""
     history = await _read_session(ctx, recording, session)
     return [
         await prompt_at(recording, number, agents=agents, callbacks=callbacks, session=history, store=ctx.target.store)
@@ -346,7 +346,13 @@ async def read_prompts(
 
 
 async def _read_session(ctx: CommandContext, recording: Recording, source: str | None) -> Recording | None:
-    """Return the recording of an invocation's session, or None if it has no session or the session cannot be read."""
+    """Return the recording of an invocation's session, read from `source` or, by default, from the server.
+
+    By default, return None if the invocation was read from a file, or has no session that can be read.
+
+    Raises:
+        Problem: The `source` cannot be read, or is not the history of the invocation's session.
+    """
     link = recording.log.state.input.session if recording.log.state.input else None
     if source is not None:
         session = await read_source(ctx, source)
@@ -369,7 +375,7 @@ async def _read_session(ctx: CommandContext, recording: Recording, source: str |
 
 
 def is_file(source: str) -> bool:
-    """Return whether a source is the path of a file or folder, rather than an invocation ID."""
+    """Return whether a source is the path of a file or folder, not an ID. Any name that ends in `.json` is a path."""
     path = Path(source)
     return source.endswith(".json") or path.is_file() or ("/" in source and path.is_dir())
 
@@ -396,7 +402,7 @@ class ReplayResult:
 
     @property
     def problem(self) -> str | None:
-        """Why the recording does not replay, or None if it does."""
+        """Why the recording was not replayed or does not replay, or None if it replays."""
         return self.missing or (str(self.divergence) if self.divergence else None)
 
     @property
@@ -510,7 +516,7 @@ async def replay(
 
 
 async def replay_runs(recording: Recording) -> ReplayResult:
-    """Replay all runs of a workflow, unless large values are missing."""
+    """Replay all runs of a workflow, without called agents. If large values are missing, replay nothing."""
     if missing := recording.lacking:
         return ReplayResult(
             recording,
@@ -570,7 +576,7 @@ def create_state_table(recording: Recording) -> Table:
 
 
 async def _replay_open(ctx: CommandContext, agents: list[Path], sample: int, processes: int | None) -> Exit:
-    """Check whether this build can continue all open workflows in the namespace."""
+    """Check that this build can continue all open workflows in the namespace and replays a sample of closed ones."""
     client = await ctx.target.connect()
     console = Console(stderr=True)
     columns = (

@@ -140,7 +140,7 @@ async def rerun(
 
 @contextmanager
 def _translate_errors(out: Output) -> Iterator[None]:
-    """Translate the errors that explain why a step cannot run."""
+    """Translate the errors that explain why a step cannot run. If the command is interrupted, warn of side effects."""
     try:
         yield
     except (NoSuchEvent, NoSuchActivity) as error:
@@ -217,9 +217,12 @@ async def _edit_prompt(
     *,
     edit: bool,
 ) -> str | None:
-    """Return the prompt from a file or an editor.
+    """Return the prompt from `file` or, with `edit`, from an editor. If `new_file` is set, write the prompt there.
 
     Return None if the recorded prompt should be used, or if the prompt was written to `new_file`.
+
+    Raises:
+        Problem: A file cannot be read or written, or editing stopped or is not possible.
     """
     text = None
     if file is not None:

@@ -47,7 +47,7 @@ from waystation.history import describe_workflow
 from waystation.presentation import terminal
 
 STORES = Stores()
-"""The default stores of workers."""
+"""The stores that workers use by default."""
 ANY_AGENT = "-"
 """Placeholder agent name for commands that send no messages to the session, where the name does not matter."""
 
@@ -73,7 +73,7 @@ HELP = """\
 Alt-Enter                    start a new line in the same message"""
 ANSWERS: dict[str, Action] = {"/approve": "approve", "/reject": "reject", "/respond": "respond"}
 REFUSALS = (errors.QueueFull, errors.InvalidInput, Problem)
-"""Errors that concern a single message. The next message may succeed."""
+"""Errors that concern a single message. In a terminal, the chat continues, because the next message may succeed."""
 NOTHING_WAITS = "No calls are waiting for a person in this conversation."
 
 
@@ -241,7 +241,7 @@ class Chat:
         self._lines = Lines()
         self._watch = Watch(client, out, session.id, on_waits=self._write_waits)
         self._sent: set[str] = set()
-        """Invocations started by messages from this terminal, whose text is already on the screen."""
+        """Invocations that handle messages sent in this chat. The text of these messages is already on the screen."""
         self._current: str | None = None
         """The invocation that must end or wait for a person before the next line is read."""
         self._changed = asyncio.Event()
@@ -251,7 +251,10 @@ class Chat:
         """Invocations that have ended and whose events have all been written."""
 
     async def run(self) -> Exit:
-        """Read lines and handle each one, until the input ends."""
+        """Read lines and handle each one, until the user quits or the input ends.
+
+        Return `Exit.FAILED` if an invocation failed and the lines are not typed in a terminal.
+        """
         await self._greet()
         try:
             async with self._watch.watching():
@@ -346,7 +349,7 @@ class Chat:
         return not (self._lines.typed and event.author == "user" and event.invocation_id in self._sent and has_text)
 
     async def _report_failure(self, id: str) -> None:
-        """Report why an invocation ended without a reply.
+        """Report why an invocation failed. Report nothing if it has a result.
 
         Raises:
             Problem: The workers do not have the agent, so no later message can succeed either.
@@ -481,6 +484,7 @@ class Chat:
     def _choose(self, text: str) -> tuple[PendingCall, str]:
         """Return the pending call whose name the text starts with, and the rest of the text.
 
+        A call's name is its label, or its call ID if no other pending call has the same ID.
         If the text starts with no such name, return the only pending call and the whole text.
 
         Raises:
@@ -498,7 +502,7 @@ class Chat:
         return self._watch.calls[0], text
 
     def _write_waits(self, calls: Sequence[PendingCall]) -> None:
-        """Write pending calls, each followed by the command that answers it in this chat or in a shell."""
+        """Write pending calls, each with the command that answers it in this chat or, for a credential, in a shell."""
         for call in calls:
             name = terminal.escape(self._label(call))
             self._out.wait(

@@ -79,7 +79,7 @@ class Person:
         Return None if no editor is configured.
 
         Raises:
-            Problem: The user stopped editing. The error message is `on_stop`.
+            Problem: The editor failed, or the user stopped editing, in which case the error message is `on_stop`.
         """
         while (edited := self.edit(text)) is not None:
             try:

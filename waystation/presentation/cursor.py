@@ -21,11 +21,11 @@ class Position:
 
     moment: Moment
     before: Moment | None
-    """The previous position, or None at the beginning of the recording."""
+    """The moment at the previous position, or None at the beginning of the recording."""
 
     @property
     def is_event(self) -> bool:
-        """Whether an event was created here. If not, the position is between two events."""
+        """Whether an event was created here. If not, this is the beginning, or a log entry that created no event."""
         return self.before is not None and self.moment.number > self.before.number
 
     @property
@@ -79,8 +79,8 @@ class _Level:
 class Cursor(Displayable):
     """A movable position in a recording.
 
-    Each move returns whether there was a position to move to. If there was none, the cursor stays where it is. Moves do
-    not rebuild the log, so they are fast even in long histories.
+    Except for `go`, each move returns whether there was a position to move to. If there was none, the cursor stays
+    where it is. Moves do not rebuild the log, so they are fast even in long histories.
     """
 
     def __init__(self, recording: Recording) -> None:
@@ -121,11 +121,11 @@ class Cursor(Displayable):
         return self._seek(lambda position: position.is_event or position.before is None, back=True)
 
     def step(self) -> bool:
-        """Move to the next log entry, even if it created no event, such as a timer or the start of a model call."""
+        """Move to the next position: an event, or a log entry without one, such as the start of a model call."""
         return self._seek(lambda _: True)
 
     def back(self) -> bool:
-        """Move to the previous log entry, even if it created no event."""
+        """Move to the previous position: an event, a log entry that created no event, or the beginning."""
         return self._seek(lambda _: True, back=True)
 
     def go(self, number: int | None = None) -> None:
@@ -168,7 +168,7 @@ class Cursor(Displayable):
         return self._seek(has_text, back=back)
 
     def calls(self) -> list[str]:
-        """Return the IDs of the current event's calls to agents that have a recording."""
+        """Return the IDs of the agent calls in the current event, made or answered there, that have a recording."""
         event = self.moment.event
         parts = [*event.function_calls(), *event.function_responses()] if event else []
         return [part["id"] for part in parts if part["id"] in self.recording.called]
@@ -176,7 +176,7 @@ class Cursor(Displayable):
     def into(self, call: str | None = None) -> bool:
         """Move to the beginning of a called agent's recording.
 
-        By default, enter the first agent that the current event calls.
+        By default, enter the agent of the first call in `calls()`.
         """
         known = self.calls() if call is None else [call]
         if not known or known[0] not in self.recording.called:

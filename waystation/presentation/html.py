@@ -26,16 +26,19 @@ if TYPE_CHECKING:
     from waystation.presentation.report import ModelCall, Report
 
 FIRST, LAST = 100, 500
-"""Number of first and last events to show of a long invocation. For called agents, a fifth of each is shown."""
+"""How many events to show from the beginning and the end of a long invocation. For called agents, a fifth of each."""
 GROUP = 100
-"""Size of the groups that longer lists of events are folded into."""
+"""Maximum number of events in a group. Longer lists are split into groups."""
 MODELS = 300
 CHANGES = 200
 """Maximum number of model calls (`MODELS`) and state changes (`CHANGES`) to show. The latest ones are shown."""
 CALLED = 30
-"""Maximum number of called agents to show in full."""
+"""Maximum number of called agents, at any depth, to show in full."""
 ROOM = 600_000
-"""Approximate total length of all text on the page, in characters."""
+"""Approximate maximum total length of the text on the page, in characters.
+
+It is divided evenly among the texts, but each text may have at least 150.
+"""
 
 TEMPLATES, STATIC = Path(__file__).parent / "templates", Path(__file__).parent / "static"
 _ANCHOR = re.compile(r' id="([^"]*)"')
@@ -73,7 +76,7 @@ def get_zone() -> str:
 
 
 def format_moment(seconds: float) -> Markup:
-    """Return a `time` element that shows local time with the zone, and has UTC in its `datetime` attribute."""
+    """Return a `time` element that shows the local time, zone and (except today's) date, with UTC in `datetime`."""
     exact = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
     return Markup('<time datetime="{}">{}</time>').format(exact, terminal.format_time(seconds, zone=True))
 
@@ -97,7 +100,7 @@ def render_report(report: "Report") -> str:
         view=View(report),
     )
     anchors = set(_ANCHOR.findall(html))
-    # Drop links to rows that the page omits.
+    # Drop links whose targets the page omits.
     return _LINK.sub(lambda link: link[0] if link[1] in anchors else "", html)
 
 
@@ -122,7 +125,7 @@ class View:
         return format_pieces(_within(pieces, 2 * (self._head + self._tail)))
 
     def value(self, content: Any, name: str = "") -> Markup:
-        """Return a value as JSON with secrets masked. Short values are written on one line."""
+        """Return a value as clipped JSON with secrets masked. Up to 100 characters are written on one line."""
         masked = hide_named_secrets(content, name)
         text = json.dumps(masked, ensure_ascii=False)
         return self.text(text if len(text) <= 100 else json.dumps(masked, ensure_ascii=False, indent=2))
@@ -132,7 +135,10 @@ class View:
         return [(f"{key}{id}-", called) for id, called in report.called.items() if f"{key}{id}-" in self._shown]
 
     def events(self, report: "Report", key: str) -> JsonObject:
-        """Return the events to show, in groups, with the number of omitted events and of the last event before them."""
+        """Return the events to show, in groups.
+
+        `omitted` is the number of events left out, and `omitted_after` is the number of the event before them.
+        """
         events = report.summary.events
         first, last = (FIRST // 5, LAST // 5) if key else (FIRST, LAST)
         omitted = max(0, len(events) - first - last)
@@ -142,7 +148,7 @@ class View:
         return {"omitted": omitted, "omitted_after": after, "groups": groups}
 
     def lines(self, event: Event) -> list[terminal.Line]:
-        """Return the lines that describe an event, with secrets masked."""
+        """Return the lines that describe an event or, if there are none, its metadata. Secrets are masked."""
         notes = event.custom_metadata or {}
         return list(terminal.format_event(event)) or [
             terminal.Line("note", "", f"{terminal.escape(name.replace('_', ' '))}: {terminal.clip_json(note)}")
@@ -171,11 +177,11 @@ class View:
         yield from ((label, self.value(value)) for label, value in values.items() if value)
 
     def changes(self, report: "Report") -> list[tuple[int, JsonObject]]:
-        """Return the latest state changes that the page shows, each with the number of its event."""
+        """Return the latest state changes, at most `CHANGES`, each with the number of its event."""
         return [(event.number, change) for event in report.summary.events for change in event.changes][-CHANGES:]
 
     def models(self, report: "Report") -> "list[ModelCall]":
-        """Return the latest model calls that the page shows."""
+        """Return the latest model calls, at most `MODELS`."""
         return report.summary.model_calls[-MODELS:]
 
     def pending(self, report: "Report", call: CallState) -> PendingCall:
@@ -184,7 +190,7 @@ class View:
         return call.pending(log.invocation_id, log.state.input.user_id if log.state.input else "", None)
 
     def troubles(self, report: "Report") -> list[tuple[str, str, Markup, int | None]]:
-        """Return a row for each error or retry: what failed, how, why, and the history event number if it is known."""
+        """Return the last `LAST` errors and retries as rows: what failed, how, why, and the history event if known."""
         line = text_safety.format_line
         rows: list[tuple[str, str, str, int | None]] = []
         for attempts in report.attempts:
@@ -203,7 +209,7 @@ class View:
 
 
 def _within(pieces: Iterable[text_safety.Piece], room: int) -> Iterator[text_safety.Piece]:
-    """Yield pieces up to a total number of characters. Each escaped character counts as six."""
+    """Yield pieces up to a total of `room` characters, counting whole escapes, then a note if text was omitted."""
     for piece in pieces:
         yield replace(piece, text=piece.text[:room])
         room -= len(piece.text)
@@ -256,7 +262,7 @@ def draw_timeline(report: "Report", key: str) -> JsonObject | None:
 
 
 def token_bars(usage: Usage, calls: "Sequence[ModelCall]") -> Iterator[dict[str, str]]:
-    """Yield the bars that show a model call's tokens. The call with the most tokens fills the whole width."""
+    """Yield the bars that show a model call's tokens, scaled so that the largest of `calls` fills the whole width."""
     largest = max(call.reply.usage.total for call in calls if call.reply and call.reply.usage)
     wide = 100 / largest if largest else 0.0
     cached = min(usage.cached_tokens, usage.prompt_tokens)
@@ -273,7 +279,7 @@ def format_count(number: int) -> str:
 
 
 def format_cost(report: "Report") -> str:
-    """Format the cost. Return an empty string if the budget has no prices."""
+    """Format the cost and name models without a price. Return an empty string if the budget has no prices."""
     started, spent = report.recording.log.state.input, report.recording.log.state.used.spent
     if not (started and started.budget.prices):
         return ""
@@ -306,7 +312,7 @@ def describe_problem(call: "ModelCall") -> str:
 
 
 def format_part(part: JsonObject) -> str:
-    """Return the first line of a content part's text, clipped."""
+    """Return the first line of a content part as shown in a terminal, clipped."""
     first = next((f"{line.who}{line.text}" for line in terminal.format_part(part)), "")
     return text_safety.format_line(first.removeprefix(": "), 110)
 
@@ -317,7 +323,7 @@ def format_date(seconds: float) -> str:
 
 
 def format_offset(seconds: float) -> str:
-    """Format a time in seconds relative to the start, such as `+2.50 s` or `+0:03:20`."""
+    """Format a number of seconds since the start, such as `+2.50 s` or `+0:03:20`."""
     return f"+{seconds:.2f} s" if 0 <= seconds < 60 else f"+{timedelta(seconds=int(max(0.0, seconds)))}"
 
 

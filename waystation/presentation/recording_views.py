@@ -37,11 +37,11 @@ _BOLD, _DIM = "bold", "dim"
 _GONE, _CHANGED, _NEW = "red", "yellow", "green"
 _BAD = "red"
 MAX_EVENTS = 200
-"""Maximum number of events to show of a recording, and of event pairs to show in a full comparison."""
+"""Maximum number of events of a recording to show without a gap, and of event pairs to show in a full comparison."""
 CONTEXT = 2
-"""Number of equal events to show around each difference if there are more than `MAX_EVENTS` pairs."""
+"""Number of pairs to show before and after each difference if a comparison has more than `MAX_EVENTS` pairs."""
 _STYLES = {"-": _GONE, "~": _CHANGED, "+": _NEW, "@": _DIM}
-"""The style for each sign that a line can start with."""
+"""Styles of removed (`-`), changed (`~`) and added (`+`) lines, and of the headers between diff sections (`@`)."""
 AROUND = 2
 """Number of events to show before and after the current one."""
 MAX_STATE = 30
@@ -159,7 +159,7 @@ def format_pending_call(call: PendingCall, at: Moment) -> Text:
 
 
 def _outcome(call: PendingCall, at: Moment) -> str:
-    """Describe what happened after the moment to a call that was pending then."""
+    """Describe what happened later to a call that was pending at a moment. Return an empty string if nothing did."""
     state = at.recording.log.state
     later = state.calls.get(call.function_call_id)
     if later is None or later.waiting:
@@ -205,7 +205,7 @@ def _tools(prompt: Prompt) -> Iterator[Text]:
 
 
 def _content(content: JsonObject) -> Text:
-    """Return one content of a prompt, with one part per line."""
+    """Return one of a prompt's contents as text, with each part on a new line."""
     role = Text.assemble((f"{terminal.escape(str(content.get('role') or '?')):5} ", _BOLD))
     lines = [_part(part) for part in content.get("parts") or ()]
     return role + (Text("\n      ").join(lines) if lines else Text("empty", _DIM))
@@ -269,7 +269,7 @@ def _render_recording_difference(difference: RecordingDifference) -> RenderableT
 def format_difference(difference: RecordingDifference, *, context: int | None = None) -> RenderableType:
     """Return the events of two recordings side by side.
 
-    With `context`, show only that many equal events around each difference.
+    With `context`, show only that many pairs before and after each difference.
     """
     columns = [
         column
@@ -300,7 +300,7 @@ def format_difference(difference: RecordingDifference, *, context: int | None = 
 
 
 def _is_near(pairs: Sequence[Pair], context: int | None) -> Callable[[Pair], bool]:
-    """Return a predicate for pairs that are within `context` pairs of a difference.
+    """Return a predicate for pairs that are a difference, or within `context` pairs of one.
 
     If `context` is None, the predicate accepts all pairs.
     """

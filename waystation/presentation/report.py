@@ -49,7 +49,7 @@ def report(recording: Recording, *, now: float | None = None) -> "Report":
     Args:
         recording: The recording of the invocation.
         now: If the invocation is open, the time when the report ends, in seconds since 1970. Defaults to the current
-            time.
+            time. Ignored if it is before the last history event.
 
     Raises:
         ForeignHistory: The recording is the history of a session, or of `user:` or `app:` state.
@@ -93,7 +93,7 @@ class Report:
         return timeline.build_spans(self.recording.log, counts, self.now, self.recording.after(0))
 
     def rows(self, key: str = "", depth: int = 0) -> Iterator[timeline.Span]:
-        """Yield the spans of the timeline. The spans inside a called agent follow the call of that agent.
+        """Yield the spans of the timeline. The spans inside a called agent follow the span of the agent's call.
 
         Args:
             key: Prefix of this invocation's anchors on the page.
@@ -207,7 +207,7 @@ class Report:
         }
 
     def _people(self) -> list[JsonObject]:
-        """Return the audit lines of the calls that needed a person. Return no lines if earlier runs are lost."""
+        """Return the audit lines of calls that needed a person, and of ignored answers, if no earlier run is lost."""
         person_calls, log = {call.id for call in self.person_calls}, self.recording.log
         lines = [] if log.entries_before else create_account(log)
         return [line for line in lines if line.get("call") in person_calls or line["kind"] == "ignored"]
@@ -277,8 +277,8 @@ class ModelCall:
     prompt: JsonObject | None
     """The prompt's contents, or None if the prompt was not rebuilt.
 
-    `contents` is their number, `begins_as` says how many of them repeat which earlier model call, and `then` has the
-    contents that follow. A part that repeats an event has the number of that `event`.
+    `contents` is their number, `begins_as` says how many of the first ones repeat which earlier model call, and `then`
+    has the rest. A part that repeats an event is replaced by the number of that `event`.
     """
     ended: float | None = None
     reply: ModelReply | None = None
@@ -286,7 +286,7 @@ class ModelCall:
     cost: float | None = None
     """The cost in the currency of the budget's prices, or None if the budget has no price for the model."""
     defined_before: tuple[int, str] | None = None
-    """If the agent's definition has changed since its previous model call, the number and definition of that call."""
+    """The number of the agent's previous model call and the definition then, or None if it has not changed since."""
 
     @property
     def definition(self) -> str:

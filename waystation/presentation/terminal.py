@@ -36,10 +36,10 @@ MAX_TEXT = 4_000
 MAX_JSON = 300
 """Maximum number of characters to show of a response or other value. `--json` shows the whole value."""
 MAX_ARGUMENT = 2_000
-"""Maximum number of characters to show of an argument to a call that needs approval."""
+"""Maximum number of characters to show of an argument to a call that needs approval, or of a value in the debugger."""
 
 _JOINER = "\u200d"
-"""The zero-width joiner, which combines emoji. It is not escaped because it cannot control the terminal."""
+"""The zero-width joiner, which combines emoji. `escape` keeps it because it cannot control the terminal."""
 
 ANSWER_EFFECTS = {
     "approve": "approved",
@@ -67,7 +67,7 @@ _STYLES: dict[Kind, Style] = {
 
 
 def escape(text: str) -> str:
-    """Return `text` as a single line, with control characters and direction marks escaped."""
+    """Return `text` as one line, with unprintable characters escaped, except spaces and the zero-width joiner."""
     if text.isprintable():
         return text
     return "".join(
@@ -86,9 +86,9 @@ def escape_lines(text: str | Text) -> Text:
 
 
 def format_json(value: object, *, indent: int | None = None) -> str:
-    """Return the complete value as JSON, with all characters escaped that could control the terminal.
+    """Return the complete value as JSON, with every character that could control the terminal escaped.
 
-    Do not use this function for display: it does not hide secrets.
+    This function does not hide secrets, so hide them first if the value will be displayed.
     """
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     if text.isprintable():
@@ -97,7 +97,7 @@ def format_json(value: object, *, indent: int | None = None) -> str:
 
 
 def clip(text: str) -> str:
-    """Return text unchanged or, if it is long, its beginning followed by its length."""
+    """Return the text or, if it is longer than `MAX_TEXT`, its beginning followed by its length."""
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}… ({len(text):,} characters)"
 
 
@@ -119,7 +119,7 @@ def format_state(values: JsonObject) -> str:
 
 
 def clip_json(value: object, length: int = MAX_JSON, *, name: str = "") -> str:
-    """Return a value as JSON on one line, with secrets hidden and clipped at the end.
+    """Return a value as JSON on one line, with secrets hidden. A long value is clipped at the end.
 
     Args:
         value: The value.
@@ -265,7 +265,8 @@ def format_time(timestamp: float, *, now: float | None = None, zone: bool = Fals
 
     Args:
         timestamp: The time, in seconds since 1970.
-        now: The current time, in seconds since 1970. Defaults to the system time. The date is omitted if it is today.
+        now: The current time, in seconds since 1970. Defaults to the system time. Times on the current day are
+            formatted without the date.
         zone: Whether to add the abbreviation of the time zone.
     """
     moment = datetime.datetime.fromtimestamp(timestamp).astimezone()
@@ -298,7 +299,7 @@ def describe_failure(failure: Failure) -> str:
 
 
 def format_call(call: PendingCall) -> str:
-    """Format a pending call as one line, such as `pay(amount=9)`."""
+    """Format a pending call as one line, such as `pay(amount=9)`. Show only the size of omitted arguments."""
     if set(call.args) == {"omitted_bytes"}:  # the arguments were too large for the workflow memo
         return f"{escape(call.tool)}(…), {call.args['omitted_bytes']:,} bytes of arguments"
     return escape(summary.call(call.tool, call.args))
@@ -336,7 +337,7 @@ def get_login_uri(call: PendingCall) -> str | None:
 
 
 def list_answers(call: PendingCall) -> tuple[str, ...]:
-    """Return the names of the commands that can answer a call, with the most common one first."""
+    """Return the names of the commands that can decide a call, with the most common one first."""
     if call.kind == "credential":
         return "authorize", "reject"
     # A call with a response schema needs a response that matches the schema, so an approval is not enough.

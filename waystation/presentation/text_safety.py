@@ -23,15 +23,15 @@ The end is always shown, because malicious content is often hidden there.
 """
 JSON_HEAD, JSON_TAIL = 12_000, 4_000
 MAX_MARKS = 3
-"""Maximum number of combining marks on one letter. More marks could cover neighboring letters, so they are escaped."""
+"""Maximum number of combining marks on a letter. Further marks are escaped: they could cover neighboring letters."""
 MAX_CHECKED = 100_000
 """Maximum number of characters to check for suspicious content."""
 
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0\U0001d159")
-"""Letters, marks and symbols that have no visible shape."""
+"""Letters, marks and symbols that have no visible shape although their categories are not in `_HIDDEN`."""
 _ALIKE = {"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU", "FULLWIDTH", "MATHEMATICAL"}
-"""Alphabets in which some letters look like letters from another alphabet in this set."""
+"""Alphabets with letters that look alike, such as Latin and Cyrillic `a`, by the first word of their letters' names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class SafeText:
 
 
 def format_value(content: object, *, head: int = HEAD, tail: int = TAIL, reveal: bool = False) -> SafeText:
-    """Return a value as JSON that is safe to display, with secrets hidden unless `reveal` is true."""
+    """Return a value as JSON that is safe to display, with long text clipped and secrets hidden unless `reveal`."""
     content = content if reveal else hide_named_secrets(content)
     text = json.dumps(content, ensure_ascii=False, indent=2)
     return SafeText(
@@ -63,12 +63,12 @@ def format_value(content: object, *, head: int = HEAD, tail: int = TAIL, reveal:
 
 
 def format_text(content: str, *, head: int = HEAD, tail: int = TAIL) -> SafeText:
-    """Return a name or a message as text that is safe to display. Line breaks are kept."""
+    """Return a name or a message as text that is safe to display, clipped if it is long. Line breaks are kept."""
     return SafeText(tuple(split_pieces(content.replace("\r\n", "\n"), head, tail)), tuple(_remarks(content)))
 
 
 def format_line(content: str, length: int = 120) -> str:
-    """Return text as one line, clipped and with invisible characters escaped."""
+    """Return text as one line with invisible characters escaped, clipped if it has more than `length` characters."""
     escaped = "".join(piece.text for piece in _pieces(content[: length + 1])).replace("\n", "\\n")
     return escaped if len(content) <= length else f"{escaped[: length - 1]}…"
 
@@ -106,7 +106,10 @@ def escape(char: str) -> str:
 
 
 def is_invisible(char: str) -> bool:
-    """Return whether a character has no visible shape, affects its neighbors, or looks like a space."""
+    """Return whether a character has no visible shape, affects its neighbors, or looks like a space.
+
+    The normal space and the line break do not count.
+    """
     if char in " \n":
         return False
     is_variation_selector = "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef"
@@ -114,7 +117,7 @@ def is_invisible(char: str) -> bool:
 
 
 def split_pieces(text: str, head: int, tail: int) -> Iterator[Piece]:
-    """Yield text in pieces, with invisible characters escaped and a gap in the middle if the text is long."""
+    """Yield text in pieces, with invisible characters escaped and only `head` and `tail` characters of a long text."""
     left_out = len(text) - head - tail
     if left_out <= 0:
         yield from _pieces(text)
@@ -149,7 +152,7 @@ def _remarks(text: str) -> Iterator[str]:
 
 
 def _mixed(text: str) -> Iterator[str]:
-    """Yield words that mix look-alike alphabets, with non-ASCII characters escaped."""
+    """Yield words that mix look-alike alphabets, up to 40 characters of each, with non-ASCII characters escaped."""
     for word in re.findall(r"\w*[^\W\d_]\w*", text):
         alphabets = {unicodedata.name(char, "").partition(" ")[0] for char in word if char.isalpha()}
         if not word.isascii() and len(alphabets & _ALIKE) > 1:

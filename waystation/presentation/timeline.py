@@ -21,13 +21,13 @@ LONGER = 3.0
 BREAK, BREAKS = 9.0, 45.0
 """Maximum width of one break, and of all breaks together, as percentages of the drawing's width."""
 MAX_ROWS = 300
-"""Maximum number of spans to draw. If there are more, the last ones are drawn."""
+"""Maximum number of spans to draw as rows. If there are more, only the last ones are drawn."""
 MAX_OPEN_ROWS = 40
-"""Maximum number of spans to show as rows immediately. If there are more, the page shows lanes first and folds the
-rows.
+"""Maximum number of spans whose rows are visible at first. If there are more, the page shows a lane per kind of span
+and collapses the rows.
 """
 MIN_WIDTH = 0.4
-"""Minimum width of a span, in percent, so that a span without duration is visible."""
+"""Minimum width of a span, in percent of the drawing's width, so that a span without duration is visible."""
 
 
 @dataclass(slots=True)
@@ -37,16 +37,16 @@ class Span:
     kind: Kind
     name: str
     activity: str
-    """The ID of the activity. For a wait, the ID of the pending call."""
+    """Reference to the model call, or to the call of the tool or agent. For a wait, the ID of the pending call."""
     begin: float
     end: float
     open: bool = False
     """Whether the span is still open at the end of the timeline."""
     attempts: int = 1
     depth: int = 0
-    """How many agents are above the agent that the span belongs to."""
+    """The number of agents above the one that the span belongs to. 0 for the invocation's own spans."""
     href: str = ""
-    """The link to the span's details on the page."""
+    """The link to the span's details on the page, or an empty string if there are none."""
 
     @property
     def seconds(self) -> float:
@@ -110,9 +110,9 @@ class Scale:
 
     @property
     def ruler(self) -> tuple[float, float]:
-        """Return a round number of seconds and its width in percent, which is at most 25.
+        """The ruler's length: a round number of seconds, and the width of that interval in percent, at most 25.
 
-        Return zeros if there is no scale.
+        Both are 0 if there is only one time.
         """
         if not self.percent_of_second:
             return 0.0, 0.0
@@ -128,8 +128,8 @@ def build_spans(log: Log, attempts: Mapping[str, int], now: float, start: Log | 
     Args:
         log: The log.
         attempts: Number of attempts by activity ID.
-        now: The time to use as the end of spans that have not ended.
-        start: If earlier entries are missing, the log before the first entry. This function appends to it.
+        now: The end of open spans if the invocation is open. If it has ended, open spans end with the last entry.
+        start: If earlier entries are missing, a log with the state before the first entry. This function appends to it.
     """
     rows: list[Span] = []
     running: dict[tuple[Kind, str], Span] = {}
@@ -153,7 +153,7 @@ def build_spans(log: Log, attempts: Mapping[str, int], now: float, start: Log | 
 
 
 def _find_open(log: Log) -> dict[tuple[Kind, str], str]:
-    """Return the names of everything in flight, by kind and ID."""
+    """Return the names of all open model calls, tool calls, called agents and waits, by kind and ID."""
     names: dict[tuple[Kind, str], str] = {}
     if log.state.outcome.ended:
         return names
@@ -188,14 +188,14 @@ _LANES: dict[Kind, str] = {
     "wait": "waits for people",
 }
 INDENT = 14
-"""How many pixels to indent a label for each agent above."""
+"""Number of pixels to indent a span's label per level of depth."""
 
 
 def draw(spans: Sequence[Span], events: Iterable[Event], key: str = "") -> dict[str, Any] | None:
     """Return the drawing of a timeline, or None if there are no spans.
 
-    The drawing has a row per span. If there are many spans, it also has a lane per kind of span. The `key` makes the
-    HTML IDs of the drawing unique if a page has several drawings.
+    The drawing has a row for each of the last `MAX_ROWS` spans. If there are more than `MAX_OPEN_ROWS` spans, it also
+    has a lane per kind of span. The `key` makes the drawing's HTML IDs unique on a page with several drawings.
     """
     if not spans:
         return None
@@ -251,7 +251,7 @@ def _lanes(spans: Sequence[Span], events: Iterable[Event], key: str) -> dict[str
             {"y": HEAD + ROW * index, "text": f"{_LANES[kind]}: {sum(span.kind == kind for span in spans):,}"}
             for index, kind in enumerate(kinds)
         ],
-        # If several bars have the same position, draw only one of them.
+        # If several bars look the same in the same place, draw only one of them.
         "bars": list({(bar["y"], bar["x"], bar["width"], bar["retried"]): bar for bar in bars}.values()),
         "rows": [],
     }

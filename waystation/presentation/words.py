@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from waystation.replay.recording import Moment
 
 MAX_SHOWN_CHARS = 600
-"""Maximum number of characters to show of a comment or a message."""
+"""Maximum number of characters to show of a comment, or of the reason for a failure or a refusal."""
 
 _OCCASIONS: dict[str, str] = {
     "asked": "the call is pending",
@@ -82,7 +82,7 @@ def decision(call: CallState) -> str:
 
 
 def story(log: Log, state: CallState) -> list[tuple[float, str]]:
-    """Return what happened to a call, as lines with their times. Entries from before the recorded runs are missing."""
+    """Return what happened to a call in the recorded runs, as lines with their times, oldest first."""
     verified = {entry.body.ref for entry in log.entries if isinstance(entry.body, AnswerVerified)}
     lines = [
         (entry.time, describe(entry, log).text)
@@ -122,7 +122,7 @@ def facts_of(moment: "Moment", attempts: "Mapping[str, ActivityAttempts]") -> It
 
 
 def describe(entry: Entry, log: Log) -> Fact:
-    """Describe a log entry in one line."""
+    """Describe a log entry as one labeled fact."""
     call = log.state.calls.get(_call_of(entry, log))
     tool = call.name if call else ""
     match entry.body:
@@ -247,7 +247,7 @@ def hint(call: PendingCall) -> str:
 
 
 def format_approvers(call: PendingCall) -> str:
-    """Describe in a few words who may answer a call or, if it has been claimed, who claimed it."""
+    """Describe in a few words who or what a call is waiting for or, if it has been claimed, who claimed it."""
     if call.claimed_by:
         return f"claimed by {terminal.escape(call.claimed_by)}"
     if call.kind == "credential":
@@ -259,7 +259,10 @@ def format_approvers(call: PendingCall) -> str:
 
 
 def list_terms(call: PendingCall, *, options: bool = True) -> Iterator[tuple[str, str]]:
-    """Yield the labeled terms of a call's approval policy. With `options`, name the CLI options that satisfy them."""
+    """Yield who claimed a call, if anyone, and the terms of its approval policy, each with a label.
+
+    With `options`, name the CLI options that satisfy the requirements.
+    """
     if call.claimed_by:
         yield "claimed", f"by {terminal.escape(call.claimed_by)}"
     policy = call.policy
