@@ -95,7 +95,7 @@ class Exit(IntEnum):
 
     OK = 0
     FAILED = 1
-    """The invocation failed, was canceled or stopped early, histories differ or do not replay, or any other failure."""
+    """The invocation failed, was canceled or stopped early; histories differ or do not replay; or another failure."""
     USAGE = 2
     ALREADY_ANSWERED = 3
     EXPIRED = 4

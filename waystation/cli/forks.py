@@ -110,7 +110,7 @@ async def fork(
 async def _follow(
     ctx: CommandContext, invocation: Invocation, answers: dict[str, Action], by: str | None, *, detach: bool
 ) -> Exit:
-    """Follow a fork, and send the answers as soon as the calls are waiting for them."""
+    """Follow a fork, and send each answer as soon as its call is pending. Report answers that were not used."""
     unused = dict(answers)
     tasks = [asyncio.ensure_future(_answer(invocation, unused, call_id, by)) for call_id in answers]
     try:
@@ -176,7 +176,7 @@ def _parse_pairs(option: str, form: str, pairs: Sequence[str], parse: Callable[[
     """Parse `CALL=VALUE` options into a dictionary.
 
     Raises:
-        Problem: An option does not have this form, or two options name the same call.
+        Problem: An option does not have this form, its value is invalid, or two options name the same call.
     """
     values: dict[str, T] = {}
     for pair in pairs:

@@ -250,7 +250,7 @@ async def print_events(
 ) -> Exit:
     """Write the events of an invocation so far or, with `follow`, until it ends.
 
-    If the invocation is still open, then report its retries and, unless the output is JSON, its pending calls.
+    If the invocation is still open, then write its pending calls (unless the output is JSON) and report its retries.
     """
     out = ctx.out
     watch = Watch(client, out, invocation.id, numbered=True)

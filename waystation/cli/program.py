@@ -85,7 +85,11 @@ class LazyGroup(TyperGroup):
                 formatter.write_dl([(f"{name:9}", text) for name, (_, text) in commands.items()])
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Move global options to the front, so that users may also write them after the command."""
+        """Move global options to the front, so that users may also write them after the command.
+
+        Raises:
+            BadParameter: An argument is not valid text in the current locale.
+        """
         for arg in args:
             if any("\ud800" <= char <= "\udfff" for char in arg):
                 raise typer.BadParameter(

@@ -349,7 +349,7 @@ class Chat:
         return not (self._lines.typed and event.author == "user" and event.invocation_id in self._sent and has_text)
 
     async def _report_failure(self, id: str) -> None:
-        """Report why an invocation failed. Report nothing if it has a result.
+        """Report why an invocation failed. If the invocation has a result, report nothing.
 
         Raises:
             Problem: The workers do not have the agent, so no later message can succeed either.

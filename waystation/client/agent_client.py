@@ -90,6 +90,7 @@ class AgentClient:
 
         Raises:
             RuntimeError: No server responds at the address.
+            InvalidConfiguration: The address, or a setting in the environment or the profile, is invalid.
         """
         return cls(
             await connect(address=address, namespace=namespace, profile=profile, store=store),

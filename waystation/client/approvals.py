@@ -39,7 +39,7 @@ from waystation.history import is_not_found
 AT_ONCE = 8
 """Default number of answers that `answer_all` sends concurrently."""
 PAGE_SIZE = 100
-"""Number of invocations to fetch per request to the server."""
+"""Number of invocations to fetch per request to the server, and default number of calls on a `Page`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +59,11 @@ class Outcome:
     receipt: JsonObject | None = None
     """The receipt, if the answer was accepted."""
     error: WaystationError | RPCError | None = None
-    """The reason why the answer was not accepted. After `AnswerUnconfirmed`, it may still be accepted later."""
+    """Why the answer was not accepted. After `AnswerUnconfirmed`, the answer may still be accepted later."""
 
 
 MAY_BE_OMITTED = ("args", "interim", "payload", "response_schema")
-"""Fields whose value a memo replaces with its size if the value is large."""
+"""Fields of a pending call that a memo contains only as their size if they are large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class ApprovalFilter:
         return cls(agent, tool, people, older_than, user_id, session_id, below)
 
     def query(self, *, searchable: bool, before: datetime | None) -> str:
-        """Return the visibility query. Conditions that a query cannot express are checked by `matches`."""
+        """Return the visibility query. `may_contain` and `matches` check conditions that the query does not express."""
         parts = [f"WorkflowType = '{WORKFLOW}'", "ExecutionStatus = 'Running'"]
         if searchable:
             # Also include invocations that started before the search attributes existed and therefore lack them.
@@ -123,7 +123,7 @@ class ApprovalFilter:
         return self.agent is None or agent is None or agent == self.agent[:MAX_KEYWORD]
 
     def matches(self, call: PendingCall, *, searchable: bool, now: float) -> bool:
-        """Return whether a call meets all conditions."""
+        """Return whether a call in an invocation that the query and `may_contain` accepted meets all conditions."""
         return (
             (self.agent is None or searchable or call.agent == self.agent)
             and self.tool in (None, call.tool)
@@ -140,7 +140,7 @@ class ListPosition:
 
     before: datetime
     runs: tuple[str, ...]
-    """IDs of the runs that started at that time and have already been read."""
+    """IDs of the runs that started at the time `before` and have already been read."""
 
     @classmethod
     def after(cls, execution: WorkflowExecution, at: "ListPosition | None") -> "ListPosition":
@@ -174,7 +174,7 @@ def _round_up(time: datetime) -> datetime:
 async def find_pending_calls(
     client: Client, filter: ApprovalFilter, at: "ListPosition | None" = None
 ) -> AsyncIterator[tuple[WorkflowExecution, list[PendingCall]]]:
-    """Yield invocations after position `at`, most recently started first, each with its matching calls."""
+    """Yield invocations after position `at`, most recently started first, each with its matching calls, if any."""
     searchable = await has_search_attributes(client, log_problems=False)
     root = await _find_root(client, filter.below) if filter.below else None
     query = filter.query(searchable=searchable, before=at.before if at else None)
@@ -185,7 +185,7 @@ async def find_pending_calls(
 
 
 async def _find_root(client: Client, below: str) -> str | None:
-    """Return the ID of the root workflow of `below`, or None if the server does not have that workflow."""
+    """Return the ID of the root workflow of `below`, or None if the server cannot describe `below`."""
     with suppress(RPCError):
         return (await client.get_workflow_handle(below).describe()).root_id
     return None

@@ -27,7 +27,7 @@ def connection_settings(
     """Return the connection settings. Arguments override the environment.
 
     Raises:
-        InvalidConfiguration: A setting in the environment or the profile is invalid.
+        InvalidConfiguration: The address, or a setting in the environment or the profile, is invalid.
     """
     try:
         config = ClientConfig.load_client_connect_config(profile=profile)
@@ -81,7 +81,7 @@ async def connect(
 
     Raises:
         RuntimeError: No server responds at the address; see `connection_problem`.
-        InvalidConfiguration: A setting in the environment or the profile is invalid.
+        InvalidConfiguration: The address, or a setting in the environment or the profile, is invalid.
     """
     atexit.unregister(_let_threads_finish)  # registered once
     atexit.register(_let_threads_finish)

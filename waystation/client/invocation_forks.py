@@ -11,7 +11,7 @@ from waystation.core import MEMO_FORK, WORKFLOW, Budget, Fork, InvalidInput, Inv
 from waystation.core.log import fork
 
 MAX_NUMBERS = 100
-"""Maximum number of IDs to try when generating the ID of a fork."""
+"""Maximum number of generated IDs to try when a fork is started without an explicit ID."""
 
 
 class Forks:
@@ -43,7 +43,7 @@ class Forks:
         Args:
             source: ID of the invocation to fork, running or closed.
             event: Number of the last event to copy, starting at 1.
-            run_id: Run ID of the source, if the source has several runs.
+            run_id: The run of the source to fork, if the source has several. Defaults to the latest.
             message: Replaces the message of the source.
             instruction: Replaces the agent's instruction. Only workers with `--allow-overrides` accept it.
             model: Name of the model to use instead of the agent's. Only workers with `--allow-overrides` accept it.
@@ -102,7 +102,7 @@ class Forks:
         return PreparedFork(self._client, fork_input, id, fork.make_fork_log(log, fork_input, log.entries[-1].time))
 
     async def of(self, id: str) -> list["FoundFork"]:
-        """Return the forks of an invocation, oldest first. Finds only forks whose IDs were generated."""
+        """Return the forks of an invocation, sorted by number. Finds only forks whose IDs were generated."""
         prefix = ids.fork(id, 0)[:-1]
         quoted = prefix.replace("\\", "\\\\").replace('"', '\\"')
         query = f'WorkflowType = "{WORKFLOW}" AND WorkflowId STARTS_WITH "{quoted}"'
@@ -137,7 +137,7 @@ class PreparedFork:
         """Start the fork.
 
         Raises:
-            InvalidInput: An invocation with the fork's ID already exists.
+            InvalidInput: An invocation with the fork's ID, or with every generated ID, already exists.
         """
         assert self.given.fork is not None
         source, memo = self.given.fork.invocation_id, {MEMO_FORK: self.given.fork.memo()}

@@ -218,7 +218,7 @@ class Invocation:
             yield log
 
     async def pending(self) -> list[PendingCall]:
-        """Return the pending calls. This does not require a running worker."""
+        """Return the pending calls, without those of called agents. This does not require a running worker."""
         await self.started()
         description = await self.handle.describe()
         if description.status is not WorkflowExecutionStatus.RUNNING:
@@ -246,7 +246,7 @@ class Invocation:
         credential: Any = None,
         **answer: Any,
     ) -> JsonObject:
-        """Store the credential that a call is waiting for, approve all calls waiting for it, and return the receipt.
+        """Store the credential that a call needs, approve all calls waiting for it, and return this call's receipt.
 
         The credential goes directly into the store and is never sent to Temporal.
 
@@ -260,7 +260,9 @@ class Invocation:
         Raises:
             AuthorizationFailed: The login does not belong to this call or did not produce a token. The message contains
                 no secrets.
-            AnswerRefused: The credential was stored, but the call is no longer pending.
+            AnswerRefused: The credential was stored, but the approval was refused, for example because the call is no
+                longer pending.
+            AnswerUnconfirmed: The credential was stored, but no worker confirmed the approval in time.
         """
         call = (self.id, function_call_id or await _find_only_pending(self))
         stored = await store.authorize(auth_response_uri=auth_response_uri, credential=credential, call=call)
@@ -284,7 +286,8 @@ class Invocation:
             action: `approve`, `reject`, `edit`, `respond`, `progress`, `claim`, `release`, `view`, `waive` or `cancel`.
             function_call_id: ID of the function call. Required if several calls are pending.
             token: Proves the approver's identity. Encrypted with the client's `identity` before it is sent.
-            signal: Send the answer as a signal, without waiting for a worker. A refusal is then not reported.
+            signal: Send the answer as a signal, and return `{"sent": True}` without waiting for a worker. If the answer
+                is refused, this is not reported.
             confirm_within: Time limit for a worker to confirm the answer.
             fields: Other answer fields from the wire contract, such as `comment`, `by`, `response` or `digest`.
 
@@ -342,10 +345,10 @@ async def _find_only_pending(invocation: Invocation) -> str:
 
 
 async def approve_calls(client: ClientContext, calls: Iterable[tuple[str, str]]) -> list[JsonObject]:
-    """Approve calls, given as pairs of invocation ID and call ID, and return the receipts."""
+    """Approve calls, given as pairs of invocation ID and call ID, and return the receipts of confirmed approvals."""
     receipts = []
     for invocation_id, call_id in calls:
-        # Skip calls that were canceled or answered in the meantime.
+        # Skip calls that were canceled or answered in the meantime, and approvals that no worker confirms.
         with suppress(errors.AnswerRefused, errors.AnswerUnconfirmed, RPCError):
             receipts.append(await Invocation.from_id(client, invocation_id).approve(call_id))
     return receipts
@@ -413,7 +416,7 @@ async def confirm_update(
 
 
 def translate_update_error(error: WorkflowUpdateFailedError, *kinds: type[errors.WaystationError]) -> Exception:
-    """Convert the error of a refused update to an error of one of `kinds`, or return `error` unchanged."""
+    """Convert a refused update's error to one of `kinds`, or return `error` unchanged if it is none of them."""
     cause = error.cause
     if isinstance(cause, ApplicationError):
         kind = getattr(errors, cause.type or "", None)

@@ -36,7 +36,7 @@ def make_start_attributes(started: InvocationInput) -> TypedSearchAttributes:
 
 
 async def fetch_search_attributes(client: Client) -> dict[str, IndexedValueType.ValueType]:
-    """Return the types of those contract search attributes that exist in the namespace.
+    """Return the types, by name, of the contract's search attributes that exist in the namespace.
 
     Raises:
         RPCError: The server could not list the search attributes.

@@ -153,7 +153,7 @@ class Session:
             budget: Limits for the invocation.
             metadata: Recorded with the message, but not sent to the model.
             streaming: Make the model's text available while it is being generated.
-            create: Start the session if it does not exist.
+            create: Whether to start the session if it does not exist.
             confirm_within: Time limit for a worker to confirm the message.
 
         Raises:
@@ -189,6 +189,7 @@ class Session:
         Raises:
             UnknownSession: The session does not exist.
             SessionClosed: The session has already ended.
+            MessageUnconfirmed: No worker confirmed the request in time. The session may still be closed later.
         """
         return await self._update(CLOSE, None, create=False, within=confirm_within)
 
@@ -370,7 +371,7 @@ class StartedInvocations:
                 )
 
     async def more(self) -> bool:
-        """Wait for the history to grow, and return whether it can still grow."""
+        """Wait for the history to grow, unless the session has ended, and return whether it can still grow."""
         async with self._reading:
             if not self.over:
                 await self._read()
@@ -436,7 +437,7 @@ class SessionUpdate:
 
     invocation: Invocation
     log: Log
-    """The complete log. Every update refers to the same object, which keeps growing."""
+    """The invocation's complete log, which keeps growing. Unless it is reset, all its updates share this object."""
     events: list[Event]
 
 

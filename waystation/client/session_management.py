@@ -68,7 +68,7 @@ def _parse_session_id(workflow_id: str) -> tuple[str, str, str] | None:
 
 
 GRACE = timedelta(seconds=5)
-"""Time that running tools have to finish after a cancellation."""
+"""Default time that running tools have to finish after a cancellation."""
 AT_A_TIME = 20
 """Maximum number of concurrent requests."""
 REASON = "the session is deleted"
@@ -118,10 +118,10 @@ class DeletedSession:
 
 
 async def _stop(client: Client, deleted: DeletedSession, grace: timedelta) -> dict[WorkflowRun, bool]:
-    """Stop all running workflows, and return all runs.
+    """Stop all running workflows of a session, and return all of their runs.
 
-    Workflows are canceled first, so that the session does not start anything else and running tools are notified.
-    Workflows that do not end in time are terminated.
+    Unless `grace` is zero, workflows are canceled first, so that the session does not start anything else and running
+    tools are notified. Workflows that do not end in time are terminated.
     """
     is_cancelled = grace <= timedelta()
     runs: dict[WorkflowRun, bool] = {}
@@ -256,8 +256,10 @@ class Sessions:
             session_id: ID of the session.
             user_id: The session's user.
             app: The session's app.
-            artifacts: The artifact service, such as `waystation.artifacts.ObjectStoreArtifactService(url)`.
-            memory: The memory service, such as `waystation.memory.SqliteMemoryService(path)`.
+            artifacts: The artifact service, such as `waystation.artifacts.ObjectStoreArtifactService(url)`. If None,
+                artifacts are kept.
+            memory: The memory service, such as `waystation.memory.SqliteMemoryService(path)`. If None, memories are
+                kept.
             grace: Time that running tools have to finish before their invocations are terminated.
 
         Raises:

@@ -125,7 +125,7 @@ class View:
         return format_pieces(_within(pieces, 2 * (self._head + self._tail)))
 
     def value(self, content: Any, name: str = "") -> Markup:
-        """Return a value as clipped JSON with secrets masked. Up to 100 characters are written on one line."""
+        """Return a value as clipped JSON with secrets masked. JSON of up to 100 characters is written on one line."""
         masked = hide_named_secrets(content, name)
         text = json.dumps(masked, ensure_ascii=False)
         return self.text(text if len(text) <= 100 else json.dumps(masked, ensure_ascii=False, indent=2))
@@ -190,7 +190,7 @@ class View:
         return call.pending(log.invocation_id, log.state.input.user_id if log.state.input else "", None)
 
     def troubles(self, report: "Report") -> list[tuple[str, str, Markup, int | None]]:
-        """Return the last `LAST` errors and retries as rows: what failed, how, why, and the history event if known."""
+        """Return rows for the last errors and retries: what failed, how, why, and the history event number, if known."""
         line = text_safety.format_line
         rows: list[tuple[str, str, str, int | None]] = []
         for attempts in report.attempts:

@@ -39,7 +39,7 @@ _BAD = "red"
 MAX_EVENTS = 200
 """Maximum number of events of a recording to show without a gap, and of event pairs to show in a full comparison."""
 CONTEXT = 2
-"""Number of pairs to show before and after each difference if a comparison has more than `MAX_EVENTS` pairs."""
+"""Number of pairs to show before and after each difference in a comparison that is not shown in full."""
 _STYLES = {"-": _GONE, "~": _CHANGED, "+": _NEW, "@": _DIM}
 """Styles of removed (`-`), changed (`~`) and added (`+`) lines, and of the headers between diff sections (`@`)."""
 AROUND = 2
@@ -159,7 +159,7 @@ def format_pending_call(call: PendingCall, at: Moment) -> Text:
 
 
 def _outcome(call: PendingCall, at: Moment) -> str:
-    """Describe what happened later to a call that was pending at a moment. Return an empty string if nothing did."""
+    """Describe what happened later to a call that was pending at a moment, or return an empty string if unknown."""
     state = at.recording.log.state
     later = state.calls.get(call.function_call_id)
     if later is None or later.waiting:
@@ -322,7 +322,7 @@ def _side(recording: Recording, number: int | None, color: str, style: str) -> S
 
 
 def stop(cursor: "Cursor") -> RenderableType:
-    """Return a view of a cursor's position: the event, its neighbors, the entry, the state and the pending calls."""
+    """Return a view of a cursor's position: the event, nearby events, the log entry, the state and pending calls."""
     moment, changes = cursor.moment, cursor.changes
     parts: list[RenderableType] = [_title(cursor), _neighbors(cursor), Text("")]
     if facts := list(words.facts_of(moment, cursor.attempts)):

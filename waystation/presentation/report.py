@@ -207,7 +207,7 @@ class Report:
         }
 
     def _people(self) -> list[JsonObject]:
-        """Return the audit lines of calls that needed a person, and of ignored answers, if no earlier run is lost."""
+        """Return the audit lines of ignored answers and calls that needed a person, or none if earlier runs are lost."""
         person_calls, log = {call.id for call in self.person_calls}, self.recording.log
         lines = [] if log.entries_before else create_account(log)
         return [line for line in lines if line.get("call") in person_calls or line["kind"] == "ignored"]
@@ -278,7 +278,7 @@ class ModelCall:
     """The prompt's contents, or None if the prompt was not rebuilt.
 
     `contents` is their number, `begins_as` says how many of the first ones repeat which earlier model call, and `then`
-    has the rest. A part that repeats an event is replaced by the number of that `event`.
+    has the rest. A part that repeats an event is listed with the number of that `event`.
     """
     ended: float | None = None
     reply: ModelReply | None = None
@@ -328,7 +328,7 @@ def _without_repeated(content: JsonObject) -> JsonObject:
 
 
 class RunSummary:
-    """The events of a recording, with their state changes, and the model calls of the recording."""
+    """The events of a recording, each with its state changes, and the recording's model calls."""
 
     def __init__(self, recording: Recording) -> None:
         self.events: list[NumberedEvent] = []

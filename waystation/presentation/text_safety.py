@@ -31,7 +31,10 @@ _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0\U0001d159")
 """Letters, marks and symbols that have no visible shape although their categories are not in `_HIDDEN`."""
 _ALIKE = {"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU", "FULLWIDTH", "MATHEMATICAL"}
-"""Alphabets with letters that look alike, such as Latin and Cyrillic `a`, by the first word of their letters' names."""
+"""Alphabets with letters that look alike, such as Latin and Cyrillic `a`.
+
+Each is the first word of its letters' Unicode names.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ class SafeText:
 
 
 def format_value(content: object, *, head: int = HEAD, tail: int = TAIL, reveal: bool = False) -> SafeText:
-    """Return a value as JSON that is safe to display, with long text clipped and secrets hidden unless `reveal`."""
+    """Return a value as JSON that is safe to display, clipped if it is long. Hide secrets unless `reveal` is true."""
     content = content if reveal else hide_named_secrets(content)
     text = json.dumps(content, ensure_ascii=False, indent=2)
     return SafeText(
@@ -117,7 +120,10 @@ def is_invisible(char: str) -> bool:
 
 
 def split_pieces(text: str, head: int, tail: int) -> Iterator[Piece]:
-    """Yield text in pieces, with invisible characters escaped and only `head` and `tail` characters of a long text."""
+    """Yield text in pieces, with invisible characters escaped.
+
+    If the text is longer than `head` and `tail` together, omit the characters between them.
+    """
     left_out = len(text) - head - tail
     if left_out <= 0:
         yield from _pieces(text)

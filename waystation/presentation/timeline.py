@@ -37,14 +37,14 @@ class Span:
     kind: Kind
     name: str
     activity: str
-    """Reference to the model call, or to the call of the tool or agent. For a wait, the ID of the pending call."""
+    """Reference to the model, tool or agent call, as in activity IDs. For a wait, the ID of the pending call."""
     begin: float
     end: float
     open: bool = False
     """Whether the span is still open at the end of the timeline."""
     attempts: int = 1
     depth: int = 0
-    """The number of agents above the one that the span belongs to. 0 for the invocation's own spans."""
+    """The number of agents above the one that the span belongs to. 0 for the outermost invocation."""
     href: str = ""
     """The link to the span's details on the page, or an empty string if there are none."""
 
