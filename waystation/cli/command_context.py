@@ -95,7 +95,7 @@ class Exit(IntEnum):
 
     OK = 0
     FAILED = 1
-    """The invocation failed, was canceled or stopped early; histories differ or do not replay; or another failure."""
+    """An invocation failed, was canceled or stopped early, histories differ, or a command failed for another reason."""
     USAGE = 2
     ALREADY_ANSWERED = 3
     EXPIRED = 4

@@ -299,7 +299,7 @@ async def _answer(
 
 
 def _read_token(file: Path | None) -> str | None:
-    """Return the approver's identity token from `file` or WAYSTATION_TOKEN, or None if neither is set.
+    """Return the approver's identity token from `file`, by default from WAYSTATION_TOKEN, or None if neither is set.
 
     Raises:
         Problem: The file cannot be read, or does not contain a token.

@@ -140,7 +140,7 @@ async def rerun(
 
 @contextmanager
 def _translate_errors(out: Output) -> Iterator[None]:
-    """Translate the errors that explain why a step cannot run. If the command is interrupted, warn of side effects."""
+    """Translate errors that explain why a step cannot run. On Ctrl-C, warn that the tool may have had side effects."""
     try:
         yield
     except (NoSuchEvent, NoSuchActivity) as error:

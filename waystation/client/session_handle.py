@@ -437,7 +437,7 @@ class SessionUpdate:
 
     invocation: Invocation
     log: Log
-    """The invocation's complete log, which keeps growing. Unless it is reset, all its updates share this object."""
+    """The invocation's complete log. Unless the invocation is reset, its updates share this object, which grows."""
     events: list[Event]
 
 

@@ -118,7 +118,7 @@ class DeletedSession:
 
 
 async def _stop(client: Client, deleted: DeletedSession, grace: timedelta) -> dict[WorkflowRun, bool]:
-    """Stop all running workflows of a session, and return all of their runs.
+    """Stop all running workflows of a session, and return the runs of all its workflows.
 
     Unless `grace` is zero, workflows are canceled first, so that the session does not start anything else and running
     tools are notified. Workflows that do not end in time are terminated.

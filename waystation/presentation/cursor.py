@@ -168,7 +168,7 @@ class Cursor(Displayable):
         return self._seek(has_text, back=back)
 
     def calls(self) -> list[str]:
-        """Return the IDs of the agent calls in the current event, made or answered there, that have a recording."""
+        """Return the IDs of the recorded agent calls that the current event makes or answers."""
         event = self.moment.event
         parts = [*event.function_calls(), *event.function_responses()] if event else []
         return [part["id"] for part in parts if part["id"] in self.recording.called]

@@ -190,7 +190,7 @@ class View:
         return call.pending(log.invocation_id, log.state.input.user_id if log.state.input else "", None)
 
     def troubles(self, report: "Report") -> list[tuple[str, str, Markup, int | None]]:
-        """Return rows for the last errors and retries: what failed, how, why, and the history event number, if known."""
+        """Return rows for the last errors and retries: what failed, how, why, and the history event ID if known."""
         line = text_safety.format_line
         rows: list[tuple[str, str, str, int | None]] = []
         for attempts in report.attempts:

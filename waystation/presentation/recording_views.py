@@ -300,7 +300,7 @@ def format_difference(difference: RecordingDifference, *, context: int | None = 
 
 
 def _is_near(pairs: Sequence[Pair], context: int | None) -> Callable[[Pair], bool]:
-    """Return a predicate for pairs that are a difference, or within `context` pairs of one.
+    """Return a predicate for pairs that differ, or are within `context` pairs of a pair that differs.
 
     If `context` is None, the predicate accepts all pairs.
     """

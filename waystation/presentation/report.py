@@ -207,7 +207,10 @@ class Report:
         }
 
     def _people(self) -> list[JsonObject]:
-        """Return the audit lines of ignored answers and calls that needed a person, or none if earlier runs are lost."""
+        """Return the audit lines of ignored answers and of calls that needed a person.
+
+        Return no lines if earlier runs are lost.
+        """
         person_calls, log = {call.id for call in self.person_calls}, self.recording.log
         lines = [] if log.entries_before else create_account(log)
         return [line for line in lines if line.get("call") in person_calls or line["kind"] == "ignored"]
@@ -286,7 +289,7 @@ class ModelCall:
     cost: float | None = None
     """The cost in the currency of the budget's prices, or None if the budget has no price for the model."""
     defined_before: tuple[int, str] | None = None
-    """The number of the agent's previous model call and the definition then, or None if it has not changed since."""
+    """The number and definition of the agent's previous model call, or None if the definition has not changed."""
 
     @property
     def definition(self) -> str:

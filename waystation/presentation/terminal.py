@@ -299,7 +299,7 @@ def describe_failure(failure: Failure) -> str:
 
 
 def format_call(call: PendingCall) -> str:
-    """Format a pending call as one line, such as `pay(amount=9)`. Show only the size of omitted arguments."""
+    """Format a pending call as one line, such as `pay(amount=9)`. If its arguments were omitted, show their size."""
     if set(call.args) == {"omitted_bytes"}:  # the arguments were too large for the workflow memo
         return f"{escape(call.tool)}(…), {call.args['omitted_bytes']:,} bytes of arguments"
     return escape(summary.call(call.tool, call.args))
