@@ -19,8 +19,9 @@ from waystation.core import ForeignHistory, StoreFailed
 events = structlog.get_logger("waystation.activities")
 
 INTERVAL_S = 1.0
-"""Interval between heartbeats. Each heartbeat also asks the server whether the activity was canceled, so a running tool
-may receive a cancellation this much later. Quick tools finish before the first heartbeat."""
+"""Interval between heartbeats, or a third of the activity's heartbeat timeout if that is shorter. Each heartbeat also
+asks the server whether the activity was canceled, so a running tool may receive a cancellation this much later. Quick
+tools finish before the first heartbeat."""
 DETAILS_INTERVAL_S = 0.1
 """Minimum interval between heartbeats that carry a model's text. The first one is sent immediately."""
 TOOL_DETAILS_INTERVAL_S = 0.5
@@ -57,11 +58,13 @@ class Heartbeater:
             self._loop.call_soon_threadsafe(self._beat_soon, context=self._context)
 
     def record(self, *details: object) -> None:
-        """Send a heartbeat for a tool. This method is thread-safe, and merges calls in quick succession."""
+        """Send a heartbeat with these details soon. Of several calls in quick succession, only the last is sent. This
+        method is thread-safe.
+        """
         self.send(lambda: details)
 
     def flush(self) -> None:
-        """Send pending details now, because the activity is about to fail and its next attempt reads them."""
+        """Send any pending details now, because the activity is about to fail and its next attempt reads them."""
         if self._is_urgent:
             self._beat()
 
@@ -87,7 +90,7 @@ class Heartbeater:
 
 @contextmanager
 def send_heartbeats(details_interval_s: float = DETAILS_INTERVAL_S) -> Iterator[Heartbeater]:
-    """Send heartbeats while the block runs."""
+    """Send heartbeats while the block runs. If the block raises an exception, send pending details first."""
     heart = Heartbeater(details_interval_s)
     try:
         yield heart
@@ -121,7 +124,9 @@ def convert_errors(
     final: tuple[type[Exception], ...] = (ForeignHistory,),
     retried: tuple[type[Exception], ...] = (StoreFailed,),
 ) -> Iterator[None]:
-    """Convert `final` errors to activity failures that are not retried, and `retried` ones to failures that are."""
+    """Convert `final` errors to activity failures that the server does not retry, and `retried` errors to ones that it
+    retries. Other errors pass through unchanged.
+    """
     try:
         yield
     except (*final, *retried) as error:

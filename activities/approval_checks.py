@@ -96,8 +96,8 @@ class TokenVerifier(Protocol):
 class Reviewer:
     """Runs the activity `review_answer`.
 
-    The activity fails and is retried only for temporary problems, such as an unreadable history or an unreachable
-    identity provider.
+    If the answer or its token is invalid, the activity completes with a refusal. It fails if the history is damaged. It
+    also fails, and is retried, for temporary problems such as an unreachable store or identity provider.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class Reviewer:
         """Return the edited arguments in the form that the tool receives.
 
         Raises:
-            AnswerRefused: The arguments are not valid for the tool, or cannot be checked.
+            AnswerRefused: The arguments are not valid for the tool, require different approvers, or cannot be checked.
         """
         try:
             root, agent = self._registry.find(root_name, call.agent)
@@ -232,7 +232,11 @@ def _parse_edited_args(call: CallState, tool: BaseTool, args: JsonObject) -> Jso
 async def _check_policy(
     call: CallState, tool: BaseTool, args: JsonObject, contexts: Contexts, rules: Sequence[ApprovalRule]
 ) -> None:
-    """Refuse edited arguments that require different approvers, because an edit must not bypass a rule."""
+    """Check that edited arguments do not require different approvers, because an edit must not bypass a rule.
+
+    Raises:
+        NotAllowed: They require approvers that the call's policy does not include.
+    """
     original, edited = [
         await judge_call(tool, variant, contexts.proposed(call.id, tool.name), rules) for variant in (call.args, args)
     ]
@@ -249,7 +253,7 @@ def _check_response(call: CallState, response: JsonObject) -> None:
     """Check the answer to a long-running call against the tool's response schema.
 
     Raises:
-        InvalidAnswer: The answer does not match the schema.
+        InvalidAnswer: The answer does not match the schema, or the schema itself is invalid.
     """
     schema = call.call.response_schema
     try:
@@ -270,7 +274,11 @@ async def find_refusal(
     context: ToolContext,
     rules: Sequence[ApprovalRule] = (),
 ) -> ToolOutcome | None:
-    """Return the outcome to record instead of running the tool, or None if the call may run."""
+    """Return the outcome to record instead of running the tool, or None if the tool may run.
+
+    The tool must not run if the call differs from what was approved, if it now needs an approval that was never
+    requested, or if it was rejected and the tool would ignore the rejection.
+    """
     mismatch = await _find_mismatch(call, params, tool, args, context, rules)
     rejected = context.tool_confirmation is not None and not context.tool_confirmation.confirmed
     if (
@@ -292,9 +300,10 @@ async def find_missing_proof(
     factory: ProofFactory,
     requesters: Sequence[str],
 ) -> ToolOutcome | None:
-    """Return the outcome to record instead of running the tool if it lacks proof of an approval by verified approvers.
+    """Return a refusal to record if a call lacks the required proof of approval by verified approvers, or else None.
 
-    The log is not trusted here: anyone who may write to the namespace can forge it.
+    The log is not trusted here: anyone who may write to the namespace can forge it. A worker that has no keys, and does
+    not have to have any, requires no proof.
     """
     if not may_need_verified_approval(tool, rules):
         return None
@@ -358,7 +367,10 @@ async def _can_ignore_answer(
 
 
 def bind_approval(call: CallState, tool: BaseTool, args: JsonObject, outcome: ToolOutcome) -> ToolOutcome:
-    """Add the values that an answer applies to, if the tool's own code requested confirmation."""
+    """If the tool's own code requested confirmation, add to the outcome what an answer will apply to.
+
+    This is the policy, the digest of the tool's parameters, and the arguments if callbacks changed them.
+    """
     if outcome.actions is None or call.id not in outcome.actions.requested_tool_confirmations:
         return outcome
     update = {
@@ -370,7 +382,9 @@ def bind_approval(call: CallState, tool: BaseTool, args: JsonObject, outcome: To
 
 
 def to_recordable(args: JsonObject) -> JsonObject | None:
-    """Return arguments as JSON, or None if they cannot be recorded. In that case, the call does not run."""
+    """Return arguments as JSON, or None if they cannot be recorded. In that case, a call that needs approval does not
+    run.
+    """
     try:
         result: JsonObject = to_plain_json(args)
     except NotJson:

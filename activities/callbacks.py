@@ -60,7 +60,9 @@ class WrongReturnType(TypeError):
 
 
 class CallbackRaised(WaystationError):
-    """A callback raised an exception. `kind` and the message can be recorded: they contain no text from user code."""
+    """A callback raised an exception or returned an invalid value. `kind` and the message can be recorded, because they
+    never quote the messages of exceptions from user code.
+    """
 
     def __init__(self, name: str, error: Exception, plugin: str | None = None) -> None:
         kind = TypeError if isinstance(error, WrongReturnType) else type(error)
@@ -69,7 +71,7 @@ class CallbackRaised(WaystationError):
         # The wording matches ADK.
         prefix = f"Error in plugin '{plugin}' during '{name}' callback:" if plugin else f"{quoted} raised"
         self.cause = RuntimeError(f"{prefix} {error}") if plugin else error
-        """The error that the model sees."""
+        """The error that the model sees if the callback belonged to a tool call."""
         self.retryable = isinstance(error, StoreFailed)
         if isinstance(error, WrongReturnType):
             text = f"{quoted} {error}"
@@ -109,7 +111,10 @@ async def close_plugins(plugins: Iterable[BasePlugin], *, timeout_s: float = CLO
 
 
 class Hooks:
-    """The callbacks of one agent. The methods raise CallbackRaised if a callback raises."""
+    """The callbacks around one agent: the plugins' and its own.
+
+    The methods that run callbacks raise CallbackRaised if a callback raises, except for `tool_cancelled`.
+    """
 
     def __init__(self, agent: BaseAgent, plugins: Sequence[BasePlugin], timeout: timedelta = CALLBACK_TIMEOUT) -> None:
         """Store the settings. `timeout` limits each callback."""
@@ -130,7 +135,10 @@ class Hooks:
         return self.has("before_model_callback", "after_model_callback", "on_model_error_callback")
 
     async def run_plugins(self, name: str, **params: Any) -> Any:
-        """Run a callback of the plugins only and return the first result. Invocation callbacks run this way."""
+        """Run the plugins' callbacks with this name until one returns a value other than None, and return that value.
+
+        The callbacks around an invocation run this way, because agents cannot have them.
+        """
         for plugin in self.plugins:
             if not overrides_callback(plugin, name):
                 continue
@@ -143,11 +151,14 @@ class Hooks:
         return None
 
     async def around_agent(self, name: str, context: CallbackContext) -> Any:
-        """Run the callbacks before or after the agent. Return the Content that one of them returned, or None."""
+        """Run the callbacks before or after the agent. Return the first result that is not empty, or None.
+
+        The caller must check the result's type.
+        """
         return await self._first_answer(name, bool, agent=self.agent, callback_context=context)
 
     async def around_model(self, name: str, context: CallbackContext, **params: Any) -> LlmResponse | None:
-        """Run one kind of callback around a model call. Return the response that replaces the model's, or None."""
+        """Run one kind of callback around a model call. Return the response to use instead of the model's, or None."""
         answer = await self._first_answer(name, bool, callback_context=context, **params)
         if answer is not None and not isinstance(answer, LlmResponse):
             raise CallbackRaised(name, WrongReturnType(answer, "an LlmResponse"))
@@ -156,14 +167,17 @@ class Hooks:
     async def around_tool(
         self, name: str, tool: BaseTool, args: JsonObject, context: ToolContext, **params: Any
     ) -> Any:
-        """Run one kind of callback around a tool call. Return the value that replaces the tool's result, or None.
+        """Run one kind of callback around a tool call. Return the value to use instead of the tool's result, or None.
 
         The callbacks may modify `args`.
         """
         return await self._first_answer(name, _is_not_none, tool=tool, tool_args=args, tool_context=context, **params)
 
     async def tool_cancelled(self, tool: BaseTool, args: JsonObject, context: ToolContext) -> None:
-        """Run all error callbacks of a canceled call so that they can clean up. Ignore what they return."""
+        """Run all error callbacks of a canceled call so that they can clean up, for at most `CLEANUP_S`.
+
+        Ignore what they return, and only log what they raise.
+        """
         name = "on_tool_error_callback"
         if not self.has(name):
             return
@@ -178,7 +192,9 @@ class Hooks:
                         events.warning("callback.failed", callback=name, error_type=type(error).__name__)
 
     async def _first_answer(self, name: str, is_answer: Callable[[Any], bool], **params: Any) -> Any:
-        """Return the first result, trying the plugins and then the agent's own callbacks, or None."""
+        """Run the plugins' callbacks, then the agent's own, until `is_answer` accepts a result. Return that result, or
+        None.
+        """
         answer = await self.run_plugins(name, **params)
         if is_answer(answer):
             return answer
@@ -234,7 +250,9 @@ class AgentCallbacks:
         return self.contexts.work.index == 0
 
     async def enter(self) -> ModelReply:
-        """Run the callbacks before the agent. Return the agent spec and the callbacks' result.
+        """Run the callbacks before the agent and, for the first agent, those before the invocation.
+
+        Return the agent spec and the callbacks' result.
 
         Raises:
             UserMessageChanged: A plugin tried to replace the user message.
@@ -272,7 +290,11 @@ class AgentCallbacks:
         )
 
     async def leave(self) -> CallbackResult | None:
-        """Run the callbacks after the agent and return their content and actions."""
+        """Run the callbacks after the agent and, for the first agent, those after the invocation.
+
+        Return their content and actions, or None if there are none. If a callback answered for the agent, the callbacks
+        after the agent do not run.
+        """
         name, answer = "after_agent_callback", None
         context = self.contexts.callback("agent")
         if not self.contexts.work.spoken_for:
@@ -282,7 +304,10 @@ class AgentCallbacks:
         return _build_said(_parse_content(answer, name), collect_actions(context, name))
 
     def _apply_output_key(self, state: Any, content: JsonObject) -> None:
-        """Store content that callbacks returned for an LLM agent under its `output_key`, like the model's content."""
+        """Store the text that callbacks returned in place of an LLM agent's under the agent's `output_key`, if any.
+
+        As for a model's reply, the text is parsed if the agent has an output schema.
+        """
         agent, text = self.hooks.agent, text_of(content)
         if not (isinstance(agent, LlmAgent) and agent.output_key and text):
             return
@@ -296,7 +321,11 @@ class AgentCallbacks:
 
 
 def _parse_content(answer: Any, name: str) -> JsonObject | None:
-    """Convert a callback's return value to a Content in JSON."""
+    """Convert a callback's return value to a Content in JSON. Return None if the value is None or empty.
+
+    Raises:
+        CallbackRaised: The value is not a Content, or cannot be converted to JSON.
+    """
     try:
         return content_to_json(answer) if answer else None
     except NotJson as error:
@@ -320,10 +349,10 @@ class Attempt:
     """The unchanged value that the tool returned."""
     raised: BaseException | None = None
     outcome: ToolOutcome | None = None
-    """The outcome to record instead of the value, if any. Callbacks may replace it only if `raised` is set. Otherwise,
-    the tool was not allowed to run."""
+    """The outcome to record instead of the value, if any. Error callbacks may replace it if `raised` is set. If it is
+    not set, the tool was not allowed to run, and the outcome is final."""
     repeatable: bool = False
-    """Whether the tool may run again."""
+    """Whether the tool may run again if the call has retries left."""
     ran: bool = True
     """False if the tool does not exist. In that case, no `after_tool` callbacks run."""
 
@@ -335,7 +364,10 @@ async def run_with_callbacks(
     context: ToolContext,
     run: Callable[[], Awaitable[Attempt]],
 ) -> ToolOutcome:
-    """Run a tool with its callbacks, which may modify `args` and modify or replace the tool's result."""
+    """Run a tool with its callbacks, which may modify `args` and modify or replace the tool's result.
+
+    If a callback raises an exception, the outcome is an error.
+    """
     try:
         answer = await run_before_tool(hooks, tool, args, context, long_running=tool.is_long_running)
         if answer is not None:
@@ -356,7 +388,11 @@ async def run_with_callbacks(
 async def run_after_agent(
     hooks: Hooks, tool: BaseTool, args: JsonObject, context: ToolContext, child: ToolOutcome
 ) -> ToolOutcome:
-    """Run the error and result callbacks on the outcome of an agent that was called as a tool."""
+    """Run the callbacks on the outcome of an agent that was called as a tool, and return the resulting outcome.
+
+    If the agent failed, the error callbacks run first, and the result callbacks run only if one of these returns a
+    replacement.
+    """
     response = child.response or {}
     # An AgentTool's text is wrapped in an object as `result`. Callbacks receive only the text, as in ADK.
     value: Any = response["result"] if response.keys() == {"result"} else response
@@ -383,6 +419,8 @@ async def run_before_tool(
 ) -> ToolOutcome | None:
     """Return the outcome that a `before_tool` callback provides in place of the tool's, or None if the tool should run.
 
+    If there is such an outcome, the `after_tool` callbacks run on it and may replace it.
+
     Raises:
         CallbackRaised: A callback before or after the tool raised an exception.
     """
@@ -400,12 +438,15 @@ async def _run_after_tool(
 
 
 def build_error_outcome(tool: BaseTool, error: BaseException, context: ToolContext) -> ToolOutcome:
-    """Return the outcome of a call for which the tool or a callback raised an exception."""
+    """Return the outcome of a call for which the tool or a callback raised an exception.
+
+    The outcome is fatal if the tool's `on_error` is "raise".
+    """
     return create_failure_outcome(error, context=context).model_copy(update={"fatal": tool.on_error == "raise"})
 
 
 def add_transfer(outcome: ToolOutcome, hooks: Hooks) -> ToolOutcome:
-    """Add the spec of the agent that the outcome transfers to, or return an error if the transfer is not allowed."""
+    """If the outcome transfers to an agent, add that agent's spec, or return an error if this is not allowed."""
     agent, name = hooks.agent, outcome.actions.transfer_to_agent if outcome.actions else None
     if outcome.actions is None or name is None or not isinstance(agent, LlmAgent):
         return outcome

@@ -64,17 +64,21 @@ class CarryOver:
     def __init__(
         self, client: Client, registry: Registry, logs: LogCache, blobs: Blobs, *, forks: bool, overrides: bool
     ) -> None:
-        """Store the settings. `overrides` determines whether forks may replace instructions and models."""
+        """Store the settings.
+
+        `forks` determines whether forks are allowed, and `overrides` whether they may replace instructions and models.
+        """
         self._client, self._registry, self._logs, self._blobs = client, registry, logs, blobs
         self._forks, self._overrides = forks, overrides
 
     async def archive(self, params: ArchiveInput) -> bytes:
-        """Store a run's log before the run continues as new. Return an encoded `Archived`.
+        """Archive the log from entry `params.since`, before the run continues as new. Return an encoded `Archived`.
 
-        The entries are read from the history because cached logs do not include the times when entries were applied.
+        Up to `params.inline` bytes are not put into the store, because the next run receives them inline. The entries
+        are read from the history because cached logs do not include the times when entries were applied.
 
         Raises:
-            ApplicationError: The store or the history is not available.
+            ApplicationError: The store or the history is not available. The server retries the activity.
         """
         info = activity.info()
         workflow_id, run_id = info.workflow_id or "", info.workflow_run_id or ""
@@ -97,7 +101,8 @@ class CarryOver:
         """Return an encoded `TakenOver`, the state that a fork inherits from its source.
 
         Raises:
-            ApplicationError: The source cannot be read, or cannot be forked as requested.
+            ApplicationError: The source cannot be read or cannot be forked as requested, or this worker does not allow
+                the fork.
         """
         info = activity.info()
         with send_heartbeats(), convert_errors("fork.failed", final=(InvalidInput,)):
@@ -146,10 +151,12 @@ class CarryOver:
         return fork_state
 
     def _check_overridden(self, root_name: str, top: str, agent: str) -> None:
-        """Check that an agent has an instruction and a model. `apply_overrides` ignores all other agents.
+        """Check that `agent` is an LLM agent in the tree of `top`. `apply_overrides` would ignore any other agent.
+
+        If `top` does not exist, return without an error, because the first step of the fork reports that.
 
         Raises:
-            InvalidInput: The agent has no instruction and model, or is not in the tree of `top`.
+            InvalidInput: The agent is not an LLM agent, or is not in the tree of `top`.
         """
         root = self._registry.roots.get(root_name)
         if root is None or top not in root.tree:
@@ -163,7 +170,11 @@ class CarryOver:
             )
 
     async def _source(self, request: Fork) -> tuple[Log, str]:
-        """Return the source invocation's log and the ID of its latest run."""
+        """Return the source invocation's log up to the requested run, by default the latest, and the ID of that run.
+
+        Raises:
+            InvalidInput: There is no such invocation, or the beginning of its log is lost.
+        """
         handle = self._client.get_workflow_handle(request.invocation_id, run_id=request.run_id or None)
         try:
             [latest] = await decode_histories([await handle.fetch_history()], self._client.data_converter)
@@ -179,6 +190,8 @@ class CarryOver:
 
     async def child_outcome(self, params: ChildInput) -> bytes:
         """Return an encoded `ChildOutcome` for an agent that an earlier run called.
+
+        If the agent's history is gone, the outcome is a failure.
 
         Raises:
             ApplicationError: The called agent is still running. The server retries the activity.
@@ -205,7 +218,9 @@ class CarryOver:
 
 
 def _entries_of(workflow_id: str, history: Sequence[HistoryEvent], since: int, upto: int) -> list[Entry]:
-    """Return entries `since` to `upto` from one run's history, including those that its input inherits.
+    """Return the log entries from `since` up to but not including `upto`, which must all be in one run's history.
+
+    The entries that the run's input carries inline are part of its history.
 
     Raises:
         ForeignHistory: The history does not contain these entries.
@@ -226,7 +241,7 @@ def _entries_of(workflow_id: str, history: Sequence[HistoryEvent], since: int, u
 
 
 def apply_overrides(agent: BaseAgent, started: InvocationInput | None) -> BaseAgent:
-    """Return the agent with the fork's instruction and model, if the fork overrides this agent."""
+    """Return the agent with the fork's instruction and model, or unchanged if no fork overrides this agent."""
     request = started.fork if started else None
     if request is None or started is None or agent.name != (request.agent or started.agent):
         return agent

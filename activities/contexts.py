@@ -40,7 +40,7 @@ class Contexts:
     """Builds contexts for one agent run, based on one version of the state."""
 
     conversation: Conversation
-    """The invocation and its session's earlier events."""
+    """The invocation's log, and the earlier events of its session."""
     work: AgentRun
     state: JsonObject
     services: Services = NO_SERVICES
@@ -61,7 +61,7 @@ class Contexts:
         scopes_read: bool = True,
         limits: ActivitySettings | None = None,
     ) -> "Contexts":
-        """Return contexts that are based on the recorded state."""
+        """Return contexts with the state that the invocation's log records."""
         state = conversation.log.state.session.values
         return cls(conversation, work, state, services, step, scopes_read, limits or ActivitySettings())
 
@@ -71,11 +71,14 @@ class Contexts:
         return self.conversation.log
 
     def over(self, scopes: JsonObject | None) -> "Contexts":
-        """Return the same contexts, with `user:` and `app:` state added that is not in the log yet."""
+        """Return the same contexts, with `scopes` added: `user:` and `app:` state that is not in the log yet.
+
+        Keys that already have a value keep it.
+        """
         return replace(self, state={**scopes, **self.state}) if scopes else self
 
     def after(self, actions: EventActions | None) -> "Contexts":
-        """Return the same contexts, with the state after `actions` are applied."""
+        """Return the same contexts, with `actions` applied to the state."""
         if actions is None:
             return self
         fold = SessionState(self.state)
@@ -87,7 +90,10 @@ class Contexts:
         return ReadonlyContext(**self._fields())
 
     def callback(self, around: str) -> CallbackContext:
-        """Return the context for callbacks. Each `around` (`agent`, `model`, `instruction`) has a separate key."""
+        """Return the context for the callbacks around the agent, the model or the instruction.
+
+        Each value of `around` (`agent`, `model`, `instruction`) has its own idempotency key.
+        """
         key = ids.idempotency_key(self.log.invocation_id, f"{self.step}/{around}")
         return CallbackContext(idempotency_key=key, **self._fields())
 
@@ -102,7 +108,10 @@ class Contexts:
     def call(
         self, call: CallState, params: ToolCallInput, attempt: int, is_aborted: Callable[[], bool], heart: Heartbeater
     ) -> ToolContext:
-        """Return the context for a tool that runs in its activity. `is_aborted` may be called from any thread."""
+        """Return the context for a tool that runs in its activity.
+
+        `is_aborted` returns whether the tool should stop, and may be called from any thread.
+        """
         confirmation = params.confirmation or call.tool_confirmation()
         return ToolContext(
             function_call_id=call.id,
@@ -164,7 +173,10 @@ def _frozen_run_config(max_llm_calls: int, *, streaming: bool) -> RunConfig:
 async def tools_for(
     agent: LlmAgent, contexts: Contexts, *, wanted: str | None = None, failed: list[str] | None = None
 ) -> dict[str, BaseTool]:
-    """Return the agent's tools by name. See `list_tools` for `wanted` and `failed`."""
+    """Return the agent's tools by name, including `set_model_response` and the transfer tool if the agent needs them.
+
+    See `list_tools` for `wanted` and `failed`.
+    """
     limit = contexts.limits.toolset_timeout
     return _adk_tools(agent) | await list_tools(agent, contexts.readonly, wanted=wanted, failed=failed, limit=limit)
 
@@ -188,7 +200,7 @@ def callable_tools(tools: Mapping[str, BaseTool]) -> dict[str, BaseTool]:
 
 
 def unknown_tool(name: str, tools: Mapping[str, BaseTool]) -> str:
-    """Return the error for a call to a tool that does not exist. The wording matches ADK 2.13."""
+    """Return the error message for a call to a tool that does not exist. The wording matches ADK 2.13."""
     names = ", ".join(callable_tools(tools)) or "none"
     return (
         f"Invoking `{name}()` failed as no tool with that name is available. The tools you can call are: {names}. "

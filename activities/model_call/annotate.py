@@ -44,10 +44,10 @@ from waystation.tools.output_schema import ResponseRejected, SetModelResponseToo
 from waystation.tools.transfer import TransferToAgentTool
 
 MAX_DEPTH = 8
-"""Maximum depth of calls from agent to agent."""
+"""Maximum depth of agents that call each other as tools. A deeper call is refused."""
 MAX_AGENT_INPUT_BYTES = 2_000_000
-"""Maximum total input of the agents that one reply calls. The server terminates a workflow if one of its workflow tasks
-sends 4 MB."""
+"""Maximum total input of the agents that one reply calls. Calls that exceed it are refused, because the server
+terminates a workflow if one of its workflow tasks sends 4 MB."""
 
 
 def find_content_problem(content: object) -> str | None:
@@ -74,16 +74,19 @@ class Approvals(NamedTuple):
     rules: Sequence[ApprovalRule] = ()
     """The agent's rules, followed by its app's rules."""
     remembered: Sequence[StandingApproval] = ()
-    """The approvals that are in force and also cover later calls."""
+    """The remembered approvals that are in force."""
     proofs: Proofs | None = None
     """Signs calls that verified approvers may have to approve, and checks remembered approvals."""
     keyless: bool = False
-    """Whether a remembered approval counts without proof, because this worker has no keys and needs none."""
+    """Whether a remembered approval counts without proof if this worker has no keys. Used only if `proofs` is None."""
     requesters: Sequence[str] = ()
     """The names of the requester."""
 
     def covering(self, agent: str, tool: str, call: Call, args: JsonObject) -> str | None:
-        """Return the origin of the remembered approval that covers a call, or None if none is needed or available."""
+        """Return the approval ID of the remembered approval that covers a call, or None.
+
+        It is None if the call needs no approval, or if no remembered approval covers it.
+        """
         if not (self.remembered and call.confirmation and call.approval):
             return None
         approval = find_covering_approval(
@@ -122,10 +125,13 @@ class Annotator:
     _has_several_calls: bool = False
     """Whether the reply makes more than one call."""
     _agent_input_bytes: int = 0
-    """Total input size of the agents called so far."""
+    """Total input size of the agents that the reply has called so far."""
 
     async def annotate(self, content: JsonObject) -> JsonObject:
-        """Return the content with the engine's call IDs. Append an annotated call to `calls` for each function call."""
+        """Return the content with the engine's call IDs. Append an annotated call to `calls` for each function call.
+
+        In the returned content, arguments that are not an object are replaced with an empty object.
+        """
         work, parts = self.contexts.work, list[JsonObject]()
         self._has_several_calls = sum("functionCall" in part for part in content.get("parts") or ()) > 1
         for part in content.get("parts") or ():
@@ -162,7 +168,11 @@ class Annotator:
         return await self._function(call, tool, args, context)
 
     async def _function(self, call: Call, tool: BaseTool, args: JsonObject, context: ToolContext) -> Call:
-        """Annotate a call to a tool that runs in an activity."""
+        """Annotate a call to a tool that runs in an activity.
+
+        If the call needs confirmation, the `before_tool` callbacks run first. If one of them answers the call, the tool
+        does not run.
+        """
         judgement = await judge_call(tool, args, context, self.approvals.rules)
         confirmation, original = judgement.confirmation, copy_json(args)
         if confirmation is not None and (answered_call := await self._before(call, tool, args)):
@@ -191,7 +201,7 @@ class Annotator:
         return proofs.signed_call(call, agent, tool.name, used) if proofs else call
 
     async def _respond(self, call: Call, tool: BaseTool, args: JsonObject, context: ToolContext) -> Call:
-        """Run `set_model_response` and store the structured answer."""
+        """Run `set_model_response`, and store the structured answer unless the tool rejects it."""
 
         async def run() -> Attempt:
             value = await tool.run_async(args=args, tool_context=context)
@@ -202,9 +212,9 @@ class Annotator:
         return _answer_with(call, await run_with_callbacks(self.hooks, tool, args, context, run))
 
     async def _before(self, call: Call, tool: BaseTool, args: JsonObject) -> Call | None:
-        """Run the `before_tool` callbacks for a call that will be pending or does not need an activity.
+        """Run the `before_tool` callbacks for a call that needs confirmation or goes to another agent.
 
-        Return the answered call if a callback answers it, or None.
+        Return the answered call if a callback returns a value or raises an exception, or None if the call should run.
         """
         if not self.hooks.has("before_tool_callback"):
             return None
@@ -220,7 +230,10 @@ class Annotator:
         return None
 
     async def _agent(self, call: Call, tool: AgentTool, args: JsonObject) -> Call:
-        """Annotate a call to another agent, which runs in a separate invocation."""
+        """Annotate a call to another agent, which runs in a separate invocation.
+
+        Refuse the call if it is nested too deeply or its input is too large.
+        """
         request = args.get("request")
         if answered_call := await self._before(call, tool, args):
             return answered_call

@@ -47,7 +47,7 @@ PATIENCE = 5
 """How many of the agent's model calls must follow a failed summary before the next attempt, which may take minutes to
 fail."""
 MAX_KEPT = 1_000
-"""Maximum number of cached summaries. A retried model call reuses the summary from its previous attempt."""
+"""Maximum number of summaries in the LRU cache. A retried model call reuses the summary from its previous attempt."""
 
 
 class NoSummary(WaystationError):
@@ -58,11 +58,11 @@ class SummarizesEvents(Protocol):
     """Provides summaries of older events to model calls."""
 
     async def compaction(self, root: Root, agent: LlmAgent, contexts: Contexts) -> Compaction | None:
-        """Return a summary if one is due before the model call, or None."""
+        """Return a summary, or the reason why it failed, if one is due before the model call. Otherwise return None."""
 
 
 class Compactor:
-    """Creates the summaries of one worker process."""
+    """Creates and caches the summaries of one worker process."""
 
     def __init__(self, models: Models, *, limits: ActivitySettings | None = None) -> None:
         self._models = models
@@ -102,7 +102,7 @@ class Compactor:
         )
         events.info("compaction.completed", **about, events=due_range.covered.count, tokens=size)
         if limit is not None and size >= limit:
-            # Even with the summary, the prompt exceeds the threshold, so every later call will summarize again.
+            # Even with the summary, the prompt is not below the threshold, so every later call will summarize again.
             events.warning("compaction.threshold_too_low", **about, tokens=size, token_threshold=limit)
         return compaction
 
@@ -156,7 +156,7 @@ def _clean_summary(content: Any) -> JsonObject:
     """Return the content of a summary without thoughts, function calls, function responses and empty text.
 
     Raises:
-        NoSummary: The content is not valid, is empty or is too large.
+        NoSummary: The content is not valid, is too large, or has no other parts.
     """
     try:
         summary = to_plain_json(content)
@@ -177,7 +177,10 @@ def _clean_summary(content: Any) -> JsonObject:
 
 
 def _to_genai_event(event: Event) -> Event:
-    """Return the event with a genai Content, which summarizers written for ADK expect."""
+    """Return the event with a genai Content, which summarizers written for ADK expect.
+
+    The Content has no parts if the installed version of genai cannot represent them.
+    """
     from google.genai import types
 
     try:

@@ -42,7 +42,7 @@ class TypedRequest:
         self.editable = EditableRequest(model=request.model, contents=contents, config=config, tools_dict=dict(tools))
 
     def plain(self) -> LlmRequest:
-        """Return the current request as plain JSON.
+        """Return the request, with the changes that callbacks and tools made, as plain JSON.
 
         Raises:
             NotJson: A value cannot be converted to JSON.
@@ -86,7 +86,7 @@ class TypedRequest:
 
 
 def to_genai_response(response: LlmResponse) -> LlmResponse:
-    """Convert a response to genai's types for callbacks."""
+    """Return a copy of a model's response with genai's types, for callbacks."""
     from google.genai import types
 
     usage = response.usage
@@ -162,7 +162,10 @@ def _dumped(value: Any, place: str, kind: str, left_out: Set[str] = frozenset())
 
 
 def _settings(config: Any) -> JsonObject:
-    """Convert a generation config to JSON, without the fields that are stored elsewhere in the request."""
+    """Convert a generation config to JSON, with its response schema as a JSON Schema.
+
+    The system instruction and the tools are left out, because they are stored elsewhere in the request.
+    """
     from waystation.tools.json_schema import json_schema
 
     left_out = {"system_instruction", "tools", "response_schema"}
@@ -173,7 +176,7 @@ def _settings(config: Any) -> JsonObject:
 
 
 def _text(instruction: Any) -> str | None:
-    """Convert a system instruction of any supported type to text."""
+    """Convert a system instruction of any supported type to text. Skip parts without text. Return None unchanged."""
     if instruction is None or isinstance(instruction, str):
         return instruction
     if isinstance(instruction, list):
@@ -198,7 +201,7 @@ def _usage(usage: Any) -> Usage | None:
 
 
 def _name(value: Any) -> str | None:
-    """Return the value of an enum member, such as a finish reason. Return strings unchanged."""
+    """Return the value of an enum member, such as a finish reason. Return strings and None unchanged."""
     return None if value is None else str(getattr(value, "value", value))
 
 
