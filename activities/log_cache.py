@@ -38,7 +38,8 @@ from waystation.workflows.ports import HAND_OVER, raw
 
 MAX_RUNS = 1_000
 MAX_BYTES = 256_000_000
-"""Maximum total size of the cached runs. The least recently used run is evicted first and read again when needed."""
+"""Maximum total size of the cached runs. Above it, the least recently used runs are evicted until only one is left. An
+evicted run is read again when needed."""
 
 
 @dataclass(slots=True)
@@ -81,7 +82,7 @@ class LogCache:
         """Number of history reads, for tests and metrics."""
 
     async def keep(self, data: bytes) -> None:
-        """Store a large result in advance, so that returning it cannot fail.
+        """Put a large result into the store now, so that the SDK does not fail to store it later.
 
         Raises:
             StoreFailed: The store failed.
@@ -117,7 +118,7 @@ class LogCache:
         return run.log
 
     async def origin(self, workflow_id: str, run_id: str) -> Origin | None:
-        """Return where a run comes from, or None if the server has deleted its history.
+        """Return a run's workflow type, first run and parent, or None if the server has deleted the run's history.
 
         Raises:
             RPCError: The server cannot be reached.
@@ -132,7 +133,7 @@ class LogCache:
     def expect(
         self, workflow_id: str, run_id: str, origin: Origin, ref: EntryRef, body: Body | Carried, size: int
     ) -> None:
-        """Cache what a workflow in this process received, because its activities will need it."""
+        """Cache an entry or a carried state that a workflow in this process received. Its activities will need it."""
         self._origins[run_id] = origin
         run = self._run(workflow_id, run_id)
         if not isinstance(body, Carried):
@@ -150,7 +151,10 @@ class LogCache:
         return run
 
     def put(self, run_id: str, ref: EntryRef, body: Body, size: int) -> None:
-        """Cache a result that this process produced, so that it is not read back from the history."""
+        """Cache a result that this process produced, so that it is not read back from the history.
+
+        Ignore results of runs that are not cached.
+        """
         if run := self._runs.get(run_id):
             run.sources.put(ref, body)
             run.size += size
@@ -198,7 +202,7 @@ class LogCache:
 
     async def _continue(self, run: _Run, carried: Carried) -> None:
         """Add the entries of earlier runs from the cache or from the store."""
-        # The previous run has ended, so this run can take over its log and extend it.
+        # The previous run has ended, so this run can reuse that run's log and extend it.
         previous = self._runs.get(carried.run_id)
         if previous and not carried.forked and previous.log.length <= carried.snapshot.entries:
             del self._runs[carried.run_id]

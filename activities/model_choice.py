@@ -23,14 +23,15 @@ KEY_VARIABLES = (
     "GOOGLE_GENAI_USE_ENTERPRISE",
 )
 _FAMILIES = re.compile(r"(gemini|gemma|learnlm|model-optimizer|nano-banana|deep-research)", re.IGNORECASE)
-"""Matches names of Google models that generate content."""
+"""Matches names of Google models that generate content. Other names without a slash are not accepted for Gemini."""
 _ELSEWHERE = re.compile(
     r"(azure|bedrock|gemini|groq|ollama|ollama_chat|openrouter|vertex_ai)/|[^/]+/(gpt-\d|chatgpt|o\d)", re.IGNORECASE
 )
-"""Matches LiteLLM's `provider/model` names. Other names with a slash may be resource names, or names of partner models
-on Vertex AI."""
+"""Matches LiteLLM `provider/model` names that the Gemini API does not accept: common providers, and OpenAI models of
+any provider. Other names with a slash do not match, because they may be resource names or partner models on Vertex
+AI."""
 _GATEWAYS = ("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL")
-"""Variables that set a custom endpoint, which may serve models with any name."""
+"""Variables that set a custom endpoint. If one is set, model names are not checked, because it may serve any model."""
 
 _NO_DEMO = "its package has no demo model, which `--model demo` requires. Define `demo_model` there, or omit `--model`."
 _NO_KEY = (
@@ -44,12 +45,18 @@ class Models:
     """The models that one worker process uses. They share connections, which are closed together."""
 
     def __init__(self, override: str | BaseLlm | None = None) -> None:
-        """Store the settings. `override` replaces every agent's model. It is a model, or `demo` for the demo models."""
+        """Store the settings.
+
+        `override` is a model that replaces every agent's model, or `demo`, which replaces each model that is given by
+        name with the package's demo model.
+        """
         self._override = override
         self._gemini: Gemini | None = None
 
     def of(self, agent: LlmAgent, demo: object = None) -> BaseLlm:
-        """Return the model for an agent.
+        """Return the model for an agent: the override, the agent's own instance, `demo`, or Gemini.
+
+        `demo` is the package's demo model, which is used if the override is `demo` or there are no credentials.
 
         Raises:
             ModelRefused: A demo model is required, but the agent's package has none.
@@ -58,7 +65,7 @@ class Models:
         return self.named(model, agent.name, demo)
 
     def named(self, model: str | BaseLlm, agent: str, demo: object = None) -> BaseLlm:
-        """Return the model to use for an agent, given an instance or a model name.
+        """Return the model to use for an agent, given an instance or a model name. An instance is returned unchanged.
 
         Raises:
             ModelRefused: A demo model is required, but the agent's package has none.
@@ -90,7 +97,9 @@ def has_api_key() -> bool:
 
 
 def find_agents_without_model(registry: Registry, model: str | None = None) -> Iterator[Problem]:
-    """Yield a problem for each package whose agents can use neither Gemini nor a demo model in this process.
+    """Yield a problem for each package with an agent whose model is given by name and cannot be used in this process.
+
+    The model cannot be used if the package has no demo model, and Gemini is not available or `model` is `demo`.
 
     A worker that served them would fail every open invocation, even one that has been waiting for weeks. `model` is the
     override that is passed to `Models`.
@@ -104,7 +113,10 @@ def find_agents_without_model(registry: Registry, model: str | None = None) -> I
 
 
 def find_foreign_model_names(registry: Registry) -> Iterator[Problem]:
-    """Yield a problem for each agent whose model name is not a Gemini model."""
+    """Yield a problem for each model name that is not a Gemini model, unless Gemini is not used.
+
+    Gemini is not used if a custom endpoint is set, or if a demo model replaces the model.
+    """
     if _has_gateway():
         return
     for root in registry.roots.values():
@@ -141,7 +153,7 @@ def _agents_with_models(root: Root) -> Iterator[LlmAgent]:
 
 
 def _model_names(root: Root) -> Iterator[tuple[str, str]]:
-    """Yield pairs of an agent name and a model name that the agent uses."""
+    """Yield pairs of an agent name and a model name that the agent uses. The summarizer's belongs to the root agent."""
     for agent in _agents_with_models(root):
         if isinstance(agent.model, str) and agent.model:
             yield agent.name, agent.model

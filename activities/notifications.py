@@ -97,7 +97,7 @@ class WebhookSection(ConfigurationTable):
 
     url: str
     secret_file: str
-    """The file that contains the secret, `whsec_…`, or `env:NAME` for an environment variable."""
+    """The file that contains the secret (`whsec_…`), or `env:NAME` for an environment variable that contains it."""
 
 
 class ChannelSection(ConfigurationTable):
@@ -164,7 +164,7 @@ class Channels:
 
 
 def read_channels(file: Path | None) -> Channels | None:
-    """Read the channels from a file, by default the one that WAYSTATION_CHANNELS names. Return None without a file.
+    """Read the channels from `file`, or from the file named by WAYSTATION_CHANNELS. Return None if neither is set.
 
     Raises:
         InvalidConfiguration: The file is not valid.
@@ -174,7 +174,11 @@ def read_channels(file: Path | None) -> Channels | None:
 
 
 async def _notify_by_apprise(apprise: "Apprise", notice: Notification, id: str) -> None:
-    """Deliver a notification by email, chat or phone."""
+    """Deliver a notification by email, chat or phone.
+
+    Raises:
+        NotDelivered: Apprise raised an exception or did not deliver the notification.
+    """
     # `notify` blocks, so it runs in a thread. It rarely raises, but its exceptions may quote the address.
     try:
         delivered = await asyncio.to_thread(apprise.notify, body=notice.text, title=notice.title, body_format="text")
@@ -260,7 +264,7 @@ def _webhook_target(file: Path, key: str, section: WebhookSection) -> Target:
 
 
 class Notifier:
-    """Runs the activity `notify`, which notifies each channel only once even if the activity is retried.
+    """Runs the activity `notify`, which notifies each address only once even if the activity is retried.
 
     Heartbeats record completed and permanently refused deliveries for the next attempt. If a worker is lost between a
     delivery and its heartbeat, the notification is delivered again with the same ID.
@@ -281,7 +285,7 @@ class Notifier:
         """Return an encoded `NoticeReport`.
 
         Raises:
-            ApplicationError: A delivery failed, but may succeed later.
+            ApplicationError: A delivery failed but may succeed later, or the call is not in the log.
         """
         info = activity.info()
         with send_heartbeats() as heart:
@@ -324,7 +328,7 @@ class Notifier:
     async def _notify(
         self, name: str, params: NotifyInput, log: Log, call: CallState, deliveries: "_Deliveries"
     ) -> NotDelivered | None:
-        """Notify all addresses of one channel. Return the most relevant error, or None if there was none."""
+        """Notify all addresses of one channel. Return an error, preferably a retryable one, or None if all succeed."""
         channel = self._channels.get(name)
         if channel is None:
             return NotDelivered(UNKNOWN, retryable=False)
@@ -347,7 +351,10 @@ class Notifier:
 
 
 def _has_ended() -> bool:
-    """Return whether the invocation has ended. If so, deliveries in progress are completed but not retried."""
+    """Return whether the activity was canceled because its invocation has ended.
+
+    If so, deliveries in progress are completed but not retried.
+    """
     details = activity.cancellation_details()
     return details is not None and details.not_found
 
@@ -362,7 +369,10 @@ class _Deliveries:
         self._beat()
 
     async def deliver(self, target: Target, notice: Notification, event: list[object]) -> NotDelivered | None:
-        """Deliver a notification to one address, unless an earlier attempt did. Return the error, if any."""
+        """Deliver a notification to one address, unless it was already delivered or permanently refused.
+
+        Return the error, if any, which may be that of an earlier attempt.
+        """
         id = f"msg_{digest(event)}"
         if id in self._delivered:
             return None
@@ -394,7 +404,7 @@ def build_notice(
         call: The pending or decided call.
         params: The occasion of the notification, its number and the deadline.
         namespace: The Temporal namespace.
-        link: The URL of the call's page.
+        link: The URL of the call's page, or None if no inbox is configured.
         at: When the activity was scheduled, as a Unix timestamp. It is the same for all attempts.
     """
     call_summary = summary.call(call.name, call.args)

@@ -67,11 +67,11 @@ class Proofs:
     """The session, or the invocation outside sessions, in which approvals are remembered; None if it is unknown."""
 
     def signed_call(self, call: Call, agent: str, tool: str, args: JsonObject) -> Call:
-        """Return a call with the proof that this worker decided whether it needs an approval."""
+        """Return the call with a MAC that proves that a worker decided whether the call needs an approval."""
         return call.model_copy(update={"mac": self.keys.sign(self._call_claims(call, agent, tool, args))})
 
     def is_authentic(self, call: CallState) -> bool:
-        """Return whether a worker decided what the log says about the approval that a call needs."""
+        """Return whether the call's MAC proves that a worker made the recorded decision about the approval it needs."""
         return self.keys.verifies(call.call.mac, self._call_claims(call.call, call.agent, call.name, call.args))
 
     def _call_claims(self, call: Call, agent: str, tool: str, args: JsonObject) -> JsonObject:
@@ -119,7 +119,7 @@ class Proofs:
             args: The arguments with which it is about to run.
             policy: The policy.
             requesters: The names of the requester.
-            since: The first request of the call that counts.
+            since: The number of the first of the call's approval requests whose approvals count.
         """
         digest = call_digest(call.agent, call.name, args, declared=call.declared, policy=call.policy)
         approval_id = ids.approval(self.invocation_id, call.id)
@@ -140,7 +140,11 @@ class Proofs:
         return describe_coverage(self.scope, call.agent, call.name, args, call.policy.bound_to(call.declared))
 
     def is_remembered(self, approval: StandingApproval, policy: ApprovalPolicy, requesters: Sequence[str]) -> bool:
-        """Return whether authentic approvals in the same scope are behind a remembered approval."""
+        """Return whether a remembered approval may be used under a policy.
+
+        If the policy requires verified approvers, the remembered approval must be based on authentic approvals in the
+        same scope that satisfy the policy and have not expired.
+        """
         if not policy.must_verify:
             return True
         if self.scope is None or policy.remember is None:
@@ -161,7 +165,7 @@ class ProofFactory:
     """Creates the proofs of the invocation whose activity is running."""
 
     def __init__(self, keys: Keys | None = None, logs: LogCache | None = None, *, required: bool = False) -> None:
-        """`required` means that without keys no call runs that needs verified approvers."""
+        """If `required` is true and the worker has no keys, calls that need verified approvers do not run."""
         self._keys, self._logs, self.required = keys, logs, required
 
     async def proofs(self, *, with_scope: bool = False) -> Proofs | None:
@@ -188,7 +192,10 @@ NO_PROOFS = ProofFactory()
 
 
 async def _find_scope(logs: LogCache, workflow_id: str, run_id: str) -> str | None:
-    """Return the topmost caller, which is a session or an invocation, or None if its history is gone.
+    """Return the workflow ID and first run ID of the topmost caller: a session, or an invocation outside sessions.
+
+    An invocation without a caller is its own topmost caller. Return None if a history is gone, or if there are more
+    than `MAX_ANCESTORS` levels.
 
     The server records which workflow started another, so this cannot be forged.
     """

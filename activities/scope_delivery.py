@@ -72,7 +72,8 @@ class ScopeKeeper:
         """Return an encoded `ScopeReport`.
 
         Raises:
-            ApplicationError: The server refused the signals (not retryable), or did not receive them (retryable).
+            ApplicationError: The server refused the signals or the log is damaged (not retryable), or the delivery
+                failed for another reason (retryable).
         """
         info = activity.info()
         run = info.workflow_run_id or ""
@@ -86,8 +87,8 @@ class ScopeKeeper:
         """Deliver the pending writes of an invocation that was terminated or timed out.
 
         Raises:
-            ApplicationError: The server refused the signals.
-            StoreFailed: A scope did not accept them in time.
+            ApplicationError: The server refused or did not receive the signals.
+            StoreFailed: The signals did not appear in a scope's history in time.
         """
         if (last := log.state.unflushed()) is not None:
             await self._deliver(log, run, log.state.session.scopes_flushed, last)
@@ -139,7 +140,11 @@ class ScopeKeeper:
             raise activity_failure("scopes.failed", type(error).__name__, str(error), retry=not final) from None
 
     async def _wait_for_refusals(self, scope_id: str, log: Log, deltas: Sequence[ScopeDelta]) -> list[RefusedDelta]:
-        """Wait until the deltas appear in the scope's history. Return those that the scope refused."""
+        """Wait until the deltas appear in the scope's history. Return those that the scope refused.
+
+        Raises:
+            StoreFailed: They did not appear within `SEEN_WITHIN_S`.
+        """
         last, sender = int(deltas[-1].id.rpartition("/e")[2]), (log.invocation_id, deltas[-1].run)
         names = {(delta.id, delta.run) for delta in deltas}
         waited, pause = 0.0, 0.02

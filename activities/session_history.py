@@ -100,8 +100,8 @@ class Sessions:
     ) -> None:
         """Create a reader of sessions.
 
-        Without `logs`, it does not check that a session started the calling invocation. `forks` means that forks may
-        read the session of their source.
+        Without `logs`, the reader does not check that a session started the calling invocation. If `forks` is true,
+        forks may read the session of their source.
         """
         self._logs, self._forks = logs, forks
         self._client, self._blobs, self._scopes = client, blobs, scopes
@@ -112,7 +112,8 @@ class Sessions:
         """Return the conversation, which combines the session's earlier events and the invocation's log.
 
         Raises:
-            ApplicationError: The earlier events cannot be read at the moment.
+            ApplicationError: The earlier events cannot be read at the moment, or the session did not start this
+                invocation (not retryable).
         """
         link = log.state.input.session if log.state.input else None
         if link is None:
@@ -125,10 +126,12 @@ class Sessions:
             raise ApplicationError(text, type=type(error).__name__) from None
 
     async def _check_session(self, log: Log, link: SessionLink) -> None:
-        """Check that a session started the calling invocation. The log could be forged.
+        """Check that the session started the calling invocation, because the log could be forged.
+
+        A fork of one of the session's invocations is accepted, too, if forks are allowed.
 
         Raises:
-            ApplicationError: It did not.
+            ApplicationError: The session did not start the invocation.
             RPCError: The server cannot be reached.
         """
         started = log.state.input
@@ -169,7 +172,8 @@ class Sessions:
         return reader
 
     async def collect(self, params: CollectInput) -> bytes:
-        """Return an encoded `Collected`, which contains what is new in one invocation of the calling session.
+        """Return an encoded `Collected` with the progress of one of the calling session's invocations since
+        `params.since`. If the invocation does not exist, its status is `failed`.
 
         Raises:
             ApplicationError: The history does not belong to an invocation, or the store failed.
@@ -234,9 +238,12 @@ class Sessions:
         )
 
     async def _store_if_large(self, data: bytes, entries: int) -> SegmentRef | None:
-        """Store a report's entries. Return None if they stay in the history, being small or because the store failed.
+        """Store a report's entries. Return None if they stay in the history: they are small, or the store failed.
 
         Falling back to the history matters, because the session accepts no more messages until it has the report.
+
+        Raises:
+            StoreFailed: The store failed, and the entries are too large for the history.
         """
         if len(data) <= MAX_REPORT_BYTES:
             return None
@@ -254,7 +261,7 @@ class Sessions:
         """Return an encoded `StoredTranscript`, which contains or refers to the calling session's transcript.
 
         Raises:
-            ApplicationError: The store failed.
+            ApplicationError: The store failed. The server retries the activity.
         """
         info = activity.info()
         cached = self._cached.setdefault(info.workflow_id or "", _CachedSession())
@@ -327,7 +334,7 @@ class TurnReader:
             else:
                 if log.state.outcome.ended != "terminated":
                     return log
-                # A reset terminates this run and starts a new one from an earlier point.
+                # The run may have been reset, which terminates it and starts a new one from an earlier point.
         self._begin("")
         return await self._read_new()
 

@@ -179,7 +179,7 @@ def _find_call(log: Log, params: ToolCallInput) -> CallState:
     """Return the call that this activity should run.
 
     Raises:
-        ApplicationError: The activity is not a tool call. A dynamic activity receives every unknown activity type.
+        ApplicationError: The activity's name is not that of the call. A dynamic activity receives every unknown name.
     """
     call, name = log.state.calls[params.function_call_id], activity.info().activity_type
     if name != f"{call.agent}.{call.name}":
@@ -229,7 +229,7 @@ class _ToolRun:
         return self.contexts.call(self.call, self.params, attempt, lambda: self.aborted, self.heart)
 
     async def without_tool(self, problem: str, outcome: ToolOutcome) -> ToolOutcome:
-        """Run the callbacks for a tool that does not exist. Return `outcome` if none of them returns a value."""
+        """Run the callbacks for a tool that does not exist. Return `outcome` if none returns a value or raises."""
         tool, context = BaseTool(name=self.call.name or "<unnamed>", description="Tool not found"), self.context(1)
 
         async def fail() -> Attempt:
@@ -243,16 +243,17 @@ class _ToolRun:
         return await run_after_agent(self.hooks, tool, copy_json(self.call.args), self.context(1), child)
 
     async def outcome(self, tool: BaseTool) -> ToolOutcome:
-        """Run the tool with its callbacks."""
+        """Run the tool with its callbacks, unless a callback answers the call or the call is not approved."""
         context, args = self.context(activity.info().attempt), copy_json(self.call.args)
         run = functools.partial(self._run_approved, tool, args, context)
         outcome = await run_with_callbacks(self.hooks, tool, args, context, run)
         return bind_approval(self.call, tool, args, outcome)
 
     async def _run_approved(self, tool: BaseTool, args: JsonObject, context: ToolContext) -> Attempt:
-        """Run the tool if the call matches its approval.
+        """Run the tool, or return a refusal if the call does not match its approval.
 
-        If the tool raises an exception, its effect decides whether this activity or the server retries it.
+        If the tool raises an exception and the call has retries left, this activity retries a tool with effect `once`,
+        and the server retries any other.
         """
         started = self.contexts.log.state.input
         refusal = await find_refusal(self.call, self.params, tool, args, context, self.rules)
@@ -323,7 +324,7 @@ class _ToolRun:
         await asyncio.wait((running,), timeout=STOP_GRACE_S)
 
     def _unknown_outcome(self, context: ToolContext, text: str, error_type: str) -> Attempt:
-        """Return the result of an attempt whose effect is unknown. It is not repeated."""
+        """Return the result of an attempt that was stopped, so its effect is unknown. The tool is not run again."""
         return Attempt(context, raised=TimeoutError(text), outcome=_error_outcome(self.call, text, error_type))
 
 
@@ -340,7 +341,11 @@ async def _call_tool(tool: BaseTool, args: JsonObject, context: ToolContext) -> 
 
 
 def _impossible_outcome(params: ToolCallInput, call: CallState, problem: str, error_type: str) -> ToolOutcome:
-    """Return the outcome of a call that can no longer run. An earlier attempt may have run it."""
+    """Return the error outcome of a call that can no longer run.
+
+    After the first attempt, the outcome is unknown unless the tool only reads, because an earlier attempt may have run
+    the tool.
+    """
     if activity.info().attempt == 1 or params.effect == "read":
         return _error_outcome(call, problem, error_type)
     return _error_outcome(call, f"An earlier attempt may have run `{call.name}`. {UNKNOWN} {problem}", "OutcomeUnknown")

@@ -237,7 +237,13 @@ class ModelCaller:
         return Approvals(rules, remembered, proofs, not self._proofs.required, requesters)
 
     async def _read_scopes(self, root: Root, log: Log, params: ModelCallInput) -> JsonObject | None:
-        """Return `user:` and `app:` state if the invocation is just starting and its agents use it, or None."""
+        """Return the `user:` and `app:` state for a new invocation, or None if there is none or no agent uses it.
+
+        Also return None for later model calls and for an agent called by another agent.
+
+        Raises:
+            ApplicationError: The state cannot be read. The server retries the activity.
+        """
         started, first = log.state.input, params.number == 1 and params.phase == "enter"
         if not (first and started and started.origin is None and root.state_scopes and self._scopes):
             return None
@@ -252,9 +258,10 @@ class ModelCaller:
 def _text_listener(
     heart: Heartbeater, log: Log, hooks: Hooks, *, number: int, attempt: int
 ) -> Callable[[str], None] | None:
-    """Return a listener that streams a model's text in heartbeats, or None if the text must not be streamed.
+    """Return a listener that streams a model's text in heartbeats, or None if the text is not streamed.
 
-    Text is not streamed if a callback may change the reply, because the callback may remove parts of the text.
+    Text is streamed only if the invocation requests it and no callback may change the reply, because a callback may
+    remove parts of the text.
     """
     streaming = log.state.input is not None and log.state.input.streaming
     if not streaming or hooks.has("after_model_callback", "on_model_error_callback"):
@@ -284,10 +291,12 @@ class ModelTurn:
     changing: Sequence[BaseTool | BaseToolset]
     """The toolsets and tools that change the request, in the order they run."""
     on_text: Callable[[str], None] | None
-    """A function that receives chunks of the model's text as they arrive."""
+    """A function that receives chunks of the model's text as they arrive, or None if the text is not streamed."""
 
     async def reply(self, entered: ModelReply) -> ModelReply:
         """Call the model and return `entered` with the model's reply added.
+
+        If the reply cannot be recorded, add an error instead.
 
         Raises:
             ApplicationError: The model raised an exception, or callbacks made the request or response invalid.
@@ -311,7 +320,10 @@ class ModelTurn:
         return await self._annotate_reply(response, content, actions, entered)
 
     async def _ask_with_callbacks(self, context: CallbackContext) -> LlmResponse:
-        """Call the model, running its callbacks and the tools that change the request."""
+        """Call the model, running its callbacks and the tools that change the request.
+
+        Return the model's response, or the one that a callback returned instead.
+        """
         from waystation.activities.model_call.conversion import TypedRequest, to_genai_response
 
         try:
@@ -365,7 +377,7 @@ class ModelTurn:
     ) -> ModelReply:
         """Return `entered` with the model's content and calls and the model callbacks' actions added."""
         if content is not None and response.error_code:
-            # The provider cut off the reply. Keep the text, but drop the calls, which may be incomplete.
+            # The provider may have cut off the reply. Keep the text, but drop the calls, which may be incomplete.
             content = {**content, "parts": [p for p in content.get("parts") or () if "functionCall" not in p]}
         contexts = self.contexts.after(None if actions is NO_ACTIONS else actions)
         annotator = Annotator(contexts, self.tools, self.hooks, self.approvals)
@@ -402,7 +414,9 @@ class ModelTurn:
         return entered.model_copy(update=update)
 
     def _output_state(self, content: JsonObject | None) -> JsonObject:
-        """Return the state that `output_key` stores for `content`, the agent's joined text from this turn.
+        """Return the state that `output_key` stores: the agent's joined text from this turn, ending with `content`.
+
+        Return an empty object if there is nothing to store, or if the agent has an output schema.
 
         A turn ends with text that has no calls. After that, the agent continues only if a late answer arrives, which
         starts a new turn.
@@ -459,7 +473,7 @@ def _describe_invalid_actions(context: CallbackContext | None) -> str:
 
 
 def _check_not_empty(response: LlmResponse) -> LlmResponse:
-    """Add an error to a response that stopped without content, as in ADK 2.13."""
+    """Add an error to a response that stopped normally but has only thoughts, whitespace or nothing, as in ADK 2.13."""
     if response.error_code or response.finish_reason != "STOP" or _has_output(response.content):
         return response
     has_parts = isinstance(response.content, dict) and response.content.get("parts")
@@ -473,7 +487,7 @@ def _check_not_empty(response: LlmResponse) -> LlmResponse:
 
 
 def _metadata(value: Any) -> JsonObject | None:
-    """Return grounding or citation metadata as JSON, or None if it cannot be converted."""
+    """Return grounding or citation metadata as JSON, or None if there is none or it cannot be converted."""
     try:
         metadata = to_plain_json(value) if value else None
     except NotJson:
@@ -496,7 +510,7 @@ def format_too_large(size: int, limit: int) -> str:
 
 
 def _wrap_output(value: Any) -> JsonObject:
-    """Return a structured answer as a JSON object. Wrap values of other types, as for a tool's result."""
+    """Return a structured answer as a JSON object. Values of other types become `{"result": value}`, as for tools."""
     return value if isinstance(value, dict) else {"result": value}
 
 
@@ -525,7 +539,10 @@ def fail_model_call(agent: str, error: Exception) -> ApplicationError:
 def build_failure(
     agent: str, kind: str, text: str, *, retry: bool = False, delay_s: float | None = None
 ) -> ApplicationError:
-    """Log a failed attempt at a model call and return the error to raise."""
+    """Log a failed attempt at a model call and return the error to raise.
+
+    `delay_s` is the delay before the next attempt. It is reduced to `MAX_RETRY_DELAY_S` if it is longer.
+    """
     delay = None if delay_s is None else timedelta(seconds=min(delay_s, MAX_RETRY_DELAY_S))
     return activity_failure("model_call.failed", kind, text, retry=retry, delay=delay, agent=agent)
 

@@ -75,7 +75,10 @@ _PREFIXES = (State.APP_PREFIX, State.USER_PREFIX, State.TEMP_PREFIX)
 
 
 class InstructionFailed(WaystationError):
-    """An instruction cannot be built. `kind` is the error type to record for the failed invocation."""
+    """An instruction, or the declaration of a native tool, cannot be built.
+
+    `kind` is the error type to record for the failed invocation.
+    """
 
     def __init__(self, kind: str, problem: str) -> None:
         self.kind = kind
@@ -108,8 +111,11 @@ async def build_instructions(
 ) -> Instructions:
     """Return the agent's instructions.
 
+    `set_response` and `transfers` determine whether they explain structured answers and transfers to other agents.
+
     Raises:
-        InstructionFailed: A template contains an unknown name, or an instruction provider raised an exception.
+        InstructionFailed: A template contains a name that is not available, or an instruction provider raised an
+            exception or did not return text.
     """
     instructions = Instructions()
     top = agent.root_agent
@@ -160,7 +166,7 @@ async def fill_in(template: str, contexts: Contexts) -> str:
     """Insert state and artifacts into a template. Braces that do not contain a valid name stay unchanged.
 
     Raises:
-        InstructionFailed: The template requires a name that does not exist.
+        InstructionFailed: The template requires a name that does not exist or that this worker cannot read.
     """
     pieces: list[str] = []
     end = 0
@@ -259,7 +265,7 @@ async def build_request(
     without calling tools.
 
     Raises:
-        InstructionFailed: An instruction cannot be built.
+        InstructionFailed: An instruction, or the declaration of a native tool, cannot be built.
     """
     instructions = await build_instructions(
         agent, contexts, set_response=SET_MODEL_RESPONSE in tools, transfers=not wrap_up
@@ -306,13 +312,13 @@ def _response_schema(agent: LlmAgent) -> JsonObject:
 
 
 def model_name(agent: LlmAgent) -> str:
-    """Return the model name to use in requests."""
+    """Return the model name to use in requests. For a model object without a name, return the name of its class."""
     model = agent.canonical_model
     return model if isinstance(model, str) else str(getattr(model, "model", None) or type(model).__name__)
 
 
 def config_of(agent: LlmAgent) -> JsonObject:
-    """Return the agent's generation config as JSON."""
+    """Return the agent's generation config as JSON, which is empty if the agent has none."""
     return {} if agent.generate_content_config is None else _json_of(agent.generate_content_config)
 
 
