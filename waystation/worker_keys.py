@@ -29,13 +29,13 @@ class WorkerKeys:
     """The worker keys by key ID. The first one signs."""
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
-        """`keys` must not be empty."""
+        """Store the keys by key ID. There must be at least one."""
         self._keys = dict(keys)
         self._current = next(iter(self._keys))
 
     @classmethod
     def generate(cls) -> Self:
-        """Return a new key, which is not stored anywhere."""
+        """Return a key set with one new, random key, which is not stored anywhere."""
         return cls({secrets.token_hex(4): secrets.token_bytes(MIN_BYTES)})
 
     @classmethod
@@ -81,7 +81,8 @@ class WorkerKeys:
         """
         file.parent.mkdir(parents=True, exist_ok=True)
         keys = [{"kty": "oct", "kid": kid, "alg": "HS256", "k": _to_base64(key)} for kid, key in self._keys.items()]
-        # Renamed when complete, so that a worker that starts at the same time never reads a part of it.
+        # Give the file its final name only when it is complete, so that a worker that starts at the same time never
+        # reads a part of it.
         part = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
         with open(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as out:
             json.dump({"keys": keys}, out, indent=2)

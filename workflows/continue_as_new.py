@@ -44,10 +44,12 @@ EVENTS = 1_500
 BYTES = 2_000_000
 SIGNALS = 2_000
 UPDATES = 1_000
-"""Limits of a run's history. When a run reaches one of them, its log is archived, and the run continues as new. The
-server's limits are 51,200 events, 50 MB, 10,000 signals and 2,000 updates."""
+"""`EVENTS`, `BYTES`, `SIGNALS` and `UPDATES` are limits of a run's history. When a run reaches one of them, its log is
+archived, and the run continues as new. An invocation's `cut_after` replaces `EVENTS`. The server's limits are 51,200
+events, 50 MB, 10,000 signals and 2,000 updates."""
 PRESSING = 1.5
-"""The multiple of a limit. When a run reaches it, the run stops scheduling new work until it has continued as new."""
+"""The multiple of a limit at which a run stops scheduling new work until it has continued as new. A run with a called
+agent that cannot outlive it keeps scheduling."""
 AGAIN = 0.25
 """How much a run must grow, as a fraction of the limits, before it repeats a failed attempt to archive or continue."""
 INLINE = 64_000
@@ -78,11 +80,12 @@ class ContinueAsNew:
         self._not_before = 0.0
 
     def due(self, step: Step, messages: tuple[int, int], *, complete: bool) -> bool:
-        """Continue as new if the run is long enough. Return whether nothing new may be scheduled until then.
+        """If the run is long enough, archive its log or continue as new. Return whether nothing new may be scheduled
+        until it has continued as new.
 
         Args:
             step: The next step of the invocation.
-            messages: The number of signals and the number of updates received so far.
+            messages: The number of signals and the number of updates that all runs have received so far.
             complete: Whether results have arrived. They come last in a workflow task, so all of the task's input has
                 been processed.
         """
@@ -180,7 +183,7 @@ class ContinueAsNew:
 
 
 async def take_over(writer: LogWriter) -> ForkRefused:
-    """Continue a fork as new with the entries of its source. Return only if they cannot be taken over.
+    """Continue a fork as new with the entries inherited from its source. Return only if it cannot inherit them.
 
     At this point, the log contains only ignored messages that arrived while the source was read. The fork keeps the
     ignored messages that emit events.

@@ -49,10 +49,11 @@ async def execute_engine_activity(
     activity_id: str | None = None,
     options: ActivityOptions | None = None,
 ) -> bytes:
-    """Run an activity and return its result as JSON. If `options` is given, it replaces the worker's settings.
+    """Run an activity and return its result as JSON. If `options` is given, it replaces the worker's settings for it.
 
     Raises:
         ActivityError: The activity failed, timed out or was canceled.
+        ResultElsewhere: The result is not in this worker's store.
     """
     options = options or getattr(settings(), activity.settings)
     result = await workflow.execute_activity(

@@ -84,7 +84,7 @@ class DeadlineTimer:
         """The time at which the timer fires, in seconds since 1970, or None if no timer is running."""
 
     def arm(self, moment: float | None) -> None:
-        """Make sure that a timer fires at `moment` or earlier."""
+        """Make sure that a timer fires at `moment` or earlier. Do nothing if `moment` is None."""
         if moment is None or (self.until is not None and self.until <= moment):
             return
 
@@ -99,19 +99,22 @@ class DeadlineTimer:
 
 
 class SessionReporter:
-    """Reports an invocation's progress to its session, if the invocation has one. The signals have no content."""
+    """Reports an invocation's progress to its session, if the invocation has one. Its signals contain only numbers."""
 
     def __init__(self) -> None:
         self._since = 1
-        """Number of entries that the session has collected or has been asked to collect. It knows the first entry from
-        the start."""
+        """Number of entries that the session has collected or has been asked to collect. The session knows the first
+        entry from the start."""
         self._state: JsonObject | None = None
         self._parked = workflow.info().continued_run_id is not None
         """Whether the session might no longer be the parent workflow."""
         self._nudge: asyncio.Task[None] | None = None
 
     def waiting(self, log: Log) -> None:
-        """Signal the session if the invocation is only waiting for approvers. The session can then handle a message."""
+        """Signal the session if the invocation is only waiting for pending calls and has entries since the last signal.
+
+        The session can then handle another message.
+        """
         link = _link(log)
         if link is None or is_working(log.state) or log.length <= self._since or not log.state.waiting():
             return
@@ -120,7 +123,11 @@ class SessionReporter:
         self._nudge = asyncio.create_task(_tell(link, PARKED_SIGNAL, {"invocation": link.number, "at": self._since}))
 
     def report(self, log: Log, *, search_attributes: bool) -> Report | None:
-        """Return a report about everything since the last report, or None for an invocation without a session."""
+        """Return a report about everything since the last one, or None for an invocation without a session.
+
+        If the entries are too large, or an earlier run recorded some of them, the report has no entries, and the
+        session reads the history.
+        """
         link = _link(log)
         if link is None or log.state.input is None:
             return None
@@ -254,7 +261,10 @@ class AgentInvocation:
             raise
 
     async def _change(self) -> None:
-        """Wait until the log has a new entry."""
+        """Publish the state, then wait for a new log entry, an arrived result or a fired timer.
+
+        Raise any exception that occurred outside the main loop.
+        """
         writer, scheduler, timer = self._writer, self._scheduler, self._timer
         self._visibility.publish(self._log.state)
         timer.arm(self._log.state.next_deadline())
@@ -318,7 +328,7 @@ class AgentInvocation:
         await self._end("cancelled")
 
     async def _end(self, status: EndStatus) -> None:
-        """Record the end, publish it, and signal it to the session."""
+        """Record the end, publish it, and signal it to the session if necessary."""
         self._writer.record(END, Ended(status))
         self._visibility.publish(self._log.state)
         await self._session.ended(self._log)

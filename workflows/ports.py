@@ -76,7 +76,7 @@ def is_elsewhere(value: RawValue) -> bool:
 
 
 def input_data(params: RawValue) -> bytes:
-    """Return the JSON of a run's input.
+    """Return the JSON of a run's input. If a client sent the input and it is not in the store, return empty bytes.
 
     Raises:
         ResultElsewhere: An earlier run or the parent workflow offloaded the input, and it is not in this worker's
@@ -87,7 +87,7 @@ def input_data(params: RawValue) -> bytes:
 
 
 def signal_data(values: Sequence[RawValue], number: int) -> list[bytes] | None:
-    """Return the JSON in the arguments of a run's `number`th signal, or None if they are not in the store.
+    """Return the JSON in the arguments of signal `number`, or None if they were not in the first worker's store.
 
     Anyone can send a reference to a payload that does not exist, and the history does not show whether the worker found
     the payload. A patch marker therefore records that the arguments were not found, and every replay follows that

@@ -132,7 +132,8 @@ class Scheduler:
         """Called agents that are running and can outlive this run, as a mapping from function call ID to the ID of
         their first run."""
         self.arrivals = 0
-        """Number of results that have arrived. In a workflow task, results arrive after messages."""
+        """Number of arrived results, including finished attempts to archive the log and starts of detached agents. An
+        increase wakes the main loop. In a workflow task, results arrive after messages."""
         self.stopped: set[EntryRef] = set()
         """Work that was canceled while in flight because its agent was stopped."""
         self._notified_at = -1
@@ -191,7 +192,9 @@ class Scheduler:
         approvals.due.clear()
 
     async def wait_for_notifications(self) -> bool:
-        """Wait for notifications that were scheduled in this workflow task. Return whether there were any.
+        """Wait for notifications that were scheduled in this workflow task, but at most `LAST_NOTIFICATIONS_LIMIT`.
+
+        Return whether there were any.
 
         The server drops activities that are scheduled in the same task in which their workflow ends.
         """
@@ -221,7 +224,10 @@ class Scheduler:
         await workflow.wait_condition(lambda: not self._in_background(ScopeFlushRef))
 
     def stop(self, activity_ids: Collection[str] | None = None) -> list[InFlight]:
-        """Cancel all work in flight, or only the work with the given IDs. Return the canceled tasks."""
+        """Cancel all work in flight except notifications and flushes, or only the work with the given IDs.
+
+        Return the canceled tasks.
+        """
         running = [task for ref, task in self.in_flight.items() if activity_ids is None or str(ref) in activity_ids]
         for task in running:
             task.cancel()
@@ -373,10 +379,10 @@ async def _call_agent(
 
 
 async def _follow_agent(log: Log, call: CallState, run_id: str, position: Position) -> Body:
-    """Wait for an agent that an earlier run called.
+    """Wait for an agent that an earlier run called, and return its outcome as an entry.
 
     The server reports the end of a child workflow only to the run that started it, so an activity polls the child
-    instead.
+    instead. If that activity is canceled, cancel the agent and wait for it to end.
     """
     child_id = ids.child_invocation(log.invocation_id, call.id)
 

@@ -37,7 +37,8 @@ from waystation.workflows.session_invocations import SessionInvocations
 from waystation.workflows.visibility import SessionVisibility
 
 MAX_SIGNALS = 4_000
-"""Once a run has received this many signals and updates, valid or not, the session continues as new."""
+"""Once a run has received this many signals, valid or not, and accepted updates, the session continues as new as soon
+as no invocation is running."""
 
 
 # Do not list Exception here, so that NondeterminismError stays retryable, as in AgentInvocation.
@@ -112,7 +113,7 @@ class AgentSession:
                 raise invocations.fault
 
     def _cut_due(self) -> bool:
-        """Return whether the session should continue as new."""
+        """Return whether the session should continue as new as soon as no invocation is running."""
         started = self._invocations.started
         return started >= self._cut_from and (
             started >= self._log.given.cut_after
@@ -175,7 +176,7 @@ class AgentSession:
             self._invocations.fault = error
 
     def _nudged(self, name: str, data: bytes) -> None:
-        """Read the history of an invocation that signals that it is waiting or has ended.
+        """Read the history of an open invocation that signals that it is waiting or has ended, unless this is known.
 
         Anyone can send this signal, so only the invocation's history determines what happened.
         """
@@ -204,7 +205,11 @@ class AgentSession:
 
     @workflow.update(name=SEND, unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def send(self, params: RawValue = NO_ARGUMENT) -> JsonObject:
-        """Accept a message and return its invocation immediately."""
+        """Accept a message and return a receipt with its invocation's ID, without waiting for the invocation to end.
+
+        Raises:
+            ApplicationError: The message was refused.
+        """
         if self._begun is None:
             await workflow.wait_condition(lambda: self._begun is not None)
         message = parse_message(result_of(params.payload))
@@ -236,7 +241,10 @@ class AgentSession:
 
     @workflow.query
     def events(self, start: int = 0) -> JsonObject:
-        """Return the events of this run's transcript from index `start` onward, as many as fit into one result."""
+        """Return the events of this run's transcript from index `start` onward, as many as fit into one result.
+
+        Events that are in the store are not included; `archived` refers to them.
+        """
         transcript = Transcript(self._log.id)
         transcript.restore(self._log.given.items)
         for number, time, item in self._invocations.transcript:
@@ -256,7 +264,7 @@ class AgentSession:
 
     @workflow.query
     def invocations(self) -> JsonObject:
-        """Return all open and queued invocations, and the most recent ended ones."""
+        """Return the session's status, all open and queued invocations, the most recent ended ones, and refusals."""
         log = self._log
         return {
             "started": log.started,

@@ -73,7 +73,7 @@ class SessionInvocations:
         return len(self._tasks) <= len(self._handles)
 
     def start(self) -> None:
-        """Start the next invocation if one is due."""
+        """Start the next invocation if one is due. If its input is too large, record it as failed instead."""
         if (begun := self.log.start(workflow.info().run_id)) is None:
             return
         number, started = begun
@@ -104,7 +104,7 @@ class SessionInvocations:
         return number in self._handles
 
     def send_joined(self) -> None:
-        """Send joined messages to the running invocation. Undelivered ones start separate invocations later."""
+        """Send joined messages to the running invocation, if any. Undelivered ones start separate invocations later."""
         if self.log.current is not None:
             self._send_joined(self.log.current)
 
@@ -143,7 +143,7 @@ class SessionInvocations:
         self._tasks.add(task)
 
     async def _follow(self, number: int, started: InvocationInput) -> None:
-        """Run an invocation until it ends."""
+        """Run an invocation until it ends. Then apply the report in its result, or read its history if necessary."""
         text = started.message if isinstance(started.message, str) else "…"
         status: TurnStatus = "failed"
         result: InvocationResult | None = None
@@ -219,7 +219,7 @@ class SessionInvocations:
 
 
 async def _call(activity: EngineActivity[R], params: Recorded, about: str) -> R | None:
-    """Run an activity and return its result, or None if it failed."""
+    """Run an activity and return its parsed result, or None if the activity failed."""
     try:
         data = await execute_engine_activity(activity, params, summary=about)
     except ActivityError as error:

@@ -35,7 +35,7 @@ PENDING = SearchAttributeKey.for_keyword_list(SEARCH_PENDING)
 
 
 def at_start(started: InvocationInput) -> TypedSearchAttributes:
-    """Return the search attributes to start a child invocation with."""
+    """Return the search attributes that a child invocation has from its start, which saves an upsert."""
     return TypedSearchAttributes(_pairs(start_attributes(started)))
 
 
@@ -52,12 +52,12 @@ class Visibility:
             self.registered, self.published = carried.search_attributes, carried.posted
 
     def memo(self, started: InvocationInput) -> JsonObject:
-        """Return the memo to start the next run with."""
+        """Return the memo for the next run: the published pending calls and, for a fork, its source."""
         lineage = {MEMO_FORK: started.fork.memo()} if started.fork else {}
         return {MEMO_PENDING: list(self.published) or None, **lineage}
 
     def publish(self, state: InvocationState) -> None:
-        """Publish the pending calls."""
+        """Publish the pending calls and the status if they have changed."""
         pending = state.pending()[:MAX_MEMO_CALLS]
         before, self.published = self.published, tuple(map(_for_memo, pending))
         if self.published != before:

@@ -36,7 +36,7 @@ class ActivityAttempts:
     failure_before: Failure | None = None
     """The failure of the attempt before the last one, or None if there was no such attempt."""
     lost: bool = False
-    """Whether every attempt failed."""
+    """Whether the activity failed or timed out for good. Always false for a called agent."""
 
     @property
     def lasted_s(self) -> float | None:
@@ -113,7 +113,9 @@ class PendingRetry:
 
 
 async def fetch_retries(client: Client, workflow_id: str) -> tuple[list[PendingRetry], bool]:
-    """Return the pending retries of a workflow and its called agents, and whether any of them has pending work.
+    """Return the pending retries of a workflow and its called agents, and whether any of these has pending work.
+
+    Pending work is an activity or a called agent that has not ended. Workflows that are not running are skipped.
 
     Raises:
         RPCError: The server did not respond.

@@ -167,7 +167,13 @@ def loss_of(event: HistoryEvent) -> Failure | None:
 
 
 def read_outcome(last: HistoryEvent) -> ChildOutcome | None:
-    """Return the outcome of an invocation from the last event of a run, or None if the invocation has not ended."""
+    """Return the outcome of an invocation from the last event of a run, or None if the invocation has not ended.
+
+    The outcome is empty if the result cannot be parsed.
+
+    Raises:
+        StoreFailed: The result is not in this process's store.
+    """
     if last.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
         data = read_json_content(last.workflow_execution_completed_event_attributes.result.payloads)
         try:
@@ -236,7 +242,7 @@ def read_json_payloads(payloads: Iterable[Payload]) -> list[bytes]:
 
 
 def read_json_content(payloads: Sequence[Payload]) -> bytes:
-    """Return the JSON in payloads that a worker wrote.
+    """Return the joined JSON of payloads that a worker wrote.
 
     Raises:
         StoreFailed: A payload is not in this process's store.
@@ -269,7 +275,7 @@ def patch_of(event: HistoryEvent) -> str:
 
 
 def agent_failure_of(failure: FailureProto) -> Failure:
-    """Return the failure of a called agent, including its token usage."""
+    """Return the failure of a called agent, including the agent's token usage if it was recorded."""
     details = []
     with suppress(ValueError):
         details = [decode(data) for data in read_json_payloads(failure.application_failure_info.details.payloads)]

@@ -167,7 +167,7 @@ backward. For a long history, this takes 2 ms instead of 10 ms."""
 
 
 async def fetch_origin(client: Client, workflow_id: str, run_id: str) -> Origin | None:
-    """Return where a run comes from, or None if the server has deleted its history.
+    """Return a run's workflow type, first run and parent, or None if the server has deleted the run's history.
 
     Raises:
         RPCError: The server cannot be reached.

@@ -32,7 +32,8 @@ EARLIER = "earlierRuns"
 CALLED = "calledAgents"
 """Key of a list of the called agents' invocations, in call order. Each item has the format of a separate file."""
 MAX_BYTES = 300_000_000
-"""Maximum size of a file in bytes. The server limits a run to 50 MB, which is about 70 MB as JSON."""
+"""Maximum size of a history file in bytes. A larger file is refused. The server limits a single run to 50 MB, which is
+about 70 MB as JSON."""
 _TYPES = frozenset(vars(EventType).values()) - {EventType.EVENT_TYPE_UNSPECIFIED}
 REMEDY = "Save one with `waystation history` or `temporal workflow show -o json`, or download it from the Web UI."
 
@@ -57,7 +58,7 @@ def read_history_file(path: Path) -> SavedHistory:
     """Read a history file.
 
     Raises:
-        ForeignHistory: The file does not contain a complete history.
+        ForeignHistory: This is not a regular file, or it is too large or does not contain a complete history.
         OSError: The file cannot be opened or read.
     """
     name = repr(str(path))
@@ -130,7 +131,12 @@ def _parse_run(content: Any, name: str, path: Path) -> WorkflowHistory:
 
 
 def _unwrap(content: Any, name: str) -> Any:
-    """Extract the history from a response of the server's HTTP API. Return any other value unchanged."""
+    """Extract the history from a response of the server's HTTP API, or wrap a list of events. Return any other value
+    unchanged.
+
+    Raises:
+        ForeignHistory: The response is only the first of several pages.
+    """
     if isinstance(content, list) and content:
         return {"events": content}  # the Web UI's import also accepts a bare list
     if not isinstance(content, dict) or not isinstance(content.get("history"), dict):
@@ -237,7 +243,7 @@ _FIELDS = {"metadata", "data", "externalPayloads"}
 
 
 def _is_payload(value: Any) -> bool:
-    """Return whether a value is an encoded payload, where `json/plain` in the metadata becomes `anNvbi9wbGFpbg==`."""
+    """Return whether a value is an encoded payload, whose metadata has `anNvbi9wbGFpbg==` instead of `json/plain`."""
     if not _has_metadata(value) or not isinstance(value.get("data", ""), str):
         return False
     try:
@@ -298,7 +304,8 @@ def _unknown_encoding(events: Sequence[HistoryEvent]) -> str | None:
     """Return the first encoding that requires a codec, or None if no payload requires one.
 
     Only payloads written by workers are checked, because anyone can send inputs and signals in any encoding. If an
-    input is not JSON, the invocation fails, but its history is still valid.
+    input is not JSON, the invocation fails, but its history is still valid. If no workflow task has completed yet, the
+    input is checked after all, but only for an encoding that looks encrypted or compressed.
     """
     recorded = (event for event in events if event.event_type in _MADE_BY_WORKERS)
     for payload in (item for event in recorded for payloads in payloads_of(event) for item in payloads.payloads):
@@ -316,7 +323,7 @@ def _unknown_encoding(events: Sequence[HistoryEvent]) -> str | None:
 
 
 def _find_newer_features(events: Iterable[HistoryEvent]) -> Iterator[str]:
-    """Yield a description of each recorded feature that exists only in newer versions."""
+    """Yield a description of each recorded marker, activity or workflow type that this version does not know."""
     for event in events:
         match event.event_type:
             case EventType.EVENT_TYPE_MARKER_RECORDED:

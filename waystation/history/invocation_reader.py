@@ -205,7 +205,8 @@ class HistoryReader:
                     self._tools.add(event.event_id)
                 yield facts.Scheduled(ref, read_json_content(attributes.input.payloads), kind == MODEL.name)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED:
-                # The workflow ignores any later result of this activity. A new activity reports how the child ends.
+                # If the activity polls a called agent, the workflow ignores its later result, and a new activity
+                # reports how the agent ends.
                 if attributes.scheduled_event_id in self._followed:
                     self._scheduled[attributes.scheduled_event_id] = ids.archive(0)
                 elif attributes.scheduled_event_id not in self._tools:
@@ -303,7 +304,7 @@ def _own_runs(histories: Sequence[WorkflowHistory]) -> Sequence[WorkflowHistory]
 
 
 def restore_carried_log(log: Log, histories: Sequence[WorkflowHistory]) -> Log:
-    """Return the log that precedes `log`: the snapshot that the first run carries, or an empty log without one."""
+    """Return the log that precedes `log`: the snapshot that the first run carries, or an empty log if there is none."""
     carried = carried_by(_own_runs(histories)[0].events[0]) if log.entries_before else None
     return carried[1].snapshot.restored(log.invocation_id, carried[0]) if carried else Log(log.invocation_id)
 
@@ -331,7 +332,10 @@ async def fetch_runs(client: Client, last: WorkflowHistory) -> list[WorkflowHist
 
 
 async def fetch_saved_history(client: Client, last: WorkflowHistory) -> SavedHistory:
-    """Return the histories of all runs up to `last`, together with the histories of the agents they called."""
+    """Return the histories of all runs up to `last`, together with the histories of the agents they called.
+
+    Runs and agents that the server has deleted are missing. The payloads are not decoded.
+    """
     runs = await fetch_runs(client, last)
     called = []
     for id in dict.fromkeys(id for run in runs for id in called_agent_ids(run)):
@@ -360,7 +364,8 @@ async def decode_histories(histories: Iterable[WorkflowHistory], converter: Data
 async def follow_log(client: Client, handle: WorkflowHandle[Any, Any], fetch: Fetch) -> AsyncIterator[Log]:
     """Yield the log each time the history grows, across all runs, until the invocation ends.
 
-    After a reset, a new log for the new run is yielded.
+    After a reset, a new log for the new run is yielded, unless the handle is for a specific run. The log of a fork is
+    yielded only once the fork has read its source, or if it has failed or ended.
     """
     log: Log | None = None
     run_id = handle.run_id

@@ -92,7 +92,11 @@ class ScopeReader:
         self._scopes: LRUCache[str, _CachedScope] = LRUCache(max_scopes)
 
     async def read(self, scope_id: str) -> ScopeFold:
-        """Return the current state of a scope. It is empty if nothing has been written to the scope."""
+        """Return the current state of a scope, which is empty if the scope's workflow does not exist or has ended.
+
+        Raises:
+            ForeignHistory: The workflow with this ID is not a scope, or its carried state cannot be read.
+        """
         scope = self._scopes.setdefault(scope_id, _CachedScope(ScopeFold(prefix_of(scope_id))))
         async with scope.lock:
             await self._refresh(scope, scope_id)

@@ -58,7 +58,7 @@ log = structlog.get_logger("waystation.worker")
 
 TOOL_THREADS = "tool"
 ABANDON_AFTER_S = 0.5
-"""How long to wait for tool threads to finish after the worker has stopped."""
+"""How long to wait for tool threads to finish after the worker has stopped. Then the process exits without them."""
 EMBEDDED_KEYS = Path(".waystation", "keys.json")
 _DEFAULTS = Settings()
 
@@ -194,11 +194,11 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "help": "format of the logs; default: console in a terminal, otherwise json",
     },
 }
-"""Options for argparse. A worker should start polling quickly, and typer is slow to load."""
+"""Options for argparse, which is used because a worker should start polling quickly and typer is slow to load."""
 
 
 def parse_options(arguments: Sequence[str] | None, program: str) -> argparse.Namespace:
-    """Parse the command line, or exit with code 2 if it is not valid."""
+    """Parse the command line. Exit with code 2 if it is not valid, or with code 0 after `--help` or `--version`."""
     parser = argparse.ArgumentParser(prog=program, description="Serve agents on a Temporal task queue.")
     for name, option in _OPTIONS.items():
         parser.add_argument(name, **option)
@@ -233,10 +233,11 @@ def parse_settings(options: argparse.Namespace) -> Settings:
 
 
 def _load_keys(options: argparse.Namespace) -> WorkerKeys | None:
-    """Return the worker keys, or None if there are none.
+    """Return the worker keys, or None if no key file is given. For an embedded server, create a key file if necessary.
 
     Raises:
         InvalidConfiguration: The key file is not usable.
+        OSError: The key file cannot be created.
     """
     if options.keys:
         return WorkerKeys.read(options.keys)
@@ -331,7 +332,11 @@ async def _start_embedded_server(stack: AsyncExitStack, db: Path | None) -> str:
 
 
 async def _connect(options: argparse.Namespace, address: str | None, stores: Stores) -> Client:
-    """Connect and check that the namespace exists. The SDK would report a missing one only after startup."""
+    """Connect and check that the namespace exists. The SDK would report a missing namespace only after startup.
+
+    Raises:
+        CannotServe: The server cannot be reached or rejects the worker, or the namespace does not exist.
+    """
     try:
         client = await connect(
             address=address,
@@ -359,7 +364,10 @@ async def _connect(options: argparse.Namespace, address: str | None, stores: Sto
 
 
 def _leave(threads: ThreadPoolExecutor) -> None:
-    """Exit the process if a sync tool is still running. It cannot be stopped, and Python would wait for its thread."""
+    """Exit the process if a sync tool is still running after `ABANDON_AFTER_S`.
+
+    The tool cannot be stopped, and Python would wait for its thread.
+    """
     threads.shutdown(wait=False, cancel_futures=True)
     deadline = time.monotonic() + ABANDON_AFTER_S
     tools = [thread for thread in threading.enumerate() if thread.name.startswith(f"{TOOL_THREADS}_")]

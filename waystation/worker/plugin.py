@@ -68,7 +68,7 @@ Activity = Callable[..., Any]
 
 
 def _is_local(client: Client) -> bool:
-    """Return whether the server runs on this machine."""
+    """Return whether the server's address is a local one, so that the server runs on this machine."""
     host = client.service_client.config.target_host.rsplit(":", 1)[0].strip("[]")
     return host in ("localhost", "127.0.0.1", "::1")
 
@@ -99,13 +99,14 @@ def _tool_activity(handler: Callable[[ToolCallInput], Awaitable[bytes]]) -> Acti
 
 
 HEARTBEAT_THROTTLE = timedelta(milliseconds=100)
-"""Upper limit for the delay of streamed text, and of the cancellation of a running tool. Without new details, an
-activity sends one heartbeat per second."""
+"""How long the SDK may hold back a heartbeat, which delays streamed text and the cancellation of a running tool.
+Without new details, an activity sends one heartbeat per second."""
 
 WORKER_OPTIONS: Mapping[str, Any] = {
     # Limits memory use at little cost: an evicted invocation resumes in 17 ms instead of 13 ms.
     "max_cached_workflows": 1_000,
-    # After a worker crash, the next signal, update or query of a workflow that it had cached is delayed by this long.
+    # After a worker crash, the next signal, update or query of a workflow that the worker had cached is delayed by this
+    # long.
     # The SDK's default is 10 s.
     "sticky_queue_schedule_to_start_timeout": timedelta(seconds=1),
     # With this value, five parallel tools take 22% less time than with the SDK's default of 3.
@@ -157,7 +158,8 @@ class WaystationPlugin(SimplePlugin):
             channels: Channels for notifying approvers.
             sign_link: Signs the links in notifications.
             keys: Keys that all workers of the namespace share. They authenticate approvals by verified approvers.
-                Required if a tool has such a policy and the server is not on this machine.
+                Required for a worker that runs activities if a tool or an approval rule has such a policy and the
+                server is not on this machine.
             workflows: Set to False for a worker that runs only models and tools.
             activities: Set to False for a worker that runs only workflows.
         """
@@ -212,9 +214,9 @@ class WaystationPlugin(SimplePlugin):
             raise InvalidConfiguration("The worker", "", problem)
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
-        """Run the worker with our limit for workflow tasks.
+        """Run the worker with the configured time limit for workflow tasks.
 
-        Close tools, plugins and models when the last worker of this plugin stops.
+        When the last worker of this plugin stops, close the tools, plugins and models.
         """
         _set_task_limit(worker, self._settings.workflow_task_limit)
         self._running += 1  # before the first await: another worker may stop during it
@@ -291,7 +293,7 @@ class WaystationPlugin(SimplePlugin):
 
 
 def _set_task_limit(worker: Worker, limit: timedelta) -> None:
-    """Replace the SDK's limit of 2 s, for which it has no option. In debug mode there is none, and none is set."""
+    """Replace the SDK's time limit of 2 s for workflow tasks, which no option can change. Debug mode has no limit."""
     workflows: Any = getattr(worker, "_workflow_worker", None)
     if getattr(workflows, "_deadlock_timeout_seconds", None) is not None:
         workflows._deadlock_timeout_seconds = limit.total_seconds()

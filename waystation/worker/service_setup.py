@@ -96,7 +96,7 @@ def load_identity(file: Path) -> TokenVerifier:
 
 
 def list_settings_warnings(registry: Registry, channels: Channels | None, *, verifies: bool) -> Iterator[str]:
-    """Yield a warning for each approval policy that this worker cannot enforce.
+    """Yield a warning for each approval policy that needs verified identities or channels that this worker lacks.
 
     Args:
         registry: The agents to check.
@@ -118,7 +118,7 @@ def list_settings_warnings(registry: Registry, channels: Channels | None, *, ver
 
 
 def find_verified_policies(registry: Registry) -> Iterator[str]:
-    """Yield a name for each approval policy that requires verified approvers."""
+    """Yield a description of each approval policy that requires verified approvers."""
     return (owner for owner, policy in _policies(registry) if policy.must_verify)
 
 
