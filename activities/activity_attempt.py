@@ -58,8 +58,8 @@ class Heartbeater:
             self._loop.call_soon_threadsafe(self._beat_soon, context=self._context)
 
     def record(self, *details: object) -> None:
-        """Send a heartbeat with these details soon. Of several calls in quick succession, only the last is sent. This
-        method is thread-safe.
+        """Send a heartbeat with these details soon. After several calls in quick succession, only the last details are
+        sent. This method is thread-safe.
         """
         self.send(lambda: details)
 

@@ -1,6 +1,6 @@
 """Verify answers before they take effect, and approved calls right before they run.
 
-An activity verifies an answer's token and checks the answer's values against the tool. The result is always a
+An activity verifies an answer's token, if it has one, and checks the answer's values against the tool. The result is a
 `Verification`, no matter what was sent. The workflow then decides.
 
 The workflow passes a digest of the approved call. Right before the tool runs, the digest is compared with the current
@@ -369,7 +369,7 @@ async def _can_ignore_answer(
 def bind_approval(call: CallState, tool: BaseTool, args: JsonObject, outcome: ToolOutcome) -> ToolOutcome:
     """If the tool's own code requested confirmation, add to the outcome what an answer will apply to.
 
-    This is the policy, the digest of the tool's parameters, and the arguments if callbacks changed them.
+    The added values are the policy, the digest of the tool's parameters, and the arguments if callbacks changed them.
     """
     if outcome.actions is None or call.id not in outcome.actions.requested_tool_confirmations:
         return outcome

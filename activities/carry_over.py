@@ -74,8 +74,8 @@ class CarryOver:
     async def archive(self, params: ArchiveInput) -> bytes:
         """Archive the log from entry `params.since`, before the run continues as new. Return an encoded `Archived`.
 
-        Up to `params.inline` bytes are not put into the store, because the next run receives them inline. The entries
-        are read from the history because cached logs do not include the times when entries were applied.
+        Entries of up to `params.inline` bytes in total are not stored, because the next run receives them inline. The
+        entries are read from the history because cached logs do not include the times when entries were applied.
 
         Raises:
             ApplicationError: The store or the history is not available. The server retries the activity.

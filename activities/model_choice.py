@@ -65,7 +65,9 @@ class Models:
         return self.named(model, agent.name, demo)
 
     def named(self, model: str | BaseLlm, agent: str, demo: object = None) -> BaseLlm:
-        """Return the model to use for an agent, given an instance or a model name. An instance is returned unchanged.
+        """Return the model to use for an agent, given an instance, which is returned unchanged, or a model name.
+
+        For a name, it is the override if that is a model, or else the demo model `demo` or Gemini, as in `of`.
 
         Raises:
             ModelRefused: A demo model is required, but the agent's package has none.
@@ -113,9 +115,9 @@ def find_agents_without_model(registry: Registry, model: str | None = None) -> I
 
 
 def find_foreign_model_names(registry: Registry) -> Iterator[Problem]:
-    """Yield a problem for each model name that is not a Gemini model, unless Gemini is not used.
+    """Yield a problem for each model name that is not the name of a Gemini model.
 
-    Gemini is not used if a custom endpoint is set, or if a demo model replaces the model.
+    Skip all names if a custom endpoint is set, and the names in a package whose demo model replaces its models.
     """
     if _has_gateway():
         return

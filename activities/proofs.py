@@ -194,8 +194,8 @@ NO_PROOFS = ProofFactory()
 async def _find_scope(logs: LogCache, workflow_id: str, run_id: str) -> str | None:
     """Return the workflow ID and first run ID of the topmost caller: a session, or an invocation outside sessions.
 
-    An invocation without a caller is its own topmost caller. Return None if a history is gone, or if there are more
-    than `MAX_ANCESTORS` levels.
+    An invocation that neither a session nor another invocation started is its own topmost caller. Return None if a
+    history is gone, or if there are more than `MAX_ANCESTORS` levels.
 
     The server records which workflow started another, so this cannot be forged.
     """

@@ -64,7 +64,7 @@ over the server's limit of 2 MB would block the workflow."""
 
 
 class ContinueAsNew:
-    """Decides when a run ends and what the next run starts with."""
+    """Decides when a run continues as new, and what the next run starts with."""
 
     def __init__(
         self, carried: Carried | None, writer: LogWriter, scheduler: Scheduler, visibility: Visibility

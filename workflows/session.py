@@ -176,7 +176,8 @@ class AgentSession:
             self._invocations.fault = error
 
     def _nudged(self, name: str, data: bytes) -> None:
-        """Read the history of an open invocation that signals that it is waiting or has ended, unless this is known.
+        """Read the history of an open invocation that signals that it is waiting or has ended, unless the session
+        already knows or is waiting for it to end.
 
         Anyone can send this signal, so only the invocation's history determines what happened.
         """

@@ -58,7 +58,10 @@ class SummarizesEvents(Protocol):
     """Provides summaries of older events to model calls."""
 
     async def compaction(self, root: Root, agent: LlmAgent, contexts: Contexts) -> Compaction | None:
-        """Return a summary, or the reason why it failed, if one is due before the model call. Otherwise return None."""
+        """Return a summary, or the reason why summarizing failed, if a summary is due before the model call.
+
+        Otherwise return None.
+        """
 
 
 class Compactor:
@@ -70,7 +73,10 @@ class Compactor:
         self._made: LRUCache[tuple[str, str], Compaction] = LRUCache(MAX_KEPT)
 
     async def compaction(self, root: Root, agent: LlmAgent, contexts: Contexts) -> Compaction | None:
-        """Return a summary, or the reason why it failed, if one is due before the model call. Otherwise return None."""
+        """Return a summary, or the reason why summarizing failed, if a summary is due before the model call.
+
+        Return None if none is due, if an attempt failed recently, or if the summarizer returned None.
+        """
         config = root.compaction
         if config is None or agent.include_contents == "none":
             return None

@@ -46,7 +46,7 @@ COMMANDS = frozenset(
 )
 """Types of the events that record a workflow task's commands."""
 SILENT = frozenset({EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED, EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED})
-"""Types of the events that readers skip."""
+"""Types of the events that contain no facts for readers."""
 
 
 _TIMEOUTS: dict[int, FailureKind] = {

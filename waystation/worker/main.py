@@ -4,7 +4,8 @@ waystation worker --agents examples                 serve the agents in a folder
 waystation worker --embedded --agents examples      also start a Temporal server
 waystation worker check --agents examples           only check the agents
 
-Exit codes: 0 after SIGTERM or SIGINT, 1 if an agent is invalid or the worker cannot serve, 2 for a usage error.
+Exit codes: 0 after SIGTERM, SIGINT or a successful check, 1 if an agent or a setting is invalid or the worker cannot
+serve, 2 for a usage error.
 """
 
 import argparse
@@ -269,6 +270,7 @@ async def serve(
     Raises:
         CannotServe: The worker cannot connect to Temporal, or cannot access the namespace.
         EmbeddedServerError: The embedded server did not start.
+        InvalidConfiguration: The worker lacks required keys, or the identity file is not valid.
         StoreFailed: The artifact store cannot be used.
         CredentialStoreError: The credential store cannot be used.
     """
