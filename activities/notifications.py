@@ -119,8 +119,8 @@ class _File(ConfigurationTable):
 
 
 Target: TypeAlias = Callable[[Notification, str], Awaitable[None]]
-"""A function that delivers a notification to one of a channel's addresses. It also takes an ID, which stays the same
-if the delivery is repeated, and raises NotDelivered."""
+"""A function that delivers a notification to one of a channel's addresses, or raises NotDelivered. It also takes an ID,
+which stays the same if the delivery is repeated."""
 
 
 @dataclass(frozen=True, slots=True)

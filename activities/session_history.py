@@ -60,7 +60,7 @@ MAX_SESSIONS = 200
 """Maximum number of sessions whose transcripts are cached, and of invocations whose conversations are cached. Evicted
 ones are read again when needed."""
 MAX_INLINE_BYTES = 100_000
-"""Maximum size of a transcript that is passed inline from run to run. A larger one is put into the store."""
+"""Maximum size of the part of a transcript that is passed inline from run to run. A larger part is stored."""
 MAX_WITHOUT_STORE_BYTES = 1_500_000
 """If the store fails, reports up to this size are kept in the history, and larger ones make the activity fail. The
 server accepts up to 2 MB."""

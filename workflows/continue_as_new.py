@@ -53,8 +53,8 @@ agent that cannot outlive it keeps scheduling."""
 AGAIN = 0.25
 """How much a run must grow, as a fraction of the limits, before it repeats a failed attempt to archive or continue."""
 INLINE = 64_000
-"""A log of up to this many bytes is passed inline to the next run instead of through the store, so that short runs do
-not need a store."""
+"""Entries of up to this many bytes in total are passed inline to the next run instead of through the store, so that
+short runs do not need a store."""
 MAX_TAIL = 256_000
 """Maximum size in bytes of the entries added since the log was archived. If they are larger, the run archives the log
 again before it continues as new."""
@@ -75,8 +75,8 @@ class ContinueAsNew:
         self._archives = 0
         self._archiving: asyncio.Task[None] | None = None
         self._upto: int | None = None
-        """Length of the log that has been archived, or that is small enough to be passed inline. None if nothing has
-        been archived yet."""
+        """Length of the log that has been archived, or that is small enough to be passed inline. None if the log must
+        be archived (again) before the run continues as new."""
         self._not_before = 0.0
 
     def due(self, step: Step, messages: tuple[int, int], *, complete: bool) -> bool:

@@ -72,7 +72,7 @@ TURNS_TO_DELIVER = 8
 
 
 class DeadlineTimer:
-    """Wakes the workflow for deadlines and reminders, with at most one timer running at a time.
+    """Wakes the workflow for deadlines and reminders. It starts a timer only if none fires early enough.
 
     A timer that is no longer needed still fires, because canceling it would also add history events.
     """
@@ -81,7 +81,7 @@ class DeadlineTimer:
         self._fire = fire
         self._task: asyncio.Task[None] | None = None
         self.until: float | None = None
-        """The time at which the timer fires, in seconds since 1970, or None if no timer is running."""
+        """When the last timer started will fire, in seconds since 1970, or None if it has fired or none was started."""
 
     def arm(self, moment: float | None) -> None:
         """Make sure that a timer fires at `moment` or earlier. Do nothing if `moment` is None."""

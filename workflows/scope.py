@@ -41,7 +41,7 @@ class AgentScope:
 
     @workflow.run
     async def run(self, params: RawValue = NO_ARGUMENT) -> None:
-        """Wait for signals, then continue as new."""
+        """Collect signals until the run reaches one of its limits, then continue as new."""
         await workflow.wait_condition(
             lambda: (
                 self._signals >= MAX_SIGNALS
