@@ -337,7 +337,7 @@ class ModelTurn:
         except ValidationError as error:
             raise build_failure(self.agent.name, "ValidationError", explain_schema_errors(error)) from None
         except (NotJson, TypeError, ValueError) as error:
-            # Callbacks made the request invalid. The message names fields, not their values.
+            # A callback or a tool made the request invalid. The message names fields, not their values.
             raise build_failure(self.agent.name, type(error).__name__, str(error)) from None
         try:
             response = await self.model.generate(request, on_text=self.on_text)

@@ -16,11 +16,6 @@ worker = typer.Typer(add_completion=False, rich_markup_mode=None)
 identity = create_command_group("Set up the keys that approvers use to prove their identity.")
 
 
-@identity.callback()
-def _identity() -> None:
-    """Do nothing. Without a callback, Typer would merge the group with its only command."""
-
-
 @worker.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def serve_agents(ctx: typer.Context) -> None:
     """Serve agents with `waystation worker --agents DIR`. `waystation worker --help` lists the options."""

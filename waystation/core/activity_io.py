@@ -87,8 +87,9 @@ class Call(Recorded):
     approval: ApprovalPolicy | None = None
     """The approval policy in force when the call was made, or None if there was none."""
     declared: str | None = None
-    """Digest of the tool's parameters without their descriptions, set if the call may need approval. If it is set,
-    answers are verified where necessary, and the activity compares what was approved with what it is about to run."""
+    """Digest of the tool's parameters, without titles and descriptions. It is set if the call is long-running, needs
+    confirmation or has an approval policy. The tool activity uses it to check that the tool it is about to run is the
+    one that was approved."""
     standing: str | None = None
     """The origin of the remembered approval that covers this call, so that no approver is asked despite the
     `confirmation`."""

@@ -658,7 +658,8 @@ def _check_open(view: CallView | Refused, form: Form, digest: str, login: Login)
     """Return one of the calls that a form answers, with the digest from the form.
 
     Raises:
-        InvalidInput: The call cannot be shown, is not open or does not accept the answer, or the login may not give it.
+        InvalidInput: The call cannot be shown, is not open or does not accept the answer, or the person is not allowed
+            to answer it.
     """
     if isinstance(view, Refused):
         raise InvalidInput(view.message)
