@@ -77,6 +77,7 @@ class LogCache:
         self._client, self._blobs = client, blobs or Blobs()
         self._max_runs, self._max_bytes = max_runs, max_bytes
         self._runs: OrderedDict[str, _Run] = OrderedDict()
+        self._size = 0
         self._origins: LRUCache[str, Origin] = LRUCache(2 * max_runs)
         self.reads = 0
         """Number of history reads, for tests and metrics."""
@@ -100,7 +101,7 @@ class LogCache:
         async with run.lock:
             try:
                 if run.carried:
-                    await self._continue(run, run.carried)
+                    await self._continue(run_id, run, run.carried)
                 if not catch_up(run.log, position, run.sources, time.time()):
                     await self._read(run, workflow_id, run_id)
                     if not (
@@ -112,7 +113,7 @@ class LogCache:
                         )
             except (ForeignHistory, StoreFailed):
                 if self._runs.get(run_id) is run:  # it may have been evicted and replaced
-                    del self._runs[run_id]
+                    self._remove(run_id)
                 raise
         self._trim()
         return run.log
@@ -157,19 +158,19 @@ class LogCache:
         """
         if run := self._runs.get(run_id):
             run.sources.put(ref, body)
-            run.size += size
+            self._grow(run_id, size)
 
     async def _read(self, run: _Run, workflow_id: str, run_id: str) -> None:
         """Read the new history events, and extend the log to the positions that commands in them refer to."""
         self.reads += 1
         events = await fetch_events_after(self._client, workflow_id, run_id, run.reader.last_event_id)
-        run.size += sum(event.ByteSize() for event in events)
+        self._grow(run_id, sum(event.ByteSize() for event in events))
         applied = {entry.ref for entry in run.log.entries}
         for event in events:
             for fact in run.reader.read([event]):
                 if isinstance(fact, Started) and not run.log.length and (carried := fact.carried()):
                     run.sources.continue_from(carried[1])
-                    await self._continue(run, carried[1])
+                    await self._continue(run_id, run, carried[1])
                     applied = {entry.ref for entry in run.log.entries}
                 ref = run.sources.learn(fact)
                 if ref in applied:  # cached before, and now read back
@@ -200,22 +201,28 @@ class LogCache:
         run.log, run.sources, run.reader = log, projection.sources, reader
         return True
 
-    async def _continue(self, run: _Run, carried: Carried) -> None:
+    async def _continue(self, run_id: str, run: _Run, carried: Carried) -> None:
         """Add the entries of earlier runs from the cache or from the store."""
         # The previous run has ended, so this run can reuse that run's log and extend it.
         previous = self._runs.get(carried.run_id)
         if previous and not carried.forked and previous.log.length <= carried.snapshot.entries:
-            del self._runs[carried.run_id]
+            self._remove(carried.run_id)
             run.log = previous.log
-            run.size += previous.size
+            self._grow(run_id, previous.size)
         await extend_log(run.log, carried, self._blobs.get)
         run.carried = None
 
+    def _grow(self, run_id: str, size: int) -> None:
+        if run := self._runs.get(run_id):
+            run.size += size
+            self._size += size
+
+    def _remove(self, run_id: str) -> None:
+        self._size -= self._runs.pop(run_id).size
+
     def _trim(self) -> None:
-        while len(self._runs) > 1 and (
-            len(self._runs) > self._max_runs or sum(run.size for run in self._runs.values()) > self._max_bytes
-        ):
-            self._runs.popitem(last=False)
+        while len(self._runs) > 1 and (len(self._runs) > self._max_runs or self._size > self._max_bytes):
+            self._remove(next(iter(self._runs)))
 
 
 class CacheInterceptor(Interceptor):

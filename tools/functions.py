@@ -7,8 +7,10 @@ what the function accepts.
 import asyncio
 import contextlib
 import dataclasses
+import dis
 import functools
 import inspect
+import itertools
 import re
 import sys
 import types
@@ -32,6 +34,18 @@ _UNIONS = (typing.Union, types.UnionType)
 _CONTEXT_NAME = "tool_context"
 _STREAM_NAME = "input_stream"
 _CONTEXT_ANNOTATION = re.compile(r"(\w+\.)*(ToolContext|Context|CallbackContext)")
+_STATELESS = frozenset(
+    {
+        "agent_name",
+        "function_call_id",
+        "idempotency_key",
+        "invocation_id",
+        "request_confirmation",
+        "tool_confirmation",
+        "user_id",
+    }
+)
+"""What a function can use of a context without reading state."""
 _SHOWN_ERRORS = 10
 """Maximum number of errors reported to the model per argument. A long list can have an error in every item."""
 
@@ -131,6 +145,30 @@ class Signature:
                     f"the annotation {self.annotations[name]!r} of parameter {name!r} cannot be resolved "
                     f"({reason}); import or define it at module level, outside `if TYPE_CHECKING:`."
                 )
+
+    def may_read_state(self) -> bool:
+        """Return whether the function may read state through its context.
+
+        It cannot if its code uses the context only for the attributes in `_STATELESS`, and passes it to nothing.
+        """
+        if self.context is None:
+            return False
+        code = getattr(self.function, "__code__", None)
+        if code is None or self.context not in code.co_varnames:
+            return True
+        steps = itertools.pairwise(dis.get_instructions(code))
+        uses = [
+            (step, then)
+            for step, then in steps
+            if self.context in (step.argval if isinstance(step.argval, tuple) else (step.argval,))
+        ]
+        return any(
+            step.argval != self.context
+            or not step.opname.startswith("LOAD_FAST")
+            or not then.opname.startswith(("LOAD_ATTR", "LOAD_METHOD"))
+            or then.argval not in _STATELESS
+            for step, then in uses
+        )
 
     def hide(self, name: str) -> None:
         """Hide a parameter from the model. The caller must add its value before binding the arguments."""

@@ -1,6 +1,7 @@
 """Agents are found where ADK's users put them, and every mistake is reported with its place."""
 
 import asyncio
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -355,6 +356,33 @@ def reads(tool_context: ToolContext) -> str:
     return str(tool_context.state.get("user:name"))
 
 
+def keyed(tool_context: ToolContext) -> str:
+    """Use only values that do not depend on state."""
+    return f"{tool_context.user_id} {tool_context.idempotency_key}"
+
+
+def passes_on(tool_context: ToolContext) -> str:
+    """Let another function read something."""
+    return reads(tool_context)
+
+
+def encloses(tool_context: ToolContext) -> str:
+    """Read something in a closure."""
+    return "".join(str(tool_context.state) for _ in "a")
+
+
+def rebinds(tool_context: ToolContext) -> str:
+    """Read something under another name."""
+    context, key = tool_context, tool_context.idempotency_key
+    return str(context.state) + key
+
+
+@functools.wraps(keyed)
+def wraps(*args: Any, **kwargs: Any) -> str:
+    """Read something around a function that does not."""
+    return reads(*args, **kwargs)
+
+
 def adds(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
@@ -364,12 +392,28 @@ def adds(a: int, b: int) -> int:
     ("fields", "read"),
     [
         ({"tools": [adds]}, False),
+        ({"tools": [keyed]}, False),
         ({"tools": [adds, reads]}, True),
+        ({"tools": [passes_on]}, True),
+        ({"tools": [encloses]}, True),
+        ({"tools": [rebinds]}, True),
+        ({"tools": [wraps]}, True),
         ({"instruction": "Greet {user:name}."}, True),
         ({"before_agent_callback": lambda callback_context: None}, True),
         ({"tools": [AgentTool(Agent(name="reader", tools=[reads]))]}, True),
     ],
-    ids=["nothing can", "a tool", "a template", "a callback", "a tool of a called agent"],
+    ids=[
+        "nothing can",
+        "only the key is used",
+        "a tool",
+        "passed on",
+        "a closure",
+        "another name",
+        "a wrapper",
+        "a template",
+        "a callback",
+        "a tool of a called agent",
+    ],
 )
 def test_state_that_nothing_in_the_tree_can_see_is_not_loaded(fields: dict[str, Any], read: bool) -> None:
     """Loading it costs two requests for each invocation."""

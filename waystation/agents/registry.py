@@ -174,11 +174,11 @@ def _root(exposed: BaseAgent | App, place: str = "", demo_model: BaseLlm | None 
         compaction=app.events_compaction_config,
         approval_rules=tuple(app.approval_rules),
         state_scopes=app.state_scopes
-        and (bool(app.plugins or app.approval_rules) or any(map(_sees_state, tree.values()))),
+        and (bool(app.plugins or app.approval_rules) or any(map(_agent_may_read_state, tree.values()))),
     )
 
 
-def _sees_state(agent: BaseAgent) -> bool:
+def _agent_may_read_state(agent: BaseAgent) -> bool:
     """Return whether an agent's callbacks, rules, instructions or tools may read state."""
     if any(getattr(agent, name, None) for name in (*CALLBACKS, "approval_rules")):
         return True
@@ -187,16 +187,16 @@ def _sees_state(agent: BaseAgent) -> bool:
     if any(not isinstance(text, str) or "{" in text for text in (agent.instruction, agent.global_instruction)):
         return True
     try:
-        return any(map(_takes_context, entries_of(agent)))
+        return any(map(_may_read_state, entries_of(agent)))
     except AuthoringError:  # reported later, when the agents are checked
         return True
 
 
-def _takes_context(entry: BaseTool | BaseToolset) -> bool:
+def _may_read_state(entry: BaseTool | BaseToolset) -> bool:
     if type(entry) not in (FunctionTool, LongRunningFunctionTool):
         return type(entry) is not AgentTool  # the called agent is in the tree and is checked itself
     assert isinstance(entry, FunctionTool)
-    return entry.signature.context is not None or callable(entry.require_confirmation)
+    return entry.signature.may_read_state() or callable(entry.require_confirmation)
 
 
 def discover(folders: Iterable[Path]) -> tuple[Registry, list[Problem]]:

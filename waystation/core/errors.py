@@ -287,8 +287,8 @@ class ScopesNotRead(WaystationError):
     def __init__(self, key: str) -> None:
         self.key = key
         super().__init__(
-            f"State {key!r} was not loaded: the source code of the agent's tools, callbacks and instructions does not "
-            "mention any such key, or the App sets `state_scopes=False`. Set `App(..., state_scopes=True)`."
+            f"State {key!r} was not loaded, because the App sets `state_scopes=False`. Set `App(..., "
+            "state_scopes=True)`."
         )
 
 
