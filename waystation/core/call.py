@@ -186,14 +186,18 @@ class CallState:
         self.gate, self.asked, self.asks = "waiting", asked, asks
         # If the previous approver edited the arguments, the next one sees the edited version.
         self.shown = None
+        self.clear_votes()
         self.wait(now)
 
     def wait(self, now: float) -> None:
-        """Start waiting for an approver."""
+        """Start waiting for an approver. Approvals of a long-running call that came before count."""
         self.requested_at = now
         self.waits += 1
-        self.noticed, self.claimed_by = 0, None
-        self.approved_by = {}
+        self.noticed = 0
+
+    def clear_votes(self) -> None:
+        """Discard the claim and the approvals, because the request that they refer to is no longer open."""
+        self.claimed_by, self.approved_by = None, {}
 
     def run_again(self) -> None:
         """Prepare another run of the call. The current response stays in place until that run returns."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.core.story import answered, called, log_of, said
+from tests.unit.core.story import answered, called, log_of, returned, said
 from tests.unit.core.test_asking import asks
 from waystation.core import (
     AlreadyAnswered,
@@ -43,6 +43,16 @@ def test_another_spelling_of_a_name_is_not_another_approver() -> None:
     for alias in ("jose\u0301@example.com", " JOS\u00c9@EXAMPLE.COM", "mailto:jos\u00e9@example.com"):
         with pytest.raises(AlreadyAnswered, match="has already approved call 'fc-1'"):
             check_answer(log, Answer(function_call_id="fc-1", action="approve", by=alias), 1_003)
+
+
+def test_a_vote_counts_that_comes_before_a_long_running_function_has_returned() -> None:
+    """The approver is told that it counts, so the call lacks only the other approvals afterward."""
+    votes = [answered("fc-1", by="ann"), answered("fc-1", "claim", by="ben")]
+    asked = called("ask", kind="long_running", approval=OF_TWO, declared="schema")
+    log = log_of(said("ask"), asked, votes, returned("fc-1", {"status": "pending"}, final=False))
+    assert [(call.approved_by, call.claimed_by) for call in log.state.pending()] == [(("ann",), "ben")]
+    log.append(parse_ref("s3"), 1_005, answered("fc-1", by="ben"))
+    assert log.state.pending() == []
 
 
 def test_votes_for_one_question_do_not_count_for_the_next() -> None:

@@ -138,6 +138,7 @@ def _answer_request(state: InvocationState, now: float, call: CallState, answer:
     if answer.action == "edit":
         call.shown, call.args = call.args, dict(answer.args or {})
     call.gate = "passed"
+    call.clear_votes()
     if call.outcome is None:
         return
     # A single login provides the credential to every call that is waiting for it.
