@@ -55,6 +55,7 @@ from waystation.tools import AgentTool, BaseTool, ToolContext
 from waystation.tools.outcome import create_not_stored_outcome
 from waystation.tools.places import find_author_line
 from waystation.tools.services import NO_SERVICES, Services
+    responses,
 
 events = structlog.get_logger("waystation.activities")
 
@@ -64,7 +65,6 @@ MAX_BACKOFF_S = 30.0
 READ_AGAIN_S = (1.0, 2.0, 4.0, 8.0)
 """Pauses, in seconds, between attempts to read the history before a tool runs. Their sum is less than the time by which
 the activity's timeout on the server exceeds the tool's timeout."""
-UNKNOWN = "Whether it took effect is unknown; it was not repeated."
 
 
 class ToolCaller:
@@ -295,15 +295,13 @@ class _ToolRun:
             if not running.done() or running.result().raised is not None:
                 await self.hooks.tool_cancelled(tool, args, context)
                 if activity.is_worker_shutdown() and self.params.effect == "once":
-                    text = f"The worker stopped while `{self.call.name}` ran. {UNKNOWN}"
+                    text = f"The worker stopped while `{self.call.name}` ran."
                     return self._unknown_outcome(context, text, "OutcomeUnknown")
                 raise
             # The tool returned a result despite the cancellation, so the result has to be recorded.
         if not running.done():
             await self._abort(running)
-            return self._unknown_outcome(
-                context, f"`{self.call.name}` was stopped after {limit:g} s. {UNKNOWN}", "Timeout"
-            )
+            return self._unknown_outcome(context, f"`{self.call.name}` was stopped after {limit:g} s.", "Timeout")
         attempt = running.result()
         if attempt.raised is None:
             return attempt
@@ -335,6 +333,7 @@ async def _call_tool(tool: BaseTool, args: JsonObject, context: ToolContext) -> 
             raise TypeError(
                 f"`run_async` of {type(tool).__name__} returned {with_article(running)}; make it an `async def`."
             )
+        text = f"{text} {responses.unknown_effect(context.attempt)}"
         return Attempt(context, await running)
     except BaseException as error:  # noqa: BLE001  # user code raises anything, even SystemExit
         return Attempt(context, raised=error)
@@ -346,9 +345,10 @@ def _impossible_outcome(params: ToolCallInput, call: CallState, problem: str, er
     After the first attempt, the outcome is unknown unless the tool only reads, because an earlier attempt may have run
     the tool.
     """
-    if activity.info().attempt == 1 or params.effect == "read":
+    if (attempt := activity.info().attempt) == 1 or params.effect == "read":
         return _error_outcome(call, problem, error_type)
-    return _error_outcome(call, f"An earlier attempt may have run `{call.name}`. {UNKNOWN} {problem}", "OutcomeUnknown")
+    unknown = responses.unknown_effect(attempt - 1)
+    return _error_outcome(call, f"An earlier attempt may have run `{call.name}`. {unknown} {problem}", "OutcomeUnknown")
 
 
 def _error_outcome(call: CallState, text: str, error_type: str) -> ToolOutcome:

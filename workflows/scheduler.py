@@ -16,6 +16,7 @@ from temporalio.exceptions import (
     ApplicationError,
     CancelledError,
     ChildWorkflowError,
+    RetryState,
     WorkflowAlreadyStartedError,
 )
 from temporalio.workflow import ActivityCancellationType, ChildWorkflowCancellationType, ParentClosePolicy
@@ -323,7 +324,10 @@ async def _call_tool(log: Log, call: CallState, ref: CallRef, position: Position
             summary=summary.call(call.name, call.args),
         )
     except ActivityError as error:
-        return TOOL_OUTCOME.to_entry(ref, failure_of(error))
+        failure = failure_of(error)
+        if error.retry_state is RetryState.MAXIMUM_ATTEMPTS_REACHED:
+            failure = failure.model_copy(update={"attempts": attempts})
+        return TOOL_OUTCOME.to_entry(ref, failure)
     return TOOL_OUTCOME.to_entry(ref, result_of(outcome.payload))
 
 

@@ -105,8 +105,8 @@ def lost(call: CallState, failure: Failure) -> ToolOutcome:
         case "heartbeat" | "start_to_close" | "schedule_to_close":
             error_type = "OutcomeUnknown"
             text = (
-                f"The worker running `{call.name}` was lost before it reported a result. Whether the call took effect "
-                "is unknown; it was not repeated."
+                f"The worker running `{call.name}` was lost before it reported a result. "
+                f"{unknown_effect(failure.attempts, 'the call')}"
             )
         case "schedule_to_start":
             error_type, text = "NotStarted", f"No worker started the call of `{call.name}`; it did not run."
@@ -116,6 +116,12 @@ def lost(call: CallState, failure: Failure) -> ToolOutcome:
     return ToolOutcome(
         function_call_id=call.id, response={"error": text, "error_type": error_type}, error_type=error_type
     )
+
+
+def unknown_effect(attempts: int, subject: str = "it") -> str:
+    """Return a sentence about a call that will not be tried again although its outcome is unknown."""
+    repeated = "it was not repeated" if attempts == 1 else f"it was tried {attempts} times and is not repeated again"
+    return f"Whether {subject} took effect is unknown; {repeated}."
 
 
 def of_child(call: CallState, result: InvocationResult) -> ToolOutcome:

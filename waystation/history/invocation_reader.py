@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from temporalio.api.enums.v1 import RetryState
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.update.v1 import Request
 from temporalio.client import Client, WorkflowHandle, WorkflowHistory
@@ -65,6 +66,9 @@ _ENDINGS: dict[int, EndStatus] = {
 }
 
 
+_NO_ATTEMPTS_LEFT = RetryState.RETRY_STATE_MAXIMUM_ATTEMPTS_REACHED
+
+
 @dataclass(frozen=True, slots=True)
 class EmptyTask:
     """A completed workflow task that issued no commands and was immediately followed by another workflow task."""
@@ -86,7 +90,8 @@ class HistoryReader:
         self.last_event_id = 0
         self._scheduled: dict[int, str] = {}
         self._followed: set[int] = set()
-        self._tools: set[int] = set()
+        self._tools: dict[int, int] = {}
+        """Maximum number of attempts of each tool call, by the ID of the event that scheduled it."""
         self._admitted: dict[int, Request] = {}
         self._task = (0, 0.0)
         """ID and time of the event that started the latest workflow task."""
@@ -202,7 +207,7 @@ class HistoryReader:
                     self._scheduled[event.event_id] = call_id_of(ref)
                     self._followed.add(event.event_id)
                 if "." in kind:
-                    self._tools.add(event.event_id)
+                    self._tools[event.event_id] = attributes.retry_policy.maximum_attempts
                 yield facts.Scheduled(ref, read_json_content(attributes.input.payloads), kind == MODEL.name)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED:
                 # If the activity polls a called agent, the workflow ignores its later result, and a new activity
@@ -222,7 +227,10 @@ class HistoryReader:
                 yield facts.Returned(ref, read_json_content(attributes.result.payloads), child=True)
             case _:
                 if failure := loss_of(event):
-                    yield facts.Lost(self._scheduled[scheduled_by(attributes)], failure)
+                    number = scheduled_by(attributes)
+                    if number in self._tools and getattr(attributes, "retry_state", 0) == _NO_ATTEMPTS_LEFT:
+                        failure = failure.model_copy(update={"attempts": self._tools[number]})
+                    yield facts.Lost(self._scheduled[number], failure)
 
 
 def build_log(histories: Sequence[WorkflowHistory], log: Log | None = None) -> Log:

@@ -26,6 +26,8 @@ class Failure(Recorded):
     message: str = ""
     used: Used | None = None
     """Usage that a called agent reported when it failed, if any."""
+    attempts: int = 1
+    """How often a tool call was tried, if it failed because no attempts were left."""
 
 
 @dataclass(frozen=True, slots=True)
