@@ -1,5 +1,6 @@
 """Schedule the engine's activities from the table in `core.log.engine_activities`."""
 
+from collections.abc import Callable
 from typing import Any
 
 from temporalio import workflow
@@ -22,6 +23,8 @@ from waystation.workflows.ports import failure_of, raw, result_of
 
 SETTINGS = "waystation.settings"
 """Name of the external function that returns the worker's settings."""
+SEARCHABLE = "waystation.searchable"
+"""Name of the external function that returns whether the namespace has the search attributes at the moment."""
 _DEFAULTS = WorkflowSettings()
 
 
@@ -31,14 +34,21 @@ def settings() -> WorkflowSettings:
     return passed() if passed else _DEFAULTS
 
 
-class SettingsInterceptor(Interceptor):
-    """Passes the worker's settings to its workflows."""
+def searchable() -> bool:
+    """Return whether the namespace has the search attributes, as far as this worker knows. Not the same on replay."""
+    passed = workflow.extern_functions().get(SEARCHABLE)
+    return passed() if passed else True
 
-    def __init__(self, settings: WorkflowSettings) -> None:
-        self._settings = settings
+
+class SettingsInterceptor(Interceptor):
+    """Passes the worker's settings, and whether search attributes can be used, to its workflows."""
+
+    def __init__(self, settings: WorkflowSettings, searchable: Callable[[], bool] = lambda: True) -> None:
+        self._settings, self._searchable = settings, searchable
 
     def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> None:
         input.unsafe_extern_functions[SETTINGS] = lambda: self._settings
+        input.unsafe_extern_functions[SEARCHABLE] = self._searchable
 
 
 async def execute_engine_activity(

@@ -5,7 +5,7 @@ not decode a typed parameter. Instead, the core parses the payloads, and invalid
 typed failure.
 """
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
@@ -97,15 +97,21 @@ def signal_data(values: Sequence[RawValue], number: int) -> list[bytes] | None:
         ResultElsewhere: The first worker found the arguments, but they are not in this worker's store.
     """
     lacking = any(is_elsewhere(value) for value in values)
-    if workflow.unsafe.is_replaying():
-        if workflow.patched(ids.not_found(number)):
-            return None
-        if lacking:
-            raise ResultElsewhere(f"A signal is not in this worker's store. {_REMEDY}")
-    elif lacking:
-        workflow.patched(ids.not_found(number))
+    if observe(ids.not_found(number), lambda: lacking):
         return None
+    if lacking:
+        raise ResultElsewhere(f"A signal is not in this worker's store. {_REMEDY}")
     return all_data(values)
+
+
+def observe(mark: str, condition: Callable[[], bool]) -> bool:
+    """Return whether `condition` holds for the worker that first runs this code. Replays return the same value.
+
+    If the condition holds, the history records it as the patch marker `mark`, which must be unique in the run.
+    """
+    if workflow.unsafe.is_replaying():
+        return workflow.patched(mark)
+    return condition() and workflow.patched(mark)
 
 
 def raw(data: bytes) -> RawValue:

@@ -277,7 +277,7 @@ class Scheduler:
             if run_id := self._carried.get(call.id):
                 self.children[call.id] = run_id
                 return _follow_agent(log, call, run_id, self._writer.position())
-            return _call_agent(log, call, self._child_started, findable=self._visibility.registered)
+            return _call_agent(log, call, self._child_started, findable=self._visibility.check())
         return _call_tool(log, call, ref, self._writer.position())
 
     def _child_started(self, call: CallState, run_id: str) -> None:

@@ -77,7 +77,7 @@ class AgentSession:
             log = SessionLog(info.workflow_id, parse_session(data, info.workflow_id, continues=continues))
         except InvalidInput as error:
             raise ApplicationError(str(error), type="InvalidInput", non_retryable=True) from None
-        self._begun = invocations = SessionInvocations(log)
+        self._begun = invocations = SessionInvocations(log, self._visibility)
         invocations.fault = self._fault
         for name, early in self._early:
             self._take(name, early)

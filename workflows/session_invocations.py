@@ -31,7 +31,7 @@ from waystation.core import (
 )
 from waystation.workflows.engine_activity import execute_engine_activity
 from waystation.workflows.ports import failure_of, now, raw, result_of, unless_closed
-from waystation.workflows.visibility import at_start
+from waystation.workflows.visibility import SessionVisibility, at_start
 
 CANCEL_GRACE_S = 30.0
 MAX_INPUT_BYTES = 1_800_000
@@ -41,8 +41,8 @@ R = TypeVar("R", bound=Recorded)
 class SessionInvocations:
     """Starts and follows invocations, and applies their reports to the session's log."""
 
-    def __init__(self, log: SessionLog) -> None:
-        self.log = log
+    def __init__(self, log: SessionLog, visibility: SessionVisibility) -> None:
+        self.log, self._visibility = log, visibility
         self.changed = False
         """Whether anything has changed since the main loop last checked."""
         self.fault: Exception | None = None
@@ -157,7 +157,7 @@ class SessionInvocations:
                 # abandoned, and the session cancels them itself.
                 parent_close_policy=ParentClosePolicy.ABANDON,
                 static_summary=summary.clip(f"{started.agent}: {text}"),
-                search_attributes=at_start(started) if self.log.attributes else None,
+                search_attributes=at_start(started) if self._visibility.check(self.log) else None,
             )
             self._handles[number] = child
             self._send_joined(number)

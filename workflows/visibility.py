@@ -21,10 +21,13 @@ from waystation.core import (
     PendingCall,
     SessionLog,
     encode,
+    ids,
     search_attributes_of,
     start_attributes,
     summary,
 )
+from waystation.workflows.engine_activity import searchable
+from waystation.workflows.ports import observe
 
 MAX_MEMO_ARGS = 2_048
 MAX_MEMO_CALLS = 50
@@ -39,17 +42,42 @@ def at_start(started: InvocationInput) -> TypedSearchAttributes:
     return TypedSearchAttributes(_pairs(start_attributes(started)))
 
 
+class SearchAttributeCheck:
+    """Checks whether the namespace has lost the search attributes, with the same results on replay."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def is_lost(self) -> bool:
+        """Return whether the worker found, when this code first ran, that the search attributes no longer exist."""
+        self._count += 1
+        return observe(ids.unsearchable(self._count), lambda: not searchable())
+
+
 class Visibility:
     """Publishes an invocation's pending calls and status, and only when they change, to save history events."""
 
     def __init__(self, carried: Carried | None = None) -> None:
         self.registered = workflow.info().typed_search_attributes.get(AGENT) is not None
         """Whether the search attributes are registered. Upserting unregistered attributes would block the workflow."""
+        self._check = SearchAttributeCheck()
         self._identified = self.registered
+        self._withheld = False
+        """Whether changes have not been published because the search attributes had been lost."""
         self.published: tuple[JsonObject, ...] = ()
         """The pending calls as currently published in the memo."""
         if carried:
             self.registered, self.published = carried.search_attributes, carried.posted
+
+    def check(self) -> bool:
+        """Return whether search attributes can be used. If they were lost, do not use them until a reply reports them.
+
+        Call this before each command that contains search attributes: a lost one would block the workflow.
+        """
+        if self.registered and self._check.is_lost():
+            self.registered = self._identified = False
+            self._withheld = True
+        return self.registered
 
     def memo(self, started: InvocationInput) -> JsonObject:
         """Return the memo for the next run: the published pending calls and, for a fork, its source."""
@@ -60,6 +88,8 @@ class Visibility:
         """Publish the pending calls and the status if they have changed."""
         pending = state.pending()[:MAX_MEMO_CALLS]
         before, self.published = self.published, tuple(map(_for_memo, pending))
+        if self.published != before or not self._identified:
+            self.check()
         if self.published != before:
             # If search attributes are registered, an empty memo adds no information. Skipping the upsert saves a
             # history event and a tenth of the time from an approval to its result.
@@ -77,8 +107,9 @@ class Visibility:
         if not self._identified:
             changes.extend(_identity(started.agent, started.user_id, started.session_id))
             self._identified = True
-        if waiting != before:
+        if waiting != before or self._withheld:
             changes.append(PENDING.value_set(waiting))
+            self._withheld = False
         workflow.upsert_search_attributes(changes)
 
 
@@ -88,6 +119,13 @@ class SessionVisibility:
     def __init__(self) -> None:
         self._status: str | None = None
         self._attributes: str | None = None
+        self._check = SearchAttributeCheck()
+
+    def check(self, log: SessionLog) -> bool:
+        """Return whether search attributes can be used. If they were lost, do not use them until a report has them."""
+        if log.attributes and self._check.is_lost():
+            log.attributes, self._attributes = False, None
+        return log.attributes
 
     def publish(self, log: SessionLog) -> None:
         """Publish the status if it has changed."""
@@ -96,7 +134,7 @@ class SessionVisibility:
             self._status = status
             session = started.model_dump(include={"agent", "app", "user_id", "session_id"}) | {"status": status}
             workflow.upsert_memo({MEMO_SESSION: session})
-        if log.attributes and status != self._attributes:
+        if status != self._attributes and self.check(log):
             changes: list[SearchAttributeUpdate[Any]] = [STATUS.value_set(status)]
             if self._attributes is None:
                 changes.extend(_identity(started.agent, started.user_id, started.session_id))

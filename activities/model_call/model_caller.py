@@ -102,7 +102,7 @@ class ModelCaller:
         sessions: ConversationReader,
         models: Models,
         *,
-        search_attributes: bool = False,
+        search_attributes: Callable[[], bool] = lambda: False,
         services: Services = NO_SERVICES,
         scopes: ScopeSource | None = None,
         notify: Sequence[str] = (),
@@ -113,13 +113,13 @@ class ModelCaller:
     ) -> None:
         """Store the settings.
 
-        `notify` names the channels for pending calls whose policy does not name any. `seen` is called with each
-        request, before callbacks and tools change it, and with the digest of the agent's definition.
+        `search_attributes` returns whether the namespace has Waystation's search attributes, which is recorded with
+        each reply. `notify` names the channels for pending calls whose policy does not name any. `seen` is called with
+        each request, before callbacks and tools change it, and with the digest of the agent's definition.
         """
         self._registry, self._logs, self._models, self._sessions = registry, logs, models, sessions
         self._services, self._scopes, self._limits = services, scopes, limits or ActivitySettings()
-        self.search_attributes = search_attributes
-        """Whether the namespace has Waystation's search attributes. This is recorded with each reply."""
+        self._search_attributes = search_attributes
         self._notify, self._proofs = tuple(notify), proofs
         self._compactor, self._seen = compactor or Compactor(models), seen
 
@@ -145,7 +145,7 @@ class ModelCaller:
         ) as error:
             raise fail_model_call(params.agent, error) from None
         about = {
-            "search_attributes": self.search_attributes,
+            "search_attributes": self._search_attributes(),
             "duration_s": round(time.perf_counter() - started, 4),
             "mark": secrets.token_hex(3),
             "notify": self._notify,

@@ -12,6 +12,7 @@ from waystation.client.invocation_handle import (
 )
 from waystation.client.search_attributes import (
     SEARCH_ATTRIBUTE_TYPES,
+    SearchAttributeMonitor,
     add_search_attributes,
     fetch_search_attributes,
     has_search_attributes,
@@ -41,6 +42,7 @@ __all__ = [
     "PartialTextReader",
     "PreparedFork",
     "ScopedState",
+    "SearchAttributeMonitor",
     "Sent",
     "Session",
     "SessionEntry",

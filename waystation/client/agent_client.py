@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import structlog
 from temporalio.client import Client
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
@@ -13,7 +14,7 @@ from waystation.client.approvals import Approvals
 from waystation.client.connection import connect
 from waystation.client.invocation_forks import Forks
 from waystation.client.invocation_handle import CredentialKeeper, Invocation, approve_calls, start_invocation
-from waystation.client.search_attributes import has_search_attributes
+from waystation.client.search_attributes import REMEDY, has_search_attributes
 from waystation.client.session_handle import Session
 from waystation.client.session_management import (
     GRACE,
@@ -37,6 +38,8 @@ from waystation.core import (
 from waystation.storage import Blobs
 
 __all__ = ["AgentClient", "Invocation"]
+
+log = structlog.get_logger("waystation.client")
 
 
 class AgentClient:
@@ -71,7 +74,7 @@ class AgentClient:
         """User and app state, which outlives sessions."""
         self.forks = Forks(self)
         """Forks: invocations that continue from an event of another invocation."""
-        self._searchable: bool | None = None
+        self._searchable = False
 
     @classmethod
     async def connect(
@@ -148,10 +151,12 @@ class AgentClient:
         except WorkflowAlreadyStartedError:
             return Invocation(self, self.temporal.get_workflow_handle(invocation_id), existed=True)
 
-    async def searchable(self) -> bool:
-        """Return whether the namespace has Waystation's search attributes."""
-        if self._searchable is None:
-            self._searchable = await has_search_attributes(self.temporal, log_problems=False)
+    async def searchable(self, *, again: bool = False) -> bool:
+        """Return whether the namespace has Waystation's search attributes, after another check if `again` is set."""
+        if again or not self._searchable:
+            before, self._searchable = self._searchable, await has_search_attributes(self.temporal)
+            if before and not self._searchable:
+                log.warning("search_attributes.missing", namespace=self.temporal.namespace, remedy=REMEDY)
         return self._searchable
 
     async def run(self, agent: str, message: str | JsonObject, **options: Any) -> InvocationResult:

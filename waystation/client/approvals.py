@@ -175,7 +175,7 @@ async def find_pending_calls(
     client: Client, filter: ApprovalFilter, at: "ListPosition | None" = None
 ) -> AsyncIterator[tuple[WorkflowExecution, list[PendingCall]]]:
     """Yield invocations after position `at`, most recently started first, each with its matching calls, if any."""
-    searchable = await has_search_attributes(client, log_problems=False)
+    searchable = await has_search_attributes(client)
     root = await _find_root(client, filter.below) if filter.below else None
     query = filter.query(searchable=searchable, before=at.before if at else None)
     async for execution in client.list_workflows(query, page_size=PAGE_SIZE):

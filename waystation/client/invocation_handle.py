@@ -92,8 +92,8 @@ class ClientContext(Protocol):
     blobs: Blobs
     token_encryption: TokenEncryption
 
-    async def searchable(self) -> bool:
-        """Return whether the namespace has Waystation's search attributes."""
+    async def searchable(self, *, again: bool = False) -> bool:
+        """Return whether the namespace has Waystation's search attributes, after another check if `again` is set."""
 
 
 class StoredCredential(Protocol):
@@ -365,7 +365,8 @@ async def start_invocation(
     """
     started = InvocationInput.model_validate(params)
     text = started.message if isinstance(started.message, str) else "…"
-    try:
+
+    async def start(searchable: bool) -> WorkflowHandle[Any, Any]:
         return await client.temporal.start_workflow(
             WORKFLOW,
             params,
@@ -373,10 +374,17 @@ async def start_invocation(
             id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
             task_queue=client.task_queue,
             static_summary=summary.clip(f"{started.agent}: {text}"),
-            search_attributes=make_start_attributes(started) if await client.searchable() else None,
+            search_attributes=make_start_attributes(started) if searchable else None,
             memo=memo,
         )
+
+    searchable = await client.searchable()
+    try:
+        return await start(searchable)
     except RPCError as error:
+        is_invalid = error.status is RPCStatusCode.INVALID_ARGUMENT
+        if searchable and is_invalid and not await client.searchable(again=True):
+            return await start(False)
         if error.status not in _REFUSALS or (size := len(encode(params))) <= INLINE_LIMIT:
             raise
         raise InvalidInput(

@@ -16,6 +16,7 @@ from waystation.core import SEARCH_AGENT, SEARCH_ATTRIBUTES, SEARCH_PENDING, Inv
 
 log = structlog.get_logger("waystation.worker")
 
+REMEDY = "run `waystation setup`"
 AGENT = SearchAttributeKey.for_keyword(SEARCH_AGENT)
 PENDING = SearchAttributeKey.for_keyword_list(SEARCH_PENDING)
 SEARCH_ATTRIBUTE_TYPES = {
@@ -58,17 +59,51 @@ async def add_search_attributes(client: Client, names: Iterable[str]) -> None:
     await client.operator_service.add_search_attributes(request)
 
 
-async def has_search_attributes(client: Client, *, log_problems: bool = True) -> bool:
-    """Return whether all search attributes exist with the right types. With `log_problems`, log the reason if not."""
+async def has_search_attributes(client: Client) -> bool:
+    """Return whether all search attributes exist with the right types. Return False if the server cannot tell."""
     try:
-        types = await fetch_search_attributes(client)
-    except RPCError as error:
-        if log_problems:
-            log.warning("search_attributes.unknown", namespace=client.namespace, reason=error.status.name)
+        return not await _find_missing(client)
+    except RPCError:
         return False
-    missing = sorted(name for name, kind in SEARCH_ATTRIBUTE_TYPES.items() if types.get(name) != kind)
-    if missing and log_problems:
-        log.warning(
-            "search_attributes.missing", namespace=client.namespace, missing=missing, remedy="run `waystation setup`"
-        )
-    return not missing
+
+
+async def _find_missing(client: Client) -> list[str]:
+    """Return the names of the search attributes that are missing or have a wrong type.
+
+    Raises:
+        RPCError: The server could not list the search attributes.
+    """
+    types = await fetch_search_attributes(client)
+    return sorted(name for name, kind in SEARCH_ATTRIBUTE_TYPES.items() if types.get(name) != kind)
+
+
+class SearchAttributeMonitor:
+    """Knows whether a namespace has the search attributes at the moment.
+
+    They can disappear while a worker is running, for example if the server is replaced by one with an empty database.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._missing: list[str] | None = None
+        """The missing search attributes according to the last successful check, or None before the first one."""
+
+    @property
+    def available(self) -> bool:
+        """Whether all search attributes existed at the last successful check."""
+        return self._missing == []
+
+    async def refresh(self) -> None:
+        """Check again, and log a change. If the server does not respond, the previous result remains valid."""
+        namespace = self._client.namespace
+        try:
+            missing = await _find_missing(self._client)
+        except RPCError as error:
+            if self._missing is None:
+                log.warning("search_attributes.unknown", namespace=namespace, reason=error.status.name)
+            return
+        if missing and missing != self._missing:
+            log.warning("search_attributes.missing", namespace=namespace, missing=missing, remedy=REMEDY)
+        elif self._missing and not missing:
+            log.info("search_attributes.found", namespace=namespace)
+        self._missing = missing

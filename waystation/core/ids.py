@@ -19,6 +19,11 @@ def not_found(number: int) -> str:
     return f"{_NOT_FOUND}{number}"
 
 
+def unsearchable(number: int) -> str:
+    """Return the patch marker for search attributes that had been lost when a run checked for the `number`th time."""
+    return f"waystation.unsearchable-{number}"
+
+
 def parse_not_found(mark: str) -> int | None:
     """Return the signal number in a marker created by `not_found`, or None for any other marker."""
     number = mark.removeprefix(_NOT_FOUND)

@@ -529,7 +529,6 @@ class Workshop:
             inputs,
             self._conversations or inputs,
             models,
-            search_attributes=False,
             services=self._services,
             scopes=inputs,
             compactor=inputs,

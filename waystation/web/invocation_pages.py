@@ -97,7 +97,7 @@ class InvocationPages:
             return query
         subject = login.subject
         is_findable = is_requester(login, (subject,)) and is_quotable(subject)
-        if is_findable and await has_search_attributes(self._client.temporal, log_problems=False):
+        if is_findable and await has_search_attributes(self._client.temporal):
             return f"{query} AND {SEARCH_USER} = '{subject}'"
         return f"{query} AND WorkflowId = ''"  # matches nothing
 

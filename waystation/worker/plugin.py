@@ -1,5 +1,6 @@
 """The Temporal plugin that serves agents, and a function that creates workers with it."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -37,7 +38,7 @@ from waystation.activities import (
 )
 from waystation.agents import BaseAgent, Registry
 from waystation.apps import App
-from waystation.client import has_search_attributes
+from waystation.client import SearchAttributeMonitor
 from waystation.core import (
     ARCHIVE,
     ARCHIVE_SESSION,
@@ -101,6 +102,8 @@ def _tool_activity(handler: Callable[[ToolCallInput], Awaitable[bytes]]) -> Acti
 HEARTBEAT_THROTTLE = timedelta(milliseconds=100)
 """How long the SDK may hold back a heartbeat, which delays streamed text and the cancellation of a running tool.
 Without new details, an activity sends one heartbeat per second."""
+REFRESH_S = 5.0
+"""Interval for checking whether the namespace still has the search attributes."""
 
 WORKER_OPTIONS: Mapping[str, Any] = {
     # Limits memory use at little cost: an evicted invocation resumes in 17 ms instead of 13 ms.
@@ -171,7 +174,7 @@ class WaystationPlugin(SimplePlugin):
         self._blobs = blobs or Blobs(stores.payloads)
         self._identity, self._channels, self._sign_link, self._keys = identity, channels, sign_link, keys
         self._activities = activities
-        self._model_callers: list[tuple[Client, ModelCaller]] = []
+        self._monitors: list[SearchAttributeMonitor] = []
         self._running = 0
         super().__init__(
             "waystation.WaystationPlugin",
@@ -192,11 +195,13 @@ class WaystationPlugin(SimplePlugin):
             raise InvalidConfiguration(
                 "The worker's client", "", "has no payload store. Connect it with `plugins=[WaystationPlugin(...)]`."
             )
-        interceptors: list[Interceptor] = [SettingsInterceptor(self._settings.workflow)]
+        monitor = SearchAttributeMonitor(client)
+        self._monitors.append(monitor)
+        interceptors: list[Interceptor] = [SettingsInterceptor(self._settings.workflow, lambda: monitor.available)]
         if self._activities:
             self._check_keys(client)
             logs = LogCache(client, self._blobs)
-            config["activities"] = [*(config.get("activities") or ()), *self._create_activities(client, logs)]
+            config["activities"] = [*(config.get("activities") or ()), *self._create_activities(client, logs, monitor)]
             # Only activities read the cache that this interceptor fills.
             interceptors.append(CacheInterceptor(logs))
         config["interceptors"] = [*(config.get("interceptors") or ()), *interceptors]
@@ -221,15 +226,27 @@ class WaystationPlugin(SimplePlugin):
         _set_task_limit(worker, self._settings.workflow_task_limit)
         self._running += 1  # before the first await: another worker may stop during it
         try:
-            for client, model_caller in self._model_callers:
-                model_caller.search_attributes = await has_search_attributes(client)
-            await next(worker)
+            await self._refresh()
+            refreshing = asyncio.create_task(self._keep_refreshing())
+            try:
+                await next(worker)
+            finally:
+                refreshing.cancel()
         finally:
             self._running -= 1
             if not self._running:
                 await self._close()
 
-    def _create_activities(self, client: Client, logs: LogCache) -> list[Activity]:
+    async def _refresh(self) -> None:
+        for monitor in self._monitors:
+            await monitor.refresh()
+
+    async def _keep_refreshing(self) -> None:
+        while True:
+            await asyncio.sleep(REFRESH_S)
+            await self._refresh()
+
+    def _create_activities(self, client: Client, logs: LogCache, monitor: SearchAttributeMonitor) -> list[Activity]:
         limits = self._settings.activity
         proofs = ProofFactory(self._keys, logs, required=not _is_local(client))
         scopes = ScopeKeeper(client, logs)
@@ -243,11 +260,11 @@ class WaystationPlugin(SimplePlugin):
             services=self._services,
             scopes=scopes,
             notify=self._channels.default if self._channels else (),
+            search_attributes=lambda: monitor.available,
             compactor=Compactor(self._models, limits=limits),
             limits=limits,
             proofs=proofs,
         )
-        self._model_callers.append((client, model_caller))
         tool_caller = ToolCaller(self._registry, logs, sessions, services=self._services, limits=limits, proofs=proofs)
         reviewer = Reviewer(
             self._registry,

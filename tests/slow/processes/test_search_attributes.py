@@ -106,7 +106,7 @@ async def test_a_search_attribute_of_another_type_is_not_used(plain_server: str,
     await register(
         client.temporal, {**SEARCH_ATTRIBUTE_TYPES, "WaystationStatus": IndexedValueType.INDEXED_VALUE_TYPE_INT}
     )
-    assert not await has_search_attributes(client.temporal, log_problems=False)
+    assert not await has_search_attributes(client.temporal)
     async with place.worker() as worker:
         assert (await client.run("planned", plan([("remember", {"word": "x"})]))).status == "completed"
         assert worker.events("search_attributes.missing")[0]["missing"] == ["WaystationStatus"]
