@@ -156,6 +156,7 @@ def test_a_worker_does_not_start_with_mistakes(bad: Path) -> None:
         ["chekc", "--agents", "x"],
         ["--agents", "x", "--drain", "soon"],
         ["--agents", "x", "--drain", "-1"],
+        ["--agents", "x", "--wait", "never"],
         ["--agents", "x", "--workflow-task-limit", "0"],
         ["--agents", "x", "--only", "models"],
         ["--agents", "x", "--model", "gpt"],
@@ -213,7 +214,7 @@ def closed_port() -> Iterator[int]:
 
 def test_an_address_without_a_server_is_named_with_the_remedy(closed_port: int) -> None:
     """The log line has the address, the reason and the remedy, and no traceback."""
-    done = run("--agents", str(AGENTS), TEMPORAL_ADDRESS=f"127.0.0.1:{closed_port}")
+    done = run("--agents", str(AGENTS), "--wait", "0", TEMPORAL_ADDRESS=f"127.0.0.1:{closed_port}")
     [line] = logged(done)
     assert (done.returncode, line["event"]) == (1, "worker.failed")
     assert line["problem"] == (
@@ -221,6 +222,27 @@ def test_an_address_without_a_server_is_named_with_the_remedy(closed_port: int) 
         "Start a server there, set another address (--address HOST:PORT, TEMPORAL_ADDRESS or a profile), "
         "or start a server with --embedded."
     )
+
+
+async def test_a_worker_waits_for_a_server_that_starts_later(closed_port: int, tmp_path: Path) -> None:
+    """It logs the address and the problem once, and serves as soon as the server responds."""
+    options = ("--agents", str(AGENTS), "--address", f"127.0.0.1:{closed_port}")
+    environment = {"WAYSTATION_TEST_LEDGER": str(tmp_path)}
+    async with Process(sys.executable, "worker.py", *options, environment=environment) as worker:
+        line = await worker.logged("server.unreachable")
+        assert (line["address"], line["problem"]) == (f"127.0.0.1:{closed_port}", "Connection refused")
+        async with EmbeddedServer(port=closed_port):
+            await worker.logged("worker.ready")
+            assert await worker.stop() == 0
+    assert len(worker.events("server.unreachable")) == 1
+
+
+async def test_a_worker_that_waits_for_a_server_can_be_stopped(closed_port: int) -> None:
+    """SIGTERM ends the wait."""
+    options = ("--agents", str(AGENTS), "--address", f"127.0.0.1:{closed_port}")
+    async with Process(sys.executable, "worker.py", *options) as worker:
+        await worker.logged("server.unreachable")
+        assert await worker.stop() == 0
 
 
 @pytest.mark.parametrize(

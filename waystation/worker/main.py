@@ -42,7 +42,7 @@ from waystation.activities import (
     read_channels,
 )
 from waystation.agents import Problem, Registry, discover
-from waystation.client import connect, connection_problem
+from waystation.client import connect, connection_problem, connection_settings
 from waystation.core import IDENTITY_ENV, TASK_QUEUE, Settings, Stores, WaystationError
 from waystation.logs import configure_logs, open_standard_streams
 from waystation.worker.plugin import create_worker
@@ -60,6 +60,10 @@ log = structlog.get_logger("waystation.worker")
 TOOL_THREADS = "tool"
 ABANDON_AFTER_S = 0.5
 """How long to wait for tool threads to finish after the worker has stopped. Then the process exits without them."""
+CONNECT_LIMIT_S = 10.0
+"""Time limit for one attempt to connect to the server."""
+CONNECT_PAUSE_S = 0.5
+"""Pause between attempts to connect to a server that cannot be reached."""
 EMBEDDED_KEYS = Path(".waystation", "keys.json")
 _DEFAULTS = Settings()
 
@@ -132,6 +136,12 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     },
     "--namespace": {"help": "Temporal namespace; default: $TEMPORAL_NAMESPACE, or the profile's namespace"},
     "--profile": {"help": "profile in Temporal's client configuration file; default: $TEMPORAL_PROFILE"},
+    "--wait": {
+        "type": _parse_seconds,
+        "default": timedelta(seconds=30),
+        "metavar": "SECONDS",
+        "help": "how long to wait at the start for a server that cannot be reached; default: 30",
+    },
     "--embedded": {"action": "store_true", "help": "also start a Temporal server"},
     "--db": {"type": Path, "metavar": "FILE", "help": "with --embedded: store the server's data in this file"},
     "--model": {"choices": [DEMO], "help": "demo: use the offline demo models of the agent packages"},
@@ -285,7 +295,9 @@ async def serve(
     loop.set_default_executor(threads)
     async with AsyncExitStack() as stack:
         address = await _start_embedded_server(stack, options.db) if options.embedded else options.address
-        client = await _connect(options, address, settings.stores)
+        client = await _connect(options, address, settings.stores, stop)
+        if client is None:
+            return
         worker = create_worker(
             client,
             registry,
@@ -333,36 +345,72 @@ async def _start_embedded_server(stack: AsyncExitStack, db: Path | None) -> str:
     return server.address
 
 
-async def _connect(options: argparse.Namespace, address: str | None, stores: Stores) -> Client:
+async def _connect(
+    options: argparse.Namespace, address: str | None, stores: Stores, stop: asyncio.Event
+) -> Client | None:
     """Connect and check that the namespace exists. The SDK would report a missing namespace only after startup.
+
+    If the server cannot be reached, try again until `--wait` has passed. Return None if `stop` is set in the meantime.
 
     Raises:
         CannotServe: The server cannot be reached or rejects the worker, or the namespace does not exist.
     """
-    try:
-        client = await connect(
-            address=address,
-            namespace=options.namespace,
-            profile=options.profile,
-            store=stores.payloads,
-            offload_over=stores.offload_over,
-        )
-    except (RuntimeError, ValueError) as error:
-        server = address or os.environ.get("TEMPORAL_ADDRESS") or "the address of the profile"
-        raise CannotServe(
-            f"Temporal cannot be reached at {server}: {connection_problem(error)}. Start a server there, set another "
+    config = connection_settings(address=address, namespace=options.namespace, profile=options.profile)
+    server, namespace = config.get("target_host"), config.get("namespace")
+    deadline = time.monotonic() + options.wait.total_seconds()
+    is_waiting = False
+    while True:
+        try:
+            async with asyncio.timeout(CONNECT_LIMIT_S):
+                client = await connect(
+                    address=address,
+                    namespace=options.namespace,
+                    profile=options.profile,
+                    store=stores.payloads,
+                    offload_over=stores.offload_over,
+                )
+                await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
+            return client
+        except (RPCError, RuntimeError, TimeoutError, ValueError) as error:
+            # A server that is starting may not have its namespaces yet.
+            is_starting = is_waiting and isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND
+            if time.monotonic() >= deadline or not (is_starting or _is_unreachable(error)):
+                raise _connection_failure(error, server, namespace) from None
+            if not is_waiting:
+                waits_s = options.wait.total_seconds()
+                log.warning("server.unreachable", address=server, problem=_describe(error), waits_at_most_s=waits_s)
+            is_waiting = True
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), CONNECT_PAUSE_S)
+            return None
+
+
+def _is_unreachable(error: Exception) -> bool:
+    """Return whether an attempt to connect failed for a reason that may pass by itself."""
+    if isinstance(error, RPCError):
+        return error.status in (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED)
+    permanent = ("InvalidContentType", "PermissionDenied", "Unauthenticated")
+    return isinstance(error, RuntimeError | TimeoutError) and not any(name in str(error) for name in permanent)
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer within {CONNECT_LIMIT_S:g} s"
+    return error.message if isinstance(error, RPCError) else connection_problem(error)
+
+
+def _connection_failure(error: Exception, server: str | None, namespace: str | None) -> CannotServe:
+    if not isinstance(error, RPCError):
+        return CannotServe(
+            f"Temporal cannot be reached at {server}: {_describe(error)}. Start a server there, set another "
             "address (--address HOST:PORT, TEMPORAL_ADDRESS or a profile), or start a server with --embedded."
-        ) from None
-    try:
-        await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
-    except RPCError as error:
-        if error.status is not RPCStatusCode.NOT_FOUND:
-            raise CannotServe(f"Temporal rejected this worker: {error.message} Check its credentials.") from None
-        raise CannotServe(
-            f"Namespace {client.namespace!r} not found. Create it with "
-            f"`temporal operator namespace create {client.namespace}`, or set TEMPORAL_NAMESPACE to an existing one."
-        ) from None
-    return client
+        )
+    if error.status is not RPCStatusCode.NOT_FOUND:
+        return CannotServe(f"Temporal rejected this worker: {error.message} Check its credentials.")
+    return CannotServe(
+        f"Namespace {namespace!r} not found. Create it with "
+        f"`temporal operator namespace create {namespace}`, or set TEMPORAL_NAMESPACE to an existing one."
+    )
 
 
 def _leave(threads: ThreadPoolExecutor) -> None:
