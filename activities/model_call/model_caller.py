@@ -84,10 +84,8 @@ MAX_ERROR_CHARS = 4_000
 AROUND = "a callback around the model"
 NO_CONTENT = "MODEL_RETURNED_NO_CONTENT"
 MAX_REPLY_BYTES = 2_000_000
-"""Maximum size of a reply's content and annotations together. A larger reply is recorded without them, as an error. The
-server would fail and retry an activity whose result exceeds 2 MiB."""
-_FIELDS_OF_LARGE_REPLY = ("shape", "compaction", "attempt", "model", "scopes")
-"""The fields that are recorded even if a reply exceeds the limit."""
+"""Maximum size of a reply's content and annotations together. A larger reply fails the call. The server would fail and
+retry an activity whose result exceeds 2 MiB."""
 
 Seen: TypeAlias = Callable[[LlmRequest, str], None]
 
@@ -154,11 +152,7 @@ class ModelCaller:
         reply = reply.model_copy(update=about)
         data = reply.encode()
         if (size := len(data)) > MAX_REPLY_BYTES:
-            reduced = ModelReply().model_copy(
-                update={name: getattr(reply, name) for name in (*_FIELDS_OF_LARGE_REPLY, *about)}
-            )
-            reply = mark_unusable("MODEL_REPLY_TOO_LARGE", format_too_large(size, MAX_REPLY_BYTES), reply, reduced)
-            data = reply.encode()
+            raise fail_model_call(params.agent, ModelRefused(format_too_large(f"{size:,}", MAX_REPLY_BYTES)))
         # `_report` runs while the SDK sends the result, so logging does not delay the result.
         asyncio.get_running_loop().call_soon(self._report, activity.info(), params, reply, len(data))
         return data
@@ -270,6 +264,8 @@ def _text_listener(
 
     def on_text(text: str) -> None:
         window.add(text)
+        if window.newest.length > MAX_VALUE_BYTES:
+            raise ModelRefused(format_too_large(f"more than {MAX_VALUE_BYTES:,}"))
         heart.send(lambda: [window.newest.model_dump(mode="json")])
 
     return on_text
@@ -305,7 +301,7 @@ class ModelTurn:
         context = self.contexts.callback("model") if self.changing or self.hooks.has_model_callbacks else None
         if context is None:
             try:
-                response = _check_not_empty(await self.model.generate(self.request, on_text=self.on_text))
+                response = _check_not_empty(await self._generate(self.request))
             except Exception as error:  # noqa: BLE001  # adapters raise anything
                 raise fail_model_call(self.agent.name, error) from None
         else:
@@ -318,6 +314,17 @@ class ModelTurn:
             return mark_unusable(code, f"{problem}{_describe_invalid_actions(context)}", response, entered)
         actions = NO_ACTIONS if context is None else collect_actions(context, AROUND)
         return await self._annotate_reply(response, content, actions, entered)
+
+    async def _generate(self, request: LlmRequest) -> LlmResponse:
+        limit_s = self.contexts.limits.model_timeout.total_seconds()
+        timer = asyncio.timeout(limit_s)
+        try:
+            async with timer:
+                return await self.model.generate(request, on_text=self.on_text)
+        except TimeoutError:
+            if not timer.expired():
+                raise
+            raise ModelOverloaded(f"The model did not complete its reply within {limit_s:g} s.") from None
 
     async def _ask_with_callbacks(self, context: CallbackContext) -> LlmResponse:
         """Call the model, running its callbacks and the tools that change the request.
@@ -340,7 +347,7 @@ class ModelTurn:
             # A callback or a tool made the request invalid. The message names fields, not their values.
             raise build_failure(self.agent.name, type(error).__name__, str(error)) from None
         try:
-            response = await self.model.generate(request, on_text=self.on_text)
+            response = await self._generate(request)
         except Exception as error:  # noqa: BLE001  # adapters raise anything
             answer = await self.hooks.around_model(
                 "on_model_error_callback", context, llm_request=typed_request.editable, error=error
@@ -447,6 +454,7 @@ def _content_of(response: LlmResponse) -> JsonObject | None:
     """Return the content of a response as JSON, or None if it is empty.
 
     Raises:
+        ModelRefused: The content is too large.
         _Unusable: The content cannot be recorded.
     """
     if not response.content:
@@ -458,7 +466,7 @@ def _content_of(response: LlmResponse) -> JsonObject | None:
     if problem := find_content_problem(content):
         raise _Unusable("MODEL_REPLY_NOT_CONTENT", f"The model's reply is not a valid content: {problem}")
     if (size := len(encode(content))) > MAX_VALUE_BYTES:
-        raise _Unusable("MODEL_REPLY_TOO_LARGE", format_too_large(size, MAX_VALUE_BYTES))
+        raise ModelRefused(format_too_large(f"{size:,}"))
     return content
 
 
@@ -505,8 +513,11 @@ def _has_output(content: Any) -> bool:
     )
 
 
-def format_too_large(size: int, limit: int) -> str:
-    return f"The model's reply is {size} bytes; at most {limit} can be recorded."
+def format_too_large(size: str, limit: int = MAX_VALUE_BYTES) -> str:
+    return (
+        f"The model's reply has {size} bytes; at most {limit:,} can be recorded. Limit the reply with "
+        "`max_output_tokens`, or have the agent save large content as an artifact."
+    )
 
 
 def _wrap_output(value: Any) -> JsonObject:

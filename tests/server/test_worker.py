@@ -157,6 +157,7 @@ def test_a_worker_does_not_start_with_mistakes(bad: Path) -> None:
         ["--agents", "x", "--drain", "soon"],
         ["--agents", "x", "--drain", "-1"],
         ["--agents", "x", "--wait", "never"],
+        ["--agents", "x", "--model-timeout", "0"],
         ["--agents", "x", "--workflow-task-limit", "0"],
         ["--agents", "x", "--only", "models"],
         ["--agents", "x", "--model", "gpt"],

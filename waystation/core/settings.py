@@ -58,10 +58,11 @@ class WorkflowSettings:
     """Timeouts and retries for the activities that workflows schedule."""
 
     model: ActivityOptions = ActivityOptions(
-        start_to_close=timedelta(minutes=10),
+        start_to_close=timedelta(minutes=15),
         heartbeat=timedelta(seconds=30),
         retries=Retries(maximum_interval=_MINUTE, maximum_attempts=8),
     )
+    """Calls models. The time limit must exceed `ActivitySettings.model_timeout`, because it also covers callbacks."""
     tool: ToolOptions = ToolOptions()
     deliver_scopes: ActivityOptions = ActivityOptions(
         start_to_close=_MINUTE,
@@ -116,8 +117,10 @@ class WorkflowSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ActivitySettings:
-    """Limits that activities enforce on user-supplied callbacks and toolsets."""
+    """Limits that activities enforce on models, callbacks and toolsets."""
 
+    model_timeout: timedelta = timedelta(minutes=10)
+    """Time limit for one reply of a model, streamed or not. When it expires, the call is retried."""
     callback_timeout: timedelta = timedelta(minutes=2)
     """Time limit for one callback, and for one summary of older events."""
     toolset_timeout: timedelta = timedelta(minutes=1)

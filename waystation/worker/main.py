@@ -19,6 +19,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,7 @@ CONNECT_PAUSE_S = 0.5
 """Pause between attempts to connect to a server that cannot be reached."""
 EMBEDDED_KEYS = Path(".waystation", "keys.json")
 _DEFAULTS = Settings()
+MODEL_GRACE = _DEFAULTS.workflow.model.start_to_close - _DEFAULTS.activity.model_timeout
 
 
 def _parse_seconds(text: str) -> timedelta:
@@ -121,6 +123,13 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "default": _DEFAULTS.drain,
         "metavar": "SECONDS",
         "help": f"how long running tools have to finish after SIGTERM; default: {_DEFAULTS.drain.total_seconds():g}",
+    },
+    "--model-timeout": {
+        "type": _parse_limit,
+        "default": _DEFAULTS.activity.model_timeout,
+        "metavar": "SECONDS",
+        "help": "how long a model may take for one reply before the call is retried; default: "
+        f"{_DEFAULTS.activity.model_timeout.total_seconds():g}",
     },
     "--workflow-task-limit": {
         "type": _parse_limit,
@@ -228,6 +237,7 @@ def parse_options(arguments: Sequence[str] | None, program: str) -> argparse.Nam
 
 def parse_settings(options: argparse.Namespace) -> Settings:
     """Return the settings that the command-line options specify."""
+    workflow, model = _DEFAULTS.workflow, _DEFAULTS.workflow.model
     return Settings(
         stores=Stores(
             payloads=options.store,
@@ -236,6 +246,8 @@ def parse_settings(options: argparse.Namespace) -> Settings:
             memory=options.memory,
             credentials=options.credentials,
         ),
+        workflow=replace(workflow, model=replace(model, start_to_close=options.model_timeout + MODEL_GRACE)),
+        activity=replace(_DEFAULTS.activity, model_timeout=options.model_timeout),
         drain=options.drain,
         workflow_task_limit=options.workflow_task_limit,
         allow_overrides=bool(options.allow_overrides or options.embedded),

@@ -1,14 +1,24 @@
 """Any reply of a model is handled: it is run, reported to the model, or stops the invocation with a reason."""
 
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, quiet, refusal, told, waiting
+from tests.server.workflows.outside import Till, failure, quiet, refusal, told, waiting
 from waystation.agents import Agent
-from waystation.core import JsonObject
-from waystation.models import LlmResponse
+from waystation.core import (
+    ActivityOptions,
+    ActivitySettings,
+    JsonObject,
+    Retries,
+    Settings,
+    WorkflowSettings,
+)
+from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext
@@ -54,10 +64,6 @@ UNUSABLE: list[tuple[LlmResponse, str]] = [
         replies(wants("pay", {"amount": 10**5_000})),
         "The model's reply cannot be recorded: 'parts[0].functionCall.args.amount' is an integer beyond 64 bits, "
         "which cannot be recorded; return it as a string.",
-    ),
-    (
-        replies({"text": "x" * 2_000_000}),
-        "The model's reply is 2000038 bytes; at most 1000000 can be recorded.",
     ),
     (LlmResponse(error_code="SAFETY", error_message="The reply was blocked."), "The reply was blocked."),
     (LlmResponse(error_code="SAFETY"), "SAFETY"),
@@ -226,6 +232,58 @@ async def test_parts_that_the_engine_does_not_know_are_kept(serve: Serve) -> Non
     async with serve(agent) as env:
         assert (await env.client.run("payer", "pay")).text == "Paid."
         assert model.requests[1].contents[1] == {"role": "model", "parts": [thought, signed]}
+
+
+async def test_a_reply_that_is_too_large_fails_the_invocation(serve: Serve) -> None:
+    """The reply cannot be recorded, so the invocation does not complete without it."""
+    agent, _ = payer(Till(), replies({"text": "x" * 2_000_000}))
+    async with serve(agent) as env:
+        error = await failure(await env.client.start("payer", "pay"))
+        assert (error.type, error.message.partition(". ")[0]) == (
+            "ModelFailed",
+            "The model's reply has 2,000,038 bytes; at most 1,000,000 can be recorded",
+        )
+
+
+class Babbler(BaseLlm):
+    """A model that streams text until it is stopped."""
+
+    def __init__(self, chunk: str) -> None:
+        self.chunk, self.chunks = chunk, 0
+
+    async def generate(self, request: LlmRequest, *, on_text: Callable[[str], None] | None = None) -> LlmResponse:
+        """Never return."""
+        while True:
+            self.chunks += 1
+            if on_text:
+                on_text(self.chunk)
+            await asyncio.sleep(0)
+
+
+async def test_a_stream_without_an_end_is_stopped_at_the_size_limit(serve: Serve) -> None:
+    """The invocation fails as soon as the text is too large, and the model is not called again."""
+    model = Babbler("x" * 300_000)
+    async with serve(Agent(name="babbler", model=model)) as env:
+        error = await failure(await env.client.start("babbler", "talk", streaming=True))
+        assert error.type == "ModelFailed"
+        assert error.message.startswith("The model's reply has more than 1,000,000 bytes; ")
+        assert model.chunks == 4
+
+
+async def test_a_reply_that_takes_too_long_is_stopped_at_the_time_limit(serve: Serve) -> None:
+    """The limit is a setting of the worker. The call counts as unavailable, so it is retried."""
+    settings = Settings(
+        workflow=WorkflowSettings(
+            model=ActivityOptions(start_to_close=timedelta(minutes=1), retries=Retries(maximum_attempts=1))
+        ),
+        activity=ActivitySettings(model_timeout=timedelta(seconds=0.05)),
+    )
+    async with serve(Agent(name="babbler", model=Babbler("")), settings=settings) as env:
+        error = await failure(await env.client.start("babbler", "talk"))
+        assert (error.type, error.message) == (
+            "ModelUnavailable",
+            "The model did not complete its reply within 0.05 s.",
+        )
 
 
 async def test_a_models_explanation_of_3_mb_is_cut(serve: Serve) -> None:
