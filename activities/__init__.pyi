@@ -1,3 +1,9 @@
+from waystation.activities.activity_attempt import (
+    EventLoopBlocked,
+    blocked_failure,
+    current_activity,
+    track_activity,
+)
 from waystation.activities.approval_checks import Reviewer, TokenVerifier
 from waystation.activities.callbacks import Hooks, close_plugins
 from waystation.activities.carry_over import CarryOver
@@ -27,6 +33,7 @@ __all__ = [
     "Compactor",
     "Contexts",
     "ConversationReader",
+    "EventLoopBlocked",
     "Hooks",
     "Keys",
     "LinkSigner",
@@ -40,8 +47,10 @@ __all__ = [
     "Sessions",
     "TokenVerifier",
     "ToolCaller",
+    "blocked_failure",
     "build_request",
     "close_plugins",
+    "current_activity",
     "definition_digest",
     "find_agents_without_model",
     "find_foreign_model_names",
@@ -49,4 +58,5 @@ __all__ = [
     "read_channels",
     "request_processors",
     "tools_for",
+    "track_activity",
 ]

@@ -8,13 +8,14 @@ import asyncio
 import contextvars
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import timedelta
 
 import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from waystation.core import ForeignHistory, StoreFailed
+from waystation.core import ForeignHistory, StoreFailed, responses
 
 events = structlog.get_logger("waystation.activities")
 
@@ -29,6 +30,19 @@ TOOL_DETAILS_INTERVAL_S = 0.5
 next attempt reads the details. With an interval of 0.1 s, fifty such tools would use a sixth of a server core and a
 quarter of a worker core."""
 MAX_FAILURE_CHARS = 500
+MAX_BLOCKED_ATTEMPTS = 2
+"""An activity that blocks the event loop in this attempt or a later one is not tried again. The limit is lower than for
+other lost workers, because each attempt can cost a worker."""
+
+current_activity: ContextVar[activity.Info | None] = ContextVar("current_activity", default=None)
+"""The activity that runs in a context. Unlike the SDK's own variable, other threads can look it up in a task."""
+
+
+class EventLoopBlocked(BaseException):
+    """Raised inside an activity that has blocked the event loop for too long.
+
+    This is a `BaseException` so that `except Exception` in the blocking code does not catch it.
+    """
 
 
 class Heartbeater:
@@ -115,6 +129,29 @@ def activity_failure(
     # content.
     benign = ApplicationErrorCategory.BENIGN
     return ApplicationError(text, type=kind, non_retryable=not retry, next_retry_delay=delay, category=benign)
+
+
+def blocked_failure(info: activity.Info, blocked_s: float) -> ApplicationError:
+    """Return the error with which an activity fails after it has blocked the event loop."""
+    name = info.activity_type.rpartition(".")[2]
+    text = f"{describe_block(name, blocked_s)} {responses.unknown_effect(info.attempt)}"
+    final = info.attempt >= MAX_BLOCKED_ATTEMPTS
+    benign = ApplicationErrorCategory.BENIGN  # already logged
+    return ApplicationError(text, type=EventLoopBlocked.__name__, non_retryable=final, category=benign)
+
+
+def describe_block(name: str, blocked_s: float) -> str:
+    return f"`{name}` blocked the event loop of its worker for {blocked_s:g} s and was stopped."
+
+
+@contextmanager
+def track_activity() -> Iterator[None]:
+    """Make the activity in this block known to the watchdog, and convert `EventLoopBlocked` to an activity failure."""
+    current_activity.set(activity.info())
+    try:
+        yield
+    except EventLoopBlocked as error:
+        raise blocked_failure(activity.info(), *error.args) from None
 
 
 @contextmanager

@@ -18,7 +18,13 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
-from waystation.activities.activity_attempt import TOOL_DETAILS_INTERVAL_S, Heartbeater, send_heartbeats
+from waystation.activities.activity_attempt import (
+    TOOL_DETAILS_INTERVAL_S,
+    EventLoopBlocked,
+    Heartbeater,
+    describe_block,
+    send_heartbeats,
+)
 from waystation.activities.approval_checks import bind_approval, find_missing_proof, find_refusal
 from waystation.activities.callbacks import (
     Attempt,
@@ -49,13 +55,13 @@ from waystation.core import (
     ToolOutcome,
     UnknownAgent,
     copy_json,
+    responses,
     with_article,
 )
 from waystation.tools import AgentTool, BaseTool, ToolContext
 from waystation.tools.outcome import create_not_stored_outcome
 from waystation.tools.places import find_author_line
 from waystation.tools.services import NO_SERVICES, Services
-    responses,
 
 events = structlog.get_logger("waystation.activities")
 
@@ -305,6 +311,10 @@ class _ToolRun:
         attempt = running.result()
         if attempt.raised is None:
             return attempt
+        if isinstance(attempt.raised, EventLoopBlocked):
+            return self._unknown_outcome(
+                context, describe_block(self.call.name, *attempt.raised.args), EventLoopBlocked.__name__
+            )
         events.warning(
             "tool_call.raised",
             tool=tool.name,
@@ -323,6 +333,7 @@ class _ToolRun:
 
     def _unknown_outcome(self, context: ToolContext, text: str, error_type: str) -> Attempt:
         """Return the result of an attempt that was stopped, so its effect is unknown. The tool is not run again."""
+        text = f"{text} {responses.unknown_effect(context.attempt)}"
         return Attempt(context, raised=TimeoutError(text), outcome=_error_outcome(self.call, text, error_type))
 
 
@@ -333,7 +344,6 @@ async def _call_tool(tool: BaseTool, args: JsonObject, context: ToolContext) -> 
             raise TypeError(
                 f"`run_async` of {type(tool).__name__} returned {with_article(running)}; make it an `async def`."
             )
-        text = f"{text} {responses.unknown_effect(context.attempt)}"
         return Attempt(context, await running)
     except BaseException as error:  # noqa: BLE001  # user code raises anything, even SystemExit
         return Attempt(context, raised=error)

@@ -157,6 +157,8 @@ def test_a_worker_does_not_start_with_mistakes(bad: Path) -> None:
         ["--agents", "x", "--drain", "soon"],
         ["--agents", "x", "--drain", "-1"],
         ["--agents", "x", "--wait", "never"],
+        ["--agents", "x", "--event-loop-limit", "-1"],
+        ["--agents", "x", "--max-rss", "0"],
         ["--agents", "x", "--model-timeout", "0"],
         ["--agents", "x", "--workflow-task-limit", "0"],
         ["--agents", "x", "--only", "models"],
@@ -244,6 +246,16 @@ async def test_a_worker_that_waits_for_a_server_can_be_stopped(closed_port: int)
     async with Process(sys.executable, "worker.py", *options) as worker:
         await worker.logged("server.unreachable")
         assert await worker.stop() == 0
+
+
+def test_blocking_calls_in_coroutines_are_reported() -> None:
+    """The warning has the tool, the function and the line. A plain function may block, because it runs in a thread."""
+    done = run("check", "--agents", str(AGENTS.parent / "blocking_agents"))
+    problems = [line["problem"] for line in logged(done) if line["event"] == "tool.blocking"]
+    place = AGENTS.parent / "blocking_agents" / "blocking" / "agent.py"
+    assert [problem.partition(" of ")[0] for problem in problems] == ["Tool 'doze'", "Tool 'ignore_signals'"]
+    assert f"calls time.sleep() in an `async def` at {place}:" in problems[0]
+    assert done.returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,10 @@ class Settings:
     """Maximum number of concurrent activities. Also the number of threads, because each sync tool occupies one."""
     drain: timedelta = timedelta(seconds=30)
     """How long running tools may continue after the worker receives SIGTERM, before they are canceled."""
+    event_loop_limit: timedelta = timedelta(seconds=20)
+    """How long a tool may block the event loop of a worker process before it is stopped and the process exits. Shorter
+    than the default heartbeat timeout, so that other tools of the worker are not lost. Zero means no limit. Workers
+    that you start in your own program have no limit."""
     allow_forks: bool = False
     """Whether a new invocation may be a fork, which continues from an event of another invocation."""
     workflow_task_limit: timedelta = timedelta(seconds=8)

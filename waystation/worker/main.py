@@ -5,7 +5,8 @@ waystation worker --embedded --agents examples      also start a Temporal server
 waystation worker check --agents examples           only check the agents
 
 Exit codes: 0 after SIGTERM, SIGINT or a successful check, 1 if an agent or a setting is invalid or the worker cannot
-serve, 2 for a usage error.
+serve, 2 for a usage error, 3 if a tool blocked the event loop for too long, 4 if the worker used too much memory. After
+3 or 4, start the worker again.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
@@ -54,6 +55,7 @@ from waystation.worker.service_setup import (
     list_settings_warnings,
     load_identity,
 )
+from waystation.worker.watchdog import Watchdog, list_blocking_tools
 from waystation.worker_keys import KEYS_VARIABLE, WorkerKeys
 
 log = structlog.get_logger("waystation.worker")
@@ -82,6 +84,12 @@ def _parse_limit(text: str) -> timedelta:
     if limit := _parse_seconds(text):
         return limit
     raise argparse.ArgumentTypeError("must be more than 0 seconds")
+
+
+def _parse_mebibytes(text: str) -> int:
+    if text.isdecimal() and int(text):
+        return int(text) << 20
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number of MiB")
 
 
 def _parse_deployment(text: str) -> WorkerDeploymentConfig:
@@ -130,6 +138,18 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "metavar": "SECONDS",
         "help": "how long a model may take for one reply before the call is retried; default: "
         f"{_DEFAULTS.activity.model_timeout.total_seconds():g}",
+    },
+    "--event-loop-limit": {
+        "type": _parse_seconds,
+        "default": _DEFAULTS.event_loop_limit,
+        "metavar": "SECONDS",
+        "help": "how long a tool may block the event loop before it is stopped and the worker exits with 3; 0 means no "
+        f"limit; default: {_DEFAULTS.event_loop_limit.total_seconds():g}",
+    },
+    "--max-rss": {
+        "type": _parse_mebibytes,
+        "metavar": "MIB",
+        "help": "resident memory, in MiB, above which the worker drains and exits with 4; default: no limit",
     },
     "--workflow-task-limit": {
         "type": _parse_limit,
@@ -249,6 +269,7 @@ def parse_settings(options: argparse.Namespace) -> Settings:
         workflow=replace(workflow, model=replace(model, start_to_close=options.model_timeout + MODEL_GRACE)),
         activity=replace(_DEFAULTS.activity, model_timeout=options.model_timeout),
         drain=options.drain,
+        event_loop_limit=options.event_loop_limit,
         workflow_task_limit=options.workflow_task_limit,
         allow_overrides=bool(options.allow_overrides or options.embedded),
         allow_forks=bool(options.allow_forks or options.embedded),
@@ -286,8 +307,8 @@ async def serve(
     identity: TokenVerifier | None,
     channels: Channels | None,
     keys: WorkerKeys | None,
-) -> None:
-    """Serve until SIGTERM or SIGINT, then let running tools finish.
+) -> int:
+    """Serve until SIGTERM, SIGINT or a request of the watchdog, then let running tools finish. Return the exit code.
 
     Raises:
         CannotServe: The worker cannot connect to Temporal, or cannot access the namespace.
@@ -298,6 +319,13 @@ async def serve(
     """
     services = create_lasting_services(settings.stores)
     stop = asyncio.Event()
+    exit_code = 0
+
+    def request_exit(code: int) -> None:
+        nonlocal exit_code
+        exit_code = exit_code or code
+        stop.set()
+
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
@@ -309,7 +337,14 @@ async def serve(
         address = await _start_embedded_server(stack, options.db) if options.embedded else options.address
         client = await _connect(options, address, settings.stores, stop)
         if client is None:
-            return
+            return exit_code
+        watchdog = Watchdog(
+            client,
+            limit_s=settings.event_loop_limit.total_seconds(),
+            max_rss=options.max_rss,
+            request_exit=request_exit,
+        )
+        stack.enter_context(watchdog)
         worker = create_worker(
             client,
             registry,
@@ -336,8 +371,9 @@ async def serve(
         )
         await stop.wait()
         log.info("worker.draining", at_most_s=settings.drain.total_seconds())
-    log.info("worker.stopped")
-    _leave(threads)
+    log.info("worker.stopped", exit_code=exit_code)
+    _leave(threads, exit_code)
+    return exit_code
 
 
 async def _start_embedded_server(stack: AsyncExitStack, db: Path | None) -> str:
@@ -425,8 +461,8 @@ def _connection_failure(error: Exception, server: str | None, namespace: str | N
     )
 
 
-def _leave(threads: ThreadPoolExecutor) -> None:
-    """Exit the process if a sync tool is still running after `ABANDON_AFTER_S`.
+def _leave(threads: ThreadPoolExecutor, exit_code: int) -> None:
+    """Exit the process with `exit_code` if a sync tool is still running after `ABANDON_AFTER_S`.
 
     The tool cannot be stopped, and Python would wait for its thread.
     """
@@ -438,7 +474,7 @@ def _leave(threads: ThreadPoolExecutor) -> None:
     if count := sum(thread.is_alive() for thread in tools):
         log.warning("tools.abandoned", count=count)
         sys.stderr.flush()
-        os._exit(0)
+        os._exit(exit_code)
 
 
 def main(arguments: Sequence[str] | None = None, *, program: str = "worker.py") -> int:
@@ -461,6 +497,8 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "worker.py") 
         keys = _load_keys(options)
         for warning in list_settings_warnings(registry, channels, verifies=identity is not None):
             log.warning("policy.not_kept", problem=warning)
+        for warning in list_blocking_tools(registry):
+            log.warning("tool.blocking", problem=warning)
         if options.command == "check":
             log.info("agents.valid", agents=sorted(registry.roots))
             return 0
@@ -469,17 +507,15 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "worker.py") 
         levels = TelemetryFilter(core_level="WARN", other_level="ERROR")
         logs = LoggingConfig(filter=levels, forwarding=forwarding)
         Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=logs)))
-        _run(serve(options, registry, settings, identity, channels, keys))
+        return _run(serve(options, registry, settings, identity, channels, keys))
     except WaystationError as error:
         log.error("worker.failed", problem=str(error))
         return 1
-    return 0
 
 
-def _run(coroutine: Any) -> None:
+def _run(coroutine: Coroutine[Any, Any, int]) -> int:
     try:
         import uvloop
     except ImportError:  # not on Windows
-        asyncio.run(coroutine)
-    else:
-        uvloop.run(coroutine)
+        return asyncio.run(coroutine)
+    return uvloop.run(coroutine)

@@ -35,6 +35,7 @@ from waystation.activities import (
     TokenVerifier,
     ToolCaller,
     close_plugins,
+    track_activity,
 )
 from waystation.agents import BaseAgent, Registry
 from waystation.apps import App
@@ -77,7 +78,8 @@ def _is_local(client: Client) -> bool:
 def _engine_activity(row: EngineActivity[Any], handler: Callable[[Any], Awaitable[bytes]]) -> Activity:
     @activity.defn(name=row.name)
     async def run(params: RawValue) -> RawValue:
-        return raw(await handler(row.input.model_validate_json(data_of(params.payload))))
+        with track_activity():
+            return raw(await handler(row.input.model_validate_json(data_of(params.payload))))
 
     return run
 
@@ -94,16 +96,17 @@ def _tool_activity(handler: Callable[[ToolCallInput], Awaitable[bytes]]) -> Acti
             raise ApplicationError(
                 f"Unknown activity {name!r}. Its input is not a tool call.", non_retryable=True
             ) from None
-        return raw(await handler(parsed))
+        with track_activity():
+            return raw(await handler(parsed))
 
     return call_tool
 
 
+REFRESH_S = 5.0
+"""Interval for checking whether the namespace still has the search attributes."""
 HEARTBEAT_THROTTLE = timedelta(milliseconds=100)
 """How long the SDK may hold back a heartbeat, which delays streamed text and the cancellation of a running tool.
 Without new details, an activity sends one heartbeat per second."""
-REFRESH_S = 5.0
-"""Interval for checking whether the namespace still has the search attributes."""
 
 WORKER_OPTIONS: Mapping[str, Any] = {
     # Limits memory use at little cost: an evicted invocation resumes in 17 ms instead of 13 ms.
@@ -257,10 +260,10 @@ class WaystationPlugin(SimplePlugin):
             logs,
             sessions,
             self._models,
+            search_attributes=lambda: monitor.available,
             services=self._services,
             scopes=scopes,
             notify=self._channels.default if self._channels else (),
-            search_attributes=lambda: monitor.available,
             compactor=Compactor(self._models, limits=limits),
             limits=limits,
             proofs=proofs,

@@ -3,15 +3,17 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from temporalio import activity
 
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import LIMIT_S, Gate, told
 from waystation.agents import Agent
-from waystation.core import JsonObject
+from waystation.core import JsonObject, Settings, WorkflowSettings
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
@@ -33,6 +35,30 @@ def slow(function: Callable[..., Any], **settings: Any) -> tuple[Agent, Scripted
     model = ScriptedModel(calls(("work", {})), says("It took too long."))
     tool = FunctionTool(function, timeout=SOON, **settings)
     return Agent(name="worker", model=model, tools=[tool]), model
+
+
+async def test_a_call_that_loses_all_its_workers_is_reported_with_its_attempts(serve: Serve) -> None:
+    """The limit of attempts is a setting of the worker; the model learns how often the call was tried."""
+
+    def lose_worker(**_: Any) -> None:
+        activity.raise_complete_async()  # from now on, nobody sends heartbeats or a result
+
+    def work() -> None:
+        """Work."""
+
+    model = ScriptedModel(calls(("work", {})), says("It is unknown."))
+    tool = FunctionTool(work, heartbeat_timeout=timedelta(seconds=0.5))
+    agent = Agent(name="worker", model=model, tools=[tool], before_tool_callback=lose_worker)
+    tool_settings = replace(WorkflowSettings().tool, lost_worker_attempts=1)
+    settings = Settings(workflow=WorkflowSettings(tool=tool_settings))
+    async with serve(agent, settings=settings) as env:
+        assert (await env.client.run("worker", "work")).text == "It is unknown."
+        [response] = told(model.requests[1])
+    assert response == {
+        "error": "The worker running `work` was lost before it reported a result. Whether the call took effect is "
+        "unknown; it was tried 2 times and is not repeated again.",
+        "error_type": "OutcomeUnknown",
+    }
 
 
 async def test_an_async_tool_that_never_returns_is_cancelled(serve: Serve) -> None:

@@ -1,0 +1,84 @@
+"""Blocking calls that are visible in the source of a coroutine."""
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Callable
+from functools import wraps
+from time import sleep
+from typing import Any
+
+import pytest
+
+from waystation.worker.watchdog import find_blocking_calls
+
+
+async def by_module() -> None:
+    time.sleep(0)  # noqa: ASYNC251  # found by the code under test
+
+
+async def by_name() -> None:
+    if True:
+        sleep(0)  # noqa: ASYNC251  # found by the code under test
+
+
+async def by_local_import() -> None:
+    from time import sleep as pause
+
+    pause(0)  # noqa: ASYNC251  # found by the code under test
+
+
+async def by_process() -> None:
+    subprocess.run(["true"], check=True)  # noqa: ASYNC221  # found by the code under test
+
+
+def traced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function."""
+
+    @wraps(function)
+    async def traced(*args: Any) -> Any:
+        return await function(*args)
+
+    return traced
+
+
+async def in_a_thread() -> None:
+    await asyncio.to_thread(time.sleep, 0)
+
+
+async def in_a_function_for_a_thread() -> None:
+    def wait() -> None:
+        time.sleep(0)
+
+    await asyncio.to_thread(wait)
+
+
+def in_a_plain_function() -> None:
+    time.sleep(0)
+
+
+async def not_blocking() -> None:
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (by_module, "time.sleep"),
+        (by_name, "time.sleep"),
+        (by_local_import, "time.sleep"),
+        (by_process, "subprocess.run"),
+        (traced(by_module), "time.sleep"),
+    ],
+)
+def test_a_blocking_call_in_a_coroutine_is_found(function: Callable[..., Any], name: str) -> None:
+    """It is found however the function was imported, also below a decorator, with the line of the call."""
+    [(found, place)] = find_blocking_calls(function)
+    assert found == name
+    assert place.startswith(f"{__file__}:")
+
+
+@pytest.mark.parametrize("function", [in_a_thread, in_a_function_for_a_thread, in_a_plain_function, not_blocking, len])
+def test_calls_that_block_no_event_loop_are_not_reported(function: Callable[..., Any]) -> None:
+    """Threads may block, and code without a source is skipped."""
+    assert list(find_blocking_calls(function)) == []

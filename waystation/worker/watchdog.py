@@ -1,0 +1,242 @@
+"""Detect tools that block a worker's event loop, and workers that use too much memory.
+
+While its event loop is blocked, a worker cannot send heartbeats, finish other tools or stop on SIGTERM. The watchdog
+therefore interrupts the blocking tool and makes the worker drain and exit, so that a supervisor replaces it.
+"""
+
+import ast
+import asyncio
+import faulthandler
+import gc
+import inspect
+import os
+import signal
+import sys
+import textwrap
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from contextvars import Context
+from typing import Any, Self
+
+import structlog
+from temporalio import activity
+from temporalio.client import Client
+
+from waystation.activities import EventLoopBlocked, blocked_failure, current_activity
+from waystation.agents import LlmAgent, Registry
+from waystation.tools.toolbox import tools_of
+
+log = structlog.get_logger("waystation.worker")
+
+EXIT_BLOCKED = 3
+EXIT_MEMORY = 4
+TICK_S = 0.5
+REPORT_AFTER_S = 2.0
+"""A tool that has blocked the event loop for this many seconds is logged."""
+GRACE_S = 5.0
+"""Seconds that an interrupted tool has to return before the process exits without draining."""
+FROZEN_S = 60
+"""Additional seconds until a process in which no Python code can run prints all stacks and exits with 1."""
+STACK_LIMIT = 12
+REPORT_LIMIT_S = 5.0
+
+BLOCKING_CALLS = frozenset(
+    {
+        "requests.api.delete",
+        "requests.api.get",
+        "requests.api.post",
+        "requests.api.put",
+        "subprocess.call",
+        "subprocess.check_call",
+        "subprocess.check_output",
+        "subprocess.run",
+        "time.sleep",
+        "urllib.request.urlopen",
+    }
+)
+"""Functions that block the event loop if a coroutine calls them, by their qualified names."""
+
+
+class Watchdog:
+    """Watches the running event loop and the memory of this process during a `with` block.
+
+    All times are counted in intervals in which the watching code ran, so a process that was suspended is not mistaken
+    for a blocked one.
+    """
+
+    def __init__(
+        self, client: Client, *, limit_s: float, max_rss: int | None, request_exit: Callable[[int], None]
+    ) -> None:
+        """Configure the watchdog. Create it in the main thread.
+
+        Args:
+            client: Reports an activity that cannot be interrupted as failed.
+            limit_s: How long a tool may block the event loop, in seconds, or 0 for no limit.
+            max_rss: Maximum resident memory in bytes, or None for no limit.
+            request_exit: Makes the worker drain and then exit with this code. Called in the event loop.
+        """
+        self._client, self._limit_s, self._max_rss, self._request_exit = client, limit_s, max_rss, request_exit
+        self._loop, self._main_thread = asyncio.get_running_loop(), threading.get_ident()
+        self._closed = threading.Event()
+        self._ticked = False
+        self._alarms = 0
+        """Number of alarms since the last tick. The first one may be late, for example after SIGSTOP."""
+
+    def __enter__(self) -> Self:
+        if self._limit_s:
+            if hasattr(signal, "SIGALRM"):
+                signal.signal(signal.SIGALRM, self._interrupt)
+            self._tick()
+        threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._closed.set()
+        self._set_alarm(0)
+        faulthandler.cancel_dump_traceback_later()
+
+    def _tick(self) -> None:
+        """Record that the event loop is not blocked, and set the timers for the case that it blocks from now on."""
+        if self._closed.is_set():
+            return
+        self._ticked, self._alarms = True, 0
+        self._set_alarm(max(self._limit_s - TICK_S, TICK_S))
+        with suppress(AttributeError, OSError, ValueError):  # standard error is not a file
+            # Unlike the thread, this also works while native code holds the interpreter lock.
+            faulthandler.dump_traceback_later(self._limit_s + FROZEN_S, exit=True)
+        self._loop.call_later(TICK_S / 2, self._tick)
+
+    def _set_alarm(self, seconds: float) -> None:
+        if hasattr(signal, "setitimer"):
+            signal.setitimer(signal.ITIMER_REAL, seconds, TICK_S)
+
+    def _interrupt(self, _signum: int, _frame: object) -> None:
+        """Raise an exception in the code that blocks the event loop. Signal handlers run inside that code."""
+        self._alarms += 1
+        if self._alarms > 1 and (info := current_activity.get()):
+            self._loop.call_soon_threadsafe(self._report_interrupted, info)
+            raise EventLoopBlocked(self._limit_s)
+
+    def _report_interrupted(self, info: activity.Info) -> None:
+        log.error("event_loop.interrupted", **_describe(info), blocked_s=self._limit_s)
+        self._request_exit(EXIT_BLOCKED)
+
+    def _watch(self) -> None:
+        blocked_s = 0.0
+        while not self._closed.wait(TICK_S):
+            blocked_s, self._ticked = (0 if self._ticked or not self._limit_s else blocked_s + TICK_S), False
+            if blocked_s == REPORT_AFTER_S:
+                log.warning("event_loop.blocked", **_describe(self._find_activity()), stack=self._stack())
+            if blocked_s >= self._limit_s + GRACE_S:
+                self._abandon(blocked_s)
+            if self._max_rss and (rss := read_rss()) > self._max_rss:
+                log.error("memory.exceeded", rss_mib=rss >> 20, max_rss_mib=self._max_rss >> 20)
+                self._loop.call_soon_threadsafe(self._request_exit, EXIT_MEMORY)
+                self._max_rss = None
+
+    def _find_activity(self) -> activity.Info | None:
+        """Return the activity that blocks the event loop, or None if it is not known."""
+        task: Any = asyncio.current_task(self._loop)
+        get_context = getattr(task, "get_context", None)  # new in Python 3.12
+        contexts = [get_context()] if get_context else gc.get_referents(task)
+        return next((value.get(current_activity) for value in contexts if isinstance(value, Context)), None)
+
+    def _stack(self) -> list[str]:
+        frames = traceback.StackSummary.extract(
+            traceback.walk_stack(sys._current_frames().get(self._main_thread)), limit=STACK_LIMIT, lookup_lines=False
+        )
+        return [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in reversed(frames)]
+
+    def _abandon(self, blocked_s: float) -> None:
+        """Exit at once, because the blocking code cannot be interrupted. First report its activity as failed."""
+        info = self._find_activity()
+        log.critical("event_loop.abandoned", **_describe(info), blocked_s=blocked_s, stack=self._stack())
+        if info:
+            with suppress(Exception):
+                asyncio.run(asyncio.wait_for(self._fail(info, blocked_s), REPORT_LIMIT_S))
+        sys.stderr.flush()
+        os._exit(EXIT_BLOCKED)
+
+    async def _fail(self, info: activity.Info, blocked_s: float) -> None:
+        handle = self._client.get_async_activity_handle(task_token=info.task_token)
+        await handle.fail(blocked_failure(info, blocked_s))
+
+
+def _describe(info: activity.Info | None) -> dict[str, Any]:
+    if info is None:
+        return {}
+    agent, _, name = info.activity_type.rpartition(".")
+    named = {"agent": agent, "tool": name} if agent else {"activity": name}
+    return {
+        **named,
+        "activity_id": info.activity_id,
+        "invocation_id": info.workflow_id,
+        "attempt": info.attempt,
+    }
+
+
+def read_rss() -> int:
+    """Return the resident memory of this process in bytes. On systems without /proc, return its maximum so far."""
+    try:
+        with open("/proc/self/statm", "rb") as statm:
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        import resource  # not on Windows
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def list_blocking_tools(registry: Registry) -> Iterator[str]:
+    """Yield a warning for each call in a tool's coroutine that visibly blocks the event loop."""
+    for root in registry.roots.values():
+        for agent in root.tree.values():
+            for tool in tools_of(agent).values() if isinstance(agent, LlmAgent) else ():
+                for called, place in find_blocking_calls(getattr(tool, "func", tool.run_async)):
+                    yield (
+                        f"Tool {tool.name!r} of agent {agent.name!r} calls {called}() in an `async def` at {place}, "
+                        "which blocks all other work of its worker. Await an asynchronous function instead, or make "
+                        "the tool a plain `def`, which runs in a thread."
+                    )
+
+
+def find_blocking_calls(function: Any) -> Iterator[tuple[str, str]]:
+    """Yield the name and place of each call of one of `BLOCKING_CALLS` in the source of a coroutine function."""
+    function = inspect.unwrap(function)
+    if not (inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)):
+        return
+    try:
+        lines, first = inspect.getsourcelines(function)
+        [tree] = ast.parse(textwrap.dedent("".join(lines))).body
+        names = {**inspect.getclosurevars(function).globals, **inspect.getclosurevars(function).nonlocals}
+    except (OSError, SyntaxError, TypeError, ValueError):  # the source is not available
+        return
+    for node in _iterate_own_nodes(tree):
+        match node:
+            case ast.Import():
+                names |= {(a.asname or a.name): sys.modules.get(a.name) for a in node.names if "." not in a.name}
+            case ast.ImportFrom(module=str(module)):
+                names |= {(a.asname or a.name): getattr(sys.modules.get(module), a.name, None) for a in node.names}
+            case ast.Call():
+                called = _resolve(node.func, names)
+                name = f"{getattr(called, '__module__', '')}.{getattr(called, '__qualname__', '')}"
+                if name in BLOCKING_CALLS:
+                    yield name, f"{inspect.getsourcefile(function)}:{first + node.lineno - 1}"
+
+
+def _iterate_own_nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes in a function, without those of functions inside it, which may run in threads."""
+    for node in ast.iter_child_nodes(tree):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield node
+            yield from _iterate_own_nodes(node)
+
+
+def _resolve(node: ast.AST, names: dict[str, Any]) -> Any:
+    match node:
+        case ast.Name(id):
+            return names.get(id)
+        case ast.Attribute(value, attr):
+            return getattr(_resolve(value, names), attr, None)
+    return None
