@@ -58,7 +58,7 @@ class WorkflowSettings:
     """Timeouts and retries for the activities that workflows schedule."""
 
     model: ActivityOptions = ActivityOptions(
-        start_to_close=timedelta(minutes=15),
+        start_to_close=timedelta(minutes=10),
         heartbeat=timedelta(seconds=30),
         retries=Retries(maximum_interval=_MINUTE, maximum_attempts=8),
     )
@@ -119,7 +119,7 @@ class WorkflowSettings:
 class ActivitySettings:
     """Limits that activities enforce on models, callbacks and toolsets."""
 
-    model_timeout: timedelta = timedelta(minutes=10)
+    model_timeout: timedelta = timedelta(minutes=9)
     """Time limit for one reply of a model, streamed or not. When it expires, the call is retried."""
     callback_timeout: timedelta = timedelta(minutes=2)
     """Time limit for one callback, and for one summary of older events."""

@@ -258,6 +258,7 @@ def parse_options(arguments: Sequence[str] | None, program: str) -> argparse.Nam
 def parse_settings(options: argparse.Namespace) -> Settings:
     """Return the settings that the command-line options specify."""
     workflow, model = _DEFAULTS.workflow, _DEFAULTS.workflow.model
+    start_to_close = max(model.start_to_close, options.model_timeout + MODEL_GRACE)
     return Settings(
         stores=Stores(
             payloads=options.store,
@@ -266,7 +267,7 @@ def parse_settings(options: argparse.Namespace) -> Settings:
             memory=options.memory,
             credentials=options.credentials,
         ),
-        workflow=replace(workflow, model=replace(model, start_to_close=options.model_timeout + MODEL_GRACE)),
+        workflow=replace(workflow, model=replace(model, start_to_close=start_to_close)),
         activity=replace(_DEFAULTS.activity, model_timeout=options.model_timeout),
         drain=options.drain,
         event_loop_limit=options.event_loop_limit,
