@@ -227,14 +227,16 @@ def test_an_address_without_a_server_is_named_with_the_remedy(closed_port: int) 
     )
 
 
-async def test_a_worker_waits_for_a_server_that_starts_later(closed_port: int, tmp_path: Path) -> None:
+async def test_a_worker_waits_for_a_server_that_starts_later(tmp_path: Path) -> None:
     """It logs the address and the problem once, and serves as soon as the server responds."""
-    options = ("--agents", str(AGENTS), "--address", f"127.0.0.1:{closed_port}")
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        port = listener.getsockname()[1]
+    options = ("--agents", str(AGENTS), "--address", f"127.0.0.1:{port}")
     environment = {"WAYSTATION_TEST_LEDGER": str(tmp_path)}
     async with Process(sys.executable, "worker.py", *options, environment=environment) as worker:
         line = await worker.logged("server.unreachable")
-        assert (line["address"], line["problem"]) == (f"127.0.0.1:{closed_port}", "Connection refused")
-        async with EmbeddedServer(port=closed_port):
+        assert (line["address"], line["problem"]) == (f"127.0.0.1:{port}", "Connection refused")
+        async with EmbeddedServer(port=port):
             await worker.logged("worker.ready")
             assert await worker.stop() == 0
     assert len(worker.events("server.unreachable")) == 1

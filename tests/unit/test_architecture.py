@@ -133,7 +133,7 @@ PRIVATE_PARTS = {
     "mcp": {"tools/mcp_tool/mcp_session_manager.py"},
 }
 """The packages whose private parts are used, and the files that use them."""
-OWN_OR_STANDARD = {"_exit", "_asdict", "_replace", "_getframe", "_get_declaration", "_run"}
+OWN_OR_STANDARD = {"_exit", "_asdict", "_replace", "_getframe", "_current_frames", "_get_declaration", "_run"}
 """`_run` is what tools of LangChain implement, and ADK's tools implement `_get_declaration`."""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from temporalio import activity
 
-from tests.server.conftest import Serve
+from tests.server.conftest import Serve, verify_tree
 from tests.server.workflows.outside import LIMIT_S, Gate, told
 from waystation.agents import Agent
 from waystation.core import JsonObject, Settings, WorkflowSettings
@@ -51,9 +51,11 @@ async def test_a_call_that_loses_all_its_workers_is_reported_with_its_attempts(s
     agent = Agent(name="worker", model=model, tools=[tool], before_tool_callback=lose_worker)
     tool_settings = replace(WorkflowSettings().tool, lost_worker_attempts=1)
     settings = Settings(workflow=WorkflowSettings(tool=tool_settings))
-    async with serve(agent, settings=settings) as env:
-        assert (await env.client.run("worker", "work")).text == "It is unknown."
+    async with serve(agent, settings=settings, verify=False) as env:
+        invocation = await env.client.start("worker", "work")
+        assert (await invocation.result()).text == "It is unknown."
         [response] = told(model.requests[1])
+        await verify_tree(invocation, settings.workflow)
     assert response == {
         "error": "The worker running `work` was lost before it reported a result. Whether the call took effect is "
         "unknown; it was tried 2 times and is not repeated again.",
