@@ -25,6 +25,9 @@ SETTINGS = "waystation.settings"
 """Name of the external function that returns the worker's settings."""
 SEARCHABLE = "waystation.searchable"
 """Name of the external function that returns whether the namespace has the search attributes at the moment."""
+SIGNAL_TIMES = "waystation.signal_times"
+"""Name of the external function that returns when the signals of a run arrived at the server, given its workflow ID and
+run ID."""
 _DEFAULTS = WorkflowSettings()
 
 
@@ -40,15 +43,27 @@ def searchable() -> bool:
     return passed() if passed else True
 
 
-class SettingsInterceptor(Interceptor):
-    """Passes the worker's settings, and whether search attributes can be used, to its workflows."""
+def signal_times() -> list[float]:
+    """Return when the signals of this run arrived at the server, as far as this worker can tell. Not for replay."""
+    passed, info = workflow.extern_functions().get(SIGNAL_TIMES), workflow.info()
+    return passed(info.workflow_id, info.run_id) if passed else []
 
-    def __init__(self, settings: WorkflowSettings, searchable: Callable[[], bool] = lambda: True) -> None:
-        self._settings, self._searchable = settings, searchable
+
+class SettingsInterceptor(Interceptor):
+    """Passes the worker's settings to its workflows, and what they need to know about the server at the moment."""
+
+    def __init__(
+        self,
+        settings: WorkflowSettings,
+        searchable: Callable[[], bool] = lambda: True,
+        signal_times: Callable[[str, str], list[float]] = lambda _workflow_id, _run_id: [],
+    ) -> None:
+        self._settings, self._searchable, self._signal_times = settings, searchable, signal_times
 
     def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> None:
         input.unsafe_extern_functions[SETTINGS] = lambda: self._settings
         input.unsafe_extern_functions[SEARCHABLE] = self._searchable
+        input.unsafe_extern_functions[SIGNAL_TIMES] = self._signal_times
 
 
 async def execute_engine_activity(

@@ -20,11 +20,13 @@ from waystation.core import (
     JsonObject,
     MessageRef,
     SessionRefused,
+    SignalClock,
     ids,
     parse_answer,
 )
 from waystation.core.approval import decision
-from waystation.workflows.ports import data_of, hand_over, is_elsewhere, now, result_of, signal_data
+from waystation.workflows.engine_activity import signal_times
+from waystation.workflows.ports import data_of, hand_over, is_elsewhere, now, observe, result_of, signal_data
 from waystation.workflows.scheduler import LogWriter, Scheduler
 
 NEXT_TASK_S = 0.001
@@ -37,21 +39,35 @@ class Inbox:
     def __init__(self, writer: LogWriter, scheduler: Scheduler, carried: Carried | None) -> None:
         self._writer, self._scheduler = writer, scheduler
         self.signals, self.updates = (carried.signals, carried.updates) if carried else (0, 0)
+        self._clock = SignalClock()
+        self._before = self.signals
+        self._times: list[float] = []
+        """When the signals of this run arrived, as far as this worker has looked it up."""
 
     def take_signal(self, name: str, values: Sequence[RawValue]) -> None:
         """Record a signal with any name. Signals that do not count are recorded as ignored."""
         with self._writer.guard():
             self.signals += 1
             log = self._writer.log
-            log.advance(now())
+            time = self._clock.advance(log, self.signals, now(), self._observe_arrival, log.advance)
             data = signal_data(values, self.signals)
-            body = NOT_FOUND if data is None else decision.decide_signal(log, name, data, now())
+            body = NOT_FOUND if data is None else decision.decide_signal(log, name, data, time)
             message = MessageRef("s", self.signals)
             ref = decision.ref_with_verdict(message, body)
-            self._writer.record(ref, body)
+            log.append(ref, now(), body)
             hand_over(ref, body, sum(map(len, data or ())))
             if isinstance(body, AnswerSubmitted):
                 self._scheduler.verify(message)
+
+    def _observe_arrival(self, mark: str, deadline: float, late: bool) -> bool:
+        def arrived() -> bool:
+            index = self.signals - self._before - 1
+            if index >= len(self._times):
+                self._times = signal_times()
+            is_late = index >= len(self._times) or self._times[index] >= deadline
+            return is_late is late
+
+        return observe(mark, arrived)
 
     async def take_answer(self, params: RawValue) -> JsonObject:
         """Record the answer from an accepted update and return the receipt.

@@ -286,8 +286,8 @@ class Invocation:
             action: `approve`, `reject`, `edit`, `respond`, `progress`, `claim`, `release`, `view`, `waive` or `cancel`.
             function_call_id: ID of the function call. Required if several calls are pending.
             token: Proves the approver's identity. Encrypted with the client's `identity` before it is sent.
-            signal: Send the answer as a signal, and return `{"sent": True}` without waiting for a worker. A refusal is
-                then not reported.
+            signal: Send the answer as a signal, and return `{"sent": True}` without waiting for a worker. The answer is
+                in time if the server receives it before the deadline. A refusal is not reported.
             confirm_within: Time limit for a worker to confirm the answer.
             fields: Other answer fields from the wire contract, such as `comment`, `by`, `response` or `digest`.
 

@@ -194,7 +194,7 @@ from waystation.core.log.entry_ref import (
 from waystation.core.log.facts import Abandoned, CancelAsked, Fact, Scheduled, Signalled, Started, TaskCompleted
 from waystation.core.log.fork import TakenOver
 from waystation.core.log.invocation_state import AgentRun, InvocationState, SessionState
-from waystation.core.log.log import MAX_IGNORED_EVENTS, Log
+from waystation.core.log.log import MAX_IGNORED_EVENTS, Log, SignalClock
 from waystation.core.log.next_step import CallModel, Cancel, Fail, Finish, Perform, Step, Wait, next_step
 from waystation.core.log.projection import Projection, Sources, catch_up, position_of
 from waystation.core.log.snapshot import (
@@ -538,6 +538,7 @@ __all__ = [
     "SessionRefused",
     "SessionState",
     "Settings",
+    "SignalClock",
     "Signalled",
     "SignedApproval",
     "Snapshot",

@@ -59,6 +59,8 @@ class CallState:
     held: str | None = None
     """Why the call does not fit into the budget. Set while an approver is being asked for more budget."""
     answer_ids: dict[str, None] = field(default_factory=dict)
+    held_by: dict[str, None] = field(default_factory=dict)
+    """Answers that arrived before the deadline and are being verified, by reference. They keep the call open."""
     waits: int = 0
     """How many times the call has started to wait for an approver."""
     noticed: int = 0

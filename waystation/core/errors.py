@@ -189,7 +189,8 @@ class AnswerUnconfirmed(WaystationError):
         self.invocation, self.function_call_id = invocation, function_call_id
         super().__init__(
             f"No worker confirmed the answer to call {function_call_id!r} of {invocation!r}. The answer may still be "
-            "applied. List the pending calls before you answer again."
+            "applied if a worker accepts it before the deadline. List the pending calls before you answer again. A "
+            "signal is in time if the server receives it before the deadline."
         )
 
 

@@ -12,11 +12,22 @@ _NOT_FOUND = "not-in-store-"
 _FORK = "~"
 _BUDGET = "budget-"
 _ARCHIVE = "archive-"
+_ARRIVAL = "waystation.arrival-"
 
 
 def not_found(number: int) -> str:
     """Return the patch marker for a signal whose content was not in the store. Signals are numbered from 1."""
     return f"{_NOT_FOUND}{number}"
+
+
+def arrival(number: int, call_id: str, *, late: bool) -> str:
+    """Return the patch marker for a signal that arrived before the deadline of a call, or after it if `late` is set."""
+    return f"{_ARRIVAL}{'late' if late else 'early'}-{number}-{call_id}"
+
+
+def is_arrival(mark: str) -> bool:
+    """Return whether `arrival` created a patch marker."""
+    return mark.startswith(_ARRIVAL)
 
 
 def unsearchable(number: int) -> str:

@@ -28,6 +28,7 @@ from waystation.history.history_fetch import (
     fetch_events_after,
     fetch_or_none,
     fetch_origin,
+    fetch_signal_times,
     find_session_runs,
     is_not_found,
 )
@@ -72,6 +73,7 @@ __all__ = [
     "fetch_retries",
     "fetch_runs",
     "fetch_saved_history",
+    "fetch_signal_times",
     "find_failed_workflow_tasks",
     "find_run_id",
     "find_run_ids",

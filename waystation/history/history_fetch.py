@@ -20,7 +20,7 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.core import Origin, ids
-from waystation.history.history_events import TASK_IN_FLIGHT, EventType, decode_events, find_run_id
+from waystation.history.history_events import TASK_IN_FLIGHT, EventType, decode_events, find_run_id, get_time_s
 
 T = TypeVar("T")
 
@@ -35,6 +35,17 @@ def is_not_found(error: RPCError) -> bool:
     A missing namespace has the same status, so the message is checked, too.
     """
     return error.status is RPCStatusCode.NOT_FOUND and "namespace" not in error.message.lower()
+
+
+async def fetch_signal_times(client: Client, workflow_id: str, run_id: str) -> list[float]:
+    """Return when the signals of a run arrived at the server, in their order, in seconds since 1970.
+
+    Raises:
+        RPCError: The run does not exist, or the server did not respond.
+    """
+    history = await client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history()
+    kind = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
+    return [get_time_s(event) for event in history.events if event.event_type == kind]
 
 
 async def fetch_or_none(answer: Awaitable[T]) -> T | None:

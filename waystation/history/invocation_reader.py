@@ -164,8 +164,10 @@ class HistoryReader:
                 payloads = attributes.input.payloads
                 yield facts.Signalled(attributes.signal_name, read_json_payloads(payloads), describe_missing(payloads))
             case EventType.EVENT_TYPE_MARKER_RECORDED:
-                if ref := ids.parse_not_found(patch_of(event)):
+                if ref := ids.parse_not_found(mark := patch_of(event)):
                     yield facts.NotFound(ref)
+                elif ids.is_arrival(mark):
+                    yield facts.Arrived(mark)
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ADMITTED:
                 # Only updates reapplied after a reset have this event. Keep the request, because the event that accepts
                 # the update does not repeat it.

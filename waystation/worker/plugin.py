@@ -1,16 +1,19 @@
 """The Temporal plugin that serves agents, and a function that creates workers with it."""
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+import structlog
 from temporalio import activity
 from temporalio.client import Client
 from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError
 from temporalio.plugin import SimplePlugin
+from temporalio.service import RPCError
 from temporalio.worker import (
     Interceptor,
     Worker,
@@ -56,6 +59,7 @@ from waystation.core import (
     Settings,
     ToolCallInput,
 )
+from waystation.history import fetch_signal_times
 from waystation.storage import Blobs, add_storage, offloading
 from waystation.tools import Services
 from waystation.tools.toolbox import close_toolsets
@@ -65,6 +69,8 @@ from waystation.workflows.invocation import AgentInvocation
 from waystation.workflows.ports import data_of, raw
 from waystation.workflows.scope import AgentScope
 from waystation.workflows.session import AgentSession
+
+log = structlog.get_logger("waystation.worker")
 
 Activity = Callable[..., Any]
 
@@ -104,6 +110,8 @@ def _tool_activity(handler: Callable[[ToolCallInput], Awaitable[bytes]]) -> Acti
 
 REFRESH_S = 5.0
 """Interval for checking whether the namespace still has the search attributes."""
+SIGNAL_TIMES_LIMIT_S = 3.0
+"""How long a workflow task may wait for the times of its signals. Without them, the signals count as late."""
 HEARTBEAT_THROTTLE = timedelta(milliseconds=100)
 """How long the SDK may hold back a heartbeat, which delays streamed text and the cancellation of a running tool.
 Without new details, an activity sends one heartbeat per second."""
@@ -179,6 +187,7 @@ class WaystationPlugin(SimplePlugin):
         self._activities = activities
         self._monitors: list[SearchAttributeMonitor] = []
         self._running = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
         super().__init__(
             "waystation.WaystationPlugin",
             data_converter=self._converter,
@@ -200,7 +209,11 @@ class WaystationPlugin(SimplePlugin):
             )
         monitor = SearchAttributeMonitor(client)
         self._monitors.append(monitor)
-        interceptors: list[Interceptor] = [SettingsInterceptor(self._settings.workflow, lambda: monitor.available)]
+        interceptors: list[Interceptor] = [
+            SettingsInterceptor(
+                self._settings.workflow, lambda: monitor.available, functools.partial(self._signal_times, client)
+            )
+        ]
         if self._activities:
             self._check_keys(client)
             logs = LogCache(client, self._blobs)
@@ -227,6 +240,7 @@ class WaystationPlugin(SimplePlugin):
         When the last worker of this plugin stops, close the tools, plugins and models.
         """
         _set_task_limit(worker, self._settings.workflow_task_limit)
+        self._loop = asyncio.get_running_loop()
         self._running += 1  # before the first await: another worker may stop during it
         try:
             await self._refresh()
@@ -239,6 +253,16 @@ class WaystationPlugin(SimplePlugin):
             self._running -= 1
             if not self._running:
                 await self._close()
+
+    def _signal_times(self, client: Client, workflow_id: str, run_id: str) -> list[float]:
+        """Return when the signals of a run arrived. Called in threads, which run the workflows."""
+        assert self._loop is not None
+        fetched = asyncio.run_coroutine_threadsafe(fetch_signal_times(client, workflow_id, run_id), self._loop)
+        try:
+            return fetched.result(SIGNAL_TIMES_LIMIT_S)
+        except (RPCError, TimeoutError) as error:
+            log.warning("signal_times.unknown", invocation_id=workflow_id, problem=type(error).__name__)
+            return []
 
     async def _refresh(self) -> None:
         for monitor in self._monitors:

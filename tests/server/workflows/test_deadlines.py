@@ -205,21 +205,29 @@ async def test_a_deadline_that_passes_while_no_worker_runs_has_passed(serve_and_
         assert ignored_in((await invocation.log()).state.events) == ["Expired"]
 
 
-async def test_an_answer_that_nobody_took_before_the_deadline_is_late(serve_and_skip: SkipTime) -> None:
-    """Signal, then timer, then a worker: the order does not matter; only an update tells the sender that it counts."""
+async def test_answers_sent_before_the_deadline_count_although_no_worker_was_running(serve_and_skip: SkipTime) -> None:
+    """The server's time of each signal decides, also for an answer that must be verified and after other signals."""
     till, verified = Till(), list[Invocation]()
-    agent, model = payer(till, says("Too late."), deadline=timedelta(seconds=4))
+    model = ScriptedModel(calls(*(("pay", {"amount": amount}) for amount in (1, 2, 3))), says("Done."))
+    tool = FunctionTool(till.pay, require_confirmation=True, deadline=timedelta(seconds=4))
+    agent = Agent(name="payer", model=model, tools=[tool])
     async with serve_and_skip(agent, verified) as clock:
-        invocation = await clock.client.start("payer", "pay 5")
-        await waiting(invocation, "fc-1")
+        invocation = await clock.client.start("payer", "pay")
+        await waiting(invocation, "fc-1", "fc-2", "fc-3")
         await quiet(invocation)
+    await invocation.handle.signal("answer", "nonsense")
     await invocation.approve("fc-1", signal=True)
+    await invocation.reject("fc-1", signal=True)
+    await invocation.answer("edit", "fc-3", args={"amount": 30}, signal=True)
     await until(lambda: fired(invocation), "the timer firing")
+    await invocation.approve("fc-2", signal=True)
     async with serve_and_skip(agent, verified):
         verified.append(invocation)
-        assert (await invocation.result()).text == "Too late."
-        assert (told(model.requests[1]), till.paid) == ([expired("pay")], [])
-        assert ignored_in((await invocation.log()).state.events) == ["Expired"]
+        assert (await invocation.result()).text == "Done."
+        assert told(model.requests[1]) == [{"paid": 1}, expired("pay"), {"paid": 30}]
+        assert sorted(till.paid) == [1, 30]
+        ignored = ignored_in((await invocation.log()).state.events)
+        assert sorted(ignored) == ["AlreadyAnswered", "Expired", "InvalidAnswer"]
 
 
 async def fired(invocation: Invocation) -> bool:

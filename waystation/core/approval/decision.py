@@ -5,6 +5,7 @@ digest, authority, deadline, duplicates and the action are checked, in this orde
 duplicate must not reveal more than a forged first answer does.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -204,6 +205,9 @@ def decide_verified(log: Log, ref: str, review: Verification, now: float) -> Ans
     answer = log.state.approvals.submitted.get(ref)
     if answer is None:
         return AnswerVerified(ref, review, NOT_SUBMITTED)
+    call = log.state.calls.get(ids.requesting_call(answer.function_call_id))
+    if call and ref in call.held_by and call.deadline is not None:
+        now = math.nextafter(call.deadline, 0.0)
     try:
         if review.refused:
             raise refusal_from_name(review.refused, review.message)

@@ -44,6 +44,13 @@ class NotFound:
 
 
 @dataclass(frozen=True, slots=True)
+class Arrived:
+    """Fact: a workflow task observed whether a signal had arrived before a deadline."""
+
+    mark: str
+
+
+@dataclass(frozen=True, slots=True)
 class Returned:
     """Fact: an activity or a called agent returned. `ref` is the activity ID or, for a called agent, the call ID."""
 
@@ -114,6 +121,7 @@ Fact: TypeAlias = (
     Started
     | Signalled
     | NotFound
+    | Arrived
     | Returned
     | Lost
     | Abandoned

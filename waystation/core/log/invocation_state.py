@@ -319,7 +319,8 @@ class InvocationState:
 
     def next_deadline(self) -> float | None:
         """Return the time of the next reminder, escalation or deadline, if any, in seconds since 1970."""
-        return min((call.due for call in self.open_calls() if call.due is not None), default=None)
+        dues = (call.due for call in self.open_calls() if not call.held_by)
+        return min((due for due in dues if due is not None), default=None)
 
     def remembered_by_origin(self, origins: Iterable[str]) -> list[StandingApproval]:
         """Return the remembered approvals that have one of these origins."""

@@ -4,13 +4,15 @@ The workflow, the activities and every reader build the same log from the same h
 entries. Entries are only ever appended, so a reader can follow a log from any index.
 """
 
-from collections.abc import Iterable
-from typing import Self, assert_never
+import math
+from collections.abc import Callable, Iterable
+from typing import Self, TypeAlias, assert_never
 
 from waystation.core import ids, responses
 from waystation.core.activity_io import AgentSpec
 from waystation.core.approval.remembered import merge_remembered
 from waystation.core.budget import NOTHING, Spent
+from waystation.core.call import CallState
 from waystation.core.conversation.event import user_content
 from waystation.core.log.agent_runs import advance_runs, begin_run
 from waystation.core.log.answers import (
@@ -57,9 +59,51 @@ from waystation.core.scope_state import is_scoped
 from waystation.core.wire import InvocationInput
 
 NOT_SUBMITTED = AnswerIgnored("InvalidAnswer", "The verified answer is not for a call of this invocation.")
+Advance: TypeAlias = Callable[[float, float], None]
 MAX_IGNORED_EVENTS = 100
 """Maximum number of events that report ignored answers. Additional ignored answers are only counted, so that a flood of
 them stays cheap."""
+
+
+class SignalClock:
+    """The time at which each signal of a run counts.
+
+    A workflow task may find that a deadline has passed although a signal in the same task arrived before it, because no
+    worker was running. The history then has a patch marker for the first such signal, and one for the first signal
+    after the deadline.
+    """
+
+    def __init__(self) -> None:
+        self._held: tuple[str, int] | None = None
+        """The wait, as call ID and number, whose deadline has not been applied because earlier signals come first."""
+        self._passed: tuple[str, int] | None = None
+        """The wait whose deadline has been applied last."""
+
+    def advance(
+        self, log: "Log", number: int, now: float, observe: Callable[[str, float, bool], bool], advance: Advance
+    ) -> float:
+        """Advance the log to the time at which signal `number` counts, and return that time.
+
+        Args:
+            log: The log.
+            number: The number of the signal.
+            now: The time of the workflow task.
+            observe: Returns whether the history has a patch marker. Also takes the deadline, and whether the marker
+                means that the signal is late.
+            advance: Like `Log.advance`.
+        """
+        while (call := log.missed(now)) and (wait := (call.id, call.waits)) != self._passed:
+            assert call.deadline is not None
+            asks_if_late = wait == self._held
+            mark = ids.arrival(number, call.id, late=asks_if_late)
+            if observe(mark, call.deadline, asks_if_late) is not asks_if_late:
+                self._held, before = wait, math.nextafter(call.deadline, 0.0)
+                advance(now, before)
+                return before
+            self._held, self._passed = None, wait
+            advance(now, call.deadline)
+        advance(now, now)
+        return now
 
 
 class Log:
@@ -93,14 +137,24 @@ class Log:
         """Return references to the entries from index `start` on."""
         return tuple(str(entry.ref) for entry in self.since(start))
 
-    def advance(self, now: float) -> None:
-        """Append entries for all reminders and deadlines up to `now`, and apply them.
+    def missed(self, now: float) -> CallState | None:
+        """Return the call whose deadline passed first by `now`, if `advance` has not applied this deadline yet."""
+        deadlines = [(call.deadline, call.id) for call in self.state.open_calls()]
+        missed = [(deadline, id) for deadline, id in deadlines if deadline is not None and deadline <= now]
+        return self.state.calls[min(missed)[1]] if missed else None
+
+    def advance(self, now: float, until: float | None = None) -> None:
+        """Append entries for all reminders and deadlines up to `until` (by default, up to `now`), and apply them.
 
         Call this before any other entry is applied, because a workflow task delivers a late answer before a timer that
         fired earlier.
         """
-        state = self.state
-        while due := [(call.due, call.id) for call in state.open_calls() if call.due is not None and call.due <= now]:
+        state, until = self.state, now if until is None else until
+        while due := [
+            (call.due, call.id)
+            for call in state.open_calls()
+            if call.due is not None and call.due <= until and not call.held_by
+        ]:
             call = state.calls[min(due)[1]]
             if call.due == call.deadline:
                 self.append(DeadlineRef(call.id), now, DeadlinePassed(call.id))
@@ -162,7 +216,7 @@ def _reduce(state: InvocationState, ref: EntryRef, now: float, body: Body) -> No
         case AnswerIgnored():
             _ignore(state, now, body)
         case AnswerSubmitted():
-            state.approvals.submitted[str(without_verdict(ref))] = body.answer
+            _submit(state, now, str(without_verdict(ref)), body)
         case AnswerVerified():
             _apply_verification(state, now, body)
         case ReminderDue():
@@ -213,12 +267,22 @@ def _ignore(state: InvocationState, now: float, body: AnswerIgnored) -> None:
         emit(state, now, None, None, custom_metadata={"ignored_answer": facts})
 
 
+def _submit(state: InvocationState, now: float, ref: str, body: AnswerSubmitted) -> None:
+    state.approvals.submitted[ref] = body.answer
+    call = state.calls.get(body.function_call_id)
+    # A deadline that has passed, but has not been applied, means that the answer arrived before it.
+    if call and call.deadline is not None and call.deadline <= now:
+        call.held_by[ref] = None
+
+
 def _apply_verification(state: InvocationState, now: float, body: AnswerVerified) -> None:
     answer, review = state.approvals.submitted.pop(body.ref, None), body.review
-    if body.refused or answer is None:
+    call = state.calls.get(ids.requesting_call(answer.function_call_id)) if answer else None
+    if call:
+        call.held_by.pop(body.ref, None)
+    if body.refused or answer is None or call is None:
         _ignore(state, now, body.refused or NOT_SUBMITTED)
         return
-    call = state.calls[ids.requesting_call(answer.function_call_id)]
     if review.nonce:
         call.answer_ids[review.nonce] = None
     if review.signed:

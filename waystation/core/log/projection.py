@@ -50,6 +50,7 @@ from waystation.core.log.entry_ref import (
 )
 from waystation.core.log.facts import (
     Abandoned,
+    Arrived,
     CancelAsked,
     Closed,
     Fact,
@@ -63,7 +64,7 @@ from waystation.core.log.facts import (
     TimerFired,
     UpdateAccepted,
 )
-from waystation.core.log.log import Log
+from waystation.core.log.log import Log, SignalClock
 from waystation.core.log.snapshot import Carried
 from waystation.core.payload import decode
 from waystation.core.wire import MESSAGE_SIGNAL, InvocationInput
@@ -192,6 +193,8 @@ class Projection:
         self.sources = Sources()
         """Entries that facts have provided and that have not been applied yet."""
         self._applied: set[EntryRef] = set()
+        self._arrivals: set[str] = set()
+        self._clock = SignalClock()
         self._messages: list[Source] = []
         self._results: list[Source] = []
         self._task: _Task | None = None
@@ -203,7 +206,7 @@ class Projection:
             ForeignHistory: The history was not recorded by Waystation, or it is truncated.
         """
         for fact in facts:
-            if not isinstance(fact, Scheduled | UpdateAccepted | NotFound | Abandoned | Closed):
+            if not isinstance(fact, Scheduled | UpdateAccepted | NotFound | Arrived | Abandoned | Closed):
                 self.flush()
             ref = self.sources.learn(fact)
             match fact:
@@ -216,11 +219,13 @@ class Projection:
                 case UpdateAccepted():
                     self._open_task().updates.append(self._message(ref))
                 case Signalled():
-                    self._messages.append(self._message(ref))
+                    self._messages.append(self._signal(ref))
+                case Arrived(mark):
+                    self._arrivals.add(mark)
                 case NotFound() | Abandoned():
                     pass
                 case TimerFired():
-                    self._results.append(lambda _log, _now: None)
+                    self._results.append(lambda _, now: self._advance(now))
                 case Closed():
                     if self._task is None:  # ended externally: terminated or timed out
                         self._start_task(fact.time)
@@ -248,7 +253,6 @@ class Projection:
         for scheduled in task.scheduled:
             self._follow(scheduled, task.time)
         for source in (*task.messages, *task.updates, *task.results):
-            self._advance(task.time)
             if made := source(self.log, task.time):
                 self._append(made[0], task.time, made[1])
         if task.closed and task.closed.status != "continued":
@@ -272,8 +276,9 @@ class Projection:
         for ref in refs_of(position_of(scheduled)):
             if without_verdict(ref) in self._applied:
                 continue
+            time = self._advance_to(ref, now) if isinstance(ref, MessageRef) and ref.channel == "s" else now
             if isinstance(ref, MessageRef) and ref.verdict == "!":
-                _, body = self.sources.decide(without_verdict(ref), self.log, now)
+                _, body = self.sources.decide(without_verdict(ref), self.log, time)
             elif (taken := self.sources.take(ref)) is not None:
                 body = _with_reason(taken, self.log, now)
             else:
@@ -287,23 +292,38 @@ class Projection:
             self._advance(now)
             self._append(ModelCallRef(called.number, called.turn, called.wrap_up), now, called)
 
-    def _advance(self, now: float) -> None:
+    def _advance(self, now: float, until: float | None = None) -> None:
         before = self.log.length
-        self.log.advance(now)
+        self.log.advance(now, until)
         self._applied.update(entry.ref for entry in self.log.since(before))
 
     def _append(self, ref: EntryRef, now: float, body: Body) -> None:
         self._applied.add(without_verdict(ref))
         self.log.append(ref, now, body)
 
+    def _advance_to(self, signal: MessageRef, now: float) -> float:
+        return self._clock.advance(self.log, signal.number, now, lambda mark, *_: mark in self._arrivals, self._advance)
+
+    def _signal(self, ref: EntryRef | None) -> Source:
+        assert isinstance(ref, MessageRef)
+        return lambda log, now: (
+            None if ref in self._applied else self.sources.decide(ref, log, self._advance_to(ref, now))
+        )
+
     def _message(self, ref: EntryRef | None) -> Source:
         assert ref is not None
-        return lambda log, now: None if ref in self._applied else self.sources.decide(ref, log, now)
+
+        def source(log: Log, now: float) -> tuple[EntryRef, Body] | None:
+            self._advance(now)
+            return None if ref in self._applied else self.sources.decide(ref, log, now)
+
+        return source
 
     def _entry(self, ref: EntryRef | None) -> Source:
         assert ref is not None
 
         def source(log: Log, now: float) -> tuple[EntryRef, Body] | None:
+            self._advance(now)
             body = None if ref in self._applied else self.sources.take(ref)
             if isinstance(body, AnswerVerified):
                 body = decision.decide_verified(log, body.ref, body.review, now)
