@@ -37,8 +37,9 @@ REPORT_AFTER_S = 2.0
 """A tool that has blocked the event loop for this many seconds is logged."""
 GRACE_S = 5.0
 """Seconds that an interrupted tool has to return before the process exits without draining."""
-FROZEN_S = 60
-"""Additional seconds until a process in which no Python code can run prints all stacks and exits with 1."""
+FROZEN_S = 300
+"""Additional seconds until a process in which no Python code can run prints all stacks and exits with 1. The limit is
+high because it also applies to a process that was suspended for this long, for example with Ctrl-Z."""
 STACK_LIMIT = 12
 REPORT_LIMIT_S = 5.0
 

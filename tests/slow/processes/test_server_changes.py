@@ -7,6 +7,7 @@ from pathlib import Path
 
 from temporalio.api.operatorservice.v1 import RemoveSearchAttributesRequest
 from temporalio.client import Client
+from temporalio.service import RPCError
 
 from tests.server.processes.ledger import Ledger
 from tests.server.processes.workers import Place, Process, plan, until
@@ -92,8 +93,17 @@ async def is_pending(client: AgentClient, invocation_id: str, call_id: str) -> b
 
 
 async def remove_search_attributes(client: AgentClient) -> None:
-    """Remove them, as an operator could by mistake."""
+    """Remove them, as an operator could by mistake, and wait until the server refuses to use them."""
     request = RemoveSearchAttributesRequest(
         namespace=client.temporal.namespace, search_attributes=list(SEARCH_ATTRIBUTE_TYPES)
     )
     await client.temporal.operator_service.remove_search_attributes(request)
+
+    async def are_refused() -> bool:
+        try:
+            await client.temporal.count_workflows("WaystationAgent = 'planned'")
+        except RPCError:
+            return True
+        return False
+
+    await until(are_refused, "the refusal of a search attribute")
