@@ -4,6 +4,7 @@ The check matters because upserting a missing attribute would block a workflow f
 """
 
 from collections.abc import Iterable
+from datetime import timedelta
 
 import structlog
 from temporalio.api.enums.v1 import IndexedValueType
@@ -16,6 +17,7 @@ from waystation.core import SEARCH_AGENT, SEARCH_ATTRIBUTES, SEARCH_PENDING, Inv
 
 log = structlog.get_logger("waystation.worker")
 
+LIST_LIMIT_S = 10.0
 REMEDY = "run `waystation setup`"
 AGENT = SearchAttributeKey.for_keyword(SEARCH_AGENT)
 PENDING = SearchAttributeKey.for_keyword_list(SEARCH_PENDING)
@@ -43,7 +45,7 @@ async def fetch_search_attributes(client: Client) -> dict[str, IndexedValueType.
         RPCError: The server could not list the search attributes.
     """
     request = ListSearchAttributesRequest(namespace=client.namespace)
-    listed = await client.operator_service.list_search_attributes(request)
+    listed = await client.operator_service.list_search_attributes(request, timeout=timedelta(seconds=LIST_LIMIT_S))
     return {name: kind for name, kind in listed.custom_attributes.items() if name in SEARCH_ATTRIBUTE_TYPES}
 
 
@@ -87,6 +89,8 @@ class SearchAttributeMonitor:
         self._client = client
         self._missing: list[str] | None = None
         """The missing search attributes according to the last successful check, or None before the first one."""
+        self._failed = False
+        """Whether the last check failed."""
 
     @property
     def available(self) -> bool:
@@ -94,16 +98,20 @@ class SearchAttributeMonitor:
         return self._missing == []
 
     async def refresh(self) -> None:
-        """Check again, and log a change. If the server does not respond, the previous result remains valid."""
+        """Check again, and log changes. If the server does not respond, the previous result remains valid."""
         namespace = self._client.namespace
         try:
             missing = await _find_missing(self._client)
         except RPCError as error:
-            if self._missing is None:
-                log.warning("search_attributes.unknown", namespace=namespace, reason=error.status.name)
+            if not self._failed:
+                event = "search_attributes.unknown" if self._missing is None else "server.unavailable"
+                log.warning(event, namespace=namespace, reason=error.status.name, problem=error.message)
+            self._failed = True
             return
+        if self._failed:
+            log.info("server.available", namespace=namespace)
         if missing and missing != self._missing:
             log.warning("search_attributes.missing", namespace=namespace, missing=missing, remedy=REMEDY)
         elif self._missing and not missing:
             log.info("search_attributes.found", namespace=namespace)
-        self._missing = missing
+        self._missing, self._failed = missing, False
