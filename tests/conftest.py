@@ -5,7 +5,8 @@ import gc
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, MutableMapping
 from typing import Any, TypeAlias
 
 import pytest
@@ -100,3 +101,40 @@ def own_openid() -> Iterator[FakeOpenId]:
     """An identity provider, for tests that do."""
     with FakeOpenId() as provider:
         yield provider
+
+
+@pytest.fixture(scope="session")
+def s3_environment() -> Iterator[Mapping[str, str]]:
+    """Return the environment variables for clients of an S3 server."""
+    from tests.store_servers import s3_server
+
+    with s3_server() as environment:
+        yield environment
+
+
+@pytest.fixture
+def s3(s3_environment: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the URL of an empty place in a bucket, which this process can use."""
+    for name, value in s3_environment.items():
+        monkeypatch.setenv(name, value)
+    return f"s3://bucket/{uuid.uuid4()}/some/prefix"
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """Return the URL of a PostgreSQL server, without a database."""
+    from tests.store_servers import postgres_server
+
+    with postgres_server() as url:
+        yield url
+
+
+@pytest.fixture
+def postgres(postgres_url: str) -> str:
+    """Return the URL of an empty database."""
+    import psycopg
+
+    name = f"test_{uuid.uuid4().hex}"
+    with psycopg.connect(f"{postgres_url}postgres", autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    return f"{postgres_url}{name}"

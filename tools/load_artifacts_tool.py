@@ -69,10 +69,20 @@ class LoadArtifactsTool(BaseTool):
         return declaration(self.name, self.description, {"type": "object", "properties": {"artifact_names": names}})
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
-        """Return a status for the model. The artifacts themselves are added to the next request."""
+        """Return a status for the model. The artifacts themselves are added to the next request.
+
+        Raises:
+            StoreFailed: This conversation saved one of the artifacts, but the store does not have it.
+        """
         names = args.get("artifact_names", [])
         if not _are_names(names):
             return {"error": "'artifact_names' must be a list of strings.", "error_code": "INVALID_ARGUMENTS"}
+        available = await tool_context.list_artifacts() if names else ()
+        for name in names:
+            if not {name, f"{USER_PREFIX}{name}"} & set(available):
+                # These calls raise if the conversation saved the artifact.
+                await tool_context.load_artifact(name)
+                await tool_context.load_artifact(f"{USER_PREFIX}{name}")
         return {"artifact_names": list(names), "status": _STATUS}
 
     async def process_llm_request(self, *, tool_context: ToolContext, llm_request: LlmRequest) -> None:

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Final, ParamSpec, TypeVar
 
-import structlog
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from waystation import auth
@@ -22,6 +21,7 @@ from waystation.core import (
     NO_ACTIONS,
     EventActions,
     JsonObject,
+    StoreFailed,
     ToolConfirmation,
     WaystationError,
     to_plain_json,
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from waystation.auth import AuthConfig, AuthCredential, BaseCredentialService, CredentialStore
     from waystation.core import Event
     from waystation.memory import MemoryEntry, SearchMemoryResponse
-
-log = structlog.get_logger("waystation.tools")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -247,22 +245,23 @@ class _ArtifactContext(_ActionContext):
 
     @_must_be_awaited
     async def load_artifact(self, filename: str, version: int | None = None) -> Part | None:
-        """Return a version of an artifact, by default the latest, or None if it does not exist.
+        """Return a version of an artifact, by default the latest, or None if it was never saved.
 
         Raises:
+            StoreFailed: This conversation saved that version, but the store does not have it.
             ValueError: The worker has no artifact service.
         """
         _require_text("load_artifact", "filename", filename)
         _require_version("load_artifact", version)
         service = self._artifacts()
         artifact = await service.load_artifact(**self._session_scope(), filename=filename, version=version)
-        if artifact is None and any(filename in event.actions.artifact_delta for event in self.session.events):
-            # The artifact may have been deleted, so only log this. The log helps find a worker that uses another store.
-            log.warning(
-                "artifact.missing",
-                agent=self.agent_name,
-                place=getattr(service, "place", type(service).__name__),
-                problem="saved in this conversation, but not found; all workers need the same --artifacts",
+        deltas = (event.actions.artifact_delta for event in self.session.events)
+        saved = max((delta[filename] for delta in deltas if filename in delta), default=-1)
+        if artifact is None and (saved if version is None else version) in range(saved + 1):
+            raise StoreFailed(
+                getattr(service, "place", type(service).__name__),
+                f"This conversation saved {filename!r}, but the store does not have it. Use the same --artifacts for "
+                "all workers.",
             )
         return artifact
 

@@ -5,14 +5,32 @@ from pathlib import Path
 
 import pytest
 
+from waystation.core import StoreFailed
 from waystation.storage import Blobs
 from waystation.storage.blobs import BlobMissing
 
 
-async def test_what_is_put_is_found_under_its_digest(tmp_path: Path) -> None:
+@pytest.fixture(params=["folder", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return the location of an empty store."""
+    return str(tmp_path / "store") if request.param == "folder" else str(request.getfixturevalue("s3"))
+
+
+async def test_what_is_put_is_found_under_its_digest(place: str) -> None:
     """Every process with the same store can read the bytes by their digest."""
-    digest = await Blobs(tmp_path / "store").put(b"data")
-    assert await Blobs(tmp_path / "store").get(digest) == b"data"
+    digest = await Blobs(place).put(b"data")
+    assert await Blobs(place).put(b"data") == digest
+    assert await Blobs(place).get(digest) == b"data"
+    with pytest.raises(BlobMissing):
+        await Blobs(place).get("0" * 64)
+
+
+async def test_a_refused_request_names_the_store_without_its_keys(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong key of the object store is reported with the location, without the key."""
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary-51be07")
+    with pytest.raises(StoreFailed, match=s3) as caught:
+        await Blobs(s3).put(b"data")
+    assert "canary" not in str(caught.value)
 
 
 async def test_what_was_put_lately_needs_no_store(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def told(name: str, part: types.Part) -> types.Content:
 async def test_a_call_says_that_the_artifacts_are_shown() -> None:
     """With ADK's text; names that are none are refused."""
     run = load_artifacts_tool.run_async
-    assert await run(args={"artifact_names": ["a", "b"]}, tool_context=ToolContext()) == {
+    assert await run(args={"artifact_names": ["a", "b"]}, tool_context=await context_of()) == {
         "artifact_names": ["a", "b"],
         "status": "artifact contents temporarily inserted and removed. to access these artifacts, "
         "call load_artifacts tool again.",

@@ -1,15 +1,15 @@
 """Artifacts and memory as tools reach them."""
 
 import asyncio
-from collections.abc import MutableMapping
 from typing import Any
 
 import pytest
 from google.genai import types
 
 from waystation.artifacts import BaseArtifactService, InMemoryArtifactService
-from waystation.core import Event, EventActions, ToolOutcome
+from waystation.core import Event, EventActions, StoreFailed, ToolOutcome
 from waystation.memory import InMemoryMemoryService, MemoryEntry
+from waystation.tools import load_artifacts
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.outcome import create_failure_outcome, create_outcome
 from waystation.tools.services import Services
@@ -57,19 +57,24 @@ async def test_an_artifact_is_kept_for_the_session_and_recorded() -> None:
     assert await other.load_artifact("f.txt") is None
 
 
-@pytest.mark.parametrize(("name", "said"), [("f", ["artifact.missing"]), ("never-saved", [])])
-async def test_an_artifact_that_the_conversation_saved_elsewhere_is_told(
-    logs: list[MutableMapping[str, Any]], name: str, said: list[str]
+@pytest.mark.parametrize(("name", "version"), [("f", None), ("f", 0), ("user:g", None)])
+@pytest.mark.parametrize("tool", [False, True], ids=["context", "load_artifacts"])
+async def test_an_artifact_that_the_conversation_saved_elsewhere_is_an_error(
+    name: str, version: int | None, tool: bool
 ) -> None:
-    """The tool finds none, as when it was deleted; the log says what a worker with another place would never notice."""
-    event = Event(id="e1", invocation_id="i", author="a", timestamp=0, actions=EventActions(artifact_delta={"f": 0}))
+    """The error names the option, because the worker probably uses another store than the one that saved it."""
+    delta = EventActions(artifact_delta={"f": 1, "user:g": 0})
+    event = Event(id="e1", invocation_id="i", author="a", timestamp=0, actions=delta)
     context = ToolContext(
         session=Session(id="s1", app_name="shop", user_id="ann", events=[event]),
         services=Services(artifacts=InMemoryArtifactService()),
     )
-    assert await context.load_artifact(name) is None
-    assert [line["event"] for line in logs] == said
-    assert all("--artifacts" in line["problem"] for line in logs)
+    assert await context.load_artifact("never-saved") is None
+    assert await context.load_artifact("f", version=2) is None
+    args = {"artifact_names": [name.removeprefix("user:")]}
+    load = load_artifacts.run_async(args=args, tool_context=context) if tool else context.load_artifact(name, version)
+    with pytest.raises(StoreFailed, match=f"saved {name!r}, but .* same --artifacts"):
+        await load
 
 
 async def test_an_attempt_at_the_same_call_saves_nothing_twice() -> None:
