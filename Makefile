@@ -18,7 +18,7 @@ PEERS := tests/slow/differential
 CREWAI := tests/slow/crewai
 # Temporal's client for TypeScript, with which documentation is tried out. Node itself comes with .venv.
 NODE := tests/node
-EXTRAS := $(addprefix --extra ,embedded auth mcp openapi langchain web keyring identity notify)
+EXTRAS := $(addprefix --extra ,embedded auth mcp openapi langchain web keyring identity notify postgres)
 
 .DEFAULT_GOAL := help
 .PHONY: demo test test-unit test-full test-clocks faults check lock audit sbom dist bench clean help

@@ -136,5 +136,5 @@ def postgres(postgres_url: str) -> str:
 
     name = f"test_{uuid.uuid4().hex}"
     with psycopg.connect(f"{postgres_url}postgres", autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
+        connection.execute(f"CREATE DATABASE {name}".encode())
     return f"{postgres_url}{name}"

@@ -34,6 +34,7 @@ from waystation.auth.credential_service.base_credential_service import BaseCrede
 from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.auth.credential_service.keyring_credential_service import KeyringCredentialService
+from waystation.auth.credential_service.postgres_credential_service import PostgresCredentialService
 from waystation.auth.credential_service.store_location import open_store
 from waystation.auth.credential_store import (
     Authorized,
@@ -81,6 +82,7 @@ __all__ = [
     "OpenIdConnect",
     "OpenIdConnectWithConfig",
     "Place",
+    "PostgresCredentialService",
     "SecurityScheme",
     "SecuritySchemeType",
     "ServiceAccount",

@@ -92,7 +92,7 @@ async def rerun(
     instruction: Instruction = None,
     model: ModelName = None,
     artifacts: Artifacts = None,
-    memory: Annotated[Path | None, typer.Option(metavar="FILE", help="File where workers store memories.")] = None,
+    memory: Annotated[str | None, typer.Option(metavar="STORE", help="Where workers store memories.")] = None,
     credentials: Annotated[str | None, typer.Option(metavar="STORE", help="The workers' credential store.")] = None,
     json: AsJson = False,
 ) -> Exit:
@@ -166,7 +166,7 @@ def _used_options(ctx: CommandContext, names: Iterable[str]) -> list[str]:
     return [f"--{name.replace('_', '-')}" for name in names if ctx.params[name] not in (None, False)]
 
 
-def _create_stores(artifacts: str | None, memory: Path | None, credentials: str | None) -> Stores:
+def _create_stores(artifacts: str | None, memory: str | None, credentials: str | None) -> Stores:
     options: dict[str, Any] = {"artifacts": artifacts, "memory": memory, "credentials": credentials}
     return Stores(**{name: store for name, store in options.items() if store is not None})
 

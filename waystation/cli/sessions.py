@@ -4,7 +4,6 @@ import asyncio
 import uuid
 from collections.abc import Sequence
 from contextlib import aclosing, suppress
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -163,7 +162,7 @@ async def delete(
     artifacts: Annotated[
         str, typer.Option(metavar="URL", help="Folder or object store where workers store artifacts.")
     ] = str(STORES.artifacts),
-    memory: Annotated[Path, typer.Option(metavar="FILE", help="File where workers store memories.")] = STORES.memory,
+    memory: Annotated[str, typer.Option(metavar="STORE", help="Where workers store memories.")] = str(STORES.memory),
     json: AsJson = False,
 ) -> Exit:
     """Delete a session, including its workflows, artifacts and memories. This cannot be undone.
@@ -172,7 +171,7 @@ async def delete(
     """
     # Imported here because object stores are slow to import.
     from waystation.artifacts import ObjectStoreArtifactService
-    from waystation.memory import SqliteMemoryService
+    from waystation.memory import open_memory
 
     await open_session(ctx, name, user, app)  # called only to check the names
     client, out = await ctx.connect(), ctx.out
@@ -182,7 +181,7 @@ async def delete(
             user_id=user,
             app=app,
             artifacts=ObjectStoreArtifactService(artifacts),
-            memory=SqliteMemoryService(memory),
+            memory=open_memory(memory),
         )
     except errors.StoreFailed as error:
         raise Problem(

@@ -140,9 +140,11 @@ class Stores:
     """Payloads of at least this many bytes are offloaded to the payload store."""
     artifacts: str | Path = Path(".waystation", "artifacts")
     """Store for artifacts: a folder or a URL."""
-    memory: Path = Path(".waystation", "memory.db")
+    memory: str | Path = Path(".waystation", "memory.db")
+    """Store for memories: an SQLite file, a PostgreSQL URL, or `python:MODULE:NAME`."""
     credentials: str | Path = Path(".waystation", "credentials")
-    """Store for credentials: the path of an encrypted file, `keyring:NAME`, or `python:MODULE:NAME`."""
+    """Store for credentials: the path of an encrypted file, a PostgreSQL URL, `keyring:NAME`, or `python:MODULE:NAME`.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import abc
 import itertools
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -158,19 +158,20 @@ def spaced(text: str) -> str:
     return _SPACELESS.sub(r" \g<0> ", unicodedata.normalize("NFC", text))
 
 
-def terms(query: str) -> list[str]:
-    """Return the unique search terms of a query, in order.
+def runs(text: str) -> Iterator[str]:
+    """Yield the words of a text in lowercase, in order. Words contain only letters, digits and combining marks.
 
-    A term is a word, or a run of characters from a script without spaces. Terms contain only letters, digits,
-    combining marks and single spaces.
+    A run of characters from a script without spaces is yielded as one string, with a space between the characters.
     """
-    unique: dict[str, None] = {}
-    runs = itertools.groupby(unicodedata.normalize("NFC", query), _kind)
-    for kind, run in runs:
+    for kind, run in itertools.groupby(unicodedata.normalize("NFC", text), _kind):
         if kind:
-            text = "".join(run).lower()
-            unique[" ".join(text) if kind == "spaceless" else text] = None
-    return list(unique)
+            lowered = "".join(run).lower()
+            yield " ".join(lowered) if kind == "spaceless" else lowered
+
+
+def terms(query: str) -> list[str]:
+    """Return the unique search terms of a query, in order. A term is one of its `runs`."""
+    return list(dict.fromkeys(runs(query)))
 
 
 def _kind(character: str) -> str:

@@ -11,6 +11,8 @@ from waystation.storage.driver import (
     without_storage,
 )
 from waystation.storage.object_files import ObjectFiles, unusable
+from waystation.storage.postgres import PostgresDatabase, is_postgres_url
+from waystation.storage.store_places import load_store, local_path
 
 __all__ = [
     "INLINE_LIMIT",
@@ -20,9 +22,13 @@ __all__ = [
     "BlobMissing",
     "Blobs",
     "ObjectFiles",
+    "PostgresDatabase",
     "add_storage",
+    "is_postgres_url",
     "is_reference",
     "list_shortened",
+    "load_store",
+    "local_path",
     "offloading",
     "retrieve_payloads",
     "unusable",

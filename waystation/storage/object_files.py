@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from waystation.core import StoreFailed
+from waystation.storage.store_places import local_path
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -42,11 +43,7 @@ class ObjectFiles:
     def __init__(self, url_or_path: str | Path) -> None:
         """Use a folder, which is created when first needed, or a URL such as `s3://bucket/prefix`."""
         self._url = str(url_or_path)
-        self.folder: Path | None = None
-        if "://" not in self._url:
-            self.folder = Path(url_or_path)
-        elif self._url.startswith("file://"):
-            self.folder = Path(unquote(urlsplit(self._url).path))
+        self.folder = local_path(url_or_path)
 
     @functools.cached_property
     def place(self) -> str:

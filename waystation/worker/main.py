@@ -180,16 +180,16 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "help": "folder or object store for artifacts, such as s3://bucket/prefix; default: %(default)s",
     },
     "--memory": {
-        "type": Path,
-        "default": Path(_DEFAULTS.stores.memory),
-        "metavar": "FILE",
-        "help": "file for storing memories; default: %(default)s",
+        "default": str(_DEFAULTS.stores.memory),
+        "metavar": "STORE",
+        "help": "store for memories: an SQLite file, a PostgreSQL URL, or python:MODULE:NAME for your own store; "
+        "default: %(default)s",
     },
     "--credentials": {
         "default": str(_DEFAULTS.stores.credentials),
         "metavar": "STORE",
-        "help": "store for users' credentials: an encrypted file, keyring:NAME, or python:MODULE:NAME for your own "
-        "store; default: %(default)s",
+        "help": "store for users' credentials: an encrypted file, a PostgreSQL URL, keyring:NAME, or "
+        "python:MODULE:NAME for your own store; default: %(default)s",
     },
     "--store": {"metavar": "URL", "help": "folder or object store for large payloads; clients must use the same one"},
     "--offload-over": {

@@ -10,8 +10,8 @@ from waystation.artifacts import InMemoryArtifactService, ObjectStoreArtifactSer
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.auth.credential_service.store_location import open_store
 from waystation.core import ApprovalPolicy, InvalidConfiguration, Stores, WaystationError
-from waystation.memory import InMemoryMemoryService, SqliteMemoryService
-from waystation.storage import STORE_VARIABLE, Blobs, ObjectFiles, unusable
+from waystation.memory import InMemoryMemoryService, open_memory
+from waystation.storage import STORE_VARIABLE, Blobs, ObjectFiles, local_path, unusable
 from waystation.tools import Services
 from waystation.tools.toolbox import tools_of
 
@@ -29,11 +29,11 @@ def check_stores(stores: Stores) -> None:
     Raises:
         StoreUnusable: A store is not writable.
     """
-    payloads, artifacts, memory = Blobs(stores.payloads), ObjectFiles(stores.artifacts), Path(stores.memory)
+    payloads, artifacts, memory = Blobs(stores.payloads), ObjectFiles(stores.artifacts), local_path(stores.memory)
     for what, setting, place, problem in (
         ("Large payloads", f"--store, {STORE_VARIABLE}", payloads.files.place, payloads.files.unusable()),
         ("Artifacts", "--artifacts", artifacts.place, artifacts.unusable()),
-        ("Memories", "--memory", str(memory), _file_problem(memory)),
+        ("Memories", "--memory", str(memory), memory and _file_problem(memory)),
     ):
         if problem:
             raise StoreUnusable(what, place, setting, problem)
@@ -51,13 +51,13 @@ def create_lasting_services(stores: Stores | None = None) -> Services:
     """Return services with persistent stores. Nothing is created on disk until a tool uses them.
 
     Raises:
-        StoreFailed: The artifact URL is not supported, or required settings are missing.
+        StoreFailed: The URL of a store is not supported, or required settings are missing.
         CredentialStoreError: The credential store does not exist.
     """
     stores = stores or Stores()
     return Services(
         artifacts=ObjectStoreArtifactService(stores.artifacts),
-        memory=SqliteMemoryService(stores.memory),
+        memory=open_memory(stores.memory),
         credentials=open_store(stores.credentials),
     )
 

@@ -18,12 +18,11 @@ from keyring.errors import KeyringLocked, PasswordDeleteError
 
 from tests.paths import ROOT
 from waystation.auth import APIKey, APIKeyIn, AuthConfig, AuthCredential, AuthCredentialTypes, CredentialStore
-from waystation.auth.credential_service.encrypted_file_credential_service import (
-    KEY_VARIABLE,
-    EncryptedFileCredentialService,
-)
+from waystation.auth.credential_service.credential_cipher import KEY_VARIABLE
+from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.auth.credential_service.keyring_credential_service import KeyringCredentialService
+from waystation.auth.credential_service.postgres_credential_service import PostgresCredentialService
 from waystation.auth.credential_service.store_location import open_store
 from waystation.core import HIDDEN, CredentialStoreError, Secret
 from waystation.logs import configure_logs
@@ -64,13 +63,14 @@ def no_key_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(KEY_VARIABLE, raising=False)
 
 
-@pytest.fixture(params=["memory", "file", "keyring"])
+@pytest.fixture(params=["memory", "file", "keyring", "postgres"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> CredentialStore:
     """Return a store of each kind."""
     kinds: dict[str, Callable[[], CredentialStore]] = {
         "memory": InMemoryCredentialService,
         "file": lambda: EncryptedFileCredentialService(tmp_path / "deep" / "credentials"),
         "keyring": lambda: KeyringCredentialService(backend=DictKeyring()),
+        "postgres": lambda: PostgresCredentialService(request.getfixturevalue("postgres"), key=KEY),
     }
     return kinds[request.param]()
 

@@ -1,4 +1,4 @@
-"""The memory services in memory and in SQLite follow the same rules."""
+"""The memory services in memory, in SQLite and in PostgreSQL follow the same rules."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,18 +12,20 @@ from hypothesis import strategies as st
 
 from waystation.core import Event, InputValidationError
 from waystation.memory import BaseMemoryService, InMemoryMemoryService, MemoryEntry
+from waystation.memory.postgres_memory_service import PostgresMemoryService
 from waystation.memory.sqlite_memory_service import SqliteMemoryService
 from waystation.tools.session_view import Session
 
 ANN: dict[str, Any] = {"app_name": "shop", "user_id": "ann"}
 
 
-@pytest.fixture(params=["in memory", "sqlite"])
+@pytest.fixture(params=["in memory", "sqlite", "postgres"])
 def service(request: pytest.FixtureRequest, tmp_path: Path) -> BaseMemoryService:
     """Return an empty service."""
     kinds: dict[str, Callable[[], BaseMemoryService]] = {
         "in memory": InMemoryMemoryService,
         "sqlite": lambda: SqliteMemoryService(tmp_path / "kept" / "memory.db"),
+        "postgres": lambda: PostgresMemoryService(request.getfixturevalue("postgres")),
     }
     return kinds[request.param]()
 
@@ -213,9 +215,8 @@ HOSTILE = [
 ]
 
 
-def test_any_text_is_a_query(tmp_path: Path) -> None:
+def test_any_text_is_a_query(service: BaseMemoryService) -> None:
     """A query has no syntax: any text is valid and never finds memories of others."""
-    service = SqliteMemoryService(tmp_path / "memory.db")
     bob = service.add_events_to_memory(app_name="shop", user_id="bob", events=[said("0 1 2 secret tea 茶")])
     asyncio.run(bob)
     asyncio.run(service.add_session_to_memory(session("green tea")))

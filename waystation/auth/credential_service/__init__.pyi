@@ -2,6 +2,7 @@ from waystation.auth.credential_service.base_credential_service import BaseCrede
 from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.auth.credential_service.keyring_credential_service import KeyringCredentialService
+from waystation.auth.credential_service.postgres_credential_service import PostgresCredentialService
 from waystation.auth.credential_service.store_location import open_store
 
 __all__ = [
@@ -9,5 +10,6 @@ __all__ = [
     "EncryptedFileCredentialService",
     "InMemoryCredentialService",
     "KeyringCredentialService",
+    "PostgresCredentialService",
     "open_store",
 ]

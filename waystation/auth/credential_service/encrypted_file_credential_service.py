@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import contextlib
-import hashlib
-import hmac
-import json
 import os
 import secrets
 import sqlite3
@@ -17,29 +13,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 
+from waystation.auth.credential_service.credential_cipher import KEY_BYTES, KEY_VARIABLE, CredentialCipher, parse_key
 from waystation.auth.credential_store import CredentialStore, Place
 from waystation.core import CredentialStoreError
 
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-KEY_VARIABLE = "WAYSTATION_CREDENTIAL_KEY"
-KEY_BYTES = 32
 _BUSY_S = 15.0
 _POLL_S = 0.01
 _SCHEMA = "CREATE TABLE IF NOT EXISTS entries (place BLOB PRIMARY KEY, value BLOB NOT NULL, until REAL) WITHOUT ROWID"
 _SLOTS = 16
 """The maximum number of lock files. Places that share a lock file wait for each other."""
-_CHECK: Place = ("check",)
-
-
-class _Keys(NamedTuple):
-    """The keys that are derived from the configured key."""
-
-    names: bytes
-    values: AESGCM
 
 
 class EncryptedFileCredentialService(CredentialStore):
@@ -68,30 +51,29 @@ class EncryptedFileCredentialService(CredentialStore):
 
     def read(self, place: Place) -> str | None:
         """Return the value stored at a place, or None if there is none or it has expired."""
-        keys = self._keys
-        name = _compute_name(keys, place)
+        name = self._cipher.name(place)
         with self._connection() as connection:
             row = connection.execute("SELECT value, until FROM entries WHERE place = ?", (name,)).fetchone()
         if row is None or (row[1] is not None and row[1] <= time.time()):
             return None
-        return self._decrypt(keys, name, row[0])
+        return self._cipher.decrypt(name, row[0])
 
     def write(self, place: Place, text: str | None, *, keep_s: float | None = None) -> None:
         """Store a value for `keep_s` seconds, by default forever, or remove it if `text` is None. This is atomic."""
-        keys = self._keys
-        name, now = _compute_name(keys, place), time.time()
+        name, now = self._cipher.name(place), time.time()
         with self._connection() as connection, connection:
             connection.execute("DELETE FROM entries WHERE place = ? OR until <= ?", (name, now))
             if text is not None:
                 until = None if keep_s is None else now + keep_s
-                connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (name, _encrypt(keys, name, text), until))
+                value = self._cipher.encrypt(name, text)
+                connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (name, value, until))
 
     @contextmanager
     def held(self, place: Place) -> Iterator[None]:
         """Lock a place during a `with` block, for all threads and processes on this machine."""
         from filelock import FileLock
 
-        slot = _compute_name(self._keys, place)[0] % _SLOTS
+        slot = self._cipher.name(place)[0] % _SLOTS
         # The operating system releases the lock if the process dies.
         with FileLock(self.path.with_name(f"{self.path.name}.lock-{slot:x}"), mode=0o600, poll_interval=_POLL_S):
             yield
@@ -107,17 +89,11 @@ class EncryptedFileCredentialService(CredentialStore):
             raise CredentialStoreError(f"The credential store {str(self.path)!r} cannot be used: {error}.") from None
 
     @cached_property
-    def _keys(self) -> _Keys:
-        """The derived keys. Reading them creates the file if necessary and checks that it was written with these keys.
+    def _cipher(self) -> CredentialCipher:
+        """The cipher. The first use creates the file if necessary and checks that it was written with its key.
 
         Threads and processes may do this at the same time.
         """
-        try:
-            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-        except ImportError:
-            raise CredentialStoreError(
-                "Storing credentials in a file requires the extra `auth`: pip install 'waystation[auth]'."
-            ) from None
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             key = self._key()
@@ -129,24 +105,24 @@ class EncryptedFileCredentialService(CredentialStore):
                 f"The credential store {str(self.path)!r} cannot be created: {error.strerror}. Choose another with "
                 "--credentials."
             ) from None
-        keys = _Keys(_derive_key(key, b"names"), AESGCM(_derive_key(key, b"values")))
-        check = _compute_name(keys, _CHECK)
+        cipher = CredentialCipher(key, repr(str(self.path)))
+        name, value = cipher.check
         with self._connection() as connection, connection:
             connection.execute("BEGIN IMMEDIATE")
             connection.execute(_SCHEMA)
-            present = connection.execute("SELECT COUNT(*), SUM(place = ?) FROM entries", (check,)).fetchone()
+            present = connection.execute("SELECT COUNT(*), SUM(place = ?) FROM entries", (name,)).fetchone()
             if present[0] and not present[1]:
                 raise CredentialStoreError(
                     f"{str(self.path)!r} was written with a different key. Provide that key in {KEY_VARIABLE} or "
                     f"{str(self.key_path)!r}, or delete the file. Users will then have to log in again."
                 )
-            connection.execute("INSERT OR IGNORE INTO entries VALUES (?, ?, NULL)", (check, _encrypt(keys, check, "")))
-        return keys
+            connection.execute("INSERT OR IGNORE INTO entries VALUES (?, ?, NULL)", (name, value))
+        return cipher
 
     def _key(self) -> bytes:
         key = self._configured_key or os.environ.get(KEY_VARIABLE)
         if key is not None:
-            return _parse_key(key, "`key`" if self._configured_key else KEY_VARIABLE)
+            return parse_key(key, "`key`" if self._configured_key else KEY_VARIABLE)
         with contextlib.suppress(FileExistsError):
             self._create_key()
         mode = self.key_path.stat().st_mode
@@ -154,7 +130,7 @@ class EncryptedFileCredentialService(CredentialStore):
             raise CredentialStoreError(
                 f"{str(self.key_path)!r} can be read by other users (mode {mode & 0o777:o}). Run chmod 600 on it."
             )
-        return _parse_key(self.key_path.read_bytes(), repr(str(self.key_path)))
+        return parse_key(self.key_path.read_bytes(), repr(str(self.key_path)))
 
     def _create_key(self) -> None:
         """Create the key file atomically, unless another process has already created it."""
@@ -167,40 +143,3 @@ class EncryptedFileCredentialService(CredentialStore):
             os.link(temporary, self.key_path)
         finally:
             os.unlink(temporary)
-
-    def _decrypt(self, keys: _Keys, name: bytes, value: bytes) -> str:
-        from cryptography.exceptions import InvalidTag
-
-        try:
-            return keys.values.decrypt(value[:12], value[12:], name).decode()
-        except InvalidTag:
-            raise CredentialStoreError(
-                f"An entry in {str(self.path)!r} is damaged. Delete the file. Users will then have to log in again."
-            ) from None
-
-
-def _derive_key(key: bytes, purpose: bytes) -> bytes:
-    return hmac.digest(key, b"waystation credentials: " + purpose, hashlib.sha256)
-
-
-def _compute_name(keys: _Keys, place: Place) -> bytes:
-    return hmac.digest(keys.names, json.dumps(place).encode(), hashlib.sha256)
-
-
-def _encrypt(keys: _Keys, name: bytes, text: str) -> bytes:
-    nonce = secrets.token_bytes(12)
-    # Authenticate the name too, so that values cannot be swapped between entries.
-    return nonce + keys.values.encrypt(nonce, text.encode(), name)
-
-
-def _parse_key(key: str | bytes, source: str) -> bytes:
-    data = key.encode() if isinstance(key, str) else key
-    if len(data) == KEY_BYTES:
-        return data
-    with contextlib.suppress(binascii.Error):
-        decoded = base64.urlsafe_b64decode(data.strip())
-        if len(decoded) == KEY_BYTES:
-            return decoded
-    raise CredentialStoreError(
-        f"{source} is not a valid key. Use {KEY_BYTES} bytes in base64, from `openssl rand -base64 {KEY_BYTES}`."
-    )

@@ -1,0 +1,229 @@
+"""Memories and credentials in PostgreSQL: processes, accounts, keys and vectors."""
+
+import asyncio
+import base64
+import subprocess
+import sys
+from collections.abc import MutableMapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from google.genai import types
+
+from tests.paths import ROOT
+from tests.store_servers import POSTGRES_PASSWORD
+from waystation.auth import EncryptedFileCredentialService, PostgresCredentialService, open_store
+from waystation.auth.credential_service.credential_cipher import KEY_VARIABLE
+from waystation.core import CredentialStoreError, Event, StoreFailed
+from waystation.memory import (
+    InMemoryMemoryService,
+    MemoryEntry,
+    PostgresMemoryService,
+    SqliteMemoryService,
+    open_memory,
+)
+
+ANN: dict[str, Any] = {"app_name": "shop", "user_id": "ann"}
+KEY = base64.urlsafe_b64encode(bytes(range(32))).decode()
+ADD = """
+import sys, asyncio
+from waystation.auth import PostgresCredentialService
+from waystation.core import Event
+from waystation.memory import PostgresMemoryService
+memory, store = PostgresMemoryService(sys.argv[1]), PostgresCredentialService(sys.argv[1], key=sys.argv[2])
+events = [Event(id=str(n), invocation_id="i", author="a", timestamp=0, content={"parts": [{"text": f"tea {n}"}]})
+          for n in range(30)]
+asyncio.run(memory.add_events_to_memory(app_name="shop", user_id="ann", events=events))
+for _ in range(10):
+    with store.held(("n",)):
+        store.write(("n",), str(int(store.read(("n",)) or 0) + 1))
+"""
+
+
+def said(*texts: str) -> list[Event]:
+    """Return an event for each text."""
+    contents = [{"role": "user", "parts": [{"text": text}]} for text in texts]
+    return [
+        Event(id=text, invocation_id="i", author="user", timestamp=0, content=content)
+        for text, content in zip(texts, contents, strict=True)
+    ]
+
+
+async def found(service: PostgresMemoryService, query: str) -> list[str]:
+    """Return the texts of Ann's memories that a search finds."""
+    response = await service.search_memory(**ANN, query=query)
+    return [part.text or "" for memory in response.memories for part in memory.content.parts or ()]
+
+
+async def embed(texts: Sequence[str]) -> list[list[float]]:
+    """Return vectors that are near for drinks, and for animals."""
+    kinds = {"tea": 0.1, "coffee": 0.2, "drink": 0.14, "cat": 3.0, "animal": 2.9}
+    angles = [next((kinds[word] for word in text.split() if word in kinds), 1.5) for text in texts]
+    return [[1.0, angle] for angle in angles]
+
+
+def test_processes_share_a_database_and_wait_for_one_another(postgres: str) -> None:
+    """Three processes that create the tables at once lose no increment and store each event once."""
+    command = [sys.executable, "-c", ADD, postgres, KEY]
+    running = [subprocess.Popen(command, cwd=ROOT) for _ in range(3)]
+    assert [process.wait() for process in running] == [0, 0, 0]
+    assert PostgresCredentialService(postgres, key=KEY).read(("n",)) == "30"
+    assert len(asyncio.run(found(PostgresMemoryService(postgres, max_results=1_000), "tea"))) == 30
+
+
+def test_a_process_that_dies_releases_its_lock(postgres: str) -> None:
+    """The lock of a killed process does not keep others waiting."""
+    program = (
+        "import os, sys; from waystation.auth import PostgresCredentialService as S\n"
+        "with S(sys.argv[1], key=sys.argv[2]).held(('n',)):\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program, postgres, KEY], cwd=ROOT).returncode == -9
+    with PostgresCredentialService(postgres, key=KEY).held(("n",)):
+        pass
+
+
+def test_the_database_reveals_no_credential(postgres: str) -> None:
+    """Neither names nor values can be read without the key, and entries cannot be exchanged."""
+    store = PostgresCredentialService(postgres, key=KEY)
+    store.write(("credential", "desk", "ann@acme.example"), "canary-51be07")
+    store.write(("credential", "desk", "bob@acme.example"), "canary-51be08")
+    with psycopg.connect(postgres) as db:
+        rows = db.execute("SELECT place, value FROM waystation_credentials WHERE length(value) > 28").fetchall()
+        assert not any(text in data for row in rows for data in row for text in (b"canary", b"acme", b"desk"))
+        for (place, _), (_, value) in zip(rows, reversed(rows), strict=True):
+            db.execute("UPDATE waystation_credentials SET value = %s WHERE place = %s", [value, place])
+    with pytest.raises(CredentialStoreError, match="damaged"):
+        store.read(("credential", "desk", "ann@acme.example"))
+
+
+def test_another_key_is_refused_and_harms_nothing(postgres: str) -> None:
+    """A wrong key is refused with a remedy and changes nothing."""
+    PostgresCredentialService(postgres, key=KEY).write(("a",), "text")
+    with pytest.raises(CredentialStoreError, match="written with a different key"):
+        PostgresCredentialService(postgres, key=bytes(32)).write(("a",), "other")
+    assert PostgresCredentialService(postgres, key=KEY).read(("a",)) == "text"
+
+
+def test_a_key_is_required(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a key, the error gives the variable and the command that creates a key."""
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    with pytest.raises(CredentialStoreError, match=rf"Set {KEY_VARIABLE} .*openssl rand"):
+        PostgresCredentialService(postgres).read(("a",))
+
+
+def test_a_server_that_does_not_answer_is_named_without_its_password(postgres: str) -> None:
+    """Errors name the server and the database, and quote neither the user nor the password."""
+    url = urlsplit(postgres)._replace(netloc=f"ann:{POSTGRES_PASSWORD}@127.0.0.1:1").geturl()
+    with pytest.raises(StoreFailed, match=r"postgresql://127\.0\.0\.1:1/test_\w+ failed: OperationalError") as failed:
+        asyncio.run(found(PostgresMemoryService(url), "tea"))
+    with pytest.raises(CredentialStoreError, match=r"127\.0\.0\.1:1") as refused:
+        PostgresCredentialService(url, key=KEY).read(("a",))
+    for error in (failed, refused):
+        assert POSTGRES_PASSWORD not in str(error.value)
+        assert "ann:" not in str(error.value)
+
+
+@pytest.mark.parametrize("url", ["postgresql://ann:hidden@h/x?no_such=hidden", "postgresql://ann:hidden@[h/x"])
+def test_an_invalid_url_is_refused_without_its_password(url: str) -> None:
+    """The worker does not start with an invalid URL, and the error does not quote secrets."""
+    with pytest.raises(StoreFailed, match="not valid") as refused:
+        open_memory(url)
+    assert "hidden" not in str(refused.value)
+
+
+def test_an_account_that_cannot_create_tables_uses_existing_ones(postgres: str) -> None:
+    """An administrator can create the tables, so that workers need no such permission."""
+    service = PostgresMemoryService(postgres)
+    asyncio.run(service.add_events_to_memory(**ANN, events=said("tea")))
+    name = f"worker_{urlsplit(postgres).path.strip('/')}"
+    with psycopg.connect(postgres, autocommit=True) as db:
+        db.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{POSTGRES_PASSWORD}'".encode())
+        db.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON waystation_memories TO {name}".encode())
+    account = PostgresMemoryService(postgres.replace("//postgres:", f"//{name}:"))
+    asyncio.run(account.add_events_to_memory(**ANN, events=said("more tea")))
+    assert asyncio.run(found(account, "tea")) == ["tea", "more tea"]
+
+
+async def test_vectors_find_what_shares_no_word(postgres: str) -> None:
+    """With an embedding model, memories are found by meaning too, and those that also share a word come first."""
+    with psycopg.connect(postgres, autocommit=True) as db:
+        db.execute("CREATE EXTENSION vector")
+    service = PostgresMemoryService(postgres, embed=embed, max_distance=0.1)
+    await service.add_events_to_memory(**ANN, events=said("a cat sleeps", "tea is hot", "coffee is hot"))
+    await service.add_events_to_memory(app_name="shop", user_id="bob", events=said("bob has tea"))
+    assert await found(service, "some drink") == ["tea is hot", "coffee is hot"]
+    assert await found(service, "coffee") == ["coffee is hot", "tea is hot"]
+    await service.delete_memory(**ANN, memory_id="tea is hot")
+    assert await found(service, "some drink") == ["coffee is hot"]
+    with psycopg.connect(postgres) as db:
+        assert db.execute("SELECT count(*) FROM waystation_memory_vectors").fetchone() == (3,)
+
+
+async def test_missing_vectors_are_added_when_a_session_is_added_again(postgres: str) -> None:
+    """Only texts without a vector are embedded, for example after the model failed once or was added later."""
+    with psycopg.connect(postgres, autocommit=True) as db:
+        db.execute("CREATE EXTENSION vector")
+    await PostgresMemoryService(postgres).add_events_to_memory(**ANN, events=said("tea", "coffee"))
+    asked: list[str] = []
+
+    async def counting(texts: Sequence[str]) -> list[list[float]]:
+        asked.extend(texts)
+        return await embed(texts)
+
+    service = PostgresMemoryService(postgres, embed=counting)
+    for _ in range(2):
+        await service.add_events_to_memory(**ANN, events=said("tea", "coffee", "a cat"))
+    assert sorted(asked) == ["a cat", "coffee", "tea"]
+
+
+async def test_vectors_of_another_model_are_ignored(postgres: str) -> None:
+    """Vectors of another length do not match, and do not make the search fail."""
+    with psycopg.connect(postgres, autocommit=True) as db:
+        db.execute("CREATE EXTENSION vector")
+    await PostgresMemoryService(postgres, embed=embed).add_events_to_memory(**ANN, events=said("tea"))
+
+    async def longer(texts: Sequence[str]) -> list[list[float]]:
+        return [[1.0, 0.0, 0.0] for _ in texts]
+
+    service = PostgresMemoryService(postgres, embed=longer)
+    await service.add_events_to_memory(**ANN, events=said("coffee"))
+    assert await found(service, "drink") == ["coffee"]
+
+
+async def test_without_pgvector_words_are_searched(postgres: str, logs: list[MutableMapping[str, Any]]) -> None:
+    """A database without the extension works, and a warning names the statement that installs the extension."""
+    service = PostgresMemoryService(postgres, embed=embed)
+    await service.add_events_to_memory(**ANN, events=said("tea"))
+    assert (await found(service, "drink"), await found(service, "tea")) == ([], ["tea"])
+    assert [(line["event"], "CREATE EXTENSION vector" in line["remedy"]) for line in logs] == [
+        ("memory.without_vectors", True)
+    ]
+
+
+async def test_a_very_long_memory_is_stored(postgres: str) -> None:
+    """A memory with more words than PostgreSQL can index is found by its first words."""
+    service = PostgresMemoryService(postgres)
+    text = f"first {'x' * 10_000} " + " ".join(f"\U00010400{number}" for number in range(200_000))
+    entry = MemoryEntry(content=types.Content(parts=[types.Part(text=text)]))
+    await service.add_memory(**ANN, memories=[entry])
+    assert await found(service, "first") == [text]
+
+
+def own_memory() -> InMemoryMemoryService:
+    """Return a service, like an author's factory."""
+    return InMemoryMemoryService()
+
+
+def test_a_location_names_a_store(tmp_path: Path, postgres: str) -> None:
+    """A location can be a file, a PostgreSQL URL, or a service in a module."""
+    assert isinstance(open_memory(tmp_path / "memory.db"), SqliteMemoryService)
+    assert isinstance(open_memory(postgres), PostgresMemoryService)
+    assert isinstance(open_memory(f"python:{__name__}:own_memory"), InMemoryMemoryService)
+    assert isinstance(open_store(tmp_path / "credentials"), EncryptedFileCredentialService)
+    assert isinstance(open_store(postgres), PostgresCredentialService)
+    with pytest.raises(StoreFailed, match="python:json:dumps"):
+        open_memory("python:json:dumps")

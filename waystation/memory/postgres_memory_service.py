@@ -1,0 +1,251 @@
+"""A memory service with full-text search, and optionally vector search, in PostgreSQL. Any machine can share it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import structlog
+
+from waystation.core import digest
+from waystation.memory.sqlite_memory_service import MAX_QUERY_CHARS, MAX_RESULTS, MAX_TERMS
+from waystation.memory.stored_memory import StoredMemory, StoringMemoryService, runs, terms
+from waystation.storage import PostgresDatabase
+
+if TYPE_CHECKING:
+    from waystation.memory.memory_entry import SearchMemoryResponse
+    from waystation.storage.postgres import Connection
+
+log = structlog.get_logger("waystation.memory")
+
+T = TypeVar("T")
+Embed: TypeAlias = Callable[[Sequence[str]], Awaitable[Sequence[Sequence[float]]]]
+"""Returns one vector for each text. All vectors have the same length."""
+
+MAX_DISTANCE = 0.6
+"""Default for the maximum cosine distance between a query and a memory that a vector search finds."""
+MAX_INDEXED_CHARS = 100_000
+"""PostgreSQL limits the words of one memory to 1 MB."""
+MAX_WORD_CHARS = 500
+"""Longer words are cut. PostgreSQL limits a word to 2,046 bytes."""
+_MAX_POSITIONS = 255
+"""PostgreSQL keeps at most 255 positions of a word."""
+_ACCENTS = re.compile("[\u0300-\u036f]")
+_RANK_OFFSET = 60
+"""The constant of reciprocal rank fusion. Larger values give less weight to the first results of each search."""
+_SCHEMA = (
+    """CREATE TABLE IF NOT EXISTS waystation_memories (
+    number BIGINT GENERATED ALWAYS AS IDENTITY,
+    key TEXT PRIMARY KEY,  -- digest of the app, the user and the memory's ID
+    app_name TEXT NOT NULL,
+    user_id TEXT NOT NULL,
+    session_id TEXT,
+    memory TEXT,  -- NULL once deleted, so that adding its session again does not restore it
+    words TSVECTOR
+)""",
+    "CREATE INDEX IF NOT EXISTS waystation_memories_words ON waystation_memories USING gin (words)",
+)
+_VECTORS = b"""CREATE TABLE IF NOT EXISTS waystation_memory_vectors (
+    key TEXT PRIMARY KEY REFERENCES waystation_memories ON DELETE CASCADE,
+    embedding VECTOR NOT NULL
+)"""
+_ADD = """
+INSERT INTO waystation_memories (key, app_name, user_id, session_id, memory, words)
+VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
+"""
+# The index includes a word for the user so that a search reads only that user's entries. Queries also check the
+# columns, because user isolation must not depend on a digest.
+_OWNED = "words @@ %(words)s::tsquery AND app_name = %(app)s AND user_id = %(user)s AND memory IS NOT NULL"
+_SEARCH = f"""
+SELECT key, memory FROM waystation_memories WHERE {_OWNED}
+ORDER BY ts_rank(words, %(query)s::tsquery) DESC, number LIMIT %(limit)s
+"""
+# CASE, because vectors of another length, which an earlier embedding model returned, cannot be compared.
+_NEAREST = f"""
+SELECT key, memory FROM waystation_memories JOIN waystation_memory_vectors USING (key)
+CROSS JOIN LATERAL (
+    SELECT CASE vector_dims(embedding) WHEN %(length)s THEN embedding <=> %(vector)s::vector END
+) distance (far)
+WHERE {_OWNED} AND far <= %(farthest)s ORDER BY far, number LIMIT %(limit)s
+"""
+_WITHOUT_VECTOR = """
+SELECT key FROM waystation_memories LEFT JOIN waystation_memory_vectors USING (key)
+WHERE key = ANY(%s) AND memory IS NOT NULL AND embedding IS NULL
+"""
+_ADD_VECTOR = """
+INSERT INTO waystation_memory_vectors
+SELECT key, %s::vector FROM waystation_memories WHERE key = %s AND memory IS NOT NULL ON CONFLICT DO NOTHING
+"""
+_DELETE = "DELETE FROM waystation_memories WHERE key = %s AND memory IS NOT NULL"
+_KEEP_DELETED = "INSERT INTO waystation_memories (key, app_name, user_id) VALUES (%s, %s, %s)"
+_DELETE_SESSION = f"DELETE FROM waystation_memories WHERE {_OWNED} AND session_id = %(session)s"
+
+
+class PostgresMemoryService(StoringMemoryService):
+    """Finds up to `max_results` memories that share words with the query, best match first.
+
+    Matching ignores case and accents. In scripts that do not put spaces between words, it compares characters. With
+    `embed`, a search also finds memories whose vectors are near the query's, if the database has the extension
+    `vector` (pgvector), and merges both results by reciprocal rank fusion.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        max_results: int = MAX_RESULTS,
+        embed: Embed | None = None,
+        max_distance: float = MAX_DISTANCE,
+    ) -> None:
+        """Use the database at `url`, such as `postgresql://user@host/database`. Tables are created when first needed.
+
+        Raises:
+            StoreFailed: The URL is not valid, or the extra `postgres` is not installed.
+        """
+        self.database = PostgresDatabase(url, "waystation_memories", _SCHEMA)
+        self._max_results, self._embed, self._max_distance = max_results, embed, max_distance
+        self._has_vectors: bool | None = None
+
+    async def search_memory(self, *, app_name: str, user_id: str, query: str) -> SearchMemoryResponse:
+        """Return up to `max_results` memories that match `query`, best match first."""
+        from waystation.memory.memory_entry import SearchMemoryResponse
+
+        owner = _Owner(app_name, user_id)
+        query = query[:MAX_QUERY_CHARS]
+        phrases = [words for term in terms(query)[:MAX_TERMS] if (words := _words(term))]
+        words = " | ".join(f"({' <-> '.join(phrase)})" for phrase in phrases)
+        searches: list[tuple[str, dict[str, Any]]] = []
+        if words:
+            searches.append((_SEARCH, owner.params(f" & ({words})") | {"query": words}))
+        if query.strip() and await self._use_vectors():
+            [vector] = await self._embed_texts([query])
+            near = {"vector": str(vector), "length": len(vector), "farthest": self._max_distance}
+            searches.append((_NEAREST, owner.params() | near))
+
+        def search(db: Connection) -> list[list[Any]]:
+            limit = {"limit": self._max_results}
+            return [db.execute(statement.encode(), params | limit).fetchall() for statement, params in searches]
+
+        scores: Counter[str] = Counter()
+        memories: dict[str, str] = {}
+        for rows in await self._do(search) if searches else ():
+            for place, (key, memory) in enumerate(rows, _RANK_OFFSET):
+                scores[key] += 1 / place
+                memories[key] = memory
+        best = [StoredMemory(**json.loads(memories[key])) for key, _ in scores.most_common(self._max_results)]
+        return SearchMemoryResponse(memories=[memory.entry() for memory in best])
+
+    async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:
+        """Delete one memory, with its words and its vector."""
+        owner = _Owner(app_name, user_id)
+
+        def delete(db: Connection) -> None:
+            key = owner.key(memory_id or "")
+            if db.execute(_DELETE, [key]).rowcount:
+                db.execute(_KEEP_DELETED, [key, owner.app, owner.user])
+
+        if memory_id:
+            await self._do(delete)
+
+    async def delete_session_memory(self, *, app_name: str, user_id: str, session_id: str) -> int:
+        """Delete the memories of one session and return the number of deleted memories."""
+        params = _Owner(app_name, user_id).params() | {"session": json.dumps(session_id)}
+        return await self._do(lambda db: db.execute(_DELETE_SESSION.encode(), params).rowcount)
+
+    async def _add(self, app_name: str, user_id: str, memories: Sequence[StoredMemory]) -> None:
+        if not memories:
+            return
+        owner = _Owner(app_name, user_id)
+        by_key = {owner.key(memory.id): memory for memory in memories}
+        rows = [
+            (key, owner.app, owner.user, json.dumps(memory.session_id), json.dumps(asdict(memory)), owner.index(memory))
+            for key, memory in by_key.items()
+        ]
+
+        def add(db: Connection) -> None:
+            with db.cursor() as cursor:
+                cursor.executemany(_ADD, rows)
+
+        await self._do(add)
+        if await self._use_vectors():
+            await self._add_vectors(by_key)
+
+    async def _add_vectors(self, memories: dict[str, StoredMemory]) -> None:
+        """Add the vectors that are missing, also those of memories that an interrupted attempt stored."""
+        found = await self._do(lambda db: db.execute(_WITHOUT_VECTOR, [list(memories)]).fetchall())
+        keys = [str(key) for (key,) in found if memories[str(key)].text.strip()]
+        if not keys:
+            return
+        vectors = await self._embed_texts([memories[key].text[:MAX_INDEXED_CHARS] for key in keys])
+        rows = [(str(vector), key) for key, vector in zip(keys, vectors, strict=True)]
+
+        def add(db: Connection) -> None:
+            with db.cursor() as cursor:
+                cursor.executemany(_ADD_VECTOR, rows)
+
+        await self._do(add)
+
+    async def _embed_texts(self, texts: Sequence[str]) -> list[list[float]]:
+        assert self._embed is not None
+        return [[float(number) for number in vector] for vector in await self._embed(texts)]
+
+    async def _use_vectors(self) -> bool:
+        """Return whether memories have vectors. The first call creates their table if the extension is installed."""
+        if self._embed is None:
+            return False
+        if self._has_vectors is None:
+
+            def prepare(db: Connection) -> bool:
+                if db.execute("SELECT 1 FROM pg_extension WHERE extname = 'vector'").fetchone() is None:
+                    return False
+                db.execute(_VECTORS)
+                return True
+
+            self._has_vectors = await self._do(prepare)
+            if not self._has_vectors:
+                remedy = "run `CREATE EXTENSION vector` in the database to search memories by meaning too"
+                log.warning("memory.without_vectors", place=self.database.place, remedy=remedy)
+        return self._has_vectors
+
+    async def _do(self, work: Callable[[Connection], T]) -> T:
+        def transact() -> T:
+            with self.database.transaction() as db:
+                return work(db)
+
+        return await asyncio.to_thread(transact)
+
+
+class _Owner:
+    """The app and user that memories belong to, in the form in which PostgreSQL stores them."""
+
+    def __init__(self, app_name: str, user_id: str) -> None:
+        # PostgreSQL cannot store every name, for example one with a null character. JSON escapes them.
+        self.app, self.user = json.dumps(app_name), json.dumps(user_id)
+        self._word = f"'u{digest([app_name, user_id])}'"
+
+    def key(self, memory_id: str) -> str:
+        return digest([self.app, self.user, memory_id])
+
+    def params(self, words: str = "") -> dict[str, Any]:
+        return {"app": self.app, "user": self.user, "words": f"{self._word}{words}"}
+
+    def index(self, memory: StoredMemory) -> str:
+        """Return the memory's words with their positions, and the word for the user, as a TSVECTOR literal."""
+        positions: defaultdict[str, list[int]] = defaultdict(list)
+        text = memory.text[:MAX_INDEXED_CHARS]
+        for position, word in enumerate((word for run in runs(text) for word in _words(run)), 1):
+            positions[word].append(position)
+        words = (f"{word}:{','.join(map(str, places[:_MAX_POSITIONS]))}" for word, places in positions.items())
+        return " ".join([self._word, *words])
+
+
+def _words(run: str) -> list[str]:
+    """Return the words of a run without case and accents, quoted for PostgreSQL. They contain no quotation marks."""
+    folded = (_ACCENTS.sub("", unicodedata.normalize("NFD", word)).casefold() for word in run.split())
+    return [f"'{unicodedata.normalize('NFC', word)[:MAX_WORD_CHARS]}'" for word in folded if word]

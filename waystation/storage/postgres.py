@@ -1,0 +1,99 @@
+"""Transactions in PostgreSQL, for stores that several machines share. Requires the extra `postgres`."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeAlias
+
+from waystation.core import StoreFailed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import psycopg
+
+    Connection: TypeAlias = psycopg.Connection[tuple[object, ...]]
+
+MAX_CONNECTIONS = 8
+"""Maximum number of concurrent transactions of one store in a process. Further ones wait. A server accepts 100
+connections by default, and a worker may run 100 tools at a time."""
+CONNECT_TIMEOUT_S = 10
+_SCHEMES = ("postgresql://", "postgres://")
+_SECRETS = re.compile(r"(?<=://)\S*@|password=\S*|\?\S*", re.IGNORECASE)
+"""Matches the user and password in a URL, a password setting, and a query string. Errors omit matches."""
+_SCHEMA_LOCK = 0x77617973746174
+"""The advisory lock of the process that creates tables. Concurrent `CREATE TABLE IF NOT EXISTS` statements can fail."""
+
+
+def is_postgres_url(place: str | Path) -> bool:
+    """Return whether the location of a store is a PostgreSQL URL."""
+    return str(place).startswith(_SCHEMES)
+
+
+class PostgresDatabase:
+    """A database with the tables of one store, which are created when first needed.
+
+    Each transaction opens a connection, so that a restarted or replaced server is used at once.
+    """
+
+    def __init__(self, url: str, table: str, schema: Sequence[str]) -> None:
+        """Use the database at `url`, a libpq URL. `schema` lists the statements that create `table` and its indexes.
+
+        libpq also reads its environment variables, such as `PGPASSWORD`, and its password file.
+
+        Raises:
+            StoreFailed: The URL is not valid, or psycopg is not installed.
+        """
+        self.place = _SECRETS.sub("", url)
+        """The URL without credentials and options."""
+        try:
+            from psycopg import ProgrammingError
+            from psycopg.conninfo import conninfo_to_dict, make_conninfo
+        except ImportError:
+            problem = "PostgreSQL requires the extra `postgres`: pip install 'waystation[postgres]'."
+            raise StoreFailed(self.place, problem) from None
+        defaults = {"connect_timeout": CONNECT_TIMEOUT_S, "application_name": "waystation"}
+        try:
+            self._conninfo = make_conninfo(**(defaults | conninfo_to_dict(url)))
+        except ProgrammingError as error:
+            raise StoreFailed(self.place, f"the URL is not valid: {_SECRETS.sub('…', str(error))}") from None
+        self._table, self._schema, self._is_ready = table, schema, False
+        self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Yield a connection whose transaction is committed at the end of the block, or rolled back if it raises.
+
+        Raises:
+            StoreFailed: The server cannot be reached, or a statement failed.
+        """
+        with self._slots, self.unlimited_transaction() as connection:
+            yield connection
+
+    @contextmanager
+    def unlimited_transaction(self) -> Iterator[Connection]:
+        """Do the same as `transaction`, regardless of `MAX_CONNECTIONS`. Use this for locks, which last longer."""
+        import psycopg
+
+        try:
+            # Prepared statements fail behind poolers that share connections.
+            with psycopg.connect(self._conninfo, prepare_threshold=None) as connection:
+                self._create_tables(connection)
+                yield connection
+        except psycopg.Error as error:
+            cause = _SECRETS.sub("…", (str(error).splitlines() or [""])[0])
+            raise StoreFailed(self.place, f"{type(error).__name__}: {cause[:300]}") from None
+
+    def _create_tables(self, connection: Connection) -> None:
+        if self._is_ready:
+            return
+        # An account that may not create tables can use existing ones.
+        if connection.execute("SELECT to_regclass(%s)", [self._table]).fetchone() == (None,):
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", [_SCHEMA_LOCK])
+            for statement in self._schema:
+                connection.execute(statement.encode())
+            connection.commit()
+        self._is_ready = True
