@@ -11,9 +11,10 @@ import sysconfig
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import obstore
 import psycopg
@@ -50,12 +51,12 @@ def s3_server() -> Iterator[Mapping[str, str]]:
             with urllib.request.urlopen(f"{url}/healthz", timeout=5) as reply:
                 return bool(reply.status == 200)
 
-        command = [weed, "server", "-s3", *(f"-{name}={value}" for name, value in options.items())]
+        command: list[str | Path] = [weed, "server", "-s3", *(f"-{name}={value}" for name, value in options.items())]
         # It takes half a minute to stop by itself.
         with _running(command, Path(folder, "log"), answers, stop_with=signal.SIGKILL):
             environment = {**S3_KEYS, "AWS_ENDPOINT_URL": url, "AWS_ALLOW_HTTP": "true"}
             # The first object creates the bucket.
-            config = {name.lower(): value for name, value in environment.items()}
+            config: Any = {name.lower(): value for name, value in environment.items()}
             obstore.put(S3Store("bucket", config=config), "created", b"")
             yield environment
 
@@ -76,7 +77,15 @@ def postgres_server() -> Iterator[str]:
             for path in (Path(folder), word):
                 shutil.chown(path, user)
         access = ["--username=postgres", "--auth=scram-sha-256", f"--pwfile={word}"]
-        create = [programs / "initdb", "-D", data, *access, "--encoding=UTF8", "--locale=C", "--no-sync"]
+        create: list[str | Path] = [
+            programs / "initdb",
+            "-D",
+            data,
+            *access,
+            "--encoding=UTF8",
+            "--locale=C",
+            "--no-sync",
+        ]
         subprocess.run(create, check=True, user=user, cwd=folder, stdout=subprocess.DEVNULL)
         [port] = _free_ports(1)
         url = f"postgresql://postgres:{POSTGRES_PASSWORD}@127.0.0.1:{port}/"
@@ -86,14 +95,14 @@ def postgres_server() -> Iterator[str]:
             return True
 
         options = ["-p", str(port), "-h", "127.0.0.1", "-k", "", "-F"]
-        command = [programs / "postgres", "-D", data, *options]
-        with _running(command, Path(folder, "log"), answers, stop_with=signal.SIGQUIT, user=user):
+        serve: list[str | Path] = [programs / "postgres", "-D", data, *options]
+        with _running(serve, Path(folder, "log"), answers, stop_with=signal.SIGQUIT, user=user):
             yield url
 
 
 @contextmanager
 def _running(
-    command: list[str | Path], log: Path, answers: Callable[[], bool], *, stop_with: int, user: str | None = None
+    command: Sequence[str | Path], log: Path, answers: Callable[[], bool], *, stop_with: int, user: str | None = None
 ) -> Iterator[None]:
     """Run a server while the block runs, which begins when the server answers."""
     with log.open("wb") as output:

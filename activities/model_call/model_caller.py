@@ -72,6 +72,7 @@ from waystation.core import (
     with_article,
 )
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
+from waystation.storage import StoreIds
 from waystation.tools import BaseTool, BaseToolset, CallbackContext
 from waystation.tools.output_schema import OUTPUT_SCHEMA, explain_schema_errors, parse_answer_text
 from waystation.tools.places import find_author_line
@@ -108,17 +109,19 @@ class ModelCaller:
         seen: Seen = lambda _request, _definition: None,
         limits: ActivitySettings | None = None,
         proofs: ProofFactory = NO_PROOFS,
+        stores: StoreIds | None = None,
     ) -> None:
         """Store the settings.
 
         `search_attributes` returns whether the namespace has Waystation's search attributes, which is recorded with
         each reply. `notify` names the channels for pending calls whose policy does not name any. `seen` is called with
-        each request, before callbacks and tools change it, and with the digest of the agent's definition.
+        each request, before callbacks and tools change it, and with the digest of the agent's definition. The IDs of
+        `stores` are recorded.
         """
         self._registry, self._logs, self._models, self._sessions = registry, logs, models, sessions
         self._services, self._scopes, self._limits = services, scopes, limits or ActivitySettings()
         self._search_attributes = search_attributes
-        self._notify, self._proofs = tuple(notify), proofs
+        self._notify, self._proofs, self._stores = tuple(notify), proofs, stores or StoreIds()
         self._compactor, self._seen = compactor or Compactor(models), seen
 
     async def call(self, params: ModelCallInput) -> bytes:
@@ -219,7 +222,9 @@ class ModelCaller:
                 update = {"definition": definition, "compaction": compaction, "attempt": info.attempt}
                 update |= {"model": model_name(agent) if priced else None}
                 reply = await turn.reply(reply.model_copy(update=update))
-        return reply.model_copy(update={"scopes": scopes})
+        replies = (entry.body.reply for entry in reversed(log.entries) if isinstance(entry.body, ModelReplied))
+        recorded = next((reply.stores for reply in replies if reply.stores), None)
+        return reply.model_copy(update={"scopes": scopes, "stores": await self._stores.compare(recorded)})
 
     async def _approvals(
         self, rules: Sequence[ApprovalRule], tools: Iterable[BaseTool], log: Log, params: ModelCallInput

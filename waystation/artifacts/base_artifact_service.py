@@ -115,6 +115,13 @@ class BaseArtifactService(abc.ABC):
             await self.delete_artifact(**where, filename=name)
         return names
 
+    async def store_id(self) -> str | None:
+        """Return the ID of the store, "" if the store does not exist yet, or None if stores of this kind have no ID.
+
+        Workers record the ID to detect that they use different stores. This method is not part of ADK.
+        """
+        return None
+
     @abc.abstractmethod
     async def list_versions(
         self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None

@@ -9,6 +9,10 @@ class InMemoryArtifactService(ObjectStoreArtifactService):
     def __init__(self) -> None:
         super().__init__("memory:///")
 
+    async def store_id(self) -> str | None:
+        """Return None, because no other process can use this store."""
+        return None
+
     def _uri(self, key: ArtifactKey, version: int, data: str) -> str:
         """Return the URI of a version in ADK's format."""
         app, user, session = key.scope

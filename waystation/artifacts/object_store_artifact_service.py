@@ -160,6 +160,10 @@ class ObjectStoreArtifactService(BaseArtifactService):
         """The store's URL without credentials."""
         return self._files.place
 
+    async def store_id(self) -> str | None:
+        """Return the ID of the store, or "" for a folder that does not exist yet."""
+        return await self._files.store_id()
+
     async def save_artifact(
         self,
         *,

@@ -8,8 +8,15 @@ import typer
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.cli.command_context import AsJson, AsyncCommand, CommandContext, Exit, Problem, create_command_group
-from waystation.client import SEARCH_ATTRIBUTE_TYPES, add_search_attributes, fetch_search_attributes
+from waystation.client import (
+    SEARCH_ATTRIBUTE_TYPES,
+    AgentClient,
+    add_search_attributes,
+    fetch_search_attributes,
+    find_store_differences,
+)
 from waystation.core import SEARCH_ATTRIBUTES
+from waystation.storage import StoreIds
 from waystation.worker_keys import WorkerKeys
 
 worker = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -66,6 +73,9 @@ async def web(
     temporal_ui: Annotated[
         str | None, typer.Option(metavar="URL", help="URL of the Temporal Web UI, for links to it.")
     ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Do not start if --store differs from the store of open invocations.")
+    ] = False,
 ) -> Exit:
     """Serve the web application: the inbox of pending calls, timelines of invocations, and the API.
 
@@ -87,6 +97,7 @@ async def web(
             Exit.USAGE,
             f"--url {url!r} is not a valid URL here. Use a host without a path, such as https://approvals.example.com.",
         )
+    await _compare_store(ctx, client, strict=strict)
     try:
         await serve(
             client,
@@ -104,6 +115,19 @@ async def web(
     except (CannotServe, NotSafeToServe) as error:
         raise Problem(Exit.USAGE, str(error)) from None
     return Exit.OK
+
+
+async def _compare_store(ctx: CommandContext, client: AgentClient, *, strict: bool) -> None:
+    """Report it if the payload store differs from the one that open invocations recorded.
+
+    Raises:
+        Problem: It differs, and `strict` is true.
+    """
+    ids = StoreIds(payloads=client.blobs.files)
+    for problem in await find_store_differences(client.temporal, client.task_queue, ids):
+        if strict:
+            raise Problem(Exit.USAGE, problem)
+        ctx.out.remark(problem)
 
 
 def _is_origin(url: str) -> bool:

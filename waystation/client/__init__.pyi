@@ -10,6 +10,7 @@ from waystation.client.invocation_handle import (
     stream_file,
     stream_logs,
 )
+from waystation.client.recorded_stores import find_store_differences
 from waystation.client.search_attributes import (
     SEARCH_ATTRIBUTE_TYPES,
     SearchAttributeMonitor,
@@ -58,6 +59,7 @@ __all__ = [
     "connection_settings",
     "count_events",
     "fetch_search_attributes",
+    "find_store_differences",
     "has_search_attributes",
     "is_quotable",
     "new_events",

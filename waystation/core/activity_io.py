@@ -189,6 +189,8 @@ class ModelReply(Recorded):
     """A value that distinguishes the attempts at the same model call."""
     notify: tuple[str, ...] = ()
     """The channels to notify of pending calls whose policy does not name any channels."""
+    stores: dict[str, str] | None = None
+    """The IDs of the worker's stores, by store, or None if an earlier reply of the invocation recorded them."""
 
 
 class ToolCallInput(Position):

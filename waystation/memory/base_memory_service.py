@@ -82,6 +82,13 @@ class BaseMemoryService(abc.ABC):
         """
         raise NotImplementedError("This memory service does not support deleting the memories of a session.")
 
+    async def store_id(self) -> str | None:
+        """Return the ID of the store, "" if the store does not exist yet, or None if stores of this kind have no ID.
+
+        Workers record the ID to detect that they use different stores. This method is not part of ADK.
+        """
+        return None
+
 
 if not TYPE_CHECKING:
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 import unicodedata
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -118,7 +118,7 @@ class PostgresMemoryService(StoringMemoryService):
 
         owner = _Owner(app_name, user_id)
         query = query[:MAX_QUERY_CHARS]
-        phrases = [words for term in terms(query)[:MAX_TERMS] if (words := _words(term))]
+        phrases = filter(None, map(_words, terms(query)[:MAX_TERMS]))
         words = " | ".join(f"({' <-> '.join(phrase)})" for phrase in phrases)
         searches: list[tuple[str, dict[str, Any]]] = []
         if words:
@@ -132,13 +132,14 @@ class PostgresMemoryService(StoringMemoryService):
             limit = {"limit": self._max_results}
             return [db.execute(statement.encode(), params | limit).fetchall() for statement, params in searches]
 
-        scores: Counter[str] = Counter()
+        scores: defaultdict[str, float] = defaultdict(float)
         memories: dict[str, str] = {}
         for rows in await self._do(search) if searches else ():
             for place, (key, memory) in enumerate(rows, _RANK_OFFSET):
                 scores[key] += 1 / place
                 memories[key] = memory
-        best = [StoredMemory(**json.loads(memories[key])) for key, _ in scores.most_common(self._max_results)]
+        keys = sorted(scores, key=scores.__getitem__, reverse=True)[: self._max_results]
+        best = [StoredMemory(**json.loads(memories[key])) for key in keys]
         return SearchMemoryResponse(memories=[memory.entry() for memory in best])
 
     async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:
@@ -157,6 +158,10 @@ class PostgresMemoryService(StoringMemoryService):
         """Delete the memories of one session and return the number of deleted memories."""
         params = _Owner(app_name, user_id).params() | {"session": json.dumps(session_id)}
         return await self._do(lambda db: db.execute(_DELETE_SESSION.encode(), params).rowcount)
+
+    async def store_id(self) -> str | None:
+        """Return the ID of the table."""
+        return await self._do(self.database.read_store_id)
 
     async def _add(self, app_name: str, user_id: str, memories: Sequence[StoredMemory]) -> None:
         if not memories:

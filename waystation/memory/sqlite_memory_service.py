@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from waystation.core import StoreFailed, digest
 from waystation.memory.stored_memory import StoredMemory, StoringMemoryService, spaced, terms
+from waystation.storage import read_sqlite_id
 
 if TYPE_CHECKING:
     from waystation.memory.memory_entry import SearchMemoryResponse
@@ -110,6 +111,10 @@ class SqliteMemoryService(StoringMemoryService):
             return len(numbers)
 
         return await self._do(delete, writing=True)
+
+    async def store_id(self) -> str | None:
+        """Return the ID of the file, or "" if it does not exist yet."""
+        return await self._do(read_sqlite_id, writing=True) if self._path.exists() else ""
 
     async def _add(self, app_name: str, user_id: str, memories: Sequence[StoredMemory]) -> None:
         if not memories:

@@ -1,4 +1,4 @@
-from waystation.storage.blobs import STORE_VARIABLE, BlobMissing, Blobs
+from waystation.storage.blobs import STORE_VARIABLE, BlobMissing, Blobs, payload_place
 from waystation.storage.driver import (
     INLINE_LIMIT,
     OFFLOAD_OVER,
@@ -12,7 +12,8 @@ from waystation.storage.driver import (
 )
 from waystation.storage.object_files import ObjectFiles, unusable
 from waystation.storage.postgres import PostgresDatabase, is_postgres_url
-from waystation.storage.store_places import load_store, local_path
+from waystation.storage.store_ids import StoreIds, list_differences
+from waystation.storage.store_places import describe_place, is_on_this_machine, load_store, local_path, read_sqlite_id
 
 __all__ = [
     "INLINE_LIMIT",
@@ -23,13 +24,19 @@ __all__ = [
     "Blobs",
     "ObjectFiles",
     "PostgresDatabase",
+    "StoreIds",
     "add_storage",
+    "describe_place",
+    "is_on_this_machine",
     "is_postgres_url",
     "is_reference",
+    "list_differences",
     "list_shortened",
     "load_store",
     "local_path",
     "offloading",
+    "payload_place",
+    "read_sqlite_id",
     "retrieve_payloads",
     "unusable",
     "without_storage",

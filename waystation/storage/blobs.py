@@ -19,6 +19,11 @@ MAX_RECENT = 1_000
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
+def payload_place(url_or_path: str | Path | None = None) -> str | Path:
+    """Return the location of the payload store: the argument, the environment variable, or else the default folder."""
+    return url_or_path or os.environ.get(STORE_VARIABLE) or STORE
+
+
 class BlobMissing(StoreFailed):
     """The bytes for a digest are missing from the store, or damaged."""
 
@@ -31,7 +36,7 @@ class Blobs:
 
         The default is the value of `WAYSTATION_STORE` or, if that is not set, the folder `.waystation/payloads`.
         """
-        self.files = ObjectFiles(url_or_path or os.environ.get(STORE_VARIABLE) or STORE)
+        self.files = ObjectFiles(payload_place(url_or_path))
         self._recent: TTLCache[str, bool] = TTLCache(MAX_RECENT, RECENT_S)
 
     async def put(self, data: bytes) -> str:

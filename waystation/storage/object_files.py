@@ -6,14 +6,14 @@ import contextlib
 import functools
 import os
 import re
+import secrets
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from waystation.core import StoreFailed
-from waystation.storage.store_places import local_path
+from waystation.storage.store_places import describe_place, local_path
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _CREDENTIALS = re.compile(r"(?<=//)[^/\s]*@|\?\S*")
 """Matches the user and password in a URL, and a query string, which may contain a signature. Errors omit matches."""
 
+ID_FILE = ".store-id"
+"""The file with the store's ID. Neither a digest nor an escaped name begins with a dot."""
 _REMEDY = "use a folder, or a URL such as s3://bucket/prefix, gs://bucket/prefix or az://container/prefix."
 _NEARLY_URL = re.compile(r"[a-z][a-z0-9+]+:/", re.IGNORECASE)
 
@@ -48,10 +50,7 @@ class ObjectFiles:
     @functools.cached_property
     def place(self) -> str:
         """The store's URL without credentials."""
-        if self.folder is not None:
-            return self.folder.absolute().as_uri()
-        url = urlsplit(self._url)
-        return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}".rstrip("/")
+        return describe_place(self._url)
 
     @functools.cached_property
     def store(self) -> ObjectStore:
@@ -73,6 +72,15 @@ class ObjectFiles:
             unknown = "Unable to recognise URL" in error.problem
             return f"the URL is not supported; {_REMEDY}" if unknown else error.problem
         return None
+
+    async def store_id(self) -> str:
+        """Return the ID of the store, which its first user creates, or "" for a folder that does not exist yet."""
+        if self.folder is not None and not self.folder.exists():
+            return ""
+        if (id := await self.get(ID_FILE)) is None:
+            await self.put(ID_FILE, secrets.token_hex(4).encode(), new=True)
+            id = await self.get(ID_FILE) or b""
+        return id.decode()
 
     async def below(self, folder: str) -> list[tuple[str, datetime]]:
         """Return the relative paths of the files below a folder, with the times they were written."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import secrets
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from waystation.core import StoreFailed
+from waystation.storage.store_places import describe_place
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,20 +49,21 @@ class PostgresDatabase:
         Raises:
             StoreFailed: The URL is not valid, or psycopg is not installed.
         """
-        self.place = _SECRETS.sub("", url)
-        """The URL without credentials and options."""
+        self.place = describe_place(url)
         try:
             from psycopg import ProgrammingError
             from psycopg.conninfo import conninfo_to_dict, make_conninfo
         except ImportError:
             problem = "PostgreSQL requires the extra `postgres`: pip install 'waystation[postgres]'."
             raise StoreFailed(self.place, problem) from None
-        defaults = {"connect_timeout": CONNECT_TIMEOUT_S, "application_name": "waystation"}
+        defaults: dict[str, Any] = {"connect_timeout": CONNECT_TIMEOUT_S, "application_name": "waystation"}
         try:
             self._conninfo = make_conninfo(**(defaults | conninfo_to_dict(url)))
         except ProgrammingError as error:
             raise StoreFailed(self.place, f"the URL is not valid: {_SECRETS.sub('…', str(error))}") from None
-        self._table, self._schema, self._is_ready = table, schema, False
+        # A comment is copied with the table, for example to another server.
+        self._schema = (*schema, f"COMMENT ON TABLE {table} IS '{secrets.token_hex(4)}'")
+        self._table, self._is_ready = table, False
         self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
 
     @contextmanager
@@ -87,13 +90,21 @@ class PostgresDatabase:
             cause = _SECRETS.sub("…", (str(error).splitlines() or [""])[0])
             raise StoreFailed(self.place, f"{type(error).__name__}: {cause[:300]}") from None
 
+    def read_store_id(self, connection: Connection) -> str | None:
+        """Return the ID of the table, or None if it was removed."""
+        row = connection.execute("SELECT obj_description(to_regclass(%s), 'pg_class')", [self._table]).fetchone()
+        return str(row[0]) if row and row[0] else None
+
     def _create_tables(self, connection: Connection) -> None:
         if self._is_ready:
             return
         # An account that may not create tables can use existing ones.
-        if connection.execute("SELECT to_regclass(%s)", [self._table]).fetchone() == (None,):
+        if not self._exists(connection):
             connection.execute("SELECT pg_advisory_xact_lock(%s)", [_SCHEMA_LOCK])
-            for statement in self._schema:
+            for statement in () if self._exists(connection) else self._schema:
                 connection.execute(statement.encode())
             connection.commit()
         self._is_ready = True
+
+    def _exists(self, connection: Connection) -> bool:
+        return connection.execute("SELECT to_regclass(%s)", [self._table]).fetchone() != (None,)

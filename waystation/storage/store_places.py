@@ -1,6 +1,9 @@
 """The configured locations of stores: a path, a URL, or `python:MODULE:NAME` for an author's own store."""
 
 import pkgutil
+import re
+import secrets
+import sqlite3
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
@@ -11,6 +14,8 @@ T = TypeVar("T")
 
 PYTHON = "python:"
 KEYRING = "keyring:"
+_LOGIN = re.compile(r"(?<=://)\S*@|\?\S*")
+"""Matches the user and password in a URL, and its query string, which may contain a password or a signature."""
 
 
 def local_path(place: str | Path) -> Path | None:
@@ -19,6 +24,29 @@ def local_path(place: str | Path) -> Path | None:
     if text.startswith("file://"):
         return Path(unquote(urlsplit(text).path))
     return None if "://" in text or text.startswith((PYTHON, KEYRING)) else Path(place)
+
+
+def is_on_this_machine(place: str | Path) -> bool:
+    """Return whether other machines cannot use the store at a location."""
+    return local_path(place) is not None or str(place).startswith(KEYRING)
+
+
+def describe_place(place: str | Path) -> str:
+    """Return a location as a URL without credentials, or unchanged if it is not a path or URL."""
+    path = local_path(place)
+    return _LOGIN.sub("", str(place)).rstrip("/") if path is None else path.absolute().as_uri()
+
+
+def read_sqlite_id(database: sqlite3.Connection) -> str:
+    """Return the ID of an SQLite file, which is its `user_version`. Create the ID if the file has none.
+
+    Call this in a transaction that may write.
+    """
+    [version] = database.execute("PRAGMA user_version").fetchone()
+    if not version:
+        version = secrets.randbelow(2**31 - 1) + 1
+        database.execute(f"PRAGMA user_version = {version}")
+    return f"{version:08x}"
 
 
 def load_store(place: str | Path, kind: type[T]) -> T | None:

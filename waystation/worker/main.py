@@ -50,8 +50,10 @@ from waystation.logs import configure_logs, open_standard_streams
 from waystation.worker.plugin import create_worker
 from waystation.worker.service_setup import (
     check_stores,
+    compare_stores,
     create_lasting_services,
     create_link_signer,
+    describe_stores,
     list_settings_warnings,
     load_identity,
 )
@@ -192,6 +194,10 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "python:MODULE:NAME for your own store; default: %(default)s",
     },
     "--store": {"metavar": "URL", "help": "folder or object store for large payloads; clients must use the same one"},
+    "--strict": {
+        "action": "store_true",
+        "help": "do not start if a store differs from the one that open invocations recorded; default: log a warning",
+    },
     "--offload-over": {
         "type": int,
         "default": _DEFAULTS.stores.offload_over,
@@ -339,6 +345,7 @@ async def serve(
         client = await _connect(options, address, settings.stores, stop)
         if client is None:
             return exit_code
+        await compare_stores(client, options.task_queue, settings.stores, services, strict=options.strict)
         watchdog = Watchdog(
             client,
             limit_s=settings.event_loop_limit.total_seconds(),
@@ -369,6 +376,7 @@ async def serve(
             address=client.service_client.config.target_host,
             namespace=client.namespace,
             model=options.model or ("gemini" if has_api_key() else DEMO),
+            **describe_stores(settings.stores),
         )
         await stop.wait()
         log.info("worker.draining", at_most_s=settings.drain.total_seconds())
@@ -501,7 +509,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "worker.py") 
         for warning in list_blocking_tools(registry):
             log.warning("tool.blocking", problem=warning)
         if options.command == "check":
-            log.info("agents.valid", agents=sorted(registry.roots))
+            log.info("agents.valid", agents=sorted(registry.roots), **describe_stores(settings.stores))
             return 0
         # By default, the SDK's core writes logs to standard output in a format for terminals.
         forwarding = LogForwardingConfig(logger=logging.getLogger("temporalio.core"))

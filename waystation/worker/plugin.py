@@ -63,7 +63,7 @@ from waystation.history import fetch_signal_times
 from waystation.storage import Blobs, add_storage, offloading
 from waystation.tools import Services
 from waystation.tools.toolbox import close_toolsets
-from waystation.worker.service_setup import create_lasting_services, find_verified_policies
+from waystation.worker.service_setup import create_lasting_services, create_store_ids, find_verified_policies, is_local
 from waystation.workflows.engine_activity import SettingsInterceptor
 from waystation.workflows.invocation import AgentInvocation
 from waystation.workflows.ports import data_of, raw
@@ -73,12 +73,6 @@ from waystation.workflows.session import AgentSession
 log = structlog.get_logger("waystation.worker")
 
 Activity = Callable[..., Any]
-
-
-def _is_local(client: Client) -> bool:
-    """Return whether the server's address is a local one, so that the server runs on this machine."""
-    host = client.service_client.config.target_host.rsplit(":", 1)[0].strip("[]")
-    return host in ("localhost", "127.0.0.1", "::1")
 
 
 def _engine_activity(row: EngineActivity[Any], handler: Callable[[Any], Awaitable[bytes]]) -> Activity:
@@ -224,7 +218,7 @@ class WaystationPlugin(SimplePlugin):
         return config
 
     def _check_keys(self, client: Client) -> None:
-        if self._keys is not None or _is_local(client):
+        if self._keys is not None or is_local(client):
             return
         if protected := next(find_verified_policies(self._registry), None):
             problem = (
@@ -275,7 +269,7 @@ class WaystationPlugin(SimplePlugin):
 
     def _create_activities(self, client: Client, logs: LogCache, monitor: SearchAttributeMonitor) -> list[Activity]:
         limits = self._settings.activity
-        proofs = ProofFactory(self._keys, logs, required=not _is_local(client))
+        proofs = ProofFactory(self._keys, logs, required=not is_local(client))
         scopes = ScopeKeeper(client, logs)
         forks = self._settings.allow_forks or self._settings.allow_overrides
         sessions = Sessions(client, self._blobs, scopes, logs=logs, forks=forks)
@@ -291,6 +285,7 @@ class WaystationPlugin(SimplePlugin):
             compactor=Compactor(self._models, limits=limits),
             limits=limits,
             proofs=proofs,
+            stores=create_store_ids(self._blobs, self._services),
         )
         tool_caller = ToolCaller(self._registry, logs, sessions, services=self._services, limits=limits, proofs=proofs)
         reviewer = Reviewer(

@@ -4,16 +4,33 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import structlog
+from temporalio.client import Client
+from temporalio.service import RPCError
+
 from waystation.activities import Channels, LinkSigner, TokenVerifier
 from waystation.agents import LlmAgent, Registry
 from waystation.artifacts import InMemoryArtifactService, ObjectStoreArtifactService
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.auth.credential_service.store_location import open_store
+from waystation.client import find_store_differences
 from waystation.core import ApprovalPolicy, InvalidConfiguration, Stores, WaystationError
 from waystation.memory import InMemoryMemoryService, open_memory
-from waystation.storage import STORE_VARIABLE, Blobs, ObjectFiles, local_path, unusable
+from waystation.storage import (
+    STORE_VARIABLE,
+    Blobs,
+    ObjectFiles,
+    StoreIds,
+    describe_place,
+    is_on_this_machine,
+    local_path,
+    payload_place,
+    unusable,
+)
 from waystation.tools import Services
 from waystation.tools.toolbox import tools_of
+
+log = structlog.get_logger("waystation.worker")
 
 
 class StoreUnusable(WaystationError):
@@ -45,6 +62,57 @@ def _file_problem(path: Path) -> str | None:
     if path.exists():
         return None if os.access(path, os.W_OK) else "this process cannot write to it; change its permissions."
     return unusable(path.parent)
+
+
+class StoresDiffer(WaystationError):
+    """The worker's stores differ from those that open invocations recorded."""
+
+
+def describe_stores(stores: Stores) -> dict[str, str]:
+    """Return the location of each store, without credentials, for log events."""
+    return {
+        "payload_store": describe_place(payload_place(stores.payloads)),
+        "artifact_store": describe_place(stores.artifacts),
+        "memory_store": describe_place(stores.memory),
+        "credential_store": describe_place(stores.credentials),
+    }
+
+
+def is_local(client: Client) -> bool:
+    """Return whether the server's address is a local one, so that the server runs on this machine."""
+    host = client.service_client.config.target_host.rsplit(":", 1)[0].strip("[]")
+    return host in ("localhost", "127.0.0.1", "::1")
+
+
+def create_store_ids(blobs: Blobs, services: Services) -> StoreIds:
+    """Return the reader of the IDs of a worker's stores."""
+    return StoreIds(
+        payloads=blobs.files, artifacts=services.artifacts, memory=services.memory, credentials=services.credentials
+    )
+
+
+async def compare_stores(client: Client, task_queue: str, stores: Stores, services: Services, *, strict: bool) -> None:
+    """Compare a worker's stores with those that the newest open invocation recorded. Log a warning for differences.
+
+    Also log a warning if workers on other machines, which a remote server suggests, could not use the stores.
+
+    Raises:
+        StoresDiffer: There is a difference, and `strict` is true.
+    """
+    local = [name for name, place in describe_stores(stores).items() if is_on_this_machine(place)]
+    if local and not is_local(client):
+        problem = "Workers on other machines cannot use these stores. Use an object store and PostgreSQL."
+        log.warning("stores.local", stores=local, problem=problem)
+    try:
+        ids = create_store_ids(Blobs(stores.payloads), services)
+        problems = await find_store_differences(client, task_queue, ids)
+    except RPCError as error:
+        log.warning("stores.not_compared", problem=error.message)
+        return
+    if problems and strict:
+        raise StoresDiffer(" ".join(problems))
+    for problem in problems:
+        log.warning("store.differs", problem=problem)
 
 
 def create_lasting_services(stores: Stores | None = None) -> Services:

@@ -23,3 +23,10 @@ class BaseCredentialService(ABC):
     @abstractmethod
     async def save_credential(self, auth_config: AuthConfig, callback_context: ReadonlyContext) -> None:
         """Store the `exchanged_auth_credential` of a configuration for the context's user."""
+
+    async def store_id(self) -> str | None:
+        """Return the ID of the store, "" if the store does not exist yet, or None if stores of this kind have no ID.
+
+        Workers record the ID to detect that they use different stores. This method is not part of ADK.
+        """
+        return None

@@ -17,6 +17,7 @@ from pathlib import Path
 from waystation.auth.credential_service.credential_cipher import KEY_BYTES, KEY_VARIABLE, CredentialCipher, parse_key
 from waystation.auth.credential_store import CredentialStore, Place
 from waystation.core import CredentialStoreError
+from waystation.storage import read_sqlite_id
 
 _BUSY_S = 15.0
 _POLL_S = 0.01
@@ -67,6 +68,15 @@ class EncryptedFileCredentialService(CredentialStore):
                 until = None if keep_s is None else now + keep_s
                 value = self._cipher.encrypt(name, text)
                 connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (name, value, until))
+
+    async def store_id(self) -> str | None:
+        """Return the ID of the file, or "" if it does not exist yet."""
+        if not self.path.exists():
+            return ""
+        with self._connection() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            with connection:
+                return read_sqlite_id(connection)
 
     @contextmanager
     def held(self, place: Place) -> Iterator[None]:

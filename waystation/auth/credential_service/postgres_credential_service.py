@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Iterator
@@ -71,6 +72,15 @@ class PostgresCredentialService(CredentialStore):
                 db.execute("DELETE FROM waystation_credentials WHERE place = %s", [name])
             else:
                 db.execute(_WRITE, [name, self._cipher.encrypt(name, text), None if keep_s is None else now + keep_s])
+
+    async def store_id(self) -> str | None:
+        """Return the ID of the table."""
+
+        def read() -> str | None:
+            with self._transaction() as db:
+                return self._database.read_store_id(db)
+
+        return await asyncio.to_thread(read)
 
     @contextmanager
     def held(self, place: Place) -> Iterator[None]:

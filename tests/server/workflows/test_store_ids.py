@@ -1,0 +1,83 @@
+"""Replies record the IDs of the worker's stores, so that workers with other stores are noticed."""
+
+import sys
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Any
+
+from tests.server.conftest import Serve
+from tests.server.processes.workers import AGENTS, Process
+from tests.server.workflows.outside import waiting
+from tests.server.workflows.test_continuing import ask
+from waystation.agents import Agent
+from waystation.client import Invocation
+from waystation.core import ModelReplied
+from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+
+
+def asker() -> Agent:
+    """Return an agent that waits for one answer and then finishes."""
+    model = ScriptedModel(calls(("ask", {"what": "now?"})), says("Asked."), says("Done."))
+    return Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)])
+
+
+async def recorded(invocation: Invocation) -> list[list[str]]:
+    """Return the names of the stores that each reply recorded."""
+    entries = (entry.body for entry in (await invocation.log()).entries)
+    return [sorted(body.reply.stores or ()) for body in entries if isinstance(body, ModelReplied)]
+
+
+async def test_the_ids_are_recorded_with_the_first_reply(serve: Serve, logs: list[MutableMapping[str, Any]]) -> None:
+    """Later replies of the invocation do not repeat them, and nothing is logged."""
+    async with serve(asker()) as env:
+        invocation = await env.client.start("asker", "go")
+        await waiting(invocation, "fc-1")
+        await invocation.approve("fc-1")
+        await invocation.result()
+        assert await recorded(invocation) == [["payloads"], [], []]
+    assert logs == []
+
+
+async def test_a_worker_with_another_store_is_noticed(
+    serve: Serve, tmp_path: Path, logs: list[MutableMapping[str, Any]]
+) -> None:
+    """It continues the invocation, logs the difference and records its own store."""
+    (tmp_path / "other").mkdir()
+    agent = asker()
+    async with serve(agent, verify=False) as env:
+        queue, invocation = env.client.task_queue, await env.client.start("asker", "go")
+        await waiting(invocation, "fc-1")
+    async with serve(agent, task_queue=queue, store=tmp_path / "other", verify=False):
+        await invocation.approve("fc-1")
+        await invocation.result()
+        assert await recorded(invocation) == [["payloads"], [], ["payloads"]]
+    assert [line["event"] for line in logs] == ["store.differs"]
+    assert "Use the same --store for all workers" in logs[0]["problem"]
+
+
+async def test_a_worker_and_a_web_server_with_another_store_start_only_without_strict(
+    serve: Serve, tmp_path: Path
+) -> None:
+    """At their start, they compare their stores with those of the newest open invocation on their task queue."""
+    (tmp_path / "other").mkdir()
+    async with serve(asker()) as env:
+        queue, invocation = env.client.task_queue, await env.client.start("asker", "go")
+        await waiting(invocation, "fc-1")
+        where = ("--address", env.server.address, "--task-queue", queue, "--store", str(tmp_path / "other"))
+        program = sys.executable, "worker.py", "--agents", str(AGENTS)
+        async with Process(*program, *where, "--strict") as strict:
+            assert await strict.exit_code() == 1
+        [failed] = strict.events("worker.failed")
+        assert "--store is the store" in failed["problem"]
+        async with Process(
+            sys.executable, "worker.py", "--only", "activities", "--agents", str(AGENTS), *where
+        ) as worker:
+            assert "another process recorded" in (await worker.logged("store.differs"))["problem"]
+            ready = await worker.logged("worker.ready")
+            assert ready["payload_store"] == (tmp_path / "other").as_uri()
+            assert ready["memory_store"].endswith(".waystation/memory.db")
+        async with Process(sys.executable, "-m", "waystation.cli", *where, "web", "--port", "0", "--strict") as web:
+            assert await web.exit_code() == 2
+        assert any("--store is the store" in line for line in web.other), web.other
+        await invocation.approve("fc-1")

@@ -1,0 +1,128 @@
+"""The IDs of stores show whether two processes use the same stores."""
+
+import asyncio
+import base64
+from collections.abc import Callable, Coroutine, MutableMapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from waystation.artifacts import InMemoryArtifactService, ObjectStoreArtifactService
+from waystation.auth import EncryptedFileCredentialService, InMemoryCredentialService, PostgresCredentialService
+from waystation.core import Event
+from waystation.memory import InMemoryMemoryService, PostgresMemoryService, SqliteMemoryService
+from waystation.storage import ObjectFiles, StoreIds
+
+KEY = base64.urlsafe_b64encode(bytes(32)).decode()
+Write: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+
+
+def open_kind(kind: str, request: pytest.FixtureRequest, folder: Path) -> tuple[Any, Write]:
+    """Return a store of a kind, and a function that writes to it."""
+
+    async def write() -> None:
+        match store:
+            case ObjectFiles():
+                await store.put("file", b"data")
+            case SqliteMemoryService() | PostgresMemoryService():
+                event = Event(id="e", invocation_id="i", author="a", timestamp=0, content={"parts": [{"text": "tea"}]})
+                await store.add_events_to_memory(app_name="shop", user_id="ann", events=[event])
+            case _:
+                store.write(("a",), "text")
+
+    store: Any
+    match kind:
+        case "folder":
+            store = ObjectFiles(folder / "store")
+        case "s3":
+            store = ObjectFiles(request.getfixturevalue("s3"))
+        case "memory file":
+            store = SqliteMemoryService(folder / "memory.db")
+        case "memory table":
+            store = PostgresMemoryService(request.getfixturevalue("postgres"))
+        case "credential file":
+            store = EncryptedFileCredentialService(folder / "credentials", key=KEY)
+        case _:
+            store = PostgresCredentialService(request.getfixturevalue("postgres"), key=KEY)
+    return store, write
+
+
+KINDS = ["folder", "s3", "memory file", "memory table", "credential file", "credential table"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_processes_with_the_same_store_read_the_same_id(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """The ID is created once, also by several processes at the same time, and does not change."""
+    store, write = open_kind(kind, request, tmp_path)
+    await write()
+    ids = await asyncio.gather(*(open_kind(kind, request, tmp_path)[0].store_id() for _ in range(5)))
+    assert set(ids) == {await store.store_id()}
+    assert [len(id) for id in ids] == [8] * 5
+
+
+@pytest.mark.parametrize("kind", ["folder", "memory file", "credential file"])
+def test_reading_an_id_creates_no_file(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """A file or folder that does not exist has an empty ID. It gets an ID when something is written."""
+    store, write = open_kind(kind, request, tmp_path)
+    assert asyncio.run(store.store_id()) == ""
+    assert list(tmp_path.iterdir()) == []
+    asyncio.run(write())
+    assert len(asyncio.run(store.store_id())) == 8
+
+
+@pytest.mark.parametrize("kind", ["folder", "memory file", "credential file"])
+async def test_different_stores_have_different_ids(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """Two stores of the same kind can be told apart."""
+    ids = set()
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        store, write = open_kind(kind, request, tmp_path / name)
+        await write()
+        ids.add(await store.store_id())
+    assert len(ids) == 2
+
+
+async def test_what_no_other_process_can_use_has_no_id() -> None:
+    """In-memory stores are not compared."""
+    ids = StoreIds(
+        artifacts=InMemoryArtifactService(), memory=InMemoryMemoryService(), credentials=InMemoryCredentialService()
+    )
+    assert await ids.read() == {}
+
+
+async def test_ids_are_recorded_once_and_again_when_a_store_is_created(tmp_path: Path) -> None:
+    """Nothing is recorded if the recorded IDs already include those of this process."""
+    artifacts = ObjectStoreArtifactService(tmp_path / "artifacts")
+    ids = StoreIds(payloads=ObjectFiles(tmp_path), artifacts=artifacts)
+    first = await ids.compare(None)
+    assert first is not None
+    assert list(first) == ["payloads"]
+    assert await ids.compare(first) is None
+    assert await ids.compare({**first, "memory": "a store that this process does not have"}) is None
+    (tmp_path / "artifacts").mkdir()
+    second = await ids.compare(first)
+    assert second == {**first, "artifacts": await artifacts.store_id()}
+
+
+async def test_another_store_is_reported_once(tmp_path: Path, logs: list[MutableMapping[str, Any]]) -> None:
+    """The warning names the option. A store that does not exist here, but was recorded elsewhere, differs too."""
+    ids = StoreIds(payloads=ObjectFiles(tmp_path), artifacts=ObjectStoreArtifactService(tmp_path / "none"))
+    for _ in range(2):
+        assert await ids.compare({"payloads": "5e6f7a8b", "artifacts": "1a2b3c4d"}) is not None
+    assert [line["event"] for line in logs] == ["store.differs"] * 2
+    assert "--artifacts is the store (empty), but another process recorded 1a2b3c4d" in logs[0]["problem"]
+    assert "--store" in logs[1]["problem"]
+
+
+async def test_a_store_that_fails_is_reported_once_and_not_compared(
+    tmp_path: Path, logs: list[MutableMapping[str, Any]]
+) -> None:
+    """A worker starts although a store is not available, and does not ask that store with each model call."""
+    (tmp_path / "file").write_bytes(b"not a database" * 100)
+    ids = StoreIds(memory=SqliteMemoryService(tmp_path / "file"))
+    for _ in range(2):
+        assert await ids.read() == {}
+    assert [(line["event"], line["store"]) for line in logs] == [("store.unavailable", "--memory")]

@@ -1,0 +1,65 @@
+"""The IDs of a process's stores, which show whether two processes use the same stores."""
+
+from collections.abc import Mapping
+
+import structlog
+
+from waystation.core import CredentialStoreError, StoreFailed
+
+log = structlog.get_logger("waystation.storage")
+
+OPTIONS = {"payloads": "--store", "artifacts": "--artifacts", "memory": "--memory", "credentials": "--credentials"}
+"""The option that selects each store."""
+
+
+class StoreIds:
+    """Reads the IDs of stores. An ID is read once, except that of a file or folder that does not exist yet."""
+
+    def __init__(self, **stores: object) -> None:
+        """Use these stores, whose names are those in `OPTIONS`. Stores without a method `store_id` are skipped."""
+        self._stores = {name: store for name, store in stores.items() if hasattr(store, "store_id")}
+        self._ids: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
+
+    async def read(self) -> Mapping[str, str]:
+        """Return the IDs by name. The ID of a store that does not exist yet is empty.
+
+        A store that has no ID, or whose ID cannot be read, is left out.
+        """
+        for name, store in list(self._stores.items()):
+            if self._ids.get(name):
+                continue
+            try:
+                id: str | None = await store.store_id()
+            except (StoreFailed, CredentialStoreError) as error:
+                log.warning("store.unavailable", store=OPTIONS[name], problem=str(error))
+                id = None
+            if id is None:
+                del self._stores[name]  # not asked again with each model call
+                self._ids.pop(name, None)
+            else:
+                self._ids[name] = id
+        return self._ids
+
+    async def compare(self, recorded: Mapping[str, str] | None) -> dict[str, str] | None:
+        """Return this process's IDs if they add to or differ from the recorded ones, or None if they do not.
+
+        Log a warning for each store that another process recorded with a different ID.
+        """
+        own, recorded = await self.read(), recorded or {}
+        for problem in list_differences(own, recorded):
+            if problem not in self._reported:
+                self._reported[problem] = problem
+                log.warning("store.differs", problem=problem)
+        known = {name: id for name, id in own.items() if id}
+        return known if known.items() - recorded.items() else None
+
+
+def list_differences(own: Mapping[str, str], recorded: Mapping[str, str]) -> list[str]:
+    """Return a description of each store whose ID differs from the recorded one."""
+    return [
+        f"{OPTIONS[name]} is the store {own[name] or '(empty)'}, but another process recorded {id}. Use the same "
+        f"{OPTIONS[name]} for all workers and clients."
+        for name, id in sorted(recorded.items())
+        if name in own and own[name] != id
+    ]
