@@ -51,3 +51,26 @@ async def test_damaged_bytes_are_refused(tmp_path: Path) -> None:
     for wanted in (digest, "0" * 64, "../" + digest):
         with pytest.raises(BlobMissing):
             await blobs.get(wanted)
+
+
+async def test_bytes_in_the_trash_are_still_found(place: str) -> None:
+    """Bytes can be read from the trash, moved back, stored again and removed for good."""
+    blobs = Blobs(place)
+    digest = await blobs.put(b"data")
+    await blobs.files.store_id()
+    assert [(blob.digest, blob.is_trash) for blob in await blobs.list_stored()] == [(digest, False)]
+    await blobs.discard(digest)
+    assert await blobs.get(digest) == b"data"
+    assert [(blob.digest, blob.is_trash) for blob in await blobs.list_stored()] == [(digest, True)]
+    await Blobs(place).put(b"data")
+    await blobs.restore(digest)
+    assert [(blob.digest, blob.is_trash) for blob in await blobs.list_stored()] == [(digest, False)]
+    await blobs.discard(digest)
+    await blobs.purge(digest)
+    with pytest.raises(BlobMissing):
+        await blobs.get(digest)
+
+
+async def test_empty_bytes_are_bytes(place: str) -> None:
+    """Empty bytes are not confused with missing ones."""
+    assert await Blobs(place).get(await Blobs(place).put(b"")) == b""

@@ -10,6 +10,7 @@ from waystation.client.invocation_handle import (
     stream_file,
     stream_logs,
 )
+from waystation.client.payload_pruning import Pruned, prune_payloads
 from waystation.client.recorded_stores import find_store_differences
 from waystation.client.search_attributes import (
     SEARCH_ATTRIBUTE_TYPES,
@@ -42,6 +43,7 @@ __all__ = [
     "Page",
     "PartialTextReader",
     "PreparedFork",
+    "Pruned",
     "ScopedState",
     "SearchAttributeMonitor",
     "Sent",
@@ -63,6 +65,7 @@ __all__ = [
     "has_search_attributes",
     "is_quotable",
     "new_events",
+    "prune_payloads",
     "stream_events",
     "stream_file",
     "stream_logs",

@@ -3,7 +3,9 @@
 import hashlib
 import os
 import re
+from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from cachetools import TTLCache
 
@@ -17,11 +19,20 @@ RECENT_S = 60.0
 stored twice: before its activity returns, and then by the SDK."""
 MAX_RECENT = 1_000
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_TRASH = ".trash"
 
 
 def payload_place(url_or_path: str | Path | None = None) -> str | Path:
     """Return the location of the payload store: the argument, the environment variable, or else the default folder."""
     return url_or_path or os.environ.get(STORE_VARIABLE) or STORE
+
+
+class StoredBlob(NamedTuple):
+    """A file with bytes in the store."""
+
+    digest: str
+    written: datetime
+    is_trash: bool
 
 
 class BlobMissing(StoreFailed):
@@ -62,12 +73,47 @@ class Blobs:
             raise BlobMissing(self.files.place, "the requested digest is not a SHA-256 digest.")
         data = await self.files.get(_path(digest))
         if data is None:
+            data = await self.files.get(_trash(digest))
+        if data is None:
             text = f"it does not have {digest[:12]}…. Use the same store as the workers; see {STORE_VARIABLE}."
             raise BlobMissing(self.files.place, text)
         if hashlib.sha256(data).hexdigest() != digest:
             raise BlobMissing(self.files.place, f"{digest[:12]}… is damaged: its bytes have a different digest.")
         return data
 
+    async def list_stored(self) -> list[StoredBlob]:
+        """Return all files with bytes, including those in the trash.
+
+        Raises:
+            StoreFailed: The store could not be read.
+        """
+        names = [(path.rpartition("/"), written) for path, written in await self.files.below("")]
+        return [
+            StoredBlob(digest, written, is_trash=folder == _TRASH)
+            for (folder, _, digest), written in names
+            if _DIGEST.fullmatch(digest)
+        ]
+
+    async def discard(self, digest: str) -> None:
+        """Move bytes to the trash, where `get` still finds them."""
+        if (data := await self.files.get(_path(digest))) is not None:
+            await self.files.put(_trash(digest), data)
+            await self.files.remove(_path(digest))
+
+    async def restore(self, digest: str) -> None:
+        """Move bytes back from the trash."""
+        if (data := await self.files.get(_trash(digest))) is not None:
+            await self.files.put(_path(digest), data, new=True)
+            await self.purge(digest)
+
+    async def purge(self, digest: str) -> None:
+        """Remove bytes from the trash."""
+        await self.files.remove(_trash(digest))
+
 
 def _path(digest: str) -> str:
     return f"{digest[:2]}/{digest}"
+
+
+def _trash(digest: str) -> str:
+    return f"{_TRASH}/{digest}"

@@ -83,11 +83,14 @@ class ObjectFiles:
         return id.decode()
 
     async def below(self, folder: str) -> list[tuple[str, datetime]]:
-        """Return the relative paths of the files below a folder, with the times they were written."""
+        """Return the relative paths of the files below a folder, with the times they were written.
+
+        If `folder` is empty, return all files.
+        """
         import obstore
 
         with self._convert_errors():
-            files = await obstore.list(self.store, prefix=folder).collect_async()
+            files = await obstore.list(self.store, prefix=folder or None).collect_async()
         return [(meta["path"].removeprefix(f"{folder}/"), meta["last_modified"]) for meta in files]
 
     async def get(self, path: str) -> bytes | None:

@@ -1,0 +1,157 @@
+"""Pruning removes what no history refers to, and nothing that an invocation or a conversation still needs."""
+
+import json
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
+from temporalio.client import Client, Schedule, ScheduleActionStartWorkflow, ScheduleSpec
+from temporalio.converter import DataConverter, PayloadCodec
+
+from tests.programs import command
+from tests.server.sessions.conftest import heard_events
+from tests.server.sessions.test_conversation import words
+from tests.server.sessions.test_sending import echo
+from tests.server.workflows.outside import until, waiting
+from tests.server.workflows.test_codec import Veil
+from tests.server.workflows.test_continuing import ask
+from waystation.agents import Agent
+from waystation.client import AgentClient, Pruned, prune_payloads
+from waystation.core import WORKFLOW
+from waystation.embedded import EmbeddedServer
+from waystation.storage import Blobs, offloading
+from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.worker import create_worker
+
+LARGE = "x" * 500_000
+PART = "x" * 60_000
+"""Two of these are more than a run of a session carries inline."""
+NOW = timedelta(0)
+
+
+@pytest.fixture(scope="module")
+async def own_server() -> AsyncIterator[EmbeddedServer]:
+    """A server whose histories all belong to the tests of this file."""
+    async with EmbeddedServer() as server:
+        yield server
+
+
+async def prune(client: AgentClient, blobs: Blobs, keep: timedelta = NOW, *, dry_run: bool = False) -> Pruned:
+    """Prune the store of an environment."""
+    return await prune_payloads(client.temporal, blobs, keep=keep, dry_run=dry_run)
+
+
+async def forget(client: Client, query: str) -> None:
+    """Delete closed workflows from the server, as it does when their retention period has ended."""
+
+    async def look() -> bool:
+        left = [execution async for execution in client.list_workflows(query)]
+        for each in left:
+            execution = WorkflowExecution(workflow_id=each.id, run_id=each.run_id)
+            request = DeleteWorkflowExecutionRequest(namespace=client.namespace, workflow_execution=execution)
+            await client.workflow_service.delete_workflow_execution(request)
+        return not left
+
+    await until(look, "no such workflow")
+
+
+def large_asker() -> Agent:
+    """Return an agent whose tool returns a large result, and which then waits for an answer."""
+
+    def read() -> str:
+        """Read something large."""
+        return LARGE
+
+    model = ScriptedModel(calls(("read", {})), calls(("ask", {"what": "now?"})), says("Asked."), says("Done."))
+    return Agent(name="reader", model=model, tools=[read, LongRunningFunctionTool(ask)])
+
+
+async def test_what_an_open_invocation_needs_is_kept(own_server: EmbeddedServer, tmp_path: Path) -> None:
+    """Its result is kept however old it is. When its history is gone, it is moved, and later removed."""
+    blobs = Blobs(tmp_path)
+    async with AgentEnvironment(large_asker(), server=own_server, store=tmp_path, blobs=blobs) as env:
+        invocation = await env.client.start("reader", "go")
+        await waiting(invocation, "fc-2")
+        [stored] = await blobs.list_stored()
+        pruned = await prune(env.client, blobs)
+        assert (pruned.kept, pruned.moved, pruned.removed) == (1, 0, 0)
+        await invocation.approve("fc-2")
+        assert (await invocation.result()).text == "Done."
+        assert (await prune(env.client, blobs)).kept == 1
+        await forget(env.client.temporal, f"WorkflowId = '{invocation.id}'")
+        assert (await prune(env.client, blobs, dry_run=True)).moved == 1
+        assert (await prune(env.client, blobs, timedelta(days=1))).kept == 1
+        assert (await prune(env.client, blobs)).moved == 1
+        assert await blobs.get(stored.digest)
+        assert (await prune(env.client, blobs)).removed == 1
+        assert await blobs.list_stored() == []
+
+
+async def test_what_is_used_again_returns_from_the_trash(own_server: EmbeddedServer, tmp_path: Path) -> None:
+    """A worker may refer to a payload while it is moved. It stays readable, and the next run moves it back."""
+    blobs = Blobs(tmp_path)
+    async with AgentEnvironment(large_asker(), server=own_server, store=tmp_path, blobs=blobs) as env:
+        invocation = await env.client.start("reader", "go")
+        await waiting(invocation, "fc-2")
+        [stored] = await blobs.list_stored()
+        await blobs.discard(stored.digest)
+        await invocation.approve("fc-2")
+        assert (await invocation.result()).text == "Done."
+        pruned = await prune(env.client, blobs)
+        assert (pruned.kept, pruned.removed) == (1, 0)
+        assert [blob.is_trash for blob in await blobs.list_stored()] == [False]
+
+
+@pytest.mark.parametrize("codec", [None, Veil()], ids=["plain", "codec"])
+async def test_a_long_conversation_keeps_its_parts_however_old(
+    own_server: EmbeddedServer, tmp_path: Path, codec: PayloadCodec | None
+) -> None:
+    """The server has deleted the histories of earlier messages and runs. The conversation still knows them."""
+    blobs = Blobs(tmp_path)
+    converter = offloading(blobs, converter=DataConverter(payload_codec=codec))
+    temporal = await Client.connect(own_server.address, data_converter=converter)
+    client = AgentClient(temporal, task_queue=f"long-{codec is None}", blobs=blobs)
+    async with create_worker(temporal, [echo()], task_queue=client.task_queue, blobs=blobs):
+        session = client.session(agent="clerk", session_id=client.task_queue, user_id="ann")
+        session.given = session.given.model_copy(update={"cut_after": 2})
+        for number in range(4):
+            await session.say(f"{number}{PART}")
+        spoken = [word[:10] for word in words(await heard_events(session))]
+        digest = await blobs.put(b"nothing refers to these bytes")
+        await forget(temporal, "ExecutionStatus != 'Running'")
+        for _ in range(2):
+            pruned = await prune(client, blobs)
+            assert pruned.kept >= 1
+        assert (pruned.moved, pruned.removed) == (0, 1)
+        assert digest not in [blob.digest for blob in await blobs.list_stored()]
+        assert [word[:10] for word in words(await session.events())] == spoken
+        assert (await session.say("still there?")).text == "heard still there?"
+
+
+async def test_the_message_of_a_schedule_is_kept(own_server: EmbeddedServer, tmp_path: Path) -> None:
+    """No history has it before the schedule starts its first invocation."""
+    client = await AgentClient.connect(address=own_server.address, store=tmp_path)
+    arguments = {"agent": "clerk", "message": LARGE}
+    action = ScheduleActionStartWorkflow(WORKFLOW, arguments, id="scheduled", task_queue="none")
+    handle = await client.temporal.create_schedule("weekly", Schedule(action=action, spec=ScheduleSpec()))
+    try:
+        assert len(await client.blobs.list_stored()) == 1
+        pruned = await prune(client, client.blobs)
+        assert (pruned.kept, pruned.moved) == (1, 0)
+    finally:
+        await handle.delete()
+
+
+async def test_the_command_reports_what_it_did(own_server: EmbeddedServer, tmp_path: Path) -> None:
+    """It names the namespaces whose histories it read."""
+    await Blobs(tmp_path).put(b"nothing refers to these bytes")
+    where = ("--address", own_server.address, "--store", str(tmp_path))
+    ran = await command(*where, "store", "prune", "--keep", "0s", "--dry-run")
+    assert ran.code == 0, ran
+    assert "histories in default: 0 payloads kept, 1 would be moved to the trash, 0 would be removed" in ran.out
+    ran = await command(*where, "store", "prune", "--keep", "0s", "--json")
+    assert json.loads(ran.out)["moved"] == 1
