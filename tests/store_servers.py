@@ -20,6 +20,8 @@ import obstore
 import psycopg
 from obstore.store import S3Store
 
+from waystation.embedded import bind_to_this_process
+
 S3_KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "hidden-s3", "AWS_REGION": "us-east-1"}
 _IDENTITIES = (
     '{"identities": [{"name": "tests", "credentials": [{"accessKey": "key", "secretKey": "hidden-s3"}],'
@@ -51,9 +53,9 @@ def s3_server() -> Iterator[Mapping[str, str]]:
             with urllib.request.urlopen(f"{url}/healthz", timeout=5) as reply:
                 return bool(reply.status == 200)
 
-        command: list[str | Path] = [weed, "server", "-s3", *(f"-{name}={value}" for name, value in options.items())]
+        serve = [str(weed), "server", "-s3", *(f"-{name}={value}" for name, value in options.items())]
         # It takes half a minute to stop by itself.
-        with _running(command, Path(folder, "log"), answers, stop_with=signal.SIGKILL):
+        with _running(bind_to_this_process(serve), Path(folder, "log"), answers, stop_with=signal.SIGKILL):
             environment = {**S3_KEYS, "AWS_ENDPOINT_URL": url, "AWS_ALLOW_HTTP": "true"}
             # The first object creates the bucket.
             config: Any = {name.lower(): value for name, value in environment.items()}
