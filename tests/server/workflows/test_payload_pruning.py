@@ -2,14 +2,17 @@
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
-from temporalio.client import Client, Schedule, ScheduleActionStartWorkflow, ScheduleSpec
+from temporalio.client import Client, Schedule, ScheduleActionStartWorkflow, ScheduleSpec, WorkflowHandle
 from temporalio.converter import DataConverter, PayloadCodec
+from temporalio.service import RPCError
 
 from tests.programs import command
 from tests.server.sessions.conftest import heard_events
@@ -22,6 +25,7 @@ from waystation.agents import Agent
 from waystation.client import AgentClient, Pruned, prune_payloads
 from waystation.core import WORKFLOW
 from waystation.embedded import EmbeddedServer
+from waystation.history import fetch_or_none
 from waystation.storage import Blobs, offloading
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.tools.long_running_tool import LongRunningFunctionTool
@@ -47,16 +51,17 @@ async def prune(client: AgentClient, blobs: Blobs, keep: timedelta = NOW, *, dry
 
 async def forget(client: Client, query: str) -> None:
     """Delete closed workflows from the server, as it does when their retention period has ended."""
-
-    async def look() -> bool:
-        left = [execution async for execution in client.list_workflows(query)]
-        for each in left:
-            execution = WorkflowExecution(workflow_id=each.id, run_id=each.run_id)
-            request = DeleteWorkflowExecutionRequest(namespace=client.namespace, workflow_execution=execution)
+    async for execution in client.list_workflows(query):
+        run = WorkflowExecution(workflow_id=execution.id, run_id=execution.run_id)
+        handle = client.get_workflow_handle(execution.id, run_id=execution.run_id)
+        with suppress(RPCError):  # an earlier test deleted it, but the server still lists it
+            request = DeleteWorkflowExecutionRequest(namespace=client.namespace, workflow_execution=run)
             await client.workflow_service.delete_workflow_execution(request)
-        return not left
 
-    await until(look, "no such workflow")
+        async def is_gone(handle: WorkflowHandle[Any, Any] = handle) -> bool:
+            return await fetch_or_none(handle.fetch_history()) is None
+
+        await until(is_gone, "no history")
 
 
 def large_asker() -> Agent:

@@ -8,7 +8,12 @@ from tests.programs import command, run
 
 CLI = (DOCS / "reference" / "cli.md").read_text()
 DOCUMENTED = re.findall(r"`([a-z]+)`", " ".join(re.findall(r"^\| (`.*?) \|", CLI.split("\n## ")[0], re.MULTILINE)))
-GROUPS = {"audit": ("export", "verify"), "identity": ("init",), "session": ("show", "close", "delete")}
+GROUPS = {
+    "audit": ("export", "verify"),
+    "identity": ("init",),
+    "session": ("show", "close", "delete"),
+    "store": ("prune",),
+}
 OTHER_PROGRAMS = {
     *("--build-id", "--deployment-name", "--input", "--name", "--output", "--query", "--reapply-exclude", "--type"),
     *("--workflow-id", "--codec-endpoint", "--run-id", "--quick", "--strict"),
