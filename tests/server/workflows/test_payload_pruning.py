@@ -117,7 +117,8 @@ async def test_a_long_conversation_keeps_its_parts_however_old(
 ) -> None:
     """The server has deleted the histories of earlier messages and runs. The conversation still knows them."""
     blobs = Blobs(tmp_path)
-    converter = offloading(blobs, converter=DataConverter(payload_codec=codec))
+    # What a run carries to the next is offloaded, too, so the references are in payloads.
+    converter = offloading(blobs, over=2_000, converter=DataConverter(payload_codec=codec))
     temporal = await Client.connect(own_server.address, data_converter=converter)
     client = AgentClient(temporal, task_queue=f"long-{codec is None}", blobs=blobs)
     async with create_worker(temporal, [echo()], task_queue=client.task_queue, blobs=blobs):
