@@ -51,7 +51,7 @@ _SCHEMA = (
 )""",
     "CREATE INDEX IF NOT EXISTS waystation_memories_words ON waystation_memories USING gin (words)",
 )
-_VECTORS = b"""CREATE TABLE IF NOT EXISTS waystation_memory_vectors (
+_VECTORS = """CREATE TABLE IF NOT EXISTS waystation_memory_vectors (
     key TEXT PRIMARY KEY REFERENCES waystation_memories ON DELETE CASCADE,
     embedding VECTOR NOT NULL
 )"""
@@ -209,7 +209,7 @@ class PostgresMemoryService(StoringMemoryService):
             def prepare(db: Connection) -> bool:
                 if db.execute("SELECT 1 FROM pg_extension WHERE extname = 'vector'").fetchone() is None:
                     return False
-                db.execute(_VECTORS)
+                self.database.create_table(db, "waystation_memory_vectors", [_VECTORS])
                 return True
 
             self._has_vectors = await self._do(prepare)

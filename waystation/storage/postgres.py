@@ -84,7 +84,10 @@ class PostgresDatabase:
         try:
             # Prepared statements fail behind poolers that share connections.
             with psycopg.connect(self._conninfo, prepare_threshold=None) as connection:
-                self._create_tables(connection)
+                if not self._is_ready:
+                    self.create_table(connection, self._table, self._schema)
+                    connection.commit()
+                    self._is_ready = True
                 yield connection
         except psycopg.Error as error:
             cause = _SECRETS.sub("…", (str(error).splitlines() or [""])[0])
@@ -95,16 +98,16 @@ class PostgresDatabase:
         row = connection.execute("SELECT obj_description(to_regclass(%s), 'pg_class')", [self._table]).fetchone()
         return str(row[0]) if row and row[0] else None
 
-    def _create_tables(self, connection: Connection) -> None:
-        if self._is_ready:
-            return
-        # An account that may not create tables can use existing ones.
-        if not self._exists(connection):
-            connection.execute("SELECT pg_advisory_xact_lock(%s)", [_SCHEMA_LOCK])
-            for statement in () if self._exists(connection) else self._schema:
-                connection.execute(statement.encode())
-            connection.commit()
-        self._is_ready = True
+    def create_table(self, connection: Connection, table: str, statements: Sequence[str]) -> None:
+        """Run the statements that create a table and its indexes, unless the table exists.
 
-    def _exists(self, connection: Connection) -> bool:
-        return connection.execute("SELECT to_regclass(%s)", [self._table]).fetchone() != (None,)
+        An account that may not create tables can use existing ones.
+        """
+        if self._exists(connection, table):
+            return
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", [_SCHEMA_LOCK])
+        for statement in () if self._exists(connection, table) else statements:
+            connection.execute(statement.encode())
+
+    def _exists(self, connection: Connection, table: str) -> bool:
+        return connection.execute("SELECT to_regclass(%s)", [table]).fetchone() != (None,)
