@@ -297,6 +297,19 @@ class ObjectStoreArtifactService(BaseArtifactService):
             await asyncio.gather(*(self._files.remove(f"{scope.folder}/{path}") for path in selected))
         return names
 
+    async def list_sessions(self) -> dict[tuple[str, str, str], datetime]:
+        """Return the app, user and session of all artifacts, with the time when each session last changed.
+
+        Sessions with a name that was replaced by its hash, because the name was too long, are left out.
+        """
+        sessions: dict[tuple[str, str, str], datetime] = {}
+        for path, written in await self._files.below(""):
+            match path.split("/"):
+                case [app, "users", user, "sessions", session, _, _] if _HASHED not in (app[:2], user[:2], session[:2]):
+                    key = _name(app), _name(user), _name(session)
+                    sessions[key] = max(written, sessions.get(key, written))
+        return sessions
+
     async def list_versions(
         self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None
     ) -> list[int]:
@@ -358,7 +371,7 @@ class ObjectStoreArtifactService(BaseArtifactService):
         names = []
         for segment, version in versions.items():
             if not segment.startswith(_HASHED):
-                names.append(prefix + ("" if segment == _EMPTY else unquote(segment.replace("=", "%"))))
+                names.append(prefix + _name(segment))
             elif record := await self._read_record(f"{scope.folder}/{segment}", version):
                 names.append(record.name)
         return names
@@ -396,6 +409,11 @@ def _segment(name: str) -> str:
     if len(text) > MAX_SEGMENT_CHARS:
         return _HASHED + hashlib.sha256(name.encode()).hexdigest()
     return text or _EMPTY
+
+
+def _name(segment: str) -> str:
+    """Return the name that became this path segment, if it was not replaced by its hash."""
+    return "" if segment == _EMPTY else unquote(segment.replace("=", "%"))
 
 
 def _key_of(app_name: str, user_id: str, filename: str, session_id: str | None) -> ArtifactKey:

@@ -50,7 +50,7 @@ COMMANDS = {
         "web": ("servers", "Serve the web application: inbox, timelines and API."),
         "setup": ("servers", "Create the search attributes in a namespace."),
         "identity": ("servers", "Create keys for verified answers."),
-        "store": ("stores", "Remove stored payloads that are no longer in use."),
+        "store": ("stores", "Remove stored data that is no longer in use."),
     },
 }
 """The panels of the help.

@@ -7,7 +7,7 @@ import typer
 
 from waystation.cli.command_context import AsJson, AsyncCommand, CommandContext, Exit, create_command_group
 from waystation.cli.pending_calls import parse_duration
-from waystation.client import prune_payloads
+from waystation.client import prune_stores
 
 store = create_command_group("Clean up the workers' stores.")
 
@@ -23,20 +23,30 @@ async def prune(
     keep: Annotated[
         str, typer.Option(metavar="DURATION", help="How long to keep unused payloads, such as 12h or 7d.")
     ] = "7d",
+    artifacts: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Also remove the artifacts of deleted invocations from this store."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be changed.")] = False,
     json: AsJson = False,
 ) -> Exit:
     """Remove payloads from --store that no workflow on the server uses. Workers may be running.
 
     A payload is in use as long as the server has a history, open or closed, that refers to it. Unused payloads first go
-    to a trash folder in the store, and are removed by a later run if they are still unused.
+    to a trash folder in the store, and are removed by a later run if they are still unused. With --artifacts, also
+    remove the artifacts of invocations that had no session and no ID of your own, if the server has deleted them.
     """
+    from waystation.artifacts import ObjectStoreArtifactService  # slow to import, because it loads object stores
+
     client = await ctx.connect()
-    pruned = await prune_payloads(client.temporal, client.blobs, keep=parse_duration(keep), dry_run=dry_run)
+    service = ObjectStoreArtifactService(artifacts) if artifacts else None
+    limits = {"keep": parse_duration(keep), "dry_run": dry_run}
+    pruned = await prune_stores(client.temporal, client.blobs, service, **limits)
     would = "would be " if dry_run else ""
     ctx.out.result(
         {**asdict(pruned), "dry_run": dry_run},
         f"{pruned.histories} histories in {', '.join(pruned.namespaces)}: {pruned.kept} payloads kept, "
-        f"{pruned.moved} {would}moved to the trash, {pruned.removed} {would}removed from it.",
+        f"{pruned.moved} {would}moved to the trash, {pruned.removed} {would}removed from it. Artifacts of "
+        f"{pruned.artifacts} invocations {would}removed.",
     )
     return Exit.OK

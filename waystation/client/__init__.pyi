@@ -10,7 +10,6 @@ from waystation.client.invocation_handle import (
     stream_file,
     stream_logs,
 )
-from waystation.client.payload_pruning import Pruned, prune_payloads
 from waystation.client.recorded_stores import find_store_differences
 from waystation.client.search_attributes import (
     SEARCH_ATTRIBUTE_TYPES,
@@ -29,6 +28,7 @@ from waystation.client.session_handle import (
     stream_session,
 )
 from waystation.client.session_management import DeletedSession, ScopedState, SessionEntry, Sessions
+from waystation.client.store_pruning import Pruned, prune_stores
 from waystation.client.token_encryption import Token, TokenEncrypter
 
 __all__ = [
@@ -65,7 +65,7 @@ __all__ = [
     "has_search_attributes",
     "is_quotable",
     "new_events",
-    "prune_payloads",
+    "prune_stores",
     "stream_events",
     "stream_file",
     "stream_logs",

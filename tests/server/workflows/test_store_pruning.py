@@ -22,13 +22,16 @@ from tests.server.workflows.outside import until, waiting
 from tests.server.workflows.test_codec import Veil
 from tests.server.workflows.test_continuing import ask
 from waystation.agents import Agent
-from waystation.client import AgentClient, Pruned, prune_payloads
+from waystation.artifacts import ObjectStoreArtifactService
+from waystation.client import AgentClient, Pruned, prune_stores
 from waystation.core import WORKFLOW
 from waystation.embedded import EmbeddedServer
 from waystation.history import fetch_or_none
 from waystation.storage import Blobs, offloading
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
+from waystation.tools import ToolContext
 from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.services import Services
 from waystation.worker import create_worker
 
 LARGE = "x" * 500_000
@@ -46,7 +49,7 @@ async def own_server() -> AsyncIterator[EmbeddedServer]:
 
 async def prune(client: AgentClient, blobs: Blobs, keep: timedelta = NOW, *, dry_run: bool = False) -> Pruned:
     """Prune the store of an environment."""
-    return await prune_payloads(client.temporal, blobs, keep=keep, dry_run=dry_run)
+    return await prune_stores(client.temporal, blobs, keep=keep, dry_run=dry_run)
 
 
 async def forget(client: Client, query: str) -> None:
@@ -150,6 +153,34 @@ async def test_the_message_of_a_schedule_is_kept(own_server: EmbeddedServer, tmp
         await handle.delete()
 
 
+async def test_artifacts_of_deleted_invocations_are_removed(own_server: EmbeddedServer, tmp_path: Path) -> None:
+    """Artifacts of users, sessions and invocations that the server has are kept."""
+    artifacts = ObjectStoreArtifactService(tmp_path / "artifacts")
+
+    async def save(tool_context: ToolContext) -> dict[str, int]:
+        """Save one artifact for this conversation and one for the user."""
+        await tool_context.save_artifact("user:logo.png", {"text": "logo"})
+        return {"version": await tool_context.save_artifact("report.txt", {"text": "report"})}
+
+    model = ScriptedModel(*[calls(("save", {})), says("Saved.")] * 4)
+    agent = Agent(name="saver", model=model, tools=[save])
+    services = Services(artifacts=artifacts)
+    async with AgentEnvironment(agent, server=own_server, services=services, store=tmp_path / "store") as env:
+        sessions = (None, None, "s1", "ours-0123456789ab")
+        started = []
+        for id in sessions:
+            started.append(await env.client.start("saver", "go", session_id=id, user_id="ann"))
+            await started[-1].result()
+        for invocation in (started[0], started[2]):
+            await forget(env.client.temporal, f"WorkflowId = '{invocation.id}'")
+        pruned = await prune_stores(env.client.temporal, env.client.blobs, artifacts, keep=NOW)
+        assert pruned.artifacts == 1
+        left = {session for _, _, session in await artifacts.list_sessions()}
+        assert left == {started[1].id, "s1", "ours-0123456789ab"}
+        names = await artifacts.list_artifact_keys(app_name="waystation", user_id="ann", session_id="s1")
+        assert names == ["report.txt", "user:logo.png"]
+
+
 async def test_the_command_reports_what_it_did(own_server: EmbeddedServer, tmp_path: Path) -> None:
     """It names the namespaces whose histories it read."""
     await Blobs(tmp_path).put(b"nothing refers to these bytes")
@@ -157,5 +188,6 @@ async def test_the_command_reports_what_it_did(own_server: EmbeddedServer, tmp_p
     ran = await command(*where, "store", "prune", "--keep", "0s", "--dry-run")
     assert ran.code == 0, ran
     assert "histories in default: 0 payloads kept, 1 would be moved to the trash, 0 would be removed" in ran.out
+    where = (*where, "--artifacts", str(tmp_path / "artifacts"))
     ran = await command(*where, "store", "prune", "--keep", "0s", "--json")
     assert json.loads(ran.out)["moved"] == 1

@@ -1,4 +1,4 @@
-"""Remove payloads that no history refers to from the payload store, while workers are running.
+"""Remove payloads that no history refers to, and artifacts of deleted invocations, while workers are running.
 
 A payload is in use if its digest occurs in a history or schedule that the server has, or in a payload in use that may
 contain references itself. An unused payload is first moved to the trash, where readers still find it, because a worker
@@ -7,10 +7,11 @@ kept.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Protocol
 
 from google.protobuf.message import DecodeError
 from temporalio.api.common.v1 import Payload
@@ -25,7 +26,9 @@ from waystation.storage import BlobMissing, Blobs, is_reference
 
 KEEP = timedelta(days=7)
 SYSTEM_NAMESPACE = "temporal-system"
-_DIGEST = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
+_GENERATED_ID = rb"[A-Za-z0-9_]+-[0-9a-f]{12}"
+"""An invocation ID that the client generated. Other IDs may name sessions, whose artifacts are never removed."""
+_USED = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])|" + _GENERATED_ID)
 _UNSUPPORTED = (RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.PERMISSION_DENIED)
 
 
@@ -42,10 +45,31 @@ class Pruned:
     """Number of payloads that were moved to the trash."""
     removed: int = 0
     """Number of payloads that were removed from the trash."""
+    artifacts: int = 0
+    """Number of invocations whose artifacts were removed."""
 
 
-async def prune_payloads(client: Client, blobs: Blobs, *, keep: timedelta = KEEP, dry_run: bool = False) -> Pruned:
+class PrunableArtifacts(Protocol):
+    """The methods of an artifact service that pruning uses."""
+
+    async def list_sessions(self) -> Mapping[tuple[str, str, str], datetime]:
+        """Return the app, user and session of all artifacts, with the time when each session last changed."""
+
+    async def delete_session_artifacts(self, *, app_name: str, user_id: str, session_id: str) -> list[str]:
+        """Delete the artifacts of one session."""
+
+
+async def prune_stores(
+    client: Client,
+    blobs: Blobs,
+    artifacts: PrunableArtifacts | None = None,
+    *,
+    keep: timedelta = KEEP,
+    dry_run: bool = False,
+) -> Pruned:
     """Move payloads to the trash, or remove them from it, if they have been there for `keep` and are not in use.
+
+    Also remove the artifacts of invocations without a session, if the server has deleted their histories.
 
     The histories of all namespaces that the server lists are read. If it does not let this client list them, only the
     client's namespace is read. With `dry_run`, nothing is changed.
@@ -78,6 +102,12 @@ async def prune_payloads(client: Client, blobs: Blobs, *, keep: timedelta = KEEP
             change = blobs.discard
         if not dry_run:
             await change(blob.digest)
+    for (app, user, id), changed in (await artifacts.list_sessions() if artifacts else {}).items():
+        is_generated = re.fullmatch(_GENERATED_ID, id.encode())
+        if artifacts and is_generated and id not in reader.used and changed <= cutoff:
+            pruned.artifacts += 1
+            if not dry_run:
+                await artifacts.delete_session_artifacts(app_name=app, user_id=user, session_id=id)
     return pruned
 
 
@@ -94,7 +124,7 @@ async def _list_namespaces(client: Client) -> list[Client]:
 
 
 class _ReferenceReader:
-    """Finds the digests that histories, schedules and payloads refer to."""
+    """Finds the digests and generated IDs that histories, schedules and payloads contain."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
@@ -115,6 +145,7 @@ class _ReferenceReader:
             # The server may have deleted the history since it listed the workflow.
             if (history := await fetch_or_none(handle.fetch_history())) is not None:
                 self.histories += 1
+                self.used.add(execution.id)
                 tools = {e.event_id for e in history.events if _is_tool_call(e)}
                 for event in history.events:
                     digests = await _find_digests(event, codec)
@@ -144,7 +175,7 @@ def _is_tool_call(event: HistoryEvent) -> bool:
 
 
 def _scan(data: bytes) -> set[str]:
-    return {digest.decode() for digest in _DIGEST.findall(data)}
+    return {digest.decode() for digest in _USED.findall(data)}
 
 
 async def _find_digests(event: HistoryEvent, codec: PayloadCodec | None) -> set[str]:
