@@ -61,3 +61,18 @@ def test_an_unusable_store_is_reported_before_anything_runs(tmp_path: Path, comm
     [line] = logged(done)
     assert (done.returncode, line["event"]) == (1, "worker.failed")
     assert f"{tmp_path}/file is a file" in line["problem"]
+
+
+def test_the_locations_of_all_stores_are_listed_without_passwords(tmp_path: Path) -> None:
+    """`worker check` shows an operator which stores a worker would use."""
+    url = "postgresql://ann:hidden@db.example/agents?password=hidden"
+    stores = ("--store", str(tmp_path), "--artifacts", "s3://bucket/a", "--memory", url, "--credentials", url)
+    done = run("check", "--agents", str(AGENTS), *stores)
+    [line] = [line for line in logged(done) if line["event"] == "agents.valid"]
+    assert {name: place for name, place in line.items() if name.endswith("_store")} == {
+        "payload_store": tmp_path.as_uri(),
+        "artifact_store": "s3://bucket/a",
+        "memory_store": "postgresql://db.example/agents",
+        "credential_store": "postgresql://db.example/agents",
+    }
+    assert "hidden" not in done.stderr
