@@ -40,8 +40,7 @@ async def prune(
 
     client = await ctx.connect()
     service = ObjectStoreArtifactService(artifacts) if artifacts else None
-    limits = {"keep": parse_duration(keep), "dry_run": dry_run}
-    pruned = await prune_stores(client.temporal, client.blobs, service, **limits)
+    pruned = await prune_stores(client.temporal, client.blobs, service, keep=parse_duration(keep), dry_run=dry_run)
     would = "would be " if dry_run else ""
     ctx.out.result(
         {**asdict(pruned), "dry_run": dry_run},

@@ -188,6 +188,6 @@ async def test_the_command_reports_what_it_did(own_server: EmbeddedServer, tmp_p
     ran = await command(*where, "store", "prune", "--keep", "0s", "--dry-run")
     assert ran.code == 0, ran
     assert "histories in default: 0 payloads kept, 1 would be moved to the trash, 0 would be removed" in ran.out
-    where = (*where, "--artifacts", str(tmp_path / "artifacts"))
-    ran = await command(*where, "store", "prune", "--keep", "0s", "--json")
+    artifacts = ("--artifacts", str(tmp_path / "artifacts"))
+    ran = await command(*where, *artifacts, "store", "prune", "--keep", "0s", "--json")
     assert json.loads(ran.out)["moved"] == 1
