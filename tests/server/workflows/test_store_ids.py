@@ -12,6 +12,7 @@ from tests.server.workflows.test_continuing import ask
 from waystation.agents import Agent
 from waystation.client import Invocation
 from waystation.core import ModelReplied
+from waystation.embedded import EmbeddedServer
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 
@@ -81,3 +82,12 @@ async def test_a_worker_and_a_web_server_with_another_store_start_only_without_s
             assert await web.exit_code() == 2
         assert any("--store is the store" in line for line in web.other), web.other
         await invocation.approve("fc-1")
+
+
+async def test_stores_of_this_machine_with_a_server_on_another_are_reported(server: EmbeddedServer) -> None:
+    """One line names the stores that workers on other machines cannot use."""
+    address = server.address.replace("127.0.0.1", "127.1")  # not one of the names of this machine
+    program = sys.executable, "worker.py", "--agents", str(AGENTS), "--address", address
+    async with Process(*program, "--artifacts", "memory:///") as worker:
+        line = await worker.logged("stores.local")
+    assert line["stores"] == ["payload_store", "memory_store", "credential_store"]
