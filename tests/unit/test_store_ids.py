@@ -12,7 +12,7 @@ from waystation.artifacts import InMemoryArtifactService, ObjectStoreArtifactSer
 from waystation.auth import EncryptedFileCredentialService, InMemoryCredentialService, PostgresCredentialService
 from waystation.core import Event
 from waystation.memory import InMemoryMemoryService, PostgresMemoryService, SqliteMemoryService
-from waystation.storage import ObjectFiles, StoreIds
+from waystation.storage import ObjectFiles, StoreIds, store_ids
 
 KEY = base64.urlsafe_b64encode(bytes(32)).decode()
 Write: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
@@ -126,3 +126,19 @@ async def test_a_store_that_fails_is_reported_once_and_not_compared(
     for _ in range(2):
         assert await ids.read() == {}
     assert [(line["event"], line["store"]) for line in logs] == [("store.unavailable", "--memory")]
+
+
+async def test_a_store_that_does_not_answer_does_not_delay_the_start_for_long(
+    monkeypatch: pytest.MonkeyPatch, logs: list[MutableMapping[str, Any]]
+) -> None:
+    """The clients of object stores retry for minutes."""
+    monkeypatch.setattr(store_ids, "LIMIT_S", 0.01)
+
+    class Silent:
+        async def store_id(self) -> str:
+            """Wait forever."""
+            await asyncio.Event().wait()
+            return ""
+
+    assert await StoreIds(payloads=Silent()).read() == {}
+    assert [(line["event"], line["problem"]) for line in logs] == [("store.unavailable", "no answer within 0.01 s")]

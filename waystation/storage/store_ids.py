@@ -1,5 +1,6 @@
 """The IDs of a process's stores, which show whether two processes use the same stores."""
 
+import asyncio
 from collections.abc import Mapping
 
 import structlog
@@ -10,6 +11,10 @@ log = structlog.get_logger("waystation.storage")
 
 OPTIONS = {"payloads": "--store", "artifacts": "--artifacts", "memory": "--memory", "credentials": "--credentials"}
 """The option that selects each store."""
+
+
+LIMIT_S = 10.0
+"""How long to wait for the ID of one store, in seconds. The clients of object stores retry for minutes."""
 
 
 class StoreIds:
@@ -29,11 +34,13 @@ class StoreIds:
         for name, store in list(self._stores.items()):
             if self._ids.get(name):
                 continue
+            id: str | None = None
             try:
-                id: str | None = await store.store_id()
-            except (StoreFailed, CredentialStoreError) as error:
-                log.warning("store.unavailable", store=OPTIONS[name], problem=str(error))
-                id = None
+                async with asyncio.timeout(LIMIT_S):
+                    id = await store.store_id()
+            except (StoreFailed, CredentialStoreError, TimeoutError) as error:
+                problem = str(error) or f"no answer within {LIMIT_S:g} s"
+                log.warning("store.unavailable", store=OPTIONS[name], problem=problem)
             if id is None:
                 del self._stores[name]  # not asked again with each model call
                 self._ids.pop(name, None)

@@ -28,7 +28,7 @@ def local_path(place: str | Path) -> Path | None:
 
 def is_on_this_machine(place: str | Path) -> bool:
     """Return whether other machines cannot use the store at a location."""
-    return local_path(place) is not None or str(place).startswith(KEYRING)
+    return local_path(place) is not None or str(place).startswith((KEYRING, "memory:"))
 
 
 def describe_place(place: str | Path) -> str:

@@ -88,6 +88,7 @@ async def test_stores_of_this_machine_with_a_server_on_another_are_reported(serv
     """One line names the stores that workers on other machines cannot use."""
     address = server.address.replace("127.0.0.1", "127.1")  # not one of the names of this machine
     program = sys.executable, "worker.py", "--agents", str(AGENTS), "--address", address
-    async with Process(*program, "--artifacts", "memory:///") as worker:
+    async with Process(*program, "--memory", "postgresql://127.0.0.1:1/agents") as worker:
         line = await worker.logged("stores.local")
-    assert line["stores"] == ["payload_store", "memory_store", "credential_store"]
+        assert (await worker.logged("store.unavailable"))["store"] == "--memory"
+    assert line["stores"] == ["payload_store", "artifact_store", "credential_store"]
