@@ -59,4 +59,4 @@ def test_the_table_of_paths_is_that_of_the_application() -> None:
     """The application serves each path of the page."""
     app = "".join(path.read_text() for path in (ROOT / "waystation" / "web").glob("*.py"))
     for path in re.findall(r"^\| `GET ([^`?]+)[^`]*` \|", (DOCS / "reference" / "http.md").read_text(), re.MULTILINE):
-        assert f'Route("{path}"' in app
+        assert f'"{path}"' in app

@@ -42,8 +42,9 @@ NOW = timedelta(0)
 
 @pytest.fixture(scope="module")
 async def own_server() -> AsyncIterator[EmbeddedServer]:
-    """A server whose histories all belong to the tests of this file."""
-    async with EmbeddedServer() as server:
+    """A server whose histories all belong to the tests of this file. It deletes them at once, not after 30 seconds."""
+    intervals = ("history.transferProcessorUpdateAckInterval", "history.visibilityProcessorUpdateAckInterval")
+    async with EmbeddedServer(dynamic_config=dict.fromkeys(intervals, "100ms")) as server:
         yield server
 
 

@@ -31,7 +31,7 @@ async def shell(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shell
     """A server with a worker on the task queue of the README."""
     folder = tmp_path_factory.mktemp("readme")
     async with EmbeddedServer() as server:
-        options = ("--agents", str(ROOT / "examples"), "--model", "demo", "--address", server.address)
+        options = ("--agents", str(ROOT / "examples"), "--model", "demo", "--allow-forks", "--address", server.address)
         async with WorkerProcess(*options):
             yield Shell.at(folder, server.address)
 

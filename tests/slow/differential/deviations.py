@@ -374,7 +374,7 @@ DEVIATIONS: Mapping[str, Deviation] = {
     "failures-are-recorded": Deviation(row="an error event repeats the exception message", change=recorded_failure),
     "budget-stops": Deviation(row="exceeding `max_llm_calls` makes the run fail", change=stopped),
     "transfers-to-nobody-are-told": Deviation(
-        row="a transfer to an agent that is not a target ends the run", change=told_instead
+        row="a transfer to an agent that is not a valid transfer target ends the run", change=told_instead
     ),
     "ready-made-words": Deviation(row="ready-made tools have ADK's descriptions", change=described_otherwise),
     "generators-are-no-nodes": Deviation(

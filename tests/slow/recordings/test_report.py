@@ -8,5 +8,5 @@ async def test_however_long_an_invocation_is_its_page_stays_small() -> None:
     """Four times the events add nothing to the page, and what is left of each text still tells its length."""
     short, whole = (report(long(rounds)).html() for rounds in (300, 1_200))
     assert len(whole) < 1.2 * len(short) < 2_000_000
-    assert "1802 events after number 100 are left out here" in whole
+    assert "1802 events after number 100 are omitted here" in whole
     assert "characters omitted" in whole
