@@ -130,6 +130,8 @@ app = typer.Typer(
       8    the server cannot be reached
       9    the session is closed
       10   the session is busy
+      11   `worker`: a tool blocked the event loop
+      12   `worker`: the process used too much memory
       130  interrupted""",
 )
 

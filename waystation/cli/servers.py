@@ -176,7 +176,7 @@ async def setup(ctx: CommandContext, json: AsJson = False) -> Exit:
             "created": missing,
             "present": [name for name in SEARCH_ATTRIBUTES if name not in missing],
         },
-        f"Created in namespace {namespace}: {', '.join(missing)}. Restart running workers."
+        f"Created in namespace {namespace}: {', '.join(missing)}. Running workers use them after a few seconds."
         if missing
         else f"Namespace {namespace} already has all search attributes.",
     )

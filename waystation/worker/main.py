@@ -5,8 +5,8 @@ waystation worker --embedded --agents examples      also start a Temporal server
 waystation worker check --agents examples           only check the agents
 
 Exit codes: 0 after SIGTERM, SIGINT or a successful check, 1 if an agent or a setting is invalid or the worker cannot
-serve, 2 for a usage error, 3 if a tool blocked the event loop for too long, 4 if the worker used too much memory. After
-3 or 4, start the worker again.
+serve, 2 for a usage error, 11 if a tool blocked the event loop for too long, 12 if the worker used too much memory.
+After 11 or 12, start the worker again.
 """
 
 import argparse
@@ -145,13 +145,13 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "type": _parse_seconds,
         "default": _DEFAULTS.event_loop_limit,
         "metavar": "SECONDS",
-        "help": "how long a tool may block the event loop before it is stopped and the worker exits with 3; 0 means no "
-        f"limit; default: {_DEFAULTS.event_loop_limit.total_seconds():g}",
+        "help": "how long a tool may block the event loop before it is stopped and the worker exits with 11; 0 means "
+        f"no limit; default: {_DEFAULTS.event_loop_limit.total_seconds():g}",
     },
     "--max-rss": {
         "type": _parse_mebibytes,
         "metavar": "MIB",
-        "help": "resident memory, in MiB, above which the worker drains and exits with 4; default: no limit",
+        "help": "resident memory, in MiB, above which the worker drains and exits with 12; default: no limit",
     },
     "--workflow-task-limit": {
         "type": _parse_limit,

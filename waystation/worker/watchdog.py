@@ -30,8 +30,8 @@ from waystation.tools.toolbox import tools_of
 
 log = structlog.get_logger("waystation.worker")
 
-EXIT_BLOCKED = 3
-EXIT_MEMORY = 4
+EXIT_BLOCKED = 11
+EXIT_MEMORY = 12
 TICK_S = 0.5
 REPORT_AFTER_S = 2.0
 """A tool that has blocked the event loop for this many seconds is logged."""

@@ -26,7 +26,7 @@ def told(text: str) -> list[JsonObject]:
 async def test_a_tool_that_blocks_the_event_loop_is_interrupted_and_named(
     place: Place, client: AgentClient, tool: str
 ) -> None:
-    """The log has the tool and its stack, other tools finish, the worker exits with 3, and the model learns why."""
+    """The log has the tool and its stack, other tools finish, the worker exits with 11, and the model learns why."""
     async with place.worker(*LIMIT) as worker:
         other = await client.start("blocking", plan([("stay_once", {"gate": "drained"})]))
         await until(lambda: place.ledger.lines("began", key=f"{other.id}/fc-1"), "another tool that runs")
@@ -35,7 +35,7 @@ async def test_a_tool_that_blocks_the_event_loop_is_interrupted_and_named(
         worker.send(signal.SIGTERM)
         await worker.logged("worker.draining")
         place.ledger.open("drained")
-        assert await worker.exit_code() == 3
+        assert await worker.exit_code() == 11
     assert (blocked["agent"], blocked["tool"], blocked["invocation_id"]) == ("blocking", tool, invocation.id)
     assert any(line.endswith(f" {tool}") for line in blocked["stack"])
     assert [line["tool"] for line in worker.events("event_loop.interrupted")] == [tool]
@@ -59,7 +59,7 @@ async def test_a_tool_that_cannot_be_interrupted_costs_two_workers(place: Place,
     for attempt in (1, 2):
         async with place.worker(*BLOCKING, "--event-loop-limit", "1") as worker:
             line = await worker.logged("event_loop.abandoned")
-            assert await worker.exit_code() == 3
+            assert await worker.exit_code() == 11
         assert (line["tool"], line["attempt"]) == ("ignore_signals", attempt)
     async with place.worker(*BLOCKING):
         result = await invocation.result()
@@ -76,7 +76,7 @@ async def test_a_model_that_blocks_the_event_loop_costs_two_workers(place: Place
     for _ in (1, 2):
         async with place.worker(*LIMIT) as worker:
             assert (await worker.logged("event_loop.blocked"))["activity"] == "call_model"
-            assert await worker.exit_code() == 3
+            assert await worker.exit_code() == 11
     async with place.worker(*BLOCKING):
         with pytest.raises(WorkflowFailureError) as failed:
             await invocation.result()
@@ -90,7 +90,7 @@ async def test_a_worker_that_uses_too_much_memory_drains_and_exits(place: Place,
     async with place.worker(*BLOCKING, "--max-rss", "400") as worker:
         invocation = await client.start("blocking", plan([("allocate", {"mebibytes": 400})]))
         exceeded = await worker.logged("memory.exceeded")
-        assert await worker.exit_code() == 4
+        assert await worker.exit_code() == 12
     assert exceeded["max_rss_mib"] == 400 < exceeded["rss_mib"]
     assert worker.life == ["worker.ready", "worker.draining", "worker.stopped"]
     async with place.worker(*BLOCKING):
