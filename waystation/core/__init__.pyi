@@ -126,7 +126,6 @@ from waystation.core.errors import (
     UnknownSession,
     WaystationError,
 )
-from waystation.core.ids import parse_not_found
 from waystation.core.log.agent_runs import is_busy, next_phase
 from waystation.core.log.budget_use import is_working, model_calls, verdict
 from waystation.core.log.engine_activities import (
@@ -631,7 +630,6 @@ __all__ = [
     "parse_grant",
     "parse_input",
     "parse_message",
-    "parse_not_found",
     "parse_nudge",
     "parse_ref",
     "parse_session",

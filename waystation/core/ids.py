@@ -13,6 +13,7 @@ _FORK = "~"
 _BUDGET = "budget-"
 _ARCHIVE = "archive-"
 _ARRIVAL = "waystation.arrival-"
+_UNSEARCHABLE = "waystation.unsearchable-"
 
 
 def not_found(number: int) -> str:
@@ -32,7 +33,12 @@ def is_arrival(mark: str) -> bool:
 
 def unsearchable(number: int) -> str:
     """Return the patch marker for search attributes that had been lost when a run checked for the `number`th time."""
-    return f"waystation.unsearchable-{number}"
+    return f"{_UNSEARCHABLE}{number}"
+
+
+def is_known_mark(mark: str) -> bool:
+    """Return whether this version of Waystation can create the patch marker."""
+    return parse_not_found(mark) is not None or mark.startswith((_ARRIVAL, _UNSEARCHABLE))
 
 
 def parse_not_found(mark: str) -> int | None:

@@ -22,7 +22,7 @@ from waystation.core import (
     WORKFLOW,
     ForeignHistory,
     JsonObject,
-    parse_not_found,
+    ids,
 )
 from waystation.history.history_events import EventType, get_workflow_type, patch_of, payloads_of
 from waystation.storage import UNREADABLE, is_reference
@@ -328,7 +328,7 @@ def _find_newer_features(events: Iterable[HistoryEvent]) -> Iterator[str]:
         match event.event_type:
             case EventType.EVENT_TYPE_MARKER_RECORDED:
                 marker = patch_of(event)
-                if marker and not parse_not_found(marker):
+                if marker and not ids.is_known_mark(marker):
                     yield f"the marker {marker!r}"
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
                 name = event.activity_task_scheduled_event_attributes.activity_type.name

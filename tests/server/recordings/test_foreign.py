@@ -28,7 +28,7 @@ from tests.server.workflows.test_codec import Veil
 from waystation.agents import Agent
 from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient
-from waystation.core import ForeignHistory
+from waystation.core import ForeignHistory, ids
 from waystation.embedded import EmbeddedServer
 from waystation.history import history_files
 from waystation.replay import Recording
@@ -259,10 +259,14 @@ async def test_an_answer_of_the_servers_http_api_is_a_history(tmp_path: Path) ->
         assert (await Recording.read(path)).events == (await Recording.read(KEPT)).events
 
 
-def test_workflows_set_no_mark_but_for_signals_that_were_not_found() -> None:
+def test_workflows_set_no_marks_that_readers_do_not_know() -> None:
     """Workflows record no other markers, because readers attribute others to newer versions."""
     sources = "".join(path.read_text() for path in sorted((ROOT / "workflows").glob("*.py")))
-    assert set(re.findall(r"workflow\.patched\((.+?)\)", sources)) == {"ids.not_found(number"}
+    assert set(re.findall(r"workflow\.patched\((.+?)\)", sources)) == {"mark"}
+    assert set(re.findall(r"[ (]observe\((\S+?)[(,]", sources)) == {"ids.not_found", "ids.unsearchable", "mark"}
+    marks = [ids.not_found(1), ids.unsearchable(1), *(ids.arrival(1, "fc-1", late=late) for late in (True, False))]
+    assert all(map(ids.is_known_mark, marks))
+    assert not ids.is_known_mark("another-1")
 
 
 async def test_an_input_that_is_no_json_is_a_history_of_ours(serve: Serve) -> None:
