@@ -49,6 +49,7 @@ from waystation.core import (
     responses,
     to_plain_json,
 )
+from waystation.core.approval.decision import NOTED
 from waystation.tools import BaseTool, FunctionTool, ToolContext
 from waystation.tools.approval import judge_call, parameters_digest
 from waystation.tools.json_schema import find_mistakes
@@ -59,6 +60,14 @@ events = structlog.get_logger("waystation.activities")
 NO_IDENTITY = (
     "The token cannot be verified: the workers have no identity configuration. Start them with --identity FILE "
     "(`waystation identity init` writes one)."
+)
+OTHER_RUN = (
+    "An answer with a token must contain `run`, the ID of the invocation's first run. The answer has none or a "
+    "different one. Fetch the pending call again."
+)
+OTHER_DIGEST = (
+    "An answer with a token must contain the `digest` of the call. The answer has none or a different one. Fetch the "
+    "pending call again."
 )
 UNVERIFIABLE = "The edited arguments cannot be verified: {problem} Approve the call unchanged, or reject it."
 CHANGED_ARGUMENTS = (
@@ -73,6 +82,10 @@ CHANGED_POLICY = "`{tool}` was not run: a different call was approved. Call it a
 UNPROVEN = (
     "`{tool}` was not run: its approval could not be verified. Call it again if it is still needed; approval will be "
     "requested again."
+)
+MAY_HAVE_RUN = (
+    "`{tool}` may already have run with this approval, for example before the invocation was reset. Whether it took "
+    "effect is unknown; it was not repeated."
 )
 NO_KEYS = "`{tool}` was not run: its approvals cannot be verified, because the worker has no keys."
 UNASKED = (
@@ -148,6 +161,7 @@ class Reviewer:
                 approval_id = ids.approval(log.invocation_id, call.id)
                 who, nonce = await self._verify(answer, answer.token, namespace, approval_id)
                 review = Verification(who=who, nonce=nonce)
+                await self._check_binding(call, answer)
             # Check authority before the values: an unauthorized sender must not learn which values would be valid.
             check_authority(call, answer, review.who, log.state.input.requesters if log.state.input else ())
             if answer.action == "edit" and call.gate == "waiting" and answer.args is not None:
@@ -175,6 +189,23 @@ class Reviewer:
         except Exception as error:  # noqa: BLE001  # libraries raise anything for forged tokens
             events.warning("token.not_verified", error_type=type(error).__name__)
             raise NotAllowed(f"The token could not be verified ({type(error).__name__}).") from None
+
+    async def _check_binding(self, call: CallState, answer: Answer) -> None:
+        """Check that an answer with a token names this invocation and, if it decides the call, the call's digest.
+
+        Everyone who can read the history could otherwise send the answer again: to a later invocation with the same ID,
+        or, after a reset, to a call with different arguments. The digest is computed here, because logs can be forged.
+
+        Raises:
+            DigestMismatch: The answer lacks the run or the digest, or contains a different one.
+        """
+        info = activity.info()
+        origin = await self._logs.origin(info.workflow_id or "", info.workflow_run_id or "")
+        if origin is None or answer.run != origin.first_run_id:
+            raise DigestMismatch(OTHER_RUN)
+        digest = call_digest(call.agent, call.name, call.args, declared=call.declared, policy=call.policy)
+        if answer.action not in NOTED and answer.digest != (digest if call.gate == "waiting" else call.digest):
+            raise DigestMismatch(OTHER_DIGEST)
 
     async def _check_edit(self, root_name: str, log: Log, call: CallState, args: JsonObject) -> JsonObject:
         """Return the edited arguments in the form that the tool receives.
@@ -302,6 +333,8 @@ async def find_missing_proof(
 ) -> ToolOutcome | None:
     """Return a refusal to record if a call lacks the required proof of approval by verified approvers, or else None.
 
+    A call with effect `once` is also refused if it may already have run.
+
     The log is not trusted here: anyone who may write to the namespace can forge it. A worker that has no keys, and does
     not have to have any, requires no proof.
     """
@@ -322,6 +355,8 @@ async def find_missing_proof(
     asked_again = gate is not None and call.run > 0 and call.asked == "confirmation"
     since, current_args = 2 if asked_again else 1, to_recordable(args)
     if proofs and current_args is not None and proofs.is_approved(call, current_args, policy, requesters, since=since):
+        if tool.effect_when(confirmed=True) == "once" and await factory.may_have_run(call, proofs):
+            return _refused(call, MAY_HAVE_RUN, "OutcomeUnknown")
         return None
     return _refused(call, UNPROVEN if proofs else NO_KEYS, "ApprovalNotProven")
 

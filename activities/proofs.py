@@ -6,16 +6,19 @@ remembered. Only calls that verified approvers may have to approve are authentic
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 from temporalio import activity
+from temporalio.client import Client
 
 from waystation.activities.log_cache import LogCache
 from waystation.agents import ApprovalRule
 from waystation.core import (
     SESSION_WORKFLOW,
+    TOKEN_LIFETIME_S,
     WORKFLOW,
     Answer,
     ApprovalPolicy,
@@ -25,6 +28,8 @@ from waystation.core import (
     Mac,
     SignedApproval,
     StandingApproval,
+    ToolCallInput,
+    ToolOutcome,
     Verification,
     call_claims,
     call_digest,
@@ -32,6 +37,7 @@ from waystation.core import (
     ids,
     satisfies_policy,
 )
+from waystation.history import ScheduledActivity, fetch_activities, list_runs
 from waystation.tools import BaseTool
 
 MAX_ANCESTORS = 20
@@ -109,6 +115,25 @@ class Proofs:
         mac = self.keys.sign(approval.claims(self.namespace, approval_id, coverage))
         return approval.model_copy(update={"mac": mac})
 
+    def signed_request(self, call: CallState, outcome: ToolOutcome) -> ToolOutcome:
+        """Return the outcome of a run that requested a confirmation or a credential, with a MAC that proves this."""
+        info = activity.info()
+        return outcome.model_copy(
+            update={"mac": self.keys.sign(self._request_claims(call, info.activity_id, info.scheduled_time))}
+        )
+
+    def is_request(self, call: CallState, activity: ScheduledActivity) -> bool:
+        """Return whether an activity's result proves that it ended by requesting a confirmation or a credential."""
+        try:
+            mac = ToolOutcome.model_validate_json(activity.result).mac
+        except ValueError:
+            return False
+        return self.keys.verifies(mac, self._request_claims(call, activity.id, activity.scheduled))
+
+    def _request_claims(self, call: CallState, activity_id: str, scheduled: datetime) -> JsonObject:
+        place = {"kind": "request", "namespace": self.namespace, "call": ids.approval(self.invocation_id, call.id)}
+        return {**place, "run": self.run, "activity": activity_id, "scheduled": scheduled.isoformat()}
+
     def is_approved(
         self, call: CallState, args: JsonObject, policy: ApprovalPolicy, requesters: Sequence[str], *, since: int
     ) -> bool:
@@ -122,16 +147,22 @@ class Proofs:
             since: The number of the first of the call's approval requests whose approvals count.
         """
         digest = call_digest(call.agent, call.name, args, declared=call.declared, policy=call.policy)
-        approval_id = ids.approval(self.invocation_id, call.id)
-        remembered = self._coverage_of(call)
-        authentic = [
+        approvals = [
+            approval
+            for approval in self.authentic_approvals(call)
+            if (approval.digest, approval.asked) == (digest, "confirmation") and approval.wait >= since
+        ]
+        return satisfies_policy(policy, approvals, requesters)
+
+    def authentic_approvals(self, call: CallState) -> list[SignedApproval]:
+        """Return the answers that let a call of this invocation run, without those that no worker authenticated."""
+        approval_id, remembered = ids.approval(self.invocation_id, call.id), self._coverage_of(call)
+        return [
             approval
             for approval in call.signed
-            if (approval.run, approval.digest, approval.asked) == (self.run, digest, "confirmation")
-            and approval.wait >= since
+            if approval.run == self.run
             and self.keys.verifies(approval.mac, approval.claims(self.namespace, approval_id, remembered))
         ]
-        return satisfies_policy(policy, authentic, requesters)
 
     def _coverage_of(self, call: CallState) -> JsonObject | None:
         if self.scope is None or call.policy is None:
@@ -164,9 +195,16 @@ class Proofs:
 class ProofFactory:
     """Creates the proofs of the invocation whose activity is running."""
 
-    def __init__(self, keys: Keys | None = None, logs: LogCache | None = None, *, required: bool = False) -> None:
+    def __init__(
+        self,
+        keys: Keys | None = None,
+        logs: LogCache | None = None,
+        client: Client | None = None,
+        *,
+        required: bool = False,
+    ) -> None:
         """If `required` is true and the worker has no keys, calls that need verified approvers do not run."""
-        self._keys, self._logs, self.required = keys, logs, required
+        self._keys, self._logs, self._client, self.required = keys, logs, client, required
 
     async def proofs(self, *, with_scope: bool = False) -> Proofs | None:
         """Return the proofs of the calling invocation, or None if the worker has no keys.
@@ -187,8 +225,59 @@ class ProofFactory:
         scope = await _find_scope(self._logs, workflow_id, run_id) if with_scope else None
         return Proofs(self._keys, info.namespace, workflow_id, origin.first_run_id, scope)
 
+    async def may_have_run(self, call: CallState, proofs: Proofs) -> bool:
+        """Return whether another activity, or an earlier attempt of this one, may already have run an approved call.
+
+        The activities of all runs of the invocation count, including runs that a reset replaced, except activities that
+        only requested a confirmation or a credential.
+
+        Raises:
+            RPCError: The server cannot be reached.
+        """
+        info = activity.info()
+        # Do not use the number of the attempt: after someone resets an activity, its attempts are counted from 1 again.
+        is_first_attempt = info.current_attempt_scheduled_time == info.scheduled_time
+        if self._client is None or self._logs is None or not is_first_attempt:
+            return True
+        workflow_id, run_id = info.workflow_id or "", info.workflow_run_id or ""
+        known = dict[str, float]()
+        for run in await list_runs(self._client, workflow_id, run_id):
+            origin = await self._logs.origin(workflow_id, run.run_id)
+            if origin and origin.first_run_id == proofs.run:
+                known[run.run_id] = run.start_time.timestamp()
+        approved_at = max((approval.at for approval in proofs.authentic_approvals(call)), default=0.0)
+        if run_id not in known or may_lack_runs(known, proofs.run, approved_at):
+            return True
+        for id in known:
+            for other in await fetch_activities(self._client, workflow_id, id, info.activity_type):
+                is_self = (other.run_id, other.id, other.scheduled) == (run_id, info.activity_id, info.scheduled_time)
+                if not is_self and _is_of(other, call) and not proofs.is_request(call, other):
+                    return True
+        return False
+
 
 NO_PROOFS = ProofFactory()
+
+
+def may_lack_runs(known: Mapping[str, float], first_run: str, approved_at: float) -> bool:
+    """Return whether a deleted run of an invocation may have used approvals that were verified at `approved_at`.
+
+    The server deletes the first run before all others. If it has done so, the approvals are known to be unused only if
+    all tokens that a deleted run accepted had expired when they were verified.
+
+    Args:
+        known: The start times of the runs that the server still has, at least one, by run ID.
+        first_run: ID of the first run.
+        approved_at: When the last approval of the call was verified, in seconds since 1970.
+    """
+    return first_run not in known and approved_at < min(known.values()) + TOKEN_LIFETIME_S + CLOCK_SKEW_S
+
+
+def _is_of(other: ScheduledActivity, call: CallState) -> bool:
+    try:
+        return ToolCallInput.model_validate_json(other.input).function_call_id == call.id
+    except ValueError:  # unreadable, so it may be of this call
+        return True
 
 
 async def _find_scope(logs: LogCache, workflow_id: str, run_id: str) -> str | None:

@@ -36,7 +36,7 @@ from waystation.activities.callbacks import (
 )
 from waystation.activities.contexts import Contexts, tools_for, unknown_tool
 from waystation.activities.log_cache import Logs
-from waystation.activities.proofs import NO_PROOFS, ProofFactory
+from waystation.activities.proofs import NO_PROOFS, ProofFactory, may_need_verified_approval
 from waystation.activities.session_history import ConversationReader
 from waystation.agents import ApprovalRule, LlmAgent
 from waystation.agents.registry import Registry
@@ -253,7 +253,12 @@ class _ToolRun:
         context, args = self.context(activity.info().attempt), copy_json(self.call.args)
         run = functools.partial(self._run_approved, tool, args, context)
         outcome = await run_with_callbacks(self.hooks, tool, args, context, run)
-        return bind_approval(self.call, tool, args, outcome)
+        outcome, actions = bind_approval(self.call, tool, args, outcome), outcome.actions
+        requests = actions and {*actions.requested_auth_configs, *actions.requested_tool_confirmations}
+        if not requests or self.call.id not in requests or not may_need_verified_approval(tool, self.rules):
+            return outcome
+        proofs = await self.proofs.proofs()
+        return proofs.signed_request(self.call, outcome) if proofs else outcome
 
     async def _run_approved(self, tool: BaseTool, args: JsonObject, context: ToolContext) -> Attempt:
         """Run the tool, or return a refusal if the call does not match its approval.

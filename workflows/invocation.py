@@ -188,6 +188,7 @@ class AgentInvocation:
         ):
             started, carried = previous
             self._log = carried.snapshot.restored(info.workflow_id, started)
+        self._log.state.run = info.first_execution_run_id
         self._carried = carried
         self._writer = LogWriter(self._log)
         self._visibility = Visibility(carried)

@@ -82,7 +82,10 @@ class Visibility:
     def memo(self, started: InvocationInput) -> JsonObject:
         """Return the memo for the next run: the published pending calls and, for a fork, its source."""
         lineage = {MEMO_FORK: started.fork.memo()} if started.fork else {}
-        return {MEMO_PENDING: list(self.published) or None, **lineage}
+        return {MEMO_PENDING: self._memo_calls(), **lineage}
+
+    def _memo_calls(self) -> list[JsonObject] | None:
+        return [call | {"run": workflow.info().first_execution_run_id} for call in self.published] or None
 
     def publish(self, state: InvocationState) -> None:
         """Publish the pending calls and the status if they have changed."""
@@ -94,7 +97,7 @@ class Visibility:
             # If search attributes are registered, an empty memo adds no information. Skipping the upsert saves a
             # history event and a tenth of the time from an approval to its result.
             if self.published or not self.registered:
-                workflow.upsert_memo({MEMO_PENDING: list(self.published) or None})
+                workflow.upsert_memo({MEMO_PENDING: self._memo_calls()})
             workflow.set_current_details(summary.waiting(pending))
         if self.registered and state.input:
             self._publish_attributes(state.input, _ids(before))
@@ -156,8 +159,9 @@ def _ids(published: tuple[JsonObject, ...]) -> list[str]:
 
 
 def _for_memo(call: PendingCall) -> JsonObject:
-    """Return a pending call in the form used in the memo. Large values are replaced by their size."""
-    fields = call.model_dump(mode="json", exclude_none=True)
+    """Return a pending call in the form used in the memo, without its run. Large values are replaced by their size."""
+    # Earlier versions carried over calls without a run. If runs were compared, those calls would be published again.
+    fields = call.model_dump(mode="json", exclude_none=True, exclude={"run"})
     for name in ("args", "interim", "payload", "response_schema"):
         size = len(encode(fields.get(name)))
         if size > MAX_MEMO_ARGS:

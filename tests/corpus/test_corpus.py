@@ -59,5 +59,5 @@ async def test_a_kept_history_says_what_the_workflow_held(name: str) -> None:
     log = build_log([WorkflowHistory(history.workflow_id, await decode_events(history.events, CONVERTER))])
     events = [event.to_json() for event in log.state.events]
     # As a reader does: fields that a later version added are not in it.
-    held["pending"] = [PendingCall.model_validate(call) for call in held["pending"]]
+    held["pending"] = [PendingCall.model_validate({"run": log.state.run} | call) for call in held["pending"]]
     assert {"events": events, "state": log.state.session.values, "pending": log.state.pending()} == held

@@ -350,7 +350,8 @@ async def _answer_one(
         raise Problem(Exit.USAGE, f"`{action}` requires {' and '.join(missing)} for this call.")
     assert id is not None
     # The digest ties the answer to the call that the user saw: by now, that call's ID may belong to another call.
-    receipt = await client.invocation(id).answer(action, call_id, digest=call.digest if call else None, **fields)
+    digest, run = (call.digest, call.run) if call else (None, None)
+    receipt = await client.invocation(id).answer(action, call_id, digest=digest, run=run, **fields)
     name = terminal.format_call(call) if call else terminal.escape(str(receipt.get("tool")))
     if call and action == "edit":
         name += f" as {terminal.escape(summary.call(call.tool, fields['args']))}"

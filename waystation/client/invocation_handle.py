@@ -55,6 +55,7 @@ from waystation.core import (
     encode,
     errors,
     ids,
+    is_encrypted,
     parse_answer,
     summary,
 )
@@ -289,7 +290,8 @@ class Invocation:
             signal: Send the answer as a signal, and return `{"sent": True}` without waiting for a worker. The answer is
                 in time if the server receives it before the deadline. A refusal is not reported.
             confirm_within: Time limit for a worker to confirm the answer.
-            fields: Other answer fields from the wire contract, such as `comment`, `by`, `response` or `digest`.
+            fields: Other answer fields from the wire contract, such as `comment`, `by`, `response` or `digest`. When
+                this client encrypts the token, `digest` and `run` default to the call's current values.
 
         Raises:
             AnswerRefused: The answer was not accepted; the subclass gives the reason.
@@ -298,6 +300,8 @@ class Invocation:
         """
         await self.started()
         call_id = function_call_id or await _find_only_pending(self)
+        if token is not None and not (isinstance(token, str) and is_encrypted(token)):
+            fields = await _name_call(self, call_id, fields)
         content = {"function_call_id": call_id, "action": action, **fields}
         answer = {key: value for key, value in content.items() if value is not None}
         if token is not None:
@@ -342,6 +346,20 @@ async def _find_only_pending(invocation: Invocation) -> str:
         return waiting[0]
     problem = f"has several pending calls. Choose one: {', '.join(waiting)}" if waiting else "has no pending call"
     raise errors.UnknownCall(f"{invocation.id!r} {problem}.")
+
+
+async def _name_call(invocation: Invocation, call_id: str, fields: JsonObject) -> JsonObject:
+    """Return an answer's fields with the call's digest and the invocation's first run, unless they contain both."""
+    if fields.get("digest") and fields.get("run"):
+        return fields
+    id = ids.requesting_call(call_id)
+    call = next((call for call in await invocation.pending() if call.function_call_id == id and call.run), None)
+    if call:
+        shown = {"digest": call.digest, "run": call.run}
+    else:  # no longer pending, or published by an earlier version
+        state = (await invocation.log()).state
+        shown = {"digest": state.calls[id].digest if id in state.calls else None, "run": state.run}
+    return shown | {key: value for key, value in fields.items() if value is not None}
 
 
 async def approve_calls(client: ClientContext, calls: Iterable[tuple[str, str]]) -> list[JsonObject]:

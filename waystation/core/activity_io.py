@@ -244,3 +244,5 @@ class ToolOutcome(Recorded):
     """Wall-clock time spent in the activity, not counting time in the queue."""
     mark: str = ""
     """A value that distinguishes the attempts at the same tool call."""
+    mac: Mac | None = None
+    """Proof that this run ended by requesting a confirmation or a credential, so that the call runs again."""

@@ -212,7 +212,12 @@ class CallState:
         self.response, self.responded, self.closed = response, True, True
 
     def pending(
-        self, invocation_id: str, user_id: str, session_id: str | None, requester: str | None = None
+        self,
+        invocation_id: str,
+        user_id: str,
+        session_id: str | None,
+        requester: str | None = None,
+        run: str | None = None,
     ) -> PendingCall:
         """Return the call in the form that approvers see."""
         asks = self.asks or Confirmation()
@@ -237,4 +242,5 @@ class CallState:
             approved_by=tuple(self.approved_by),
             claimed_by=self.claimed_by,
             response_schema=self.call.response_schema,
+            run=run,
         )

@@ -3,7 +3,9 @@
 from waystation.history.activity_attempts import (
     ActivityAttempts,
     PendingRetry,
+    ScheduledActivity,
     collect_attempts,
+    fetch_activities,
     fetch_retries,
     find_failed_workflow_tasks,
 )
@@ -32,6 +34,7 @@ from waystation.history.history_fetch import (
     fetch_signal_times,
     find_session_runs,
     is_not_found,
+    list_runs,
 )
 from waystation.history.history_files import SavedHistory, check_readable, format_saved_history, read_history_file
 from waystation.history.invocation_reader import (
@@ -56,6 +59,7 @@ __all__ = [
     "HistoryReader",
     "PendingRetry",
     "SavedHistory",
+    "ScheduledActivity",
     "ScopeReader",
     "SessionReader",
     "WorkflowRun",
@@ -66,6 +70,7 @@ __all__ = [
     "decode_events",
     "decode_histories",
     "describe_workflow",
+    "fetch_activities",
     "fetch_events_after",
     "fetch_log",
     "fetch_log_before",
@@ -85,6 +90,7 @@ __all__ = [
     "get_time_s",
     "get_workflow_type",
     "is_not_found",
+    "list_runs",
     "payloads_of",
     "read_history_file",
     "read_json_content",

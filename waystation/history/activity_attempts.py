@@ -1,15 +1,28 @@
 """Activity attempts: those recorded in histories and those pending on the server."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHistory
+from temporalio.converter import DataConverter
 
 from waystation.core import CHILD, WORKFLOW, Failure
-from waystation.history.history_events import EventType, failure_of, get_attributes, get_time_s, loss_of, scheduled_by
+from waystation.history.history_events import (
+    EventType,
+    decode_events,
+    failure_of,
+    get_attributes,
+    get_time_s,
+    loss_of,
+    payloads_of,
+    read_json_content,
+    scheduled_by,
+)
 from waystation.history.history_fetch import describe_workflow
 
 
@@ -77,6 +90,47 @@ def collect_attempts(histories: Iterable[WorkflowHistory]) -> list[ActivityAttem
                     attempts.apply(event)
         result += scheduled.values()
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledActivity:
+    """An activity that a run scheduled. It may have run even if it has no result."""
+
+    run_id: str
+    id: str
+    scheduled: datetime
+    input: bytes
+    """Its argument as JSON, or empty bytes if the argument cannot be read."""
+    result: bytes
+    """Its result as JSON, or empty bytes if there is none or it cannot be read."""
+
+
+async def fetch_activities(client: Client, workflow_id: str, run_id: str, kind: str) -> list[ScheduledActivity]:
+    """Return the activities of one type that a run scheduled, in that order.
+
+    Raises:
+        RPCError: The run does not exist, or the server cannot be reached.
+    """
+    events = (await client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history()).events
+    completed = {event.activity_task_completed_event_attributes.scheduled_event_id: event for event in events}
+    return [
+        ScheduledActivity(
+            run_id,
+            event.activity_task_scheduled_event_attributes.activity_id,
+            event.event_time.ToDatetime(UTC),
+            await _read_content(event, client.data_converter),
+            await _read_content(completed.get(event.event_id), client.data_converter),
+        )
+        for event in events
+        if event.activity_task_scheduled_event_attributes.activity_type.name == kind
+    ]
+
+
+async def _read_content(event: HistoryEvent | None, converter: DataConverter) -> bytes:
+    with suppress(Exception):  # anyone can write foreign payloads, and codecs may raise anything
+        for decoded in await decode_events([event] if event else [], converter):
+            return b"".join(read_json_content(payloads.payloads) for payloads in payloads_of(decoded))
+    return b""
 
 
 def find_failed_workflow_tasks(histories: Iterable[WorkflowHistory]) -> list[tuple[int, str]]:

@@ -1,11 +1,12 @@
 """Fetch workflow descriptions, the runs of a session, and history events from the server."""
 
+import asyncio
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from itertools import dropwhile
+from itertools import dropwhile, takewhile
 from typing import TypeVar
 
-from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.common.v1 import WorkflowExecution as WorkflowExecutionProto
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflowservice.v1 import (
     GetWorkflowExecutionHistoryRequest,
@@ -13,6 +14,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.client import (
     Client,
+    WorkflowExecution,
     WorkflowExecutionDescription,
     WorkflowExecutionStatus,
     WorkflowHistoryEventAsyncIterator,
@@ -63,12 +65,37 @@ async def describe_workflow(client: Client, workflow_id: str) -> WorkflowExecuti
     return await fetch_or_none(client.get_workflow_handle(workflow_id).describe())
 
 
+LISTING_PAUSES_S = (0.1, 0.3, 1.0, 3.0, 10.0)
+"""Pauses between attempts to find a new run in the server's list."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class WorkflowRun:
     """One run of a workflow."""
 
     workflow_id: str
     run_id: str
+
+
+async def list_runs(client: Client, workflow_id: str, latest: str) -> list[WorkflowExecution]:
+    """Return all runs with a workflow ID that the server lists, including runs that a reset replaced.
+
+    Some may belong to an earlier workflow with the same ID. The server lists new runs only after a delay, so wait until
+    it lists the run with the ID `latest`. After the pauses in `LISTING_PAUSES_S`, return the runs without it.
+
+    Raises:
+        RPCError: The server cannot be reached.
+    """
+    # The server does not find IDs with quotation marks, backslashes or control characters, but finds their beginning.
+    prefix = "".join(takewhile(lambda char: char.isprintable() and char not in "'\"\\", workflow_id))
+    query = f"WorkflowId {'=' if prefix == workflow_id else 'STARTS_WITH'} '{prefix}'"
+    runs = list[WorkflowExecution]()
+    for pause in (*LISTING_PAUSES_S, 0.0):
+        runs = [run async for run in client.list_workflows(query) if run.id == workflow_id]
+        if any(run.run_id == latest for run in runs):
+            break
+        await asyncio.sleep(pause)
+    return runs
 
 
 async def find_session_runs(client: Client, session: str) -> dict[WorkflowRun, bool]:
@@ -185,7 +212,7 @@ async def fetch_origin(client: Client, workflow_id: str, run_id: str) -> Origin 
     """
     request = GetWorkflowExecutionHistoryRequest(
         namespace=client.namespace,
-        execution=WorkflowExecution(workflow_id=workflow_id, run_id=run_id),
+        execution=WorkflowExecutionProto(workflow_id=workflow_id, run_id=run_id),
         maximum_page_size=1,
     )
     answer = await fetch_or_none(client.workflow_service.get_workflow_execution_history(request))
@@ -211,7 +238,7 @@ async def fetch_events_after(client: Client, workflow_id: str, run_id: str, know
     """
     request = GetWorkflowExecutionHistoryReverseRequest(
         namespace=client.namespace,
-        execution=WorkflowExecution(workflow_id=workflow_id, run_id=run_id),
+        execution=WorkflowExecutionProto(workflow_id=workflow_id, run_id=run_id),
         maximum_page_size=TAIL_PAGE if known else COLD_PAGE,
     )
     newest_first: list[HistoryEvent] = []

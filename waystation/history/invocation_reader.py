@@ -198,6 +198,7 @@ class HistoryReader:
             read_json_payloads(attributes.input.payloads),
             continues=bool(attributes.continued_execution_run_id),
             parent=attributes.parent_workflow_execution.workflow_id,
+            first_run=attributes.first_execution_run_id or None,
         )
 
     def _read_activity(self, event: HistoryEvent, attributes: Any) -> Iterator[Fact]:

@@ -23,6 +23,7 @@ from joserfc.util import urlsafe_b64decode
 from waystation.core import (
     MAX_TOKEN_CHARS,
     PLAIN_TOKEN,
+    TOKEN_LIFETIME_S,
     Answer,
     InvalidAnswer,
     JsonObject,
@@ -38,7 +39,7 @@ from waystation.identity.identity_file import Configuration
 BINDING = "waystation"
 """The claim that binds a signed token to one answer."""
 AGREEMENT, ENCRYPTION = "ECDH-ES", "A256GCM"
-LIFETIME_S = 86_400.0
+LIFETIME_S = TOKEN_LIFETIME_S
 """How long an envelope is valid, in seconds. The answer must reach a worker in this time. The token inside has its own
 expiry. Tokens from the gateway are valid for the same time.
 """
@@ -208,6 +209,8 @@ def open_envelope(
         raise NotAllowed("The token's envelope lacks `token` or `jti`, or one is not a valid string. See the contract.")
     if not is_time(until):
         raise NotAllowed("The token's envelope lacks `exp`, a number of seconds since 1970. See the contract.")
+    if until > now + LIFETIME_S + LEEWAY_S:
+        raise NotAllowed("The token's envelope expires more than a day from now (`exp`). See the contract.")
     bound = answer_digest(answer)
     for name, expected, other in (
         ("namespace", namespace, "an answer in another namespace"),

@@ -143,9 +143,16 @@ class CallView:
         """The hint that the tool gives the approver. Empty if it is just ADK's standard hint."""
         return text_safety.format_text(words.hint(self.pending))
 
-    def with_digest(self, digest: str | None) -> PendingCall:
-        """Return the call with the digest from the form, if any, so that an answer is valid only for what it showed."""
-        return self.pending.model_copy(update={"digest": digest or self.pending.digest})
+    @property
+    def version(self) -> str:
+        """The call's digest and run. A form contains them, so that an answer is valid only for what the page showed."""
+        return f"{self.pending.digest} {self.pending.run or ''}"
+
+    def with_version(self, version: str) -> PendingCall:
+        """Return the call with the digest and the run from a form. Whatever the form lacks stays unchanged."""
+        digest, _, run = version.partition(" ")
+        call = self.pending
+        return call.model_copy(update={"digest": digest or call.digest, "run": run or call.run})
 
     def response_fields(self) -> list[Field]:
         """Return fields for the response. Empty unless the tool has a response schema with properties."""
@@ -188,7 +195,7 @@ async def view_call(client: AgentClient, approval_id: str) -> CallView:
         if pending.function_call_id == state.id:
             return CallView(log, state, pending, "expired" if pending.deadline <= time.time() else "open")
     started = log.state.input
-    pending = state.pending(invocation_id, started.user_id, started.session_id, started.requester)
+    pending = state.pending(invocation_id, started.user_id, started.session_id, started.requester, log.state.run)
     if state.asked:
         pending = pending.model_copy(update={"kind": state.asked})
     standing: Standing = "expired" if state.expired else "decided" if state.answer else "closed"
@@ -205,7 +212,7 @@ async def send_answers(
 ) -> list[Outcome]:
     """Send the same answer to several calls, and return the outcomes.
 
-    Each answer contains the digest of its call, which must come from the form; see `CallView.with_digest`.
+    Each answer contains the digest and the run of its call, which must come from the form; see `CallView.version`.
     """
     fields = {key: value for key, value in fields.items() if value not in (None, "", False) or key == "wake"}
     fields |= {"by": login.subject or None, "token": gatekeeper.make_signer(login)}
@@ -393,7 +400,7 @@ class ApprovalPages:
             return self._page(request, view, code=code, problem=str(error), typed=form, fields=error.fields)
         if problem := why_not(login, view.pending, action):
             return self._page(request, view, code=HTTPStatus.FORBIDDEN, problem=problem, typed=form)
-        call = view.with_digest(form.get("digest"))
+        call = view.with_version(form.get("digest", ""))
         # There is no `await` since the check above, so only one of two simultaneous requests gets here.
         use.sent = True
         try:
@@ -602,9 +609,9 @@ class ApprovalPages:
         problems: dict[str, str] = {}
         sent: list[PendingCall] = []
         try:
-            for (id, digest), view in zip(calls, await self._view_all(login, [id for id, _ in calls]), strict=True):
+            for (id, version), view in zip(calls, await self._view_all(login, [id for id, _ in calls]), strict=True):
                 try:
-                    sent.append(_check_open(view, form, digest, login))
+                    sent.append(_check_open(view, form, version, login))
                 except InvalidInput as problem:
                     problems[id] = str(problem)
             fields = {"answer_id": nonce, "comment": comment}
@@ -654,8 +661,8 @@ class ApprovalPages:
             raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "TooMany", text)
 
 
-def _check_open(view: CallView | Refused, form: Form, digest: str, login: Login) -> PendingCall:
-    """Return one of the calls that a form answers, with the digest from the form.
+def _check_open(view: CallView | Refused, form: Form, version: str, login: Login) -> PendingCall:
+    """Return one of the calls that a form answers, with the digest and the run from the form.
 
     Raises:
         InvalidInput: The call cannot be shown, is not open or does not accept the answer, or the person is not allowed
@@ -668,7 +675,7 @@ def _check_open(view: CallView | Refused, form: Form, digest: str, login: Login)
     action, _ = parse_answer(form, view)
     if problem := why_not(login, view.pending, action):
         raise InvalidInput(problem)
-    return view.with_digest(digest)
+    return view.with_version(version)
 
 
 def _is_shown(call: PendingCall, show: str, login: Login) -> bool:
@@ -719,4 +726,4 @@ def _last_lines(log: Log) -> list[terminal.Line]:
 
 def _make_form_fields(login: Login, view: CallView) -> dict[str, str]:
     """Return the hidden fields that tie a form to this login and call, and that allow it to be sent only once."""
-    return {"csrf": login.csrf, "nonce": login.offer_form(view.id), "digest": view.pending.digest}
+    return {"csrf": login.csrf, "nonce": login.offer_form(view.id), "digest": view.version}

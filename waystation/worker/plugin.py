@@ -269,7 +269,7 @@ class WaystationPlugin(SimplePlugin):
 
     def _create_activities(self, client: Client, logs: LogCache, monitor: SearchAttributeMonitor) -> list[Activity]:
         limits = self._settings.activity
-        proofs = ProofFactory(self._keys, logs, required=not is_local(client))
+        proofs = ProofFactory(self._keys, logs, client, required=not is_local(client))
         scopes = ScopeKeeper(client, logs)
         forks = self._settings.allow_forks or self._settings.allow_overrides
         sessions = Sessions(client, self._blobs, scopes, logs=logs, forks=forks)

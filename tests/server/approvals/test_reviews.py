@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from tests.fakes.openid import FakeOpenId
 from tests.server.approvals.asking import asks_once
 from tests.server.conftest import Serve
+from tests.server.identity import test_deciding as deciding
 from tests.server.workflows.outside import waiting
 from tests.unit.identity.conftest import Installation, installed
 from waystation.agents import Agent
@@ -98,13 +99,11 @@ async def test_a_token_for_another_call_is_refused(serve: Serve, there: Installa
     """It was sealed for one answer to one call."""
     async with serve(PAYER, identity=there.worker) as env:
         first, second = await begun(env), await begun(env)
-        answer = {"function_call_id": "fc-1", "action": "approve"}
-        sealed = there.sealer.seal(
-            there.provider.token(), namespace="default", approval_id=f"{first.id}/fc-1", answer=answer
-        )
+        answer = await deciding.sealed(there, first, there.provider.token())
+        fields = {name: answer[name] for name in ("digest", "run", "token")}
         with pytest.raises(NotAllowed):
-            await second.approve("fc-1", token=sealed)
-        await first.approve("fc-1", token=sealed)
+            await second.approve("fc-1", **fields)
+        await first.approve("fc-1", **fields)
         await second.cancel()
         await first.result()
 
@@ -133,15 +132,17 @@ class Provider:
         return Verified(subject="dana@example.com"), "n-1"
 
 
-def sealed(there: Installation) -> str:
-    return there.seal("token")
+async def sealed(there: Installation, invocation: Invocation) -> JsonObject:
+    """Return the fields of an answer with a token of somebody."""
+    (call,) = await invocation.pending()
+    return {"token": there.seal("token"), "digest": call.digest, "run": call.run}
 
 
 async def test_an_identity_provider_that_is_away_is_asked_again(serve: Serve, there: Installation) -> None:
     """The answer is neither lost nor refused."""
     async with serve(PAYER, identity=Provider(IdentityUnavailable("It is away."))) as env:
         invocation = await begun(env)
-        await invocation.approve("fc-1", token=sealed(there))
+        await invocation.approve("fc-1", **await sealed(there, invocation))
         assert "'paid': 5" in (await invocation.result()).text
 
 
@@ -167,7 +168,7 @@ async def test_who_is_overtaken_while_their_answer_is_looked_into_is_told_which_
     agent = Agent(name="payer", model=asks_once("pay", {"amount": 5}), tools=[confirmed])
     async with serve(agent, identity=provider) as env:
         invocation = await begun(env)
-        slow = asyncio.create_task(invocation.approve("fc-1", token=sealed(there)))
+        slow = asyncio.create_task(invocation.approve("fc-1", **await sealed(there, invocation)))
         await provider.asked.wait()
         await invocation.reject("fc-1", by="erin")
         await invocation.result()
@@ -181,8 +182,8 @@ async def test_whatever_verification_raises_refuses_the_answer(serve: Serve, the
     async with serve(PAYER, identity=Provider(ZeroDivisionError("secret"))) as env:
         invocation = await begun(env)
         with pytest.raises(NotAllowed, match=r"could not be verified \(ZeroDivisionError\)"):
-            await invocation.approve("fc-1", token=sealed(there))
-        await invocation.approve("fc-1", token=sealed(there))
+            await invocation.approve("fc-1", **await sealed(there, invocation))
+        await invocation.approve("fc-1", **await sealed(there, invocation))
         await invocation.result()
 
 
@@ -193,7 +194,7 @@ async def test_whoever_may_not_answer_is_not_told_what_would_fit(serve: Serve, t
     async with serve(agent, identity=Provider()) as env:
         invocation = await begun(env)
         with pytest.raises(NotAllowed, match=r"'dana@example\.com' may not answer"):
-            await invocation.answer("edit", "fc-1", args={"amuont": 5}, token=sealed(there))
+            await invocation.answer("edit", "fc-1", args={"amuont": 5}, **await sealed(there, invocation))
         await invocation.cancel()
 
 

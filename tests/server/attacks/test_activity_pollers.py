@@ -62,7 +62,7 @@ async def test_a_forged_model_reply_that_names_other_approvers_gets_nothing_paid
         invocation = await env.client.start("payer", "go")
         await attacker.lie(env.client.task_queue, "call_model", reply)
         await waiting(invocation, "fc-1")
-        answer = sealed(there, invocation, there.provider.token(EVE))
+        answer = await sealed(there, invocation, there.provider.token(EVE))
         await attacker.temporal.get_workflow_handle(invocation.id).signal(ANSWER_SIGNAL, answer)
         shared: dict[str, Any] = {"task_queue": env.client.task_queue, "workflows": False, "verify": False}
         async with serve(payer(till), identity=there.worker, **shared):
@@ -81,7 +81,7 @@ async def test_a_forged_review_of_answers_gets_nothing_paid(
     async with serve(payer(till), activities=False, **shared):
         stranger = attacker.temporal.get_workflow_handle(invocation.id)
         for number, subject in enumerate((ANN, BOB)):
-            await stranger.signal(ANSWER_SIGNAL, sealed(there, invocation, there.provider.token(EVE)))
+            await stranger.signal(ANSWER_SIGNAL, await sealed(there, invocation, there.provider.token(EVE)))
             review = {
                 "who": {"subject": subject, "issuer": there.provider.url},
                 "nonce": f"n{number}",

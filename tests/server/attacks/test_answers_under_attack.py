@@ -10,18 +10,24 @@ from typing import TypeAlias
 
 import httpx2
 import pytest
+from google.protobuf.field_mask_pb2 import FieldMask
+from temporalio.api.activity.v1 import ActivityOptions
+from temporalio.api.common.v1 import RetryPolicy, WorkflowExecution
+from temporalio.api.workflowservice.v1 import ResetActivityRequest, UpdateActivityOptionsRequest
 from temporalio.client import WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
 
 from tests.fakes.openid import FakeOpenId
 from tests.server.attacks.attackers import ANN, BOB, Attacker, agree, payer, started
 from tests.server.conftest import Serve
 from tests.server.identity.test_deciding import client_of, sealed
 from tests.server.identity.test_web_page_posts import http_api
-from tests.server.workflows.outside import Till, quiet, reset, until, waiting
+from tests.server.workflows.outside import Gate, Till, quiet, reset, until, waiting
 from tests.unit.identity.conftest import Installation, installed
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import ANSWER_SIGNAL, ANSWER_UPDATE, AnswerRefused, AnswerVerified, ApprovalPolicy, JsonObject, ids
+from waystation.history import collect_attempts
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import AgentEnvironment, FunctionModel, calls, responses, says
 from waystation.tools import AgentTool
@@ -63,7 +69,7 @@ async def test_of_answers_that_race_over_three_channels_one_counts(
         invocation = await env.client.start("payer", "go")
         await waiting(invocation, "fc-1")
         answers = [
-            sealed(there, invocation, there.provider.token(subject), action=action)
+            await sealed(there, invocation, there.provider.token(subject), action=action)
             for subject, action in ((ANN, "approve"), (BOB, "reject"), (ANN, "approve"))
         ]
         await asyncio.gather(*(send(env, invocation, answer) for send, answer in zip(order, answers, strict=True)))
@@ -84,7 +90,7 @@ async def test_a_reset_while_an_answer_is_in_flight_has_it_count_once(
     async with serve(payer(till, EITHER), identity=own.worker, verify=False) as env:
         invocation = await env.client.start("payer", "go")
         await waiting(invocation, "fc-1")
-        await by_signal(env, invocation, sealed(own, invocation, own_openid.token(ANN)))
+        await by_signal(env, invocation, await sealed(own, invocation, own_openid.token(ANN)))
         await until(lambda: _asked(own_openid), "that the provider was asked")
         await reset(env.temporal, await invocation.history(), 3)
         own_openid.keys_down = False
@@ -97,7 +103,6 @@ async def _asked(provider: FakeOpenId) -> bool:
     return provider.key_reads > 0
 
 
-@pytest.mark.xfail(strict=True, reason="A reset sends sealed answers again, and the call runs again under its key.")
 async def test_a_reset_does_not_spend_an_approval_again(serve: Serve, there: Installation, attacker: Attacker) -> None:
     """Whoever may write to the namespace may reset, but one approval by both lets a call run once."""
     till = Till()
@@ -106,20 +111,128 @@ async def test_a_reset_does_not_spend_an_approval_again(serve: Serve, there: Ins
         await agree(env, there, invocation)
         await invocation.result()
         assert till.paid == [5]
-        history = await invocation.history()
-        await reset(attacker.temporal, history, 3)
-        again = env.client.invocation(invocation.id)
-
-        async def moved_on() -> bool:
-            return (await again.handle.describe()).run_id != history.run_id and not await _busy(again)
-
-        await until(moved_on, "that the reset run waits or ended")
+        await reset(attacker.temporal, await invocation.history(), 3)
+        await at_rest(env.client.invocation(invocation.id))
     assert till.paid == [5]
 
 
-async def _busy(invocation: Invocation) -> bool:
-    description = (await invocation.handle.describe()).raw_description
-    return bool(description.pending_activities) or description.HasField("pending_workflow_task")
+async def at_rest(invocation: Invocation) -> None:
+    """Wait until a run that a reset started waits or has ended."""
+
+    async def look() -> bool:
+        description = (await invocation.handle.describe()).raw_description
+        return not (description.pending_activities or description.HasField("pending_workflow_task"))
+
+    await until(look, "that the reset run waits or ended")
+
+
+@pytest.mark.parametrize("id", ["", 'the "best" id'], ids=["an ID", "an ID that the server cannot find"])
+async def test_an_approval_that_was_spent_in_one_reset_run_is_not_spent_in_another(
+    serve: Serve, there: Installation, attacker: Attacker, id: str
+) -> None:
+    """A run that still waited is reset twice: the call is approved and paid in the first run that this starts."""
+    till = Till()
+    async with serve(payer(till, EITHER), identity=there.worker, verify=False) as env:
+        waited = await env.client.start("payer", "go", id=f"{id}{env.client.task_queue}")
+        await waiting(waited, "fc-1")
+        before = await waited.history()
+        await reset(attacker.temporal, before, 1)
+        paying = env.client.invocation(waited.id)
+        await until(functools.partial(_replaced, paying, before.run_id), "the first reset")
+        await waiting(paying, "fc-1")
+        answer = await sealed(there, paying, there.provider.token(ANN))
+        await by_signal(env, paying, answer)
+        await paying.result()
+        assert till.paid == [5]  # the control
+        await reset(attacker.temporal, before, 1)
+        again = env.client.invocation(waited.id)
+        await waiting(again, "fc-1")
+        await by_signal(env, again, answer)
+        await again.result()
+        assert await outcome_of(again) == "OutcomeUnknown"
+    assert till.paid == [5]
+
+
+async def outcome_of(invocation: Invocation) -> str | None:
+    """Return the type of error with which the first call ended."""
+    outcome = (await invocation.log()).state.calls["fc-1"].outcome
+    return outcome.error_type if outcome else None
+
+
+async def _replaced(invocation: Invocation, run_id: str) -> bool:
+    return (await invocation.handle.describe()).run_id != run_id
+
+
+class SlowTill(Till):
+    """A till at which somebody has time to interfere after the payment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = Gate()
+
+    async def pay(self, amount: int) -> dict[str, int]:  # type: ignore[override]
+        """Pay somebody."""
+        paid = super().pay(amount)
+        await self.gate.passed()
+        return paid
+
+
+async def test_a_forged_request_of_a_tool_does_not_let_its_call_run_twice(
+    serve: Serve, there: Installation, attacker: Attacker
+) -> None:
+    """While the tool runs, somebody completes its activity: it asks once more, they say, and the approver agrees."""
+    till = SlowTill()
+    async with serve(payer(till, EITHER), identity=there.worker, verify=False) as env:
+        invocation = await env.client.start("payer", "go")
+        await waiting(invocation, "fc-1")
+        client = client_of(env, there)
+        await client.invocation(invocation.id).approve("fc-1", token=there.provider.token(ANN))
+        await till.gate.reached()
+        request = {"hint": "Again?", "confirmed": False}
+        forged = {"function_call_id": "fc-1", "actions": {"requested_tool_confirmations": {"fc-1": request}}}
+        running = attacker.temporal.get_async_activity_handle(
+            workflow_id=invocation.id, run_id=None, activity_id="fc-1"
+        )
+        await running.complete(forged)
+        await waiting(invocation, "fc-1")
+        till.gate.open()
+        await client.invocation(invocation.id).approve("fc-1", token=there.provider.token(BOB))
+        await invocation.result()
+        assert await outcome_of(invocation) == "OutcomeUnknown"
+    assert till.paid == [5]
+
+
+@pytest.mark.parametrize("numbered_from_1", [False, True], ids=["a second attempt", "a first attempt again"])
+async def test_an_activity_that_somebody_lets_fail_does_not_run_its_call_again(
+    serve: Serve, there: Installation, attacker: Attacker, numbered_from_1: bool
+) -> None:
+    """While the tool runs, somebody allows retries, fails the activity, and has its attempts counted anew."""
+    till = SlowTill()
+    async with serve(payer(till, EITHER), identity=there.worker, verify=False) as env:
+        invocation = await env.client.start("payer", "go")
+        await waiting(invocation, "fc-1")
+        await client_of(env, there).invocation(invocation.id).approve("fc-1", token=there.provider.token(ANN))
+        await till.gate.reached()
+        service, execution = attacker.temporal.workflow_service, WorkflowExecution(workflow_id=invocation.id)
+        retries = ActivityOptions(retry_policy=RetryPolicy(maximum_attempts=5))
+        mask = FieldMask(paths=["retry_policy.maximum_attempts"])
+        await service.update_activity_options(
+            UpdateActivityOptionsRequest(
+                namespace="default", execution=execution, id="fc-1", activity_options=retries, update_mask=mask
+            )
+        )
+        running = attacker.temporal.get_async_activity_handle(
+            workflow_id=invocation.id, run_id=None, activity_id="fc-1"
+        )
+        await running.fail(ApplicationError("It failed, they say."))
+        if numbered_from_1:
+            await service.reset_activity(ResetActivityRequest(namespace="default", execution=execution, id="fc-1"))
+        await invocation.result()
+        till.gate.open()
+        assert await outcome_of(invocation) == "OutcomeUnknown"
+        (attempts,) = [found for found in collect_attempts([await invocation.history()]) if found.activity == "fc-1"]
+        assert attempts.count == (1 if numbered_from_1 else 2)
+    assert till.paid == [5]
 
 
 def boss(till: Till) -> Agent:
@@ -142,7 +255,7 @@ async def test_an_answer_to_the_call_of_one_called_agent_counts_for_no_other(ser
         for child in (first, second):
             await until(functools.partial(started, child), "the called agent")
             await waiting(child, "fc-1")
-        answer = sealed(there, first, there.provider.token(ANN))
+        answer = await sealed(there, first, there.provider.token(ANN))
         for other in (second, invocation):
             with pytest.raises(WorkflowUpdateFailedError):
                 await env.temporal.get_workflow_handle(other.id).execute_update(ANSWER_UPDATE, answer)

@@ -110,6 +110,7 @@ async def test_an_approval_that_was_never_given_is_not_counted_in_a_later_run(
         params["carried"]["posted"] = []
         params["carried"]["snapshot"]["invocation"]["calls"]["fc-1"]["approved_by"] = {ANN: None}
         invocation = await attacker.continued(env, params, type="AgentInvocation")
+        await waiting(invocation, "fc-1")
         await until(lambda: _approve(env, there, invocation), "that Bob's approval was answered")
         await settled(invocation, till)
 

@@ -9,7 +9,7 @@ import pytest
 from tests.programs import run
 from tests.server.attacks.attackers import ANN, BOB, Attacker, agree, payer, settled
 from tests.server.conftest import Serve
-from tests.server.identity.test_deciding import client_of
+from tests.server.identity.test_deciding import client_of, sealed
 from tests.server.workflows.outside import Till, failure, quiet, until, waiting
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
@@ -162,7 +162,6 @@ def pays_what_it_is_told() -> FunctionModel:
 
 
 @pytest.mark.parametrize("amount", [5, 5_000])
-@pytest.mark.xfail(strict=True, reason="A sealed answer names the ID of an invocation, which may be used again.")
 async def test_an_answer_to_an_invocation_does_not_count_in_a_later_one_of_the_same_id(
     serve: Serve, there: Installation, attacker: Attacker, amount: int
 ) -> None:
@@ -187,6 +186,25 @@ async def test_an_answer_to_an_invocation_does_not_count_in_a_later_one_of_the_s
         await reviewed(again, len(stolen))
         assert till.paid == []
         assert (await waiting(again, "fc-1"))[0].approved_by == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "counts"),
+    [({"run": None}, False), ({"digest": None}, False), ({"run": "0" * 32}, False), ({}, True)],
+    ids=["no run", "no digest", "another run", "both: the control"],
+)
+async def test_an_answer_with_a_token_names_the_run_and_the_digest(
+    serve: Serve, there: Installation, changes: JsonObject, counts: bool
+) -> None:
+    """A stock client that leaves one of them out, or names another run, approves nothing."""
+    till = Till()
+    async with serve(payer(till, SOLO), identity=there.worker, verify=False) as env:
+        invocation = await env.client.start("payer", "go")
+        await waiting(invocation, "fc-1")
+        answer = await sealed(there, invocation, there.provider.token(ANN), **changes)
+        await invocation.handle.signal(ANSWER_SIGNAL, answer)
+        await reviewed(invocation, 1)
+        assert till.paid == ([5] if counts else [])
 
 
 async def reviewed(invocation: Invocation, count: int) -> None:

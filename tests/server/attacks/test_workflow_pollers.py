@@ -13,7 +13,6 @@ from waystation.client.agent_client import Invocation
 from waystation.core import JsonObject
 from waystation.testing import ScriptedModel, calls, says
 
-SPENT = pytest.mark.xfail(strict=True, reason="An activity does not see that its call has run before.")
 MODEL: JsonObject = {"at": 0, "new": ["start"], "agent": "payer", "root": "payer", "number": 1, "phase": "enter"}
 PAY: JsonObject = {"function_call_id": "fc-1", "args": {"amount": 5}, "root": "payer", "effect": "once"}
 CONFIRMED: JsonObject = {"hint": "", "confirmed": True, "payload": None}
@@ -77,7 +76,6 @@ async def test_a_call_that_waits_is_not_run_at_the_command_of_a_stranger(
     assert till.paid == []
 
 
-@SPENT
 async def test_an_approval_is_not_spent_again_at_the_command_of_a_stranger(
     serve: Serve, there: Installation, attacker: Attacker
 ) -> None:

@@ -58,9 +58,11 @@ def client_of(env: AgentEnvironment, there: Installation) -> AgentClient:
     return AgentClient(env.temporal, task_queue=env.client.task_queue, blobs=env.client.blobs, identity=file)
 
 
-def sealed(there: Installation, invocation: Invocation, token: str, **answer: Any) -> JsonObject:
-    """Return an answer to an invocation's call, with its token."""
-    given = {"function_call_id": "fc-1", "action": "approve"} | answer
+async def sealed(there: Installation, invocation: Invocation, token: str, **answer: Any) -> JsonObject:
+    """Return an answer to an invocation's call as it is now, with its token."""
+    state = (await invocation.log()).state
+    shown = {"digest": state.calls["fc-1"].digest, "run": state.run}
+    given = {"function_call_id": "fc-1", "action": "approve", **shown} | answer
     call = ids.approval(invocation.id, "fc-1")
     return given | {"token": there.sealer.seal(token, namespace="default", approval_id=call, answer=given)}
 
@@ -150,7 +152,7 @@ async def test_a_token_that_was_used_is_good_for_nothing_more(serve: Serve, ther
     two = ApprovalPolicy(approvers=("role:finance",), quorum=2)
     async with serve(payer(two), identity=there.worker) as env:
         first, second = await asked(env), await asked(env)
-        answer = sealed(there, first, there.provider.token("dana@example.com"))
+        answer = await sealed(there, first, there.provider.token("dana@example.com"))
         fields = {name: value for name, value in answer.items() if name not in ("function_call_id", "action")}
         await first.approve("fc-1", **fields)
         for invocation, change in ((first, {}), (second, {}), (first, {"comment": "another"}), (first, {"by": "gus"})):

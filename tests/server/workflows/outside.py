@@ -1,6 +1,7 @@
 """What a test sees and does of an invocation from outside, and things it holds on to inside the worker's process."""
 
 import asyncio
+import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,7 +34,7 @@ async def reset(client: Client, history: WorkflowHistory, task: int, *, without:
         workflow_execution=execution,
         workflow_task_finish_event_id=completed[task - 1],
         reset_reapply_exclude_types=without,  # type: ignore[arg-type]
-        request_id="again",
+        request_id=str(uuid.uuid4()),
     )
     await client.workflow_service.reset_workflow_execution(given)
 

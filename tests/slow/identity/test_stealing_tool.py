@@ -20,13 +20,12 @@ from tests.server.identity.test_deciding import asked, client_of, payer
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient
-from waystation.core import IDENTITY_ENV, NotAllowed, ids
+from waystation.core import IDENTITY_ENV, JsonObject, NotAllowed, ids
 from waystation.identity import Configuration, Links, Sealer, WorkerIdentity
 from waystation.tools import FunctionTool
 
 WORKERS = ("workers.toml", "envelope-private.json", "envelope-public.json", "gateway-jwks.json", "links.key")
 """All that the machine of a worker has."""
-VICTIM = {"function_call_id": "fc-1", "action": "approve", "by": "dana@example.com"}
 
 
 def forged(file: Path, call: str) -> dict[str, str]:
@@ -76,16 +75,16 @@ def sealer(file: Path) -> Sealer:
     return Sealer.of(Configuration.read(clients))
 
 
-async def attempts(client: AgentClient, victim: str, approved: str) -> Mapping[str, str | None]:
+async def attempts(client: AgentClient, victim: str, approved: str, fields: JsonObject) -> Mapping[str, str | None]:
     """Return all that a tool can think of, as it would be sent."""
     file, call = Path(os.environ[IDENTITY_ENV]), ids.approval(victim, "fc-1")
     ciphertext = await used(client, approved)
     signed = forged(file, call) | {"the gateway's for another call": opened(ciphertext, file)}
-    seal = sealer(file).seal
+    seal, answer = sealer(file).seal, {"function_call_id": "fc-1", "action": "approve", **fields}
     return {
         "nothing": None,
         "the ciphertext of another call": ciphertext,
-        **{name: seal(token, namespace="default", approval_id=call, answer=VICTIM) for name, token in signed.items()},
+        **{name: seal(token, namespace="default", approval_id=call, answer=answer) for name, token in signed.items()},
     }
 
 
@@ -105,9 +104,11 @@ async def test_a_tool_with_everything_in_its_environment_cannot_decide(
         """Approve what somebody else is to approve."""
         temporal = await Client.connect(address, identity="dana@example.com")
         client = AgentClient(temporal, task_queue=queue)
-        for name, token in (await attempts(client, victim, approved)).items():
+        (call,) = await client.invocation(victim).pending()
+        fields = {"by": "dana@example.com", "digest": call.digest, "run": call.run}
+        for name, token in (await attempts(client, victim, approved, fields)).items():
             try:
-                await client.invocation(victim).approve("fc-1", by="dana@example.com", token=token)
+                await client.invocation(victim).approve("fc-1", token=token, **fields)
                 outcomes[name] = "approved"
             except NotAllowed:
                 outcomes[name] = "NotAllowed"

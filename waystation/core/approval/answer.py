@@ -31,6 +31,9 @@ class Answer(Recorded):
     by: str | None = None
     """The sender's name. This is an unverified claim."""
     digest: str | None = None
+    run: str | None = None
+    """For an answer with a token: ID of the invocation's first run. The answer does not count in another invocation
+    with the same ID."""
     answer_id: str | None = None
     wake: bool = True
     """For `progress`: whether to call the model with the response immediately."""
@@ -80,6 +83,8 @@ class PendingCall(Recorded):
     claimed_by: str | None = None
     response_schema: JsonObject | None = None
     """For a long-running call: the JSON schema that the `response` in an answer must match."""
+    run: str | None = None
+    """ID of the invocation's first run. It does not change when the invocation continues as new or is reset."""
 
     @property
     def approval_id(self) -> str:
@@ -161,6 +166,8 @@ IDENTITY_ENV = "WAYSTATION_IDENTITY"
 decrypted and verified."""
 MAX_TOKEN_CHARS = 32_000
 """Maximum length of an encrypted token. Longer ones are refused."""
+TOKEN_LIFETIME_S = 86_400.0
+"""How long an encrypted token is valid, in seconds. Tokens that are valid for longer are refused."""
 PLAIN_TOKEN = (
     "The token is not encrypted, so anyone with access to the namespace could use it. Revoke it. A client encrypts its "
     "tokens if WAYSTATION_IDENTITY is the path of a file with the workers' public key."

@@ -18,6 +18,8 @@ class Started:
     """Whether the server reports that the run continues another run."""
     parent: str = ""
     """ID of the parent workflow that the server reports, or an empty string."""
+    first_run: str | None = None
+    """ID of the invocation's first run, as the server reports it."""
 
     def carried(self) -> tuple[InvocationInput, Carried] | None:
         """Return the input and the carried state, or None for the first run of an invocation."""

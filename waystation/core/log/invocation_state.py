@@ -231,6 +231,8 @@ class InvocationState:
     """The state that results from applying all entries of the log."""
 
     invocation_id: str = ""
+    run: str | None = None
+    """ID of the invocation's first run, as the server reports it in each run. Snapshots leave it out."""
     input: InvocationInput | None = None
     session: SessionState = field(default_factory=SessionState)
     runs: AgentRuns = field(default_factory=AgentRuns)
@@ -308,7 +310,7 @@ class InvocationState:
             return []
         started = self.input
         return [
-            call.pending(self.invocation_id, started.user_id, started.session_id, started.requester)
+            call.pending(self.invocation_id, started.user_id, started.session_id, started.requester, self.run)
             for call in self.waiting()
         ]
 

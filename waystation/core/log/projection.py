@@ -233,6 +233,8 @@ class Projection:
                     self.flush()
                 case _:
                     self._results.append(self._entry(ref))
+            if isinstance(fact, Started):
+                self.log.state.run = fact.first_run
 
     def _continue(self, started: InvocationInput, carried: Carried) -> None:
         """Continue the log of the previous run, or its snapshot if that run was not read."""

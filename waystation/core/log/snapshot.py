@@ -131,6 +131,7 @@ class Snapshot(Recorded):
         assert not any(run.in_flight for run in state.runs.at_work()), "a model call is in flight"
         pruned = replace(
             state,
+            run=None,
             input=None,
             runs=replace(state.runs, by_index={run.index: run for run in state.runs.at_work()}, unwanted=set()),
             calls=_needed_calls(state),

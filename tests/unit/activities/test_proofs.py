@@ -1,0 +1,43 @@
+"""Whether an approved call may have run before, as far as no server is needed to know it."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from temporalio.client import Client
+from temporalio.testing import ActivityEnvironment
+
+from waystation.activities import LogCache
+from waystation.activities.proofs import CLOCK_SKEW_S, ProofFactory, Proofs, may_lack_runs
+from waystation.core import TOKEN_LIFETIME_S, Call, CallState
+from waystation.worker_keys import WorkerKeys
+
+START, LATER = 1_000_000.0, 1_000_000.0 + TOKEN_LIFETIME_S + CLOCK_SKEW_S
+
+
+@pytest.mark.parametrize(
+    ("known", "approved_at", "lacking"),
+    [
+        ({"first": START}, START, False),
+        ({"first": START, "second": START + 5}, START, False),
+        ({"second": START}, START + 5, True),
+        ({"third": START + 5, "second": START}, LATER - 1, True),
+        ({"third": START + 5, "second": START}, LATER, False),
+    ],
+    ids=["the first run", "all runs", "the first is gone", "a token may be valid", "all tokens have expired"],
+)
+def test_a_run_that_is_gone_may_have_used_tokens_until_they_expire(
+    known: dict[str, float], approved_at: float, lacking: bool
+) -> None:
+    """Tokens are valid for a day; the first run of an invocation is the first to be deleted."""
+    assert may_lack_runs(known, "first", approved_at) is lacking
+
+
+async def test_a_further_attempt_of_an_activity_may_repeat_its_call() -> None:
+    """Waystation schedules such calls with a single attempt, but anyone can reset an activity."""
+    env = ActivityEnvironment()
+    env.info = replace(env.info, current_attempt_scheduled_time=env.info.scheduled_time + timedelta(seconds=1))
+    keys, client = WorkerKeys.generate(), await Client.connect("127.0.0.1:1", lazy=True)
+    factory = ProofFactory(keys, LogCache(client), client)
+    proofs = Proofs(keys, "default", "pay-1", "first")
+    assert await env.run(factory.may_have_run, CallState(Call(id="fc-1")), proofs)
