@@ -4,7 +4,7 @@ from waystation.activities.activity_attempt import (
     current_activity,
     track_activity,
 )
-from waystation.activities.approval_checks import Reviewer, TokenVerifier
+from waystation.activities.approval_checks import Reviewer
 from waystation.activities.callbacks import Hooks, close_plugins
 from waystation.activities.carry_over import CarryOver
 from waystation.activities.contexts import Contexts, tools_for
@@ -20,7 +20,7 @@ from waystation.activities.model_choice import (
     has_api_key,
 )
 from waystation.activities.notifications import Channels, LinkSigner, Notifier, read_channels
-from waystation.activities.proofs import Keys, ProofFactory
+from waystation.activities.proofs import Keys, ProofFactory, TokenVerifier
 from waystation.activities.scope_delivery import ScopeKeeper
 from waystation.activities.session_history import ConversationReader, Sessions
 from waystation.activities.tool_caller import ToolCaller

@@ -9,7 +9,6 @@ arguments, the tool's current declaration and the recorded policy.
 
 import secrets
 from collections.abc import Sequence
-from typing import Protocol
 
 import structlog
 from temporalio import activity
@@ -41,7 +40,6 @@ from waystation.core import (
     UnknownCall,
     Verification,
     VerificationInput,
-    Verified,
     call_digest,
     check_authority,
     encode,
@@ -57,10 +55,6 @@ from waystation.tools.services import NO_SERVICES, Services
 
 events = structlog.get_logger("waystation.activities")
 
-NO_IDENTITY = (
-    "The token cannot be verified: the workers have no identity configuration. Start them with --identity FILE "
-    "(`waystation identity init` writes one)."
-)
 OTHER_RUN = (
     "An answer with a token must contain `run`, the ID of the invocation's first run. The answer has none or a "
     "different one. Fetch the pending call again."
@@ -94,18 +88,6 @@ UNASKED = (
 )
 
 
-class TokenVerifier(Protocol):
-    """Verifies the identity of approvers; see `waystation.identity.WorkerIdentity`."""
-
-    async def verify(self, token: str, *, namespace: str, approval_id: str, answer: Answer) -> tuple[Verified, str]:
-        """Return the approver's identity, and the nonce that makes the token valid only once.
-
-        Raises:
-            NotAllowed: The token is not valid.
-            IdentityUnavailable: The token cannot be verified right now.
-        """
-
-
 class Reviewer:
     """Runs the activity `review_answer`.
 
@@ -120,13 +102,12 @@ class Reviewer:
         sessions: Sessions,
         *,
         services: Services = NO_SERVICES,
-        identity: TokenVerifier | None = None,
         limits: ActivitySettings | None = None,
         proofs: ProofFactory = NO_PROOFS,
     ) -> None:
         self._proofs = proofs
         self._registry, self._logs, self._sessions = registry, logs, sessions
-        self._services, self._identity, self._limits = services, identity, limits
+        self._services, self._limits = services, limits
 
     async def review(self, params: VerificationInput) -> bytes:
         """Return an encoded `Verification`."""
@@ -159,11 +140,16 @@ class Reviewer:
                 raise UnknownCall(f"There is no answer to verify for call {params.call!r}.")
             if answer.token is not None:
                 approval_id = ids.approval(log.invocation_id, call.id)
-                who, nonce = await self._verify(answer, answer.token, namespace, approval_id)
+                who, nonce = await self._proofs.verify_token(
+                    answer.token, namespace=namespace, approval_id=approval_id, answer=answer
+                )
                 review = Verification(who=who, nonce=nonce)
                 await self._check_binding(call, answer)
             # Check authority before the values: an unauthorized sender must not learn which values would be valid.
-            check_authority(call, answer, review.who, log.state.input.requesters if log.state.input else ())
+            requesters: Sequence[str] | None = log.state.input.requesters if log.state.input else ()
+            if call.policy and call.policy.not_requester and call.policy.must_verify:
+                requesters = await self._proofs.find_requesters(log)
+            check_authority(call, answer, review.who, requesters)
             if answer.action == "edit" and call.gate == "waiting" and answer.args is not None:
                 args = await self._check_edit(params.root, log, call, answer.args)
                 review = review.model_copy(update={"args": None if args == answer.args else args})
@@ -172,23 +158,6 @@ class Reviewer:
         except AnswerRefused as refused:
             return review.model_copy(update={"refused": type(refused).__name__, "message": str(refused)})
         return review
-
-    async def _verify(self, answer: Answer, token: str, namespace: str, approval_id: str) -> tuple[Verified, str]:
-        """Return the approver's identity and the token's nonce.
-
-        Raises:
-            NotAllowed: The token is not valid, or this worker cannot verify tokens.
-            IdentityUnavailable: The token cannot be verified right now.
-        """
-        if self._identity is None:
-            raise NotAllowed(NO_IDENTITY)
-        try:
-            return await self._identity.verify(token, namespace=namespace, approval_id=approval_id, answer=answer)
-        except (NotAllowed, IdentityUnavailable):
-            raise
-        except Exception as error:  # noqa: BLE001  # libraries raise anything for forged tokens
-            events.warning("token.not_verified", error_type=type(error).__name__)
-            raise NotAllowed(f"The token could not be verified ({type(error).__name__}).") from None
 
     async def _check_binding(self, call: CallState, answer: Answer) -> None:
         """Check that an answer with a token names this invocation and, if it decides the call, the call's digest.
@@ -329,7 +298,7 @@ async def find_missing_proof(
     context: ToolContext,
     rules: Sequence[ApprovalRule],
     factory: ProofFactory,
-    requesters: Sequence[str],
+    log: Log,
 ) -> ToolOutcome | None:
     """Return a refusal to record if a call lacks the required proof of approval by verified approvers, or else None.
 
@@ -354,6 +323,7 @@ async def find_missing_proof(
         return None
     asked_again = gate is not None and call.run > 0 and call.asked == "confirmation"
     since, current_args = 2 if asked_again else 1, to_recordable(args)
+    requesters = await factory.find_requesters(log) if policy.not_requester else ()
     if proofs and current_args is not None and proofs.is_approved(call, current_args, policy, requesters, since=since):
         if tool.effect_when(confirmed=True) == "once" and await factory.may_have_run(call, proofs):
             return _refused(call, MAY_HAVE_RUN, "OutcomeUnknown")

@@ -11,6 +11,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.activities.activity_attempt import convert_errors, send_heartbeats
 from waystation.activities.log_cache import LogCache
+from waystation.activities.proofs import ProofFactory
 from waystation.agents import BaseAgent, LlmAgent
 from waystation.agents.registry import Registry
 from waystation.core import (
@@ -22,10 +23,12 @@ from waystation.core import (
     Failure,
     ForeignHistory,
     Fork,
+    IdentityUnavailable,
     InvalidInput,
     InvocationInput,
     Log,
     ModelReplied,
+    NotAllowed,
     Position,
     Projection,
     SegmentRef,
@@ -62,14 +65,22 @@ class CarryOver:
     """Runs the activities `archive`, `take_over` and `child_outcome`."""
 
     def __init__(
-        self, client: Client, registry: Registry, logs: LogCache, blobs: Blobs, *, forks: bool, overrides: bool
+        self,
+        client: Client,
+        registry: Registry,
+        logs: LogCache,
+        blobs: Blobs,
+        *,
+        proofs: ProofFactory,
+        forks: bool,
+        overrides: bool,
     ) -> None:
         """Store the settings.
 
         `forks` determines whether forks are allowed, and `overrides` whether they may replace instructions and models.
         """
         self._client, self._registry, self._logs, self._blobs = client, registry, logs, blobs
-        self._forks, self._overrides = forks, overrides
+        self._proofs, self._forks, self._overrides = proofs, forks, overrides
 
     async def archive(self, params: ArchiveInput) -> bytes:
         """Archive the log from entry `params.since`, before the run continues as new. Return an encoded `Archived`.
@@ -105,12 +116,14 @@ class CarryOver:
                 the fork.
         """
         info = activity.info()
-        with send_heartbeats(), convert_errors("fork.failed", final=(InvalidInput,)):
+        final, retried = (InvalidInput, NotAllowed), (StoreFailed, IdentityUnavailable)
+        with send_heartbeats(), convert_errors("fork.failed", final=final, retried=retried):
             try:
                 log = await self._logs.at(info.workflow_id or "", info.workflow_run_id or "", position)
                 assert log.state.input is not None
                 assert log.state.input.fork is not None
-                return (await self._build_fork(log.state.input, log.state.input.fork)).encode()
+                started = log.state.input.model_copy(update={"signed_request": await self._proofs.sign_request(log)})
+                return (await self._build_fork(started, log.state.input.fork)).encode()
             except ForeignHistory as error:
                 raise InvalidInput(str(error)) from None
 

@@ -1,8 +1,9 @@
 """Authenticate decisions with the worker keys, and check them again where they are used.
 
 Anyone who may write to the namespace can forge histories, inputs and results of activities, but not what a key has
-authenticated. Three decisions count: whether a call needs an approval, that an approver gave it, and that it is
-remembered. Only calls that verified approvers may have to approve are authenticated; all other histories are unchanged.
+authenticated. Four decisions count: whether a call needs an approval, that an approver gave it, that it is remembered,
+and who requested the invocation. Only calls that verified approvers may have to approve, and requests with a token, are
+authenticated; all other histories are unchanged.
 """
 
 import time
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+import structlog
 from temporalio import activity
 from temporalio.client import Client
 
@@ -24,22 +26,37 @@ from waystation.core import (
     ApprovalPolicy,
     Call,
     CallState,
+    IdentityUnavailable,
+    InvocationInput,
     JsonObject,
+    Log,
     Mac,
+    MessageJoined,
+    NotAllowed,
+    Request,
     SignedApproval,
+    SignedRequest,
     StandingApproval,
     ToolCallInput,
     ToolOutcome,
     Verification,
+    Verified,
     call_claims,
     call_digest,
     describe_coverage,
     ids,
+    message_request,
     satisfies_policy,
 )
 from waystation.history import ScheduledActivity, fetch_activities, list_runs
 from waystation.tools import BaseTool
 
+events = structlog.get_logger("waystation.activities")
+
+NO_IDENTITY = (
+    "The token cannot be verified: the workers have no identity configuration. Start them with --identity FILE "
+    "(`waystation identity init` writes one)."
+)
 MAX_ANCESTORS = 20
 CLOCK_SKEW_S = 300.0
 
@@ -52,6 +69,20 @@ class Keys(Protocol):
 
     def verifies(self, mac: Mac | None, claims: JsonObject) -> bool:
         """Return whether a worker made this MAC of these claims."""
+
+
+class TokenVerifier(Protocol):
+    """Verifies the identity of approvers and requesters; see `waystation.identity.WorkerIdentity`."""
+
+    async def verify(
+        self, token: str, *, namespace: str, approval_id: str, answer: Answer | Request
+    ) -> tuple[Verified, str]:
+        """Return the sender's identity, and the nonce that makes the token of an answer valid only once.
+
+        Raises:
+            NotAllowed: The token is not valid.
+            IdentityUnavailable: The token cannot be verified right now.
+        """
 
 
 def may_need_verified_approval(tool: BaseTool, rules: Sequence[ApprovalRule]) -> bool:
@@ -135,7 +166,7 @@ class Proofs:
         return {**place, "run": self.run, "activity": activity_id, "scheduled": scheduled.isoformat()}
 
     def is_approved(
-        self, call: CallState, args: JsonObject, policy: ApprovalPolicy, requesters: Sequence[str], *, since: int
+        self, call: CallState, args: JsonObject, policy: ApprovalPolicy, requesters: Sequence[str] | None, *, since: int
     ) -> bool:
         """Return whether authentic approvals of a call with these arguments satisfy a policy.
 
@@ -143,7 +174,7 @@ class Proofs:
             call: The call.
             args: The arguments with which it is about to run.
             policy: The policy.
-            requesters: The names of the requester.
+            requesters: The names of the requesters, or None if they are not verified.
             since: The number of the first of the call's approval requests whose approvals count.
         """
         digest = call_digest(call.agent, call.name, args, declared=call.declared, policy=call.policy)
@@ -170,7 +201,9 @@ class Proofs:
         args = call.policy.alike(call.args)
         return describe_coverage(self.scope, call.agent, call.name, args, call.policy.bound_to(call.declared))
 
-    def is_remembered(self, approval: StandingApproval, policy: ApprovalPolicy, requesters: Sequence[str]) -> bool:
+    def is_remembered(
+        self, approval: StandingApproval, policy: ApprovalPolicy, requesters: Sequence[str] | None
+    ) -> bool:
         """Return whether a remembered approval may be used under a policy.
 
         If the policy requires verified approvers, the remembered approval must be based on authentic approvals in the
@@ -201,10 +234,12 @@ class ProofFactory:
         logs: LogCache | None = None,
         client: Client | None = None,
         *,
+        identity: TokenVerifier | None = None,
         required: bool = False,
     ) -> None:
         """If `required` is true and the worker has no keys, calls that need verified approvers do not run."""
-        self._keys, self._logs, self._client, self.required = keys, logs, client, required
+        self._keys, self._logs, self._client, self._identity = keys, logs, client, identity
+        self.required = required
 
     async def proofs(self, *, with_scope: bool = False) -> Proofs | None:
         """Return the proofs of the calling invocation, or None if the worker has no keys.
@@ -255,6 +290,92 @@ class ProofFactory:
                     return True
         return False
 
+    async def verify_token(
+        self, token: str, *, namespace: str, approval_id: str, answer: Answer | Request
+    ) -> tuple[Verified, str]:
+        """Return the identity of the sender of an answer or request, and the token's nonce.
+
+        Raises:
+            NotAllowed: The token is not valid, or this worker cannot verify tokens.
+            IdentityUnavailable: The token cannot be verified right now.
+        """
+        if self._identity is None:
+            raise NotAllowed(NO_IDENTITY)
+        try:
+            return await self._identity.verify(token, namespace=namespace, approval_id=approval_id, answer=answer)
+        except (NotAllowed, IdentityUnavailable):
+            raise
+        except Exception as error:  # noqa: BLE001  # libraries raise anything for forged tokens
+            events.warning("token.not_verified", error_type=type(error).__name__)
+            raise NotAllowed(f"The token could not be verified ({type(error).__name__}).") from None
+
+    async def sign_request(self, log: Log) -> SignedRequest | None:
+        """Verify the tokens of new messages to the calling invocation, and return the senders of all its messages.
+
+        If a message that joined the invocation has no valid token, the result names no one, so the requesters count as
+        unverified. Return None if the invocation was started without a token or has received no new message.
+
+        Raises:
+            NotAllowed: The token with which the invocation was started is not valid.
+            IdentityUnavailable: A token cannot be verified right now.
+            RPCError: The server cannot be reached.
+        """
+        started, known = log.state.input, log.state.signed_request
+        if self._logs is None or started is None or started.token is None:
+            return None
+        info = activity.info()
+        origin = await self._logs.origin(log.invocation_id, info.workflow_run_id or "")
+        place = log.invocation_id, origin.first_run_id if origin else ""
+        if known and not ((known.invocation_id, known.run) == place and self._is_authentic(known, info.namespace)):
+            known = None
+        messages = [(started.token, started.request()), *_joined_messages(log, started)]
+        if known and known.messages >= len(messages):
+            return None
+        receiver = started.session.id if started.session and not started.fork else log.invocation_id
+
+        async def verify(token: str | None, request: Request) -> str:
+            sender, _ = await self.verify_token(
+                token or "", namespace=info.namespace, approval_id=receiver, answer=request
+            )
+            return sender.subject
+
+        subjects = known.subjects if known else (await verify(*messages[0]),)
+        try:
+            new = [await verify(*message) for message in messages[known.messages if known else 1 :]] if subjects else []
+            subjects = tuple(dict.fromkeys((*subjects, *new)))
+        except NotAllowed as error:
+            events.warning("request.not_verified", invocation_id=log.invocation_id, problem=str(error))
+            subjects = ()
+        signed = SignedRequest(subjects=subjects, messages=len(messages), invocation_id=place[0], run=place[1])
+        mac = self._keys.sign(signed.claims(info.namespace)) if self._keys else None
+        return signed.model_copy(update={"mac": mac})
+
+    async def find_requesters(self, log: Log, signed: SignedRequest | None = None) -> tuple[str, ...] | None:
+        """Return the names of the requesters of the calling invocation, or None if the requesters are not verified.
+
+        The names are the verified subjects and those that the input of the invocation claims.
+
+        Args:
+            log: The invocation's log.
+            signed: The requesters that the running activity has verified. By default, those in the log.
+
+        Raises:
+            RPCError: The server cannot be reached.
+        """
+        signed, started = signed or log.state.signed_request, log.state.input
+        if started is None or signed is None or not signed.subjects:
+            return None
+        info, place = activity.info(), (signed.invocation_id, signed.run)
+        if not self._is_authentic(signed, info.namespace):
+            return None
+        run_id = info.workflow_run_id or ""
+        if self._keys and self._logs and not await _has_ancestor(self._logs, log.invocation_id, run_id, place):
+            return None
+        return (*signed.subjects, *started.requesters)
+
+    def _is_authentic(self, signed: SignedRequest, namespace: str) -> bool:
+        return self._keys is None or self._keys.verifies(signed.mac, signed.claims(namespace))
+
 
 NO_PROOFS = ProofFactory()
 
@@ -278,6 +399,31 @@ def _is_of(other: ScheduledActivity, call: CallState) -> bool:
         return ToolCallInput.model_validate_json(other.input).function_call_id == call.id
     except ValueError:  # unreadable, so it may be of this call
         return True
+
+
+def _joined_messages(log: Log, started: InvocationInput) -> list[tuple[str | None, Request]]:
+    """Return the token and the content of each message that joined the invocation while it was running.
+
+    Messages that a fork inherits from its source are left out: they are not part of the request for the fork.
+    """
+    entries = log.entries[started.fork.entries if started.fork else 0 :]
+    joined = (entry.body for entry in entries if isinstance(entry.body, MessageJoined))
+    return [(body.token, message_request(body.message, body.message_id)) for body in joined]
+
+
+async def _has_ancestor(logs: LogCache, workflow_id: str, run_id: str, ancestor: tuple[str, str]) -> bool:
+    """Return whether a workflow, its parent, or a parent of that one has this workflow ID and first run ID.
+
+    The server records which workflow started another, so this cannot be forged.
+    """
+    for _ in range(MAX_ANCESTORS):
+        origin = await logs.origin(workflow_id, run_id)
+        if origin is None or (workflow_id, origin.first_run_id) == ancestor:
+            return origin is not None
+        if origin.parent is None:
+            return False
+        workflow_id, run_id = origin.parent
+    return False
 
 
 async def _find_scope(logs: LogCache, workflow_id: str, run_id: str) -> str | None:

@@ -266,10 +266,9 @@ class _ToolRun:
         If the tool raises an exception and the call has retries left, this activity retries a tool with effect `once`,
         and the server retries any other.
         """
-        started = self.contexts.log.state.input
         refusal = await find_refusal(self.call, self.params, tool, args, context, self.rules)
         refusal = refusal or await find_missing_proof(
-            self.call, tool, args, context, self.rules, self.proofs, started.requesters if started else ()
+            self.call, tool, args, context, self.rules, self.proofs, self.contexts.log
         )
         if refusal:
             return Attempt(context, outcome=refusal)

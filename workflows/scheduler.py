@@ -356,6 +356,7 @@ async def _call_agent(
         depth=started.depth + 1,
         origin=started.family or log.invocation_id,
         requester=started.requester,
+        signed_request=state.signed_request,
         standing=_in_force(log),
     )
     try:

@@ -19,6 +19,7 @@ from waystation.core import (
     EngineActivity,
     InvocationInput,
     InvocationResult,
+    JsonObject,
     Recorded,
     Report,
     SessionArchiveInput,
@@ -214,8 +215,10 @@ class SessionInvocations:
         for join, message in self.log.turns[number].unconfirmed:
             if handle and (number, join) not in self._sent:
                 self._sent.add((number, join))
-                params = raw(encode({"message": message.message, "join": join}))
-                self._begin(unless_closed(handle.signal(MESSAGE_SIGNAL, params), "invocation.gone"))
+                params: JsonObject = {"message": message.message, "join": join}
+                if message.token:
+                    params |= {"token": message.token, "message_id": message.message_id}
+                self._begin(unless_closed(handle.signal(MESSAGE_SIGNAL, raw(encode(params))), "invocation.gone"))
 
 
 async def _call(activity: EngineActivity[R], params: Recorded, about: str) -> R | None:

@@ -79,8 +79,8 @@ class Approvals(NamedTuple):
     """Signs calls that verified approvers may have to approve, and checks remembered approvals."""
     keyless: bool = False
     """Whether a remembered approval counts without proof if this worker has no keys. Used only if `proofs` is None."""
-    requesters: Sequence[str] = ()
-    """The names of the requester."""
+    requesters: Sequence[str] | None = ()
+    """The names of the requesters, or None if they are not verified."""
 
     def covering(self, agent: str, tool: str, call: Call, args: JsonObject) -> str | None:
         """Return the approval ID of the remembered approval that covers a call, or None.

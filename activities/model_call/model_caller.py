@@ -51,6 +51,7 @@ from waystation.core import (
     CallbackResult,
     EventActions,
     ForeignHistory,
+    IdentityUnavailable,
     JsonObject,
     Log,
     ModelCallInput,
@@ -59,8 +60,10 @@ from waystation.core import (
     ModelReplied,
     ModelReply,
     ModelReplyRef,
+    NotAllowed,
     NotJson,
     ScopeNameTooLong,
+    SignedRequest,
     StoreFailed,
     TextWindow,
     UnknownAgent,
@@ -137,8 +140,10 @@ class ModelCaller:
         except (
             CallbackRaised,
             ForeignHistory,
+            IdentityUnavailable,
             InstructionFailed,
             ModelRefused,
+            NotAllowed,
             ScopeNameTooLong,
             StoreFailed,
             UnknownAgent,
@@ -195,6 +200,7 @@ class ModelCaller:
             limits=self._limits,
         ).over(scopes)
         with send_heartbeats() as heart:
+            signed = await self._proofs.sign_request(log)
             reply = ModelReply()
             if params.phase == "leave":
                 reply = ModelReply(after=await AgentCallbacks(hooks, contexts).leave())
@@ -211,7 +217,7 @@ class ModelCaller:
                     agent=agent,
                     contexts=contexts,
                     hooks=hooks,
-                    approvals=await self._approvals(root.rules_of(agent), tools.values(), log, params),
+                    approvals=await self._approvals(root.rules_of(agent), tools.values(), log, params, signed),
                     model=self._models.of(agent, root.demo_model),
                     request=request,
                     tools=tools,
@@ -224,15 +230,21 @@ class ModelCaller:
                 reply = await turn.reply(reply.model_copy(update=update))
         replies = (entry.body.reply for entry in reversed(log.entries) if isinstance(entry.body, ModelReplied))
         recorded = next((reply.stores for reply in replies if reply.stores), None)
-        return reply.model_copy(update={"scopes": scopes, "stores": await self._stores.compare(recorded)})
+        stores = await self._stores.compare(recorded)
+        return reply.model_copy(update={"scopes": scopes, "signed_request": signed, "stores": stores})
 
     async def _approvals(
-        self, rules: Sequence[ApprovalRule], tools: Iterable[BaseTool], log: Log, params: ModelCallInput
+        self,
+        rules: Sequence[ApprovalRule],
+        tools: Iterable[BaseTool],
+        log: Log,
+        params: ModelCallInput,
+        signed: SignedRequest | None,
     ) -> Approvals:
         remembered, proofs = log.state.remembered_by_origin(params.standing), None
         if any(may_need_verified_approval(tool, rules) for tool in tools):
             proofs = await self._proofs.proofs(with_scope=bool(remembered))
-        requesters = log.state.input.requesters if log.state.input else ()
+        requesters = await self._proofs.find_requesters(log, signed) if remembered else ()
         return Approvals(rules, remembered, proofs, not self._proofs.required, requesters)
 
     async def _read_scopes(self, root: Root, log: Log, params: ModelCallInput) -> JsonObject | None:
@@ -544,8 +556,10 @@ def fail_model_call(agent: str, error: Exception) -> ApplicationError:
             return build_failure(
                 agent, error.kind, str(error), retry=isinstance(error, CallbackRaised) and error.retryable
             )
-        case ForeignHistory() | ScopeNameTooLong() | StoreFailed() | UnknownAgent() | UserMessageChanged():
-            return build_failure(agent, type(error).__name__, str(error), retry=isinstance(error, StoreFailed))
+        case StoreFailed() | IdentityUnavailable():
+            return build_failure(agent, type(error).__name__, str(error), retry=True)
+        case ForeignHistory() | NotAllowed() | ScopeNameTooLong() | UnknownAgent() | UserMessageChanged():
+            return build_failure(agent, type(error).__name__, str(error))
         case _:
             # Leave out the exception's message, which may quote the conversation.
             text = f"The model raised {type(error).__name__} at {find_author_line(error)}."

@@ -310,6 +310,17 @@ def test_policies_that_this_worker_cannot_keep_are_named(tmp_path: Path) -> None
     ]
 
 
+def test_policies_that_need_the_token_of_the_requester_are_named(tmp_path: Path) -> None:
+    """Without the token, nobody could approve a call of the tool; the check says how to send it."""
+    (tmp_path / "clerk").mkdir()
+    strict = NEEDY.replace("ApprovalPolicy(", "ApprovalPolicy(not_requester=True, ", 1)
+    (tmp_path / "clerk" / "agent.py").write_text(dedent(AGENT) + dedent(strict))
+    done = run("check", "--agents", str(tmp_path))
+    [said] = [line["requirement"] for line in logged(done) if line["event"] == "policy.needs_token"]
+    assert said.startswith("The policy of tool 'pay' of agent 'clerk' excludes the requester.")
+    assert "--token-file FILE" in said
+
+
 def test_a_traceback_is_legible_in_json() -> None:
     """The JSON contains the traceback, not the address of an object."""
     program = (

@@ -196,7 +196,8 @@ class _Accountant:
     def _request(self, entry: Entry, call: CallState) -> JsonObject:
         started = self._log.state.input
         assert started is not None
-        pending = call.pending(self._log.invocation_id, started.user_id, started.session_id)
+        names = started.user_id, started.session_id, started.requester
+        pending = call.pending(self._log.invocation_id, *names, self._log.state.signed_request)
         return self._line(
             entry,
             kind="requested",
@@ -206,6 +207,7 @@ class _Accountant:
             asks_for=pending.kind,
             digest=pending.digest,
             requester=started.requester or started.user_id,
+            verified_requesters=list(pending.verified_requesters) or None,
             user_id=started.user_id,
             deadline=_format_time(pending.deadline),
             policy=call.policy.record() if call.policy else None,

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 import shlex
 import shutil
 import sys
@@ -41,6 +42,8 @@ from waystation.presentation import terminal, words
 from waystation.storage import Blobs
 
 CONNECT_LIMIT_S = 10.0
+TOKEN = "WAYSTATION_TOKEN"  # the name of an environment variable, not a secret
+MAX_TOKEN_BYTES = 100_000
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON, one object per line.")]
 InvocationId = Annotated[str, typer.Argument(metavar="ID", help="Invocation ID.")]
@@ -78,6 +81,12 @@ SessionSource = Annotated[
 ]
 By = Annotated[
     str | None, typer.Option(help="Your name, to be recorded with the answer (not verified). Default: your login name.")
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help=f"File with the token that proves your identity (sent encrypted). Default: ${TOKEN}."
+    ),
 ]
 Detach = Annotated[bool, typer.Option("--detach", help="Return as soon as a call is waiting for a person.")]
 OutputFile = Annotated[
@@ -187,6 +196,21 @@ def translate_file_errors(path: str | Path, action: str = "read", *, option: str
         cause = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         text = f"{str(path)!r} cannot be {action}: {cause}."
         raise Problem(Exit.USAGE, f"{option}: {text}" if option else text) from None
+
+
+def read_token(file: Path | None) -> str | None:
+    """Return the user's identity token from `file`, by default from WAYSTATION_TOKEN, or None if neither is set.
+
+    Raises:
+        Problem: The file cannot be read, or does not contain a token.
+    """
+    if file is None:
+        return (os.environ.get(TOKEN) or "").strip() or None
+    with translate_file_errors(file, option="--token-file"), file.open("rb") as stream:
+        data = stream.read(MAX_TOKEN_BYTES).strip()
+    if not data or not data.isascii():
+        raise Problem(Exit.USAGE, f"--token-file: {file} does not contain a token.")
+    return data.decode("ascii")
 
 
 @dataclass(frozen=True, slots=True)

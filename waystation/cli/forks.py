@@ -16,7 +16,9 @@ from waystation.cli.command_context import (
     Exit,
     InvocationId,
     Problem,
+    TokenFile,
     parse_json_object,
+    read_token,
 )
 from waystation.cli.invocations import follow
 from waystation.cli.recordings import check_on_server
@@ -67,6 +69,7 @@ async def fork(
     yes: Annotated[
         bool, typer.Option("--yes", help="Run calls that may have side effects, without asking first.")
     ] = False,
+    token_file: TokenFile = None,
     detach: Detach = False,
     json: AsJson = False,
 ) -> Exit:
@@ -97,7 +100,7 @@ async def fork(
             )
     if not yes:
         _confirm([call for call in prepared.log.state.performing() if call.call.effect != "read"])
-    invocation = await prepared.start()
+    invocation = await prepared.start(token=read_token(token_file))
     out.result(
         {"fork": {"id": invocation.id, "source": id, "event": event}},
         Text.assemble(

@@ -29,7 +29,9 @@ from waystation.cli.command_context import (
     CommandContext,
     Detach,
     Exit,
+    TokenFile,
     parse_object,
+    read_token,
     translate_file_errors,
     write_waits,
 )
@@ -114,6 +116,7 @@ async def run(
     prices: Annotated[
         Path | None, typer.Option(metavar="FILE", help="JSON file with model prices, required for cost=N in --budget.")
     ] = None,
+    token_file: TokenFile = None,
     json: AsJson = False,
 ) -> Exit:
     """Start an invocation and follow it until it ends.
@@ -125,7 +128,10 @@ async def run(
         raise typer.BadParameter("the ID must not be empty", param_hint="--id")
     limits = _parse_budget(budget, on_exhausted, prices)
     out, client = ctx.out, await ctx.connect()
-    invocation = await client.start(agent, message, streaming=stream, id=id, state=initial, user_id=user, budget=limits)
+    token = read_token(token_file)
+    invocation = await client.start(
+        agent, message, streaming=stream, id=id, state=initial, user_id=user, budget=limits, token=token
+    )
     try:
         out.result(
             {"invocation_id": invocation.id, "existed": invocation.existed},

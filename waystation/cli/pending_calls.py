@@ -5,7 +5,6 @@ import contextlib
 import difflib
 import getpass
 import inspect
-import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -28,11 +27,12 @@ from waystation.cli.command_context import (
     Exit,
     Problem,
     Target,
+    TokenFile,
     parse_json_object,
     parse_object,
     quote,
+    read_token,
     to_problem,
-    translate_file_errors,
     write_waits,
 )
 from waystation.cli.invocations import Watch
@@ -57,8 +57,6 @@ WIDE = 110
 """Minimum terminal width, in columns, for including the requester in the table."""
 CREDENTIALS = Stores().credentials
 """The credential store that workers use by default."""
-TOKEN = "WAYSTATION_TOKEN"  # the name of an environment variable, not a secret
-MAX_TOKEN_BYTES = 100_000
 
 AnyId = Annotated[
     str | None,
@@ -92,12 +90,6 @@ Quiet = Annotated[
 Remember = Annotated[
     bool,
     typer.Option("--remember", help="Also approve identical calls in the future, for as long as the policy allows."),
-]
-TokenFile = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help=f"File with the token that proves your identity (sent encrypted). Default: ${TOKEN}."
-    ),
 ]
 All = Annotated[bool, typer.Option("--all", help="Answer every pending call that matches the filters below.")]
 Yes = Annotated[bool, typer.Option("--yes", help="With --all: answer without asking for confirmation.")]
@@ -292,25 +284,10 @@ async def _answer(
             case _:
                 fields[name] = parse_object(f"--{name}", options[name])
     client = await ctx.connect()
-    fields["token"] = _read_token(token_file)
+    fields["token"] = read_token(token_file)
     if all:
         return await _answer_all(ctx, client, action, fields, yes=yes)
     return await _answer_one(ctx, client, action, id, call, fields)
-
-
-def _read_token(file: Path | None) -> str | None:
-    """Return the approver's identity token from `file`, by default from WAYSTATION_TOKEN, or None if neither is set.
-
-    Raises:
-        Problem: The file cannot be read, or does not contain a token.
-    """
-    if file is None:
-        return (os.environ.get(TOKEN) or "").strip() or None
-    with translate_file_errors(file, option="--token-file"), file.open("rb") as stream:
-        data = stream.read(MAX_TOKEN_BYTES).strip()
-    if not data or not data.isascii():
-        raise Problem(Exit.USAGE, f"--token-file: {file} does not contain a token.")
-    return data.decode("ascii")
 
 
 async def _answer_one(

@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections.abc import Sequence
 from contextlib import aclosing, suppress
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,9 +22,11 @@ from waystation.cli.command_context import (
     Exit,
     Problem,
     Target,
+    TokenFile,
     User,
     create_command_group,
     parse_json_object,
+    read_token,
     write_waits,
 )
 from waystation.cli.invocations import Watch, is_polled, report_failure, with_pauses
@@ -217,6 +220,7 @@ async def chat(
     session: Annotated[str | None, typer.Option(help="Name of the session. Default: a new session.")] = None,
     user: User = DEFAULT_USER,
     app: App = DEFAULT_APP,
+    token_file: TokenFile = None,
     json: AsJson = False,
 ) -> Exit:
     """Chat with an agent. Type /help to list the commands. You can also pipe messages in, one per line.
@@ -224,7 +228,8 @@ async def chat(
     Ctrl-D and Ctrl-C leave the conversation, which continues on the workers. Use --session to resume it.
     """
     name = f"chat-{uuid.uuid4().hex[:8]}" if session is None else session
-    conversation = Chat(await ctx.connect(), await open_session(ctx, name, user, app, agent), ctx.out, ctx.target)
+    client, opened = await ctx.connect(), await open_session(ctx, name, user, app, agent)
+    conversation = Chat(client, opened, ctx.out, ctx.target, token_file)
     try:
         return await conversation.run()
     except (asyncio.CancelledError, KeyboardInterrupt):
@@ -235,8 +240,11 @@ async def chat(
 class Chat:
     """A chat in the terminal, with the agent of one session."""
 
-    def __init__(self, client: AgentClient, session: Session, out: Output, target: Target) -> None:
+    def __init__(
+        self, client: AgentClient, session: Session, out: Output, target: Target, token_file: Path | None = None
+    ) -> None:
         self._client, self._session, self._out, self._target = client, session, out, target
+        self._token_file = token_file
         self._lines = Lines()
         self._watch = Watch(client, out, session.id, on_waits=self._write_waits)
         self._sent: set[str] = set()
@@ -407,7 +415,9 @@ class Chat:
     async def _send(self, text: str) -> str:
         """Send a message, and return the ID of the invocation that handles it."""
         try:
-            sent = await self._session.send(text, message_id=f"chat-{uuid.uuid4().hex}", streaming=not self._out.json)
+            token, message_id = read_token(self._token_file), f"chat-{uuid.uuid4().hex}"
+            streaming = not self._out.json
+            sent = await self._session.send(text, message_id=message_id, token=token, streaming=streaming)
         except errors.MessageUnconfirmed:
             raise Problem(
                 Exit.UNCONFIRMED,
@@ -460,7 +470,12 @@ class Chat:
                 raise Problem(Exit.USAGE, f'{error}. Write the response like this: /respond {{"amount": 50}}') from None
         # The digest ties the answer to the call that the user saw: by now, its ID may belong to a different call.
         receipt = await self._client.invocation(call.invocation_id).answer(
-            action, call.function_call_id, by=login_name(), digest=call.digest, **fields
+            action,
+            call.function_call_id,
+            by=login_name(),
+            digest=call.digest,
+            token=read_token(self._token_file),
+            **fields,
         )
         self._watch.mark_answered(call)
         if self._out.json:

@@ -24,7 +24,7 @@ from waystation.client.session_management import (
     ScopedState,
     Sessions,
 )
-from waystation.client.token_encryption import TokenEncrypter, TokenEncryption
+from waystation.client.token_encryption import Token, TokenEncrypter, TokenEncryption
 from waystation.core import (
     DEFAULT_APP,
     DEFAULT_USER,
@@ -115,6 +115,7 @@ class AgentClient:
         budget: Budget | None = None,
         metadata: Mapping[str, Any] | None = None,
         requester: str | None = None,
+        token: Token | None = None,
         streaming: bool = False,
     ) -> Invocation:
         """Start an invocation and return immediately.
@@ -132,7 +133,12 @@ class AgentClient:
             metadata: Recorded with the input, but not sent to the model.
             requester: The person who triggers the invocation, if different from `user_id`. Approval policies can
                 prevent this person from answering.
+            token: Proves the identity of the person who triggers the invocation. Approval policies that exclude the
+                requester need it. Encrypted with the client's `identity` before it is sent.
             streaming: Make the model's text available while it is being generated; see `Invocation.stream`.
+
+        Raises:
+            InvalidConfiguration: No key is configured for encrypting the token.
         """
         optional = {
             "state": dict(state) if state else None,
@@ -147,7 +153,7 @@ class AgentClient:
         params = {"agent": agent, "message": message, **{key: value for key, value in optional.items() if value}}
         invocation_id = id or f"{agent}-{uuid.uuid4().hex[:12]}"
         try:
-            return Invocation(self, await start_invocation(self, invocation_id, params))
+            return Invocation(self, await start_invocation(self, invocation_id, params, token=token))
         except WorkflowAlreadyStartedError:
             return Invocation(self, self.temporal.get_workflow_handle(invocation_id), existed=True)
 

@@ -195,8 +195,8 @@ def _is_relevant(call: PendingCall, people: tuple[str, ...]) -> bool:
     """Return whether a person may answer a call or has claimed it. `people` are the person's name and roles."""
     if call.claimed_by in people or call.policy is None:
         return True
-    requesters = (call.requester, call.user_id) if call.policy.not_requester else ()
-    if any(is_among_people(name, people) for name in (*call.approved_by, *requesters)):
+    excluded = (call.requesters or (call.requester, call.user_id)) if call.policy.not_requester else ()
+    if any(is_among_people(name, people) for name in (*call.approved_by, *excluded)):
         return False
     asked = call.policy.asked(call.level)
     return not asked or any(who in asked for who in people)

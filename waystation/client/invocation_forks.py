@@ -7,6 +7,7 @@ from typing import Any
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from waystation.client.invocation_handle import ClientContext, Invocation, start_invocation
+from waystation.client.token_encryption import Token
 from waystation.core import MEMO_FORK, WORKFLOW, Budget, Fork, InvalidInput, InvocationInput, JsonObject, Log, ids
 from waystation.core.log import fork
 
@@ -33,6 +34,7 @@ class Forks:
         results: Mapping[str, JsonObject] | None = None,
         budget: Budget | None = None,
         requester: str | None = None,
+        token: Token | None = None,
         id: str | None = None,
     ) -> Invocation:
         """Start an invocation that copies the source's events up to and including `event`, and continues from there.
@@ -51,6 +53,7 @@ class Forks:
             results: Responses by function call ID. These calls do not run.
             budget: Limits for the fork, counting the usage up to `event`. Defaults to the limits of the source.
             requester: The person who triggers the fork, if different from the user.
+            token: Proves the identity of the person who triggers the fork; see `AgentClient.start`.
             id: ID of the new invocation, `<source>~<number>` by default. `of` finds only forks with such default IDs.
 
         Raises:
@@ -71,7 +74,7 @@ class Forks:
                 requester=requester,
                 id=id,
             )
-        ).start()
+        ).start(token=token)
 
     async def prepare(
         self,
@@ -133,8 +136,8 @@ class PreparedFork:
     log: Log
     """The log that the fork starts with. Its `state.performing()` returns the calls that the fork runs first."""
 
-    async def start(self) -> Invocation:
-        """Start the fork.
+    async def start(self, *, token: Token | None = None) -> Invocation:
+        """Start the fork. `token` proves the identity of the person who triggers it.
 
         Raises:
             InvalidInput: An invocation with the fork's ID, or with every generated ID, already exists.
@@ -144,7 +147,7 @@ class PreparedFork:
         data = self.given.model_dump(mode="json", exclude_defaults=True)
         for id in [self.id] if self.id is not None else await self._find_free_ids(source):
             try:
-                await start_invocation(self.client, id, data, memo)
+                await start_invocation(self.client, id, data, memo, token=token)
             except WorkflowAlreadyStartedError:
                 continue
             return Invocation.from_id(self.client, id)

@@ -373,15 +373,19 @@ async def approve_calls(client: ClientContext, calls: Iterable[tuple[str, str]])
 
 
 async def start_invocation(
-    client: ClientContext, id: str, params: JsonObject, memo: JsonObject | None = None
+    client: ClientContext, id: str, params: JsonObject, memo: JsonObject | None = None, *, token: Token | None = None
 ) -> WorkflowHandle[Any, Any]:
     """Start an invocation from an invocation input in JSON form.
 
     Raises:
         WorkflowAlreadyStartedError: An invocation with this ID exists or used to exist.
         InvalidInput: The input is too large for the server, and this client has no store for large payloads.
+        InvalidConfiguration: No key is configured for encrypting the token.
     """
     started = InvocationInput.model_validate(params)
+    if token is not None:
+        place = {"namespace": client.temporal.namespace, "approval_id": id}
+        params = params | {"token": client.token_encryption.encrypt(token, **place, answer=started.request())}
     text = started.message if isinstance(started.message, str) else "…"
 
     async def start(searchable: bool) -> WorkflowHandle[Any, Any]:

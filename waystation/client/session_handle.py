@@ -1,6 +1,7 @@
 """One session: send messages, and follow the invocations that it starts."""
 
 import asyncio
+import uuid
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, suppress
@@ -26,6 +27,7 @@ from waystation.client.invocation_handle import (
     translate_update_error,
 )
 from waystation.client.session_management import ScopedState
+from waystation.client.token_encryption import Token
 from waystation.core import (
     CLOSE,
     DEFAULT_APP,
@@ -47,6 +49,7 @@ from waystation.core import (
     encode,
     errors,
     ids,
+    message_request,
     to_plain_json,
 )
 from waystation.core.session_log import OPEN_STATUSES
@@ -138,6 +141,7 @@ class Session:
         state: Mapping[str, Any] | None = None,
         budget: Budget | None = None,
         metadata: Mapping[str, Any] | None = None,
+        token: Token | None = None,
         streaming: bool = False,
         create: bool = True,
         confirm_within: timedelta = CONFIRMATION_LIMIT,
@@ -152,6 +156,7 @@ class Session:
             state: Changes to the session's state, applied when the invocation starts.
             budget: Limits for the invocation.
             metadata: Recorded with the message, but not sent to the model.
+            token: Proves the sender's identity; see `AgentClient.start`. Each message of the session needs its own.
             streaming: Make the model's text available while it is being generated.
             create: Whether to start the session if it does not exist.
             confirm_within: Time limit for a worker to confirm the message.
@@ -159,11 +164,12 @@ class Session:
         Raises:
             SessionRefused: The message was refused; the subclass gives the reason.
             NotJson: The message or the state contains a value that is not valid JSON.
+            InvalidConfiguration: No key is configured for encrypting the token.
             MessageUnconfirmed: No worker confirmed the message in time. It may still be accepted later. To find out,
                 send the message again with the same `message_id`.
         """
         optional = {
-            "message_id": message_id,
+            "message_id": message_id or (uuid.uuid4().hex if token is not None else None),
             "when_busy": when_busy if when_busy != "queue" else None,
             "state": dict(state) if state else None,
             "budget": budget.model_dump(exclude_defaults=True) if budget else None,
@@ -171,6 +177,10 @@ class Session:
             "streaming": streaming or None,
         }
         content = to_plain_json({"message": message, **{key: value for key, value in optional.items() if value}})
+        if token is not None:
+            place = {"namespace": self.client.temporal.namespace, "approval_id": self.id}
+            request = message_request(content["message"], content["message_id"])
+            content["token"] = self.client.token_encryption.encrypt(token, **place, answer=request)
         check_message_size(encode(content))
         receipt = await self._update(SEND, content, create=create, within=confirm_within)
         return Sent(self, receipt["invocation_id"], receipt["status"], bool(receipt.get("duplicate")))

@@ -1,22 +1,22 @@
-"""Encrypt approvers' identity tokens, so that they leave the process only in a form that the workers can decrypt."""
+"""Encrypt identity tokens, so that they leave the process only in a form that the workers can decrypt."""
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from waystation.core import IDENTITY_ENV, InvalidConfiguration, JsonObject, TokenSigner, is_encrypted
+from waystation.core import IDENTITY_ENV, InvalidConfiguration, JsonObject, Request, TokenSigner, is_encrypted
 
 
 class TokenEncrypter(Protocol):
     """An object that encrypts tokens for the workers, such as `waystation.identity.Sealer`."""
 
-    def seal(self, token: str, *, namespace: str, approval_id: str, answer: Mapping[str, Any]) -> str:
-        """Encrypt a signed token so that it is valid only for this answer to this call."""
+    def seal(self, token: str, *, namespace: str, approval_id: str, answer: Mapping[str, Any] | Request) -> str:
+        """Encrypt a signed token so that it is valid only for this answer to this call, or for this request."""
 
 
 Token: TypeAlias = str | TokenSigner
-"""An approver's token, or a function that creates a token for an answer."""
+"""A person's token, or a function that creates a token for an answer or request."""
 
 
 class TokenEncryption:
@@ -26,10 +26,11 @@ class TokenEncryption:
         """Accept an encrypter or a configuration file. By default, WAYSTATION_IDENTITY names the file."""
         self._encrypter = identity
 
-    def encrypt(self, token: Token, *, namespace: str, approval_id: str, answer: JsonObject) -> str:
-        """Encrypt a token for an answer so that it is safe to record in histories.
+    def encrypt(self, token: Token, *, namespace: str, approval_id: str, answer: JsonObject | Request) -> str:
+        """Encrypt a token for an answer or request so that it is safe to record in histories.
 
-        A token that is already encrypted is returned unchanged.
+        For a request, `approval_id` is the ID of the workflow that receives it. A token that is already encrypted is
+        returned unchanged.
 
         Raises:
             InvalidConfiguration: No key is configured.

@@ -57,7 +57,15 @@ from waystation.core.approval.policy import (
     call_digest,
     is_among_people,
 )
-from waystation.core.approval.proof import Mac, Origin, SignedApproval, call_claims, satisfies_policy
+from waystation.core.approval.proof import (
+    Mac,
+    Origin,
+    Request,
+    SignedApproval,
+    SignedRequest,
+    call_claims,
+    satisfies_policy,
+)
 from waystation.core.approval.remembered import StandingApproval, describe_coverage, find_covering_approval
 from waystation.core.budget import MAX_MODEL_CALLS, Budget, Grant, Policy, Price, Spent, Usage, parse_grant, parse_usage
 from waystation.core.call import DEFAULT_DEADLINE_S, CallState
@@ -312,6 +320,7 @@ from waystation.core.wire import (
     Report,
     SessionLink,
     diff_state,
+    message_request,
     parse_input,
     search_attributes_of,
     session_part,
@@ -515,6 +524,7 @@ __all__ = [
     "RefusedDelta",
     "ReminderDue",
     "Report",
+    "Request",
     "Retries",
     "Scheduled",
     "ScopeDelivery",
@@ -542,6 +552,7 @@ __all__ = [
     "SignalClock",
     "Signalled",
     "SignedApproval",
+    "SignedRequest",
     "Snapshot",
     "Sources",
     "Spent",
@@ -621,6 +632,7 @@ __all__ = [
     "looks_secret",
     "mask",
     "merge_actions",
+    "message_request",
     "model_calls",
     "named_secret",
     "next_phase",

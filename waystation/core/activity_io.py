@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 from waystation.core.approval.policy import ApprovalPolicy
-from waystation.core.approval.proof import Mac
+from waystation.core.approval.proof import Mac, SignedRequest
 from waystation.core.budget import Usage
 from waystation.core.conversation.event import Compaction, EventActions
 from waystation.core.payload import JsonObject, Recorded
@@ -191,6 +191,8 @@ class ModelReply(Recorded):
     """The channels to notify of pending calls whose policy does not name any channels."""
     stores: dict[str, str] | None = None
     """The IDs of the worker's stores, by store, or None if an earlier reply of the invocation recorded them."""
+    signed_request: SignedRequest | None = None
+    """The verified requesters, if messages have arrived since the last verification of their tokens, or else None."""
 
 
 class ToolCallInput(Position):

@@ -6,7 +6,7 @@ from typing import Literal
 from waystation.core.activity_io import Call, Confirmation, ToolOutcome
 from waystation.core.approval.answer import Answer, PendingCall
 from waystation.core.approval.policy import ApprovalPolicy, Verified, call_digest
-from waystation.core.approval.proof import SignedApproval
+from waystation.core.approval.proof import SignedApproval, SignedRequest
 from waystation.core.payload import JsonObject
 
 DEFAULT_DEADLINE_S = 30 * 24 * 3600.0
@@ -217,6 +217,7 @@ class CallState:
         user_id: str,
         session_id: str | None,
         requester: str | None = None,
+        signed_request: SignedRequest | None = None,
         run: str | None = None,
     ) -> PendingCall:
         """Return the call in the form that approvers see."""
@@ -237,6 +238,7 @@ class CallState:
             user_id=user_id,
             session_id=session_id,
             requester=requester,
+            verified_requesters=signed_request.subjects if signed_request else (),
             policy=self.policy,
             level=self.level,
             approved_by=tuple(self.approved_by),

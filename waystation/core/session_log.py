@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from waystation.core import ids, summary
+from waystation.core.approval.answer import PLAIN_TOKEN, is_encrypted
 from waystation.core.approval.remembered import StandingApproval, merge_remembered
 from waystation.core.budget import Budget
 from waystation.core.conversation.event import message_problem
@@ -47,6 +48,9 @@ class SessionMessage(Recorded):
     budget: Budget = Field(default_factory=Budget)
     metadata: JsonObject = Field(default_factory=dict)
     streaming: bool = False
+    token: str | None = Field(default=None, repr=False)
+    """Proof of the sender's identity, encrypted for the workers. Requires a `message_id`, so that it counts only
+    once."""
 
 
 class Turn(Recorded):
@@ -191,6 +195,10 @@ def parse_message(data: bytes) -> SessionMessage:
     message = parse(SessionMessage, data, InvalidInput, what="The message", send="with `message`")
     if problem := message_problem(message.message):
         raise InvalidInput(f"The message is invalid: {problem}")
+    if message.token is not None and not is_encrypted(message.token):
+        raise InvalidInput(PLAIN_TOKEN)
+    if message.token is not None and message.message_id is None:
+        raise InvalidInput("A message with a `token` needs a `message_id`, so that the token counts only once.")
     return message
 
 
@@ -365,7 +373,14 @@ class SessionLog:
             metadata=message.metadata,
             streaming=message.streaming,
             standing=self.standing,
-            session=SessionLink(id=self.id, run_id=run_id, number=number, reports=tuple(self.reports)),
+            token=message.token,
+            session=SessionLink(
+                id=self.id,
+                run_id=run_id,
+                number=number,
+                reports=tuple(self.reports),
+                message_id=message.message_id if message.token else None,
+            ),
         )
         self.reports = []
         self.started += 1

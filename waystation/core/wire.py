@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from waystation.core.approval.proof import Request, SignedRequest
 from waystation.core.approval.remembered import StandingApproval
 from waystation.core.budget import NO_USAGE, Budget, Grant, Spent, Usage
 from waystation.core.conversation.event import message_problem
@@ -63,6 +64,8 @@ class SessionLink(Recorded):
     reports: tuple[str, ...] = ()
     """References to the reports that the session has applied, in order, since it started the previous invocation (see
     `ids.report`)."""
+    message_id: str | None = None
+    """ID of the message, if the message has a token."""
 
 
 class Report(Recorded):
@@ -167,6 +170,10 @@ class InvocationInput(Recorded):
     """The session that holds the earlier messages. Accepted only from a parent workflow."""
     fork: Fork | None = None
     """The source of the fork, or None if the invocation is not a fork."""
+    token: str | None = Field(default=None, repr=False)
+    """Proof of the requester's identity, encrypted for the workers."""
+    signed_request: SignedRequest | None = None
+    """The verified requesters of a called agent or a fork. Accepted only from a parent workflow."""
 
     @property
     def family(self) -> str:
@@ -177,6 +184,18 @@ class InvocationInput(Recorded):
     def requesters(self) -> tuple[str, ...]:
         """The `requester`, if set, and the `user_id`. A policy with `not_requester` bars both from answering."""
         return tuple(name for name in (self.requester, self.user_id) if name)
+
+    def request(self) -> Request:
+        """Return what the token is bound to: all fields that a client sets or, in a session, only the message."""
+        if self.session:
+            return message_request(self.message, self.session.message_id)
+        engine_fields = {"token", "signed_request", "standing", "session", "carried"}
+        return Request(content=self.model_dump(mode="json", exclude_defaults=True, exclude=engine_fields))
+
+
+def message_request(message: str | JsonObject, message_id: str | None) -> Request:
+    """Return what the token of a message to a session is bound to."""
+    return Request(content={"message": message, "message_id": message_id})
 
 
 class InvocationResult(Recorded):

@@ -28,6 +28,7 @@ from waystation.core import (
     InvalidAnswer,
     JsonObject,
     NotAllowed,
+    Request,
     TokenSigner,
     decode,
     encode,
@@ -57,8 +58,8 @@ _SIGNATURES = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512", "Ed25519": 
 _HEADER = {"alg", "enc", "epk", "kid", "typ", "cty", "apu", "apv"}
 
 
-def answer_digest(answer: Answer | Mapping[str, Any]) -> str:
-    """Return the digest of an answer without its token: hex SHA-256 of the canonical JSON (RFC 8785).
+def answer_digest(answer: Answer | Request | Mapping[str, Any]) -> str:
+    """Return the digest of an answer or request without its token: hex SHA-256 of the canonical JSON (RFC 8785).
 
     Fields that are null or have their default value are left out, so the digest does not depend on whether a client
     sends them. Integers with an absolute value of at least 2^53, which RFC 8785 does not define, are converted to
@@ -67,6 +68,8 @@ def answer_digest(answer: Answer | Mapping[str, Any]) -> str:
     Raises:
         InvalidAnswer: The mapping is not a valid answer.
     """
+    if isinstance(answer, Request):
+        return hashlib.sha256(rfc8785.dumps(_replace_large_integers(answer.content))).hexdigest()
     if not isinstance(answer, Answer):
         content = {key: value for key, value in answer.items() if value is not None}
         answer = parse(Answer, encode(content), InvalidAnswer, what="The answer", send="such as the contract shows")
@@ -111,9 +114,15 @@ class Gateway:
         return cls(key, issuer=section.issuer, audience=section.audience)
 
     def sign(
-        self, subject: str, roles: Sequence[str] = (), *, namespace: str, approval_id: str, answer: Mapping[str, Any]
+        self,
+        subject: str,
+        roles: Sequence[str] = (),
+        *,
+        namespace: str,
+        approval_id: str,
+        answer: Mapping[str, Any] | Request,
     ) -> str:
-        """Return a signed token for one answer by one person to one call."""
+        """Return a signed token for one answer by one person to one call, or for one request."""
         now = int(self._clock())
         claims = {
             "iss": self._issuer,
@@ -150,14 +159,15 @@ class Sealer:
         name = configuration.need(name, key, "it encrypts tokens for the workers")
         return cls(configuration.asymmetric_key(key, name, use="enc", kind="public"))
 
-    def seal(self, token: str, *, namespace: str, approval_id: str, answer: Mapping[str, Any]) -> str:
-        """Encrypt a signed token. The result is valid only for the given answer to the given call.
+    def seal(self, token: str, *, namespace: str, approval_id: str, answer: Mapping[str, Any] | Request) -> str:
+        """Encrypt a signed token. The result is valid only for the given answer to the given call, or for one request.
 
         Args:
-            token: The approver's token, signed by an identity provider or the gateway.
+            token: The sender's token, signed by an identity provider or the gateway.
             namespace: The Temporal namespace of the call.
-            approval_id: The approval ID of the call, as returned by `ids.approval`.
-            answer: The answer. A token in it is ignored.
+            approval_id: The approval ID of the call, as returned by `ids.approval`. For a request, the ID of the
+                workflow that receives it.
+            answer: The answer, whose token is ignored, or the request.
 
         Raises:
             InvalidAnswer: The answer is invalid.
@@ -185,7 +195,7 @@ class Opened(NamedTuple):
     token: str
     nonce: str
     answer: str
-    """The digest of the answer."""
+    """The digest of the answer or request."""
 
 
 def open_envelope(
@@ -194,10 +204,10 @@ def open_envelope(
     *,
     namespace: str,
     approval_id: str,
-    answer: Answer,
+    answer: Answer | Request,
     now: float,
 ) -> Opened:
-    """Decrypt an envelope, and check that it belongs to the answer.
+    """Decrypt an envelope, and check that it belongs to the answer or request.
 
     Raises:
         NotAllowed: The envelope cannot be decrypted, has expired, or belongs to a different answer. The message does
@@ -212,15 +222,16 @@ def open_envelope(
     if until > now + LIFETIME_S + LEEWAY_S:
         raise NotAllowed("The token's envelope expires more than a day from now (`exp`). See the contract.")
     bound = answer_digest(answer)
+    kind, place = ("a request", "invocation") if isinstance(answer, Request) else ("an answer", "call")
     for name, expected, other in (
-        ("namespace", namespace, "an answer in another namespace"),
-        ("call", approval_id, "an answer to another call"),
-        ("answer", bound, "another answer"),
+        ("namespace", namespace, f"{kind} in another namespace"),
+        ("call", approval_id, f"{kind} to another {place}"),
+        ("answer", bound, f"another {kind.split()[1]}"),
     ):
         if content.get(name) != expected:
             raise NotAllowed(f"The token is for {other}.")
     if until + LEEWAY_S <= now:
-        raise NotAllowed("The token's envelope has expired. Send the answer again.")
+        raise NotAllowed(f"The token's envelope has expired. Send the {kind.split()[1]} again.")
     return Opened(token, nonce, bound)
 
 

@@ -1,4 +1,4 @@
-"""Verify the tokens that approvers send with their answers."""
+"""Verify the tokens that approvers send with their answers, and requesters with their requests."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from joserfc.jwk import ECKey, OKPKey
 from joserfc.jws import JWSRegistry
 from joserfc.jwt import JWTClaimsRegistry
 
-from waystation.core import ROLE, Answer, JsonObject, NotAllowed, Verified, decode
+from waystation.core import ROLE, Answer, JsonObject, NotAllowed, Request, Verified, decode
 from waystation.identity.identity_file import ClaimsSection, Configuration
 from waystation.identity.keys import IssuerKeys
 from waystation.identity.tokens import BINDING, LEEWAY_S, MAX_JWT_CHARS, open_envelope, parse_part
@@ -182,17 +182,22 @@ class WorkerIdentity:
         ]
         return cls(keys, issuers, clock=clock)
 
-    async def verify(self, token: str, *, namespace: str, approval_id: str, answer: Answer) -> tuple[Verified, str]:
-        """Verify an answer's token. Return the approver, and the nonce that prevents the token from being used twice.
+    async def verify(
+        self, token: str, *, namespace: str, approval_id: str, answer: Answer | Request
+    ) -> tuple[Verified, str]:
+        """Verify the token of an answer or request. Return the sender, and a nonce.
+
+        The nonce prevents the token of an answer from being used twice.
 
         Args:
-            token: The answer's encrypted token.
-            namespace: The Temporal namespace where the answer arrived.
-            approval_id: The approval ID of the call, as returned by `ids.approval`.
-            answer: The answer as it was received.
+            token: The encrypted token.
+            namespace: The Temporal namespace where the answer or request arrived.
+            approval_id: The approval ID of the call, as returned by `ids.approval`. For a request, the ID of the
+                workflow that received it.
+            answer: The answer or request as it was received.
 
         Raises:
-            NotAllowed: The token is not valid for this answer. The message does not quote the token.
+            NotAllowed: The token is not valid for this answer or request. The message does not quote the token.
             IdentityUnavailable: The keys of an issuer cannot be fetched.
         """
         now = self._clock()
@@ -208,5 +213,5 @@ class WorkerIdentity:
         claims = await issuer.verify(envelope.token, now=now)
         binding = {"namespace": namespace, "call": approval_id, "answer": envelope.answer}
         if (BINDING in claims or issuer.bound) and claims.get(BINDING) != binding:
-            raise NotAllowed("The token was signed for another answer.")
+            raise NotAllowed("The token was signed for another answer or request.")
         return issuer.identify(claims), envelope.nonce

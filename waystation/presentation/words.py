@@ -271,7 +271,9 @@ def list_terms(call: PendingCall, *, options: bool = True) -> Iterator[tuple[str
     people = ", ".join(terminal.escape(name) for name in policy.asked(call.level)) or "anyone"
     yield "approver", f"{people}{', after an escalation' if call.level else ''}"
     if policy.not_requester:
-        yield "excluded", f"{terminal.escape(call.requester or call.user_id)}, the requester"
+        names = ", ".join(call.verified_requesters) or call.requester or call.user_id
+        note = "" if call.requesters else " (not verified, so nobody can approve)"
+        yield "excluded", f"{terminal.escape(names)}, the requester{note}"
     if policy.quorum > 1:
         voted = f"; so far {', '.join(map(terminal.escape, call.approved_by))}" if call.approved_by else ""
         yield "quorum", f"{policy.quorum} approvals{voted}"

@@ -27,6 +27,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from waystation import core
 from waystation.configuration import login_name
 from waystation.core import ROLE, NotAllowed, TokenSigner, Verified, WaystationError
 from waystation.presentation import text_safety
@@ -190,7 +191,7 @@ class Gatekeeper:
             return None
         signer, sealer = self.gateway.signer(who.subject, who.roles), self.sealer
 
-        def make(*, namespace: str, approval_id: str, answer: Mapping[str, Any]) -> str:
+        def make(*, namespace: str, approval_id: str, answer: Mapping[str, Any] | core.Request) -> str:
             place = {"namespace": namespace, "approval_id": approval_id}
             return sealer.seal(signer(**place, answer=answer), **place, answer=answer)
 

@@ -195,7 +195,8 @@ async def view_call(client: AgentClient, approval_id: str) -> CallView:
         if pending.function_call_id == state.id:
             return CallView(log, state, pending, "expired" if pending.deadline <= time.time() else "open")
     started = log.state.input
-    pending = state.pending(invocation_id, started.user_id, started.session_id, started.requester, log.state.run)
+    names = started.user_id, started.session_id, started.requester
+    pending = state.pending(invocation_id, *names, log.state.signed_request, log.state.run)
     if state.asked:
         pending = pending.model_copy(update={"kind": state.asked})
     standing: Standing = "expired" if state.expired else "decided" if state.answer else "closed"
@@ -478,6 +479,8 @@ class ApprovalPages:
         excluded = {"approve", "edit"} if is_among_people(login.subject, view.pending.approved_by) else set()
         if login.only:
             excluded |= {"edit", "progress"}  # a link opens only this page
+        if view.pending.requesters is None:
+            excluded |= {*view.decisions} - {"reject"}  # nobody can approve: anybody may be the requester
         return tuple(action for action in view.decisions if action not in excluded)
 
     def _why_not(self, view: CallView, login: Login, action: Action) -> str:
@@ -490,9 +493,8 @@ class ApprovalPages:
         if who is None and view.pending.policy is not None and view.pending.policy.must_verify:
             return UNVERIFIED
         answer = Answer(function_call_id=view.state.id, action=action, by=login.person or None)
-        input = view.log.state.input
         try:
-            check_authority(view.state, answer, who, input.requesters if input else ())
+            check_authority(view.state, answer, who, view.pending.requesters)
             check_claim(view.state, answer, who)
         except NotAllowed as error:
             return str(error)

@@ -54,6 +54,7 @@ from waystation.worker.service_setup import (
     create_lasting_services,
     create_link_signer,
     describe_stores,
+    list_requester_policies,
     list_settings_warnings,
     load_identity,
 )
@@ -509,6 +510,8 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "worker.py") 
         for warning in list_blocking_tools(registry):
             log.warning("tool.blocking", problem=warning)
         if options.command == "check":
+            for requirement in list_requester_policies(registry):
+                log.info("policy.needs_token", requirement=requirement)
             log.info("agents.valid", agents=sorted(registry.roots), **describe_stores(settings.stores))
             return 0
         # By default, the SDK's core writes logs to standard output in a format for terminals.

@@ -162,7 +162,7 @@ class WaystationPlugin(SimplePlugin):
             models: Resolves model names to models.
             services: Stores for artifacts, memories and credentials. They replace those in `settings.stores`.
             blobs: Store for large payloads and archived logs. It replaces the one in `settings.stores`.
-            identity: Verifies the identity of approvers. Without it, no identity is verified.
+            identity: Verifies the identity of approvers and requesters. Without it, no identity is verified.
             channels: Channels for notifying approvers.
             sign_link: Signs the links in notifications.
             keys: Keys that all workers of the namespace share. They authenticate approvals by verified approvers.
@@ -269,7 +269,7 @@ class WaystationPlugin(SimplePlugin):
 
     def _create_activities(self, client: Client, logs: LogCache, monitor: SearchAttributeMonitor) -> list[Activity]:
         limits = self._settings.activity
-        proofs = ProofFactory(self._keys, logs, client, required=not is_local(client))
+        proofs = ProofFactory(self._keys, logs, client, identity=self._identity, required=not is_local(client))
         scopes = ScopeKeeper(client, logs)
         forks = self._settings.allow_forks or self._settings.allow_overrides
         sessions = Sessions(client, self._blobs, scopes, logs=logs, forks=forks)
@@ -293,7 +293,6 @@ class WaystationPlugin(SimplePlugin):
             logs,
             sessions,
             services=self._services,
-            identity=self._identity,
             limits=limits,
             proofs=proofs,
         )
@@ -302,6 +301,7 @@ class WaystationPlugin(SimplePlugin):
             self._registry,
             logs,
             self._blobs,
+            proofs=proofs,
             forks=forks,
             overrides=self._settings.allow_overrides,
         )

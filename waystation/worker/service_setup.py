@@ -185,6 +185,16 @@ def list_settings_warnings(registry: Registry, channels: Channels | None, *, ver
             )
 
 
+def list_requester_policies(registry: Registry) -> Iterator[str]:
+    """Yield a sentence for each approval policy that requires invocations to be started with the requester's token."""
+    for owner, policy in _policies(registry):
+        if policy.not_requester and policy.must_verify:
+            yield (
+                f"{owner} excludes the requester. A call can be approved only if the invocation was started with the "
+                "requester's token: `waystation run --token-file FILE`, or `token=` in the client."
+            )
+
+
 def find_verified_policies(registry: Registry) -> Iterator[str]:
     """Yield a description of each approval policy that requires verified approvers."""
     return (owner for owner, policy in _policies(registry) if policy.must_verify)

@@ -1,19 +1,22 @@
 """Policies that bar whoever asked for a call from approving it, and somebody who asks under another name."""
 
+import json
 import unicodedata
+from typing import Any
 
 import pytest
 
-from tests.server.attacks.attackers import Attacker, payer, settled
+from tests.server.attacks.attackers import BOB, Attacker, payer, recorded_reply, settled
 from tests.server.conftest import Serve
 from tests.server.identity.test_deciding import client_of
-from tests.server.workflows.outside import Till, waiting
+from tests.server.workflows.outside import Till, failure, waiting
 from tests.unit.identity.conftest import Installation
+from waystation.client import Invocation
 from waystation.core import ApprovalPolicy, JsonObject, NotAllowed
+from waystation.testing import AgentEnvironment
 
 OTHERS = ApprovalPolicy(not_requester=True)
 ZOE = "zoë@example.com"
-CLAIMED = pytest.mark.xfail(strict=True, reason="Who asked is what the start claims, which nobody verified.")
 
 
 @pytest.mark.parametrize(
@@ -25,11 +28,11 @@ CLAIMED = pytest.mark.xfail(strict=True, reason="Who asked is what the start cla
         {"user_id": f"mailto:{ZOE}"},
         {"user_id": f" {ZOE} "},
         {"user_id": "bob@example.com", "requester": ZOE.upper()},
-        pytest.param({"user_id": f"Zoë <{ZOE}>"}, marks=CLAIMED),
-        pytest.param({"user_id": "248289761001"}, marks=CLAIMED),
-        pytest.param({"user_id": "zoë"}, marks=CLAIMED),
-        pytest.param({"user_id": "bob@example.com", "requester": "bob@example.com"}, marks=CLAIMED),
-        pytest.param({}, marks=CLAIMED),
+        {"user_id": f"Zoë <{ZOE}>"},
+        {"user_id": "248289761001"},
+        {"user_id": "zoë"},
+        {"user_id": "bob@example.com", "requester": "bob@example.com"},
+        {},
     ],
     ids=[
         "equal",
@@ -64,16 +67,115 @@ async def test_whoever_asked_cannot_approve_under_whatever_name_they_asked(
         assert await settled(invocation, till)
 
 
-@pytest.mark.xfail(strict=True, reason="A start cannot carry a token.", raises=TypeError)
 async def test_somebody_else_approves_what_a_verified_requester_asked_for(serve: Serve, there: Installation) -> None:
     """The control: the start carries Zoë's sealed token, so Bob may approve and she may not."""
     till = Till()
     async with serve(payer(till, OTHERS), identity=there.worker, verify=False) as env:
         client = client_of(env, there)
-        asked = await client.start("payer", "go", token=there.provider.token(ZOE))  # type: ignore[call-arg]
-        await waiting(asked, "fc-1")
-        with pytest.raises(NotAllowed):
+        asked = await client.start("payer", "go", token=there.provider.token(ZOE))
+        (call,) = await waiting(asked, "fc-1")
+        assert call.verified_requesters == (ZOE,)
+        with pytest.raises(NotAllowed, match="someone else must answer"):
             await asked.approve("fc-1", token=there.provider.token(ZOE))
-        await asked.approve("fc-1", token=there.provider.token("bob@example.com"))
+        await asked.approve("fc-1", token=there.provider.token(BOB))
         await asked.result()
     assert till.paid == [5]
+
+
+async def start_input(invocation: Invocation) -> JsonObject:
+    """Return what an invocation was started with, which anybody may read in its history."""
+    events = (await invocation.handle.fetch_history()).events
+    (payload,) = events[0].workflow_execution_started_event_attributes.input.payloads
+    found: JsonObject = json.loads(payload.data)
+    return found
+
+
+async def bobs(env: AgentEnvironment, there: Installation) -> Invocation:
+    """Return an invocation that Bob proved to have asked for, and whose call waits."""
+    asked = await client_of(env, there).start("payer", "go", token=there.provider.token(BOB))
+    await waiting(asked, "fc-1")
+    return asked
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"message": "pay Zoë"}, {"state": {"payee": "Zoë"}}, {"agent": "other"}],
+    ids=["the same", "message", "state", "agent"],
+)
+async def test_a_token_of_another_start_proves_nothing(
+    serve: Serve, there: Installation, attacker: Attacker, changes: JsonObject
+) -> None:
+    """Zoë copies Bob's token from a history into a start of her own: it names another ID, or other content."""
+    till = Till()
+    async with serve(payer(till, OTHERS), identity=there.worker, verify=False) as env:
+        asked = await bobs(env, there)
+        stolen = await start_input(asked) | changes
+        await asked.handle.terminate()
+        id = asked.id if changes else f"{asked.id}-again"
+        queue = env.client.task_queue
+        handle = await attacker.temporal.start_workflow("AgentInvocation", stolen, id=id, task_queue=queue)
+        error = await failure(env.client.invocation(handle.id))
+    assert error.type == ("UnknownAgent" if "agent" in changes else "NotAllowed")
+    assert till.paid == []
+
+
+@pytest.mark.xfail(strict=True, reason="A token names the ID of an invocation, not its run.")
+async def test_a_token_does_not_prove_the_same_start_twice(
+    serve: Serve, there: Installation, attacker: Attacker
+) -> None:
+    """Zoë ends what Bob started, and starts just the same under its ID, while Bob's token is valid."""
+    till = Till()
+    async with serve(payer(till, OTHERS), identity=there.worker, verify=False) as env:
+        asked = await bobs(env, there)
+        stolen = await start_input(asked)
+        await asked.handle.terminate()
+        queue = env.client.task_queue
+        await attacker.temporal.start_workflow("AgentInvocation", stolen, id=asked.id, task_queue=queue)
+        again = client_of(env, there).invocation(asked.id)
+        await waiting(again, "fc-1")
+        with pytest.raises(NotAllowed):
+            await again.approve("fc-1", token=there.provider.token(ZOE))
+
+
+@pytest.mark.parametrize("parent", ["", "Payroll", "AgentInvocation"])
+async def test_a_proof_of_another_invocation_proves_nothing(
+    serve: Serve, there: Installation, attacker: Attacker, parent: str
+) -> None:
+    """Zoë copies from a history what a worker recorded of Bob into the input of her own start, or of a child."""
+    till = Till()
+    async with serve(payer(till, OTHERS), identity=there.worker, verify=False) as env:
+        proof = (await recorded_reply(await bobs(env, there)))["signed_request"]
+        assert proof["subjects"] == [BOB]
+        params = {"agent": "payer", "message": "go", "signed_request": proof}
+        if parent:
+            hers = await attacker.child(env, params, parent=parent)
+        else:
+            queue = env.client.task_queue
+            handle = await attacker.temporal.start_workflow(
+                "AgentInvocation", params, id=f"z-{queue}", task_queue=queue
+            )
+            hers = env.client.invocation(handle.id)
+        await waiting(hers, "fc-1")
+        with pytest.raises(NotAllowed, match="not verified"):
+            await client_of(env, there).invocation(hers.id).approve("fc-1", token=there.provider.token(ZOE))
+        assert await settled(hers, till)
+
+
+@pytest.mark.parametrize("mac", [True, False], ids=["of another invocation", "none"])
+async def test_a_forged_reply_that_names_another_requester_gets_nothing_paid(
+    serve: Serve, there: Installation, attacker: Attacker, mac: bool
+) -> None:
+    """Zoë's worker answers the model call, and says that Bob asked; no other worker has verified that."""
+    till, shared = Till(), dict[str, Any](identity=there.worker, verify=False)
+    async with serve(payer(till, OTHERS), **shared) as env:
+        reply = await recorded_reply(await bobs(env, there))
+    async with serve(payer(till, OTHERS), activities=False, **shared) as env:
+        hers = await env.client.start("payer", "go")
+        reply["signed_request"] |= {"invocation_id": hers.id, "run": hers.handle.first_execution_run_id}
+        reply["signed_request"] |= {} if mac else {"mac": None}
+        await attacker.lie(env.client.task_queue, "call_model", reply)
+        async with serve(payer(till, OTHERS), task_queue=env.client.task_queue, workflows=False, **shared):
+            await waiting(hers, "fc-1")
+            with pytest.raises(NotAllowed, match="not verified"):
+                await client_of(env, there).invocation(hers.id).approve("fc-1", token=there.provider.token(ZOE))
+            assert await settled(hers, till)

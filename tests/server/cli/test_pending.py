@@ -88,10 +88,16 @@ def test_the_terms_of_a_policy_are_shown() -> None:
     assert told == {
         "claimed": "by alice@example.com",
         "approver": "alice@example.com, role:finance",
-        "excluded": "dana, the requester",
+        "excluded": "dana, the requester (not verified, so nobody can approve)",
         "quorum": "2 approvals; so far bob",
         "requires": "a verified identity (--token-file), a comment (--comment)",
     }
+
+
+def test_a_verified_requester_is_shown_instead_of_the_claimed_one() -> None:
+    """A claim proves nothing, so only the verified name counts."""
+    told = dict(words.list_terms(call(policy=POLICY, verified_requesters=("eve@example.com",))))
+    assert told["excluded"] == "eve@example.com, the requester"
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1_800), ("2h", 7_200), ("1d", 86_400)])

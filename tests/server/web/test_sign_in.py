@@ -11,6 +11,7 @@ import pytest
 
 from tests.fakes.openid import FakeOpenId
 from tests.server.conftest import Serve
+from tests.server.identity.test_deciding import client_of
 from tests.server.web.desk import begun, payer
 from tests.server.web.sites import Browser, hidden, path_of, site
 from tests.server.workflows.outside import Till
@@ -82,7 +83,7 @@ async def test_who_logs_in_at_the_provider_answers_with_a_verified_identity(
         site(env.client, gatekeeper=gatekeeper(there)) as web,
         browser(web.url) as http,
     ):
-        invocation, id = await begun(env.client, "payer", user_id="erin@example.com")
+        invocation, id = await begun(client_of(env, there), "payer", token=there.provider.token("erin@example.com"))
         first = await http.get(path_of(id))
         assert f'href="/login?next={quote(path_of(id), safe="")}"' in first.text
         entered = await logged_in(http, openid, path_of(id))
@@ -95,6 +96,26 @@ async def test_who_logs_in_at_the_provider_answers_with_a_verified_identity(
         assert till.paid == [5]
         history = str(await invocation.history())
         assert [secret for secret in openid.secrets if secret in history] == []
+
+
+async def test_a_call_whose_requester_is_not_verified_can_only_be_rejected(
+    serve: Serve, there: Installation, openid: FakeOpenId
+) -> None:
+    """The page says why it offers nothing else."""
+    agent = payer(Till(), {"amount": 5}, approval=POLICY)
+    async with (
+        serve(agent, identity=there.worker) as env,
+        site(env.client, gatekeeper=gatekeeper(there)) as web,
+        browser(web.url) as http,
+    ):
+        invocation, id = await begun(env.client, "payer", user_id="erin@example.com")
+        await logged_in(http, openid, path_of(id))
+        me = Browser(http)
+        page = (await me.page(path_of(id))).text
+        assert "erin@example.com, the requester (not verified, so nobody can approve)" in page
+        assert 'value="approve"' not in page
+        await me.send(path_of(id), {**await me.fields(path_of(id)), "action": "reject"})
+        await invocation.result()
 
 
 @pytest.mark.parametrize(
@@ -129,7 +150,7 @@ async def test_whom_the_policy_does_not_name_is_told_and_offered_nothing(
         site(env.client, gatekeeper=gatekeeper(there)) as web,
         browser(web.url) as http,
     ):
-        invocation, id = await begun(env.client, "payer", user_id="erin@example.com")
+        invocation, id = await begun(client_of(env, there), "payer", token=there.provider.token("erin@example.com"))
         await logged_in(http, openid)
         me = Browser(http)
         page = (await me.page(path_of(id))).text

@@ -42,6 +42,7 @@ def test_no_default_is_copied() -> None:
 REQUIRED = {
     "Mac": {"key", "code"},
     "SignedApproval": {"who", "action", "digest", "asked", "wait", "at"},
+    "SignedRequest": {"invocation_id"},
     "ApprovalPolicy": set[str](),
     "Escalation": {"after", "to"},
     "NoticeReport": set[str](),

@@ -10,7 +10,7 @@ from pydantic import Field
 from waystation.core import ids
 from waystation.core.activity_io import Position
 from waystation.core.approval.policy import ApprovalPolicy, Verified
-from waystation.core.approval.proof import SignedApproval
+from waystation.core.approval.proof import Request, SignedApproval
 from waystation.core.errors import InvalidAnswer
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, decode, parse, repeated_key
 
@@ -75,6 +75,8 @@ class PendingCall(Recorded):
     session_id: str | None = None
     requester: str | None = None
     """The person who triggered the invocation, if different from `user_id`. This is an unverified claim."""
+    verified_requesters: tuple[str, ...] = ()
+    """The people who requested the invocation, as their tokens prove."""
     policy: ApprovalPolicy | None = None
     level: int = 0
     """Number of escalations so far."""
@@ -90,6 +92,17 @@ class PendingCall(Recorded):
     def approval_id(self) -> str:
         """The approval ID of the call, which is unique in the namespace."""
         return ids.approval(self.invocation_id, self.function_call_id)
+
+    @property
+    def requesters(self) -> tuple[str, ...] | None:
+        """The verified and the claimed names of the requesters.
+
+        None if the policy excludes the requester and requires verified identities, but no requester is verified.
+        """
+        policy = self.policy
+        if policy and policy.not_requester and policy.must_verify and not self.verified_requesters:
+            return None
+        return tuple(name for name in (*self.verified_requesters, self.requester, self.user_id) if name)
 
 
 def check_size(data: bytes) -> None:
@@ -175,10 +188,10 @@ PLAIN_TOKEN = (
 
 
 class TokenSigner(Protocol):
-    """A callable that signs a token for one answer, such as `waystation.identity.Gateway.signer`."""
+    """A callable that signs a token for one answer or request, such as `waystation.identity.Gateway.signer`."""
 
-    def __call__(self, *, namespace: str, approval_id: str, answer: Mapping[str, Any]) -> str:
-        """Return a signed token."""
+    def __call__(self, *, namespace: str, approval_id: str, answer: Mapping[str, Any] | Request) -> str:
+        """Return a signed token. For a request, `approval_id` is the ID of the workflow that receives the request."""
 
 
 def is_encrypted(token: str) -> bool:

@@ -73,8 +73,8 @@ NOT_FOUND = AnswerIgnored(
 def begin_entry(payloads: Sequence[bytes], *, parent: str = "") -> Began | Refused:
     """Return the first entry of an invocation, created from its workflow arguments. Never raises.
 
-    Without a parent, any `session` and remembered approvals in the input are dropped. A `session` that is not the
-    parent makes the result `Refused`, as does any other invalid input.
+    Without a parent, any `session`, `signed_request` and remembered approvals in the input are dropped. A `session`
+    that is not the parent makes the result `Refused`, as does any other invalid input.
 
     Args:
         payloads: The arguments.
@@ -84,8 +84,8 @@ def begin_entry(payloads: Sequence[bytes], *, parent: str = "") -> Began | Refus
         if len(payloads) != 1:
             raise InvalidInput(f"{WORKFLOW} takes one argument, an object, but received {len(payloads)}.")
         params = parse_input(payloads[0])
-        if not parent and (params.standing or params.session):
-            params = params.model_copy(update={"standing": (), "session": None})
+        if not parent and (params.standing or params.session or params.signed_request):
+            params = params.model_copy(update={"standing": (), "session": None, "signed_request": None})
         if params.session and not (params.session.id == parent and is_own_session(params)):
             raise InvalidInput("The `session` of an invocation must be the workflow that started it.")
         return Began(params)
@@ -345,8 +345,10 @@ def already_answered_error(call: CallState) -> AlreadyAnswered:
     return AlreadyAnswered(f"Call {call.id!r} was already answered{by}: {call.answer.action}. That answer counts.")
 
 
-def check_authority(call: CallState, answer: Answer, who: Verified | None, requesters: Sequence[str]) -> None:
+def check_authority(call: CallState, answer: Answer, who: Verified | None, requesters: Sequence[str] | None) -> None:
     """Check that the approver may give this answer.
+
+    `requesters` is None if the policy excludes the requester, but the requester is not verified.
 
     Raises:
         NotAllowed: The approver may not give this answer, must verify their identity first, or must state a name.
@@ -370,7 +372,13 @@ def check_authority(call: CallState, answer: Answer, who: Verified | None, reque
     if approvers and not (who.is_among(approvers) if who else name in approvers):
         person = repr(name) if name else "A sender without a name in `by`"
         raise NotAllowed(f"{person} may not answer call {call.id!r}. Its approvers: {_join_names(approvers)}.")
-    if policy.not_requester and is_among_people(name, requesters):
+    if policy.not_requester and requesters is None and answer.action not in ("reject", "claim", "release"):
+        raise NotAllowed(
+            f"The requester may not answer call {call.id!r}, but the requester is not verified: the invocation was "
+            "started without a token, or received a message without a valid one. Reject the call and make the request "
+            "again with a token (`waystation run --token-file FILE`), or have an operator waive the approval."
+        )
+    if policy.not_requester and is_among_people(name, requesters or ()):
         raise NotAllowed(f"{name!r} requested call {call.id!r}, so someone else must answer it.")
     if policy.quorum > 1 and not name:
         raise NotAllowed(f"{policy.quorum} people must approve call {call.id!r}, so specify your name in `by`.")

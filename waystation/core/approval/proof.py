@@ -30,6 +30,31 @@ class Mac(Recorded):
     code: str
 
 
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The content of a start or of a session message, to which the token of its sender is bound."""
+
+    content: JsonObject
+
+
+class SignedRequest(Recorded):
+    """The verified people who requested an invocation, authenticated by a worker."""
+
+    subjects: tuple[str, ...] = ()
+    """The senders of the messages. Empty if one of the messages was sent without a valid token."""
+    messages: int = 1
+    """How many messages were verified: the first one, and those that joined the invocation."""
+    invocation_id: str
+    """The invocation that received the messages. Agents that it calls inherit its requesters."""
+    run: str = ""
+    """ID of the first run of that invocation."""
+    mac: Mac | None = None
+
+    def claims(self, namespace: str) -> JsonObject:
+        """Return what the MAC authenticates."""
+        return {"kind": "request", "namespace": namespace, **self.model_dump(mode="json", exclude={"mac"})}
+
+
 class SignedApproval(Recorded):
     """A verified answer that lets a call run, authenticated by a worker."""
 
@@ -77,10 +102,13 @@ def call_claims(namespace: str, approval_id: str, run: str, digest: str, *, asks
     return {**place, "digest": digest, "asks": asks, "covered": covered}
 
 
-def satisfies_policy(policy: ApprovalPolicy, approvals: Iterable[SignedApproval], requesters: Sequence[str]) -> bool:
+def satisfies_policy(
+    policy: ApprovalPolicy, approvals: Iterable[SignedApproval], requesters: Sequence[str] | None
+) -> bool:
     """Return whether approvals of one call satisfy the policy: enough different approvers, or an operator's waiver.
 
-    The caller must already have checked that the approvals are authentic.
+    The caller must already have checked that the approvals are authentic. If `requesters` is None because the requester
+    is not verified, a policy with `not_requester` accepts only a waiver.
     """
     approvers, people = policy.asked(len(policy.escalation)), set[str]()
     for approval in approvals:
@@ -89,7 +117,7 @@ def satisfies_policy(policy: ApprovalPolicy, approvals: Iterable[SignedApproval]
             if who.is_among(policy.operators):
                 return True
         elif (not approvers or who.is_among(approvers)) and not (
-            policy.not_requester and is_among_people(who.subject, requesters)
+            policy.not_requester and (requesters is None or is_among_people(who.subject, requesters))
         ):
             people.add(normalize_person(who.subject))
     return len(people) >= policy.quorum

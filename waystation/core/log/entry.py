@@ -1,6 +1,6 @@
 """The entries of a log: one class for each kind of fact about an invocation."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from waystation.core.activity_io import ModelReply, ToolOutcome
@@ -142,6 +142,10 @@ class MessageJoined:
     message: str | JsonObject
     join: int | None = None
     """The session's number for the message."""
+    token: str | None = field(default=None, repr=False)
+    """Proof of the sender's identity, encrypted for the workers."""
+    message_id: str | None = None
+    """ID of the message, if the message has a token."""
 
 
 @dataclass(frozen=True, slots=True)

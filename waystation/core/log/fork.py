@@ -141,7 +141,7 @@ def _check_inherited_approvals(log: Log) -> None:
 
 
 def _input(source: InvocationInput, given: InvocationInput) -> InvocationInput:
-    own = ("message", "metadata", "requester", "streaming", "cut_after")
+    own = ("message", "metadata", "requester", "token", "signed_request", "streaming", "cut_after")
     budget = source.budget if given.budget == Budget() else given.budget
     return source.model_copy(update={name: getattr(given, name) for name in own} | {"standing": (), "budget": budget})
 
@@ -176,7 +176,8 @@ def _select_entries(log: Log) -> Iterator[Entry]:
     for entry in entries:
         match entry.body:
             case ModelReplied(number, reply):
-                yield replace(entry, body=ModelReplied(number, _without_remembered(reply, undecided)))
+                kept = _without_remembered(reply, undecided).model_copy(update={"signed_request": None})
+                yield replace(entry, body=ModelReplied(number, kept))
             case AnswerCounted(call_id, answer):
                 if call_id not in undecided or answer.action == "progress":
                     yield replace(entry, body=AnswerCounted(call_id, answer.model_copy(update={"remember": False})))

@@ -12,6 +12,7 @@ from waystation.core import ids
 from waystation.core.activity_io import AgentSpec, CallbackResult, ModelReply, Phase
 from waystation.core.approval.answer import Answer, PendingCall
 from waystation.core.approval.notification import DueNotification
+from waystation.core.approval.proof import SignedRequest
 from waystation.core.approval.remembered import StandingApproval
 from waystation.core.budget import NO_USAGE, NOTHING, NOTHING_SPENT, Budget, Grant, Spent, Usage, Used
 from waystation.core.call import CallState
@@ -248,6 +249,8 @@ class InvocationState:
     """Number of model activities scheduled so far."""
     ignored: int = 0
     """Number of ignored answers."""
+    signed_request: SignedRequest | None = None
+    """The verified requesters, or None if the invocation was started without a token."""
 
     @property
     def agent(self) -> str:
@@ -310,7 +313,14 @@ class InvocationState:
             return []
         started = self.input
         return [
-            call.pending(self.invocation_id, started.user_id, started.session_id, started.requester, self.run)
+            call.pending(
+                self.invocation_id,
+                started.user_id,
+                started.session_id,
+                started.requester,
+                self.signed_request,
+                self.run,
+            )
             for call in self.waiting()
         ]
 

@@ -36,6 +36,9 @@ def apply_reply(state: InvocationState, now: float, number: int, reply: ModelRep
     """
     if (index := state.runs.asked.pop(number, None)) is None:
         return
+    signed, known = reply.signed_request, state.signed_request
+    if signed and (known is None or signed.messages >= known.messages):
+        state.signed_request = signed
     run, runs, outcome = state.runs[index], state.runs, state.outcome
     phase, run.in_flight, run.phase_in_flight = run.phase_in_flight, None, None
     count_reply(state, run, phase, reply)

@@ -1,0 +1,85 @@
+"""Requests that carry a token: what the token is bound to, and what policies make of the requester."""
+
+import pytest
+
+from waystation.core import (
+    Answer,
+    ApprovalPolicy,
+    Call,
+    CallState,
+    InvalidInput,
+    InvocationInput,
+    JsonObject,
+    NotAllowed,
+    SignedApproval,
+    Verified,
+    check_authority,
+    encode,
+    parse_message,
+    satisfies_policy,
+)
+from waystation.core.approval.answer import Action
+
+OTHERS = ApprovalPolicy(not_requester=True)
+ANN = Verified(subject="ann@example.com", roles=("waystation-operator",))
+START: JsonObject = {"agent": "payer", "message": "go", "state": {"payee": "Bob"}, "user_id": "ann"}
+
+
+def content(**changes: object) -> JsonObject:
+    """Return what the token of a start is bound to."""
+    return InvocationInput.model_validate(START | changes).request().content
+
+
+def approval(action: str) -> SignedApproval:
+    """Return an approval of Ann's."""
+    return SignedApproval(who=ANN, action=action, digest="d", asked="confirmation", wait=1, at=0.0)
+
+
+def test_a_token_is_bound_to_everything_that_the_starter_chooses() -> None:
+    """Fields with their default values count as left out."""
+    assert content() == START
+    assert content(app="waystation", budget={"max_llm_calls": 500}, streaming=False) == START
+    changes: list[JsonObject] = [{"agent": "other"}, {"message": "stop"}, {"state": {}}, {"user_id": "eve"}]
+    assert [change for change in (*changes, {"budget": {"max_llm_calls": 1}}) if content(**change) == START] == []
+
+
+def test_a_token_is_not_bound_to_what_the_engine_sets() -> None:
+    """Nor to itself."""
+    link = {"id": "session/waystation/ann/s", "number": 1}
+    assert content(token="t", carried={"run_id": "r"}, signed_request={"invocation_id": "i"}) == START
+    assert content(session=link | {"message_id": "m1"}) == {"message": "go", "message_id": "m1"}
+
+
+@pytest.mark.parametrize(("requesters", "counts"), [(None, False), (("ann@example.com",), False), (("bob",), True)])
+def test_an_approval_counts_if_the_requester_is_known_to_be_somebody_else(
+    requesters: tuple[str, ...] | None, counts: bool
+) -> None:
+    """An unknown requester might be the approver."""
+    assert satisfies_policy(OTHERS, [approval("approve")], requesters) == counts
+    assert satisfies_policy(ApprovalPolicy(verified=True), [approval("approve")], requesters)
+    assert satisfies_policy(OTHERS, [approval("waive")], requesters)
+
+
+@pytest.mark.parametrize(
+    ("action", "refused"),
+    [("approve", True), ("edit", True), ("respond", True), ("progress", True), ("reject", False), ("waive", False)],
+)
+def test_a_call_of_an_unknown_requester_cannot_be_approved(action: Action, refused: bool) -> None:
+    """It can be rejected, and an operator can waive the approval."""
+    call = CallState(Call(id="fc-1", approval=OTHERS))
+    answer = Answer(function_call_id="fc-1", action=action)
+    if refused:
+        with pytest.raises(NotAllowed, match="the requester is not verified"):
+            check_authority(call, answer, ANN, None)
+    else:
+        check_authority(call, answer, ANN, None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [({"token": "a.b.c", "message_id": "m1"}, "not encrypted"), ({"token": "e30.a.b.c.d"}, "not encrypted")],
+)
+def test_a_session_refuses_a_token_that_is_not_encrypted(fields: JsonObject, problem: str) -> None:
+    """The update that carries it is rejected, so the history does not contain it."""
+    with pytest.raises(InvalidInput, match=problem):
+        parse_message(encode({"message": "go", **fields}))
