@@ -12,6 +12,7 @@ import os
 import secrets
 import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
@@ -52,6 +53,9 @@ events = structlog.get_logger("waystation.activities")
 
 CHANNELS_ENV = "WAYSTATION_CHANNELS"
 WEBHOOK_LIMIT_S = 10.0
+APPRISE_LIMIT_S = 60.0
+_SENDERS = ThreadPoolExecutor(8, thread_name_prefix="apprise")
+"""The threads for Apprise, which may block for a long time. Other blocking work does not wait for them."""
 MIN_SECRET_BYTES = 24
 """Minimum length of a webhook's signing secret, as required by Standard Webhooks."""
 GIVE_UP_AFTER = timedelta(minutes=50)
@@ -173,23 +177,33 @@ def read_channels(file: Path | None) -> Channels | None:
     return Channels.read(name) if name else None
 
 
-async def _notify_by_apprise(apprise: "Apprise", notice: Notification, id: str) -> None:
+async def _notify_by_apprise(
+    apprise: "Apprise", notice: Notification, id: str, limit_s: float = APPRISE_LIMIT_S
+) -> None:
     """Deliver a notification by email, chat or phone.
 
     Raises:
-        NotDelivered: Apprise raised an exception or did not deliver the notification.
+        NotDelivered: Apprise raised an exception, did not deliver the notification, or took too long.
     """
     # `notify` blocks, so it runs in a thread. It rarely raises, but its exceptions may quote the address.
+    send = functools.partial(apprise.notify, body=notice.text, title=notice.title, body_format="text")
     try:
-        delivered = await asyncio.to_thread(apprise.notify, body=notice.text, title=notice.title, body_format="text")
+        async with asyncio.timeout(limit_s):
+            delivered = await asyncio.get_running_loop().run_in_executor(_SENDERS, send)
     except Exception as error:  # noqa: BLE001  # from any of a hundred plugins
         raise NotDelivered(type(error).__name__) from None
     if not delivered:
         raise NotDelivered("Refused")
 
 
-async def _post_to_webhook(url: str, signing: "Webhook", notice: Notification, id: str) -> None:
-    """Deliver a notification to a program as a signed request."""
+async def _post_to_webhook(
+    url: str, signing: "Webhook", notice: Notification, id: str, limit_s: float = WEBHOOK_LIMIT_S
+) -> None:
+    """Deliver a notification to a program as a signed request. Only the status of the response is read.
+
+    Raises:
+        NotDelivered: The program did not accept the notification, or did not respond in time.
+    """
     import httpx2
 
     body, now = encode(notice.record), datetime.now(UTC)
@@ -201,10 +215,11 @@ async def _post_to_webhook(url: str, signing: "Webhook", notice: Notification, i
     }
     try:
         async with (
-            asyncio.timeout(WEBHOOK_LIMIT_S),
-            httpx2.AsyncClient(timeout=WEBHOOK_LIMIT_S, follow_redirects=False) as client,
+            asyncio.timeout(limit_s),
+            httpx2.AsyncClient(timeout=limit_s, follow_redirects=False) as client,
+            client.stream("POST", url, content=body, headers=headers) as response,
         ):
-            status = (await client.post(url, content=body, headers=headers)).status_code
+            status = response.status_code
     except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError) as error:
         raise NotDelivered(type(error).__name__) from None
     if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
@@ -232,7 +247,9 @@ def _apprise_target(file: Path, key: str, url: str) -> Target:
         raise InvalidConfiguration(file, key, _MISSING_PACKAGE.format(name=error.name)) from None
     # Silence Apprise's logger, because its messages contain parts of addresses.
     logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)
-    apprise = Apprise(asset=AppriseAsset(app_id="Waystation", app_desc="Waystation", storage_mode="memory"))
+    # A redirect would send the notification, with its link, to an address that nobody configured.
+    asset = AppriseAsset(app_id="Waystation", app_desc="Waystation", storage_mode="memory", http_redirects=False)
+    apprise = Apprise(asset=asset)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # raised by modules that apprise imports here
         is_valid = apprise.add(url)

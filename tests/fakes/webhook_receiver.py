@@ -6,9 +6,11 @@ with WebhookReceiver() as receiver:
 """
 
 import base64
+import contextlib
 import json
 import secrets
 import threading
+import time
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
@@ -33,6 +35,12 @@ class WebhookReceiver:
 
     statuses: list[int] = field(default_factory=list)
     """What it answers to the next requests; 204 to all that follow."""
+    location: str = "/elsewhere"
+    """Where its redirects lead."""
+    body_s: float = 0.0
+    """How long it sends the bodies of its responses, without a size; none if zero."""
+    others: list[str] = field(default_factory=list)
+    """The methods and paths of requests that are not posted."""
     secret: str = field(default_factory=lambda: "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode())
     requests: list[Received] = field(default_factory=list)
     """All that arrived."""
@@ -45,6 +53,12 @@ class WebhookReceiver:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 receiver._take(self)
+
+            def do_GET(self) -> None:
+                receiver.others.append(f"GET {self.path}")
+                self.send_response(200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
 
             def log_message(self, format: str, *args: Any) -> None:
                 """Say nothing; the default writes to standard error."""
@@ -82,10 +96,16 @@ class WebhookReceiver:
             if status < 300:
                 self.taken.append(found)
         handler.send_response(status)
-        handler.send_header("Content-Length", "0")
+        if not self.body_s:
+            handler.send_header("Content-Length", "0")
         if 300 <= status < 400:
-            handler.send_header("Location", "/elsewhere")
+            handler.send_header("Location", self.location)
         handler.end_headers()
+        until = time.monotonic() + self.body_s
+        with contextlib.suppress(OSError):  # the sender has closed the connection
+            while time.monotonic() < until:
+                handler.wfile.write(b" " * 100_000)
+                handler.wfile.flush()
 
     def verifies(self, body: str, headers: dict[str, str]) -> bool:
         """Whether a request has a good signature."""
