@@ -25,7 +25,7 @@ from waystation.auth import (
     OpenIdConnect,
     OpenIdConnectWithConfig,
 )
-from waystation.core import AuthorizationFailed
+from waystation.core import AuthorizationFailed, is_private_url
 
 if TYPE_CHECKING:
     from authlib.integrations.httpx_client import OAuth2Client  # type: ignore[import-untyped]  # it has no types
@@ -34,6 +34,7 @@ TIMEOUT_S = 10.0
 """Timeout of one request to a login provider, in seconds."""
 LEEWAY_S = 60
 """An access token is refreshed if it expires within this many seconds."""
+_ENDPOINTS = ("authorization_endpoint", "token_endpoint")
 _ERROR_CODE = re.compile(r"[a-z_]{1,40}")
 
 
@@ -140,6 +141,8 @@ def _parse_issuer(document: str) -> str | None:
 def _fetch_metadata(places: list[str], issuer: str | None) -> dict[str, str]:
     """Return a provider's metadata from the first URL where it is valid and names the issuer, if one is given.
 
+    Metadata whose endpoints use plain HTTP on a network is not valid.
+
     Only fields that contain text are returned.
 
     Raises:
@@ -153,12 +156,16 @@ def _fetch_metadata(places: list[str], issuer: str | None) -> dict[str, str]:
             metadata = httpx2.get(place, timeout=TIMEOUT_S).raise_for_status().json()
         except (httpx2.HTTPError, ValueError):
             continue
-        if not isinstance(metadata, dict) or not {"authorization_endpoint", "token_endpoint"} <= metadata.keys():
+        # Secrets are sent to these URLs, and users open them, so metadata must not name just any address.
+        endpoints = [metadata.get(name) for name in _ENDPOINTS] if isinstance(metadata, dict) else [None]
+        if not all(isinstance(url, str) and is_private_url(url) for url in endpoints):
             continue
         # Ignore metadata from a different issuer, which could send the user to that issuer's login page.
         if issuer is None or str(metadata.get("issuer")).rstrip("/") == issuer.rstrip("/"):
             return {name: value for name, value in metadata.items() if isinstance(value, str)}
-    raise AuthorizationFailed(f"Provider metadata was not found at {' or '.join(places)}.")
+    raise AuthorizationFailed(
+        f"Provider metadata was not found at {' or '.join(places)}. It must name this issuer and https endpoints."
+    )
 
 
 def get_client(config: AuthConfig) -> OAuth2Auth:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 import httpx2 as httpx
 import pytest
@@ -12,7 +12,7 @@ import pytest
 from tests.fakes.openid import FakeOpenId
 from tests.server.conftest import Serve
 from tests.server.identity.test_deciding import client_of
-from tests.server.web.desk import begun, payer
+from tests.server.web.desk import asker, begun, payer
 from tests.server.web.sites import Browser, hidden, path_of, site
 from tests.server.workflows.outside import Till
 from tests.unit.identity.conftest import Installation, installed
@@ -223,11 +223,41 @@ async def test_whoever_is_logged_out_is_sent_to_the_provider_and_not_to_a_printe
         ("javascript:alert(1)", "/"),
         ("approvals", "/"),
         ("/\u2215evil", "/"),
+        ("///evil.example", "/"),
+        ("/\\/evil.example", "/"),
+        ("/\r\nLocation: https://evil.example", "/"),
+        ("https:evil.example", "/"),
+        ("@evil.example", "/"),
+        (" //evil.example", "/"),
+        ("/@evil.example", "/@evil.example"),
+        ("/x?next=//evil.example", "/x?next=//evil.example"),
     ],
 )
 def test_after_the_login_a_browser_goes_to_a_page_of_this_server_only(given: str, path: str) -> None:
     """A link cannot redirect to another site."""
     assert sanitize_next(given) == path
+
+
+async def test_a_login_that_starts_with_a_foreign_page_ends_on_this_server(
+    serve: Serve, there: Installation, openid: FakeOpenId
+) -> None:
+    """A parameter of the login page chooses neither the address of the response nor the page that follows."""
+    async with serve(asker()) as env, site(env.client, gatekeeper=gatekeeper(there)) as web, browser(web.url) as http:
+        attack = {"next": "//evil.example", "redirect_uri": "https://evil.example/", "state": "chosen"}
+        sent = await http.get(f"/login?{urlencode(attack)}")
+        asked = parse_qs(urlsplit(sent.headers["location"]).query)
+        assert asked["redirect_uri"] == [f"{web.url}/login/callback"]
+        assert asked["state"] != ["chosen"]
+        ended = await http.get(openid.log_in(sent.headers["location"]))
+        assert (ended.status_code, ended.headers["location"]) == (303, "/")
+        spoofed = await http.get("/login", headers={"Host": "evil.example"})
+        assert spoofed.status_code == 400
+        link = await http.post(
+            "/link",
+            content=urlencode({"link": "x", "place": "//evil.example/"}),
+            headers={"Content-Type": "application/x-www-form-urlencoded"},
+        )
+        assert (link.status_code, "evil.example" in link.text) == (403, False)
 
 
 async def followed(http: httpx.AsyncClient, token: str, **headers: str) -> httpx.Response:

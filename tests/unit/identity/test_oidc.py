@@ -1,6 +1,7 @@
 """Logins at a real provider over HTTP; every failure is one of two errors that hold nothing of the provider's."""
 
 from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 
 from tests.fakes.openid import FakeOpenId
 from tests.unit.identity.conftest import Clock
-from waystation.core import AuthorizationFailed, IdentityUnavailable, InvalidConfiguration, Verified
+from waystation.core import AuthorizationFailed, IdentityUnavailable, InvalidConfiguration, JsonObject, Verified
 from waystation.identity import Configuration
+from waystation.identity.keys import DISCOVERY
 from waystation.identity.oidc import LOGIN_LIMIT_S, MAX_LOGINS, OidcLogin
 
 BACK = "https://approvals.example.com/oidc"
@@ -25,6 +27,24 @@ def configured(folder: Path, provider: FakeOpenId, clock: Clock, **more: str) ->
         "[oidc]\n" + "".join(f"{name} = {value!r}\n" for name, value in given.items() if value)
     )
     return OidcLogin.of(Configuration.read(folder / "gateway.toml"), clock=clock)
+
+
+class Redirecting(FakeOpenId):
+    """A provider that redirects the requests of one path."""
+
+    redirect: tuple[str, int, str] | None = None
+    """The path, the status and where it leads."""
+
+    def _get(self, handler: BaseHTTPRequestHandler) -> tuple[int, JsonObject, dict[str, str]]:
+        return self._redirect(handler) or super()._get(handler)
+
+    def _post(self, handler: BaseHTTPRequestHandler) -> tuple[int, JsonObject, dict[str, str]]:
+        return self._redirect(handler) or super()._post(handler)
+
+    def _redirect(self, handler: BaseHTTPRequestHandler) -> tuple[int, JsonObject, dict[str, str]] | None:
+        if self.redirect is None or handler.path != self.redirect[0]:
+            return None
+        return self.redirect[1], {}, {"Location": self.redirect[2]}
 
 
 @pytest.fixture
@@ -212,3 +232,24 @@ async def test_whatever_comes_back_raises_nothing_else(login: OidcLogin, returne
     _, state = await login.begin(BACK)
     await refused(login, returned | {"state": state}, state)
     await refused(login, {"state": urlencode(returned)}, state)
+
+
+@pytest.mark.parametrize("path", ["/token", "/jwks", "/.well-known/openid-configuration"])
+@pytest.mark.parametrize("status", [302, 307, 308])
+async def test_a_redirect_of_the_provider_is_not_followed(
+    tmp_path: Path, own_openid: FakeOpenId, clock: Clock, path: str, status: int
+) -> None:
+    """The other server would receive the code and the client's secret, or say which keys count."""
+    with Redirecting() as provider:
+        login = configured(tmp_path, provider, clock)
+        url, state = await login.begin(BACK)
+        returned = back(provider.log_in(url))
+        provider.redirect = (path, status, own_openid.url + path)
+        if path == DISCOVERY:
+            login = configured(tmp_path, provider, clock)
+            with pytest.raises(IdentityUnavailable, match="is unavailable"):
+                await login.begin(BACK)
+        else:
+            with pytest.raises((AuthorizationFailed, IdentityUnavailable)):
+                await login.finish(returned, state)
+        assert (own_openid.token_requests, own_openid.key_reads) == ([], 0)
