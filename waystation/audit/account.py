@@ -49,7 +49,6 @@ from waystation.core import (
     ScopesFlushed,
     Verified,
     digest,
-    find_covering_approval,
     ids,
 )
 from waystation.history import (
@@ -177,21 +176,8 @@ class _Accountant:
             **self._content_fields("args", call.args),
             run=run or None,
             called=ids.child_invocation(self._log.invocation_id, call_id) if is_agent else None,
-            standing=self._remembered_approval(call, entry.time) if call.policy and call.asked is None else None,
+            inherited=call.call.standing if call.asked is None else None,
         )
-
-    def _remembered_approval(self, call: CallState, now: float) -> str | None:
-        """Return the origin of the remembered approval that covers a call at the time `now`, or None if none does."""
-        assert call.policy is not None
-        approval = find_covering_approval(
-            [approval for approval in self._log.state.approvals.standing if approval.until > now],
-            agent=call.agent,
-            tool=call.name,
-            args=call.args,
-            declared=call.declared,
-            policy=call.policy,
-        )
-        return approval.origin if approval else None
 
     def _request(self, entry: Entry, call: CallState) -> JsonObject:
         started = self._log.state.input
@@ -325,7 +311,7 @@ class _Accountant:
         }
         fork = self._log.state.input and self._log.state.input.fork
         if fork and self._number < fork.entries - (kind == "started"):
-            line["taken_over"] = fork.invocation_id
+            line["forked"] = fork.invocation_id
         line |= {"ref": str(entry.ref), "kind": kind}
         line |= {name: value for name, value in fields.items() if value not in (None, "", [], {}) or name in CONTENT}
         return line

@@ -202,7 +202,7 @@ async def test_lineage_is_visible_in_both(serve: Serve) -> None:
         assert memo["waystation_fork"] == {"invocation_id": source.id, "event": 3}
         told = create_account(await forks[0].log())
         assert told[0]["fork"] == {"invocation_id": source.id, "event": 3}
-        assert [(each["kind"], each.get("call")) for each in told if "taken_over" in each] == [
+        assert [(each["kind"], each.get("call")) for each in told if "forked" in each] == [
             ("began", None),
             ("started", "fc-1"),
             ("finished", "fc-1"),

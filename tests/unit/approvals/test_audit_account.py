@@ -126,14 +126,23 @@ def test_reminders_escalations_and_notifications_are_recorded() -> None:
     gated = called("pay", gated=True, approval=policy, declared="d")
     report = NoticeReport(delivered=("mail",), failed={"chat": "Timeout"})
     noticed: list[Body] = [ReminderDue("fc-1", 0), ReminderDue("fc-1", 1), Notified("fc-1", "escalation", report)]
-    unasked = called("pay", id="fc-2", approval=policy, declared="d")
+    unasked = called("pay", id="fc-2", approval=policy, declared="d", standing="inv/fc-1")
     waited = (said("go"), gated, noticed, answered("fc-1", by="alice", remember=True), returned("fc-1", {}))
     told = create_account(log_of(*waited, asked_model(), unasked))
     assert [kind for kind in kinds(told) if kind in ("reminded", "escalated", "notified")] == [
         *("reminded", "escalated", "notified")
     ]
     assert one(told, "notified")["failed"] == {"chat": "Timeout"}
-    assert [each.get("standing") for each in told if each["kind"] == "started"] == [None, "inv/fc-1"]
+    assert [each.get("inherited") for each in told if each["kind"] == "started"] == [None, "inv/fc-1"]
+
+
+def test_an_approval_of_another_invocation_is_recorded_as_inherited() -> None:
+    """The line has the approved call, such as one of the calling agent."""
+    policy = ApprovalPolicy(approvers=("alice",), verified=False, remember=timedelta(hours=1))
+    unasked = called("pay", approval=policy, declared="d", standing="parent/fc-7")
+    told = create_account(log_of(said("go"), unasked, returned("fc-1", {})))
+    assert one(told, "started")["inherited"] == "parent/fc-7"
+    assert "approved" not in one(told, "started")
 
 
 def test_expired_calls_and_lost_workers_are_recorded() -> None:
