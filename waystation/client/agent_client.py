@@ -7,8 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import ResetReapplyExcludeType
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client.approvals import Approvals
 from waystation.client.connection import connect
@@ -31,6 +35,7 @@ from waystation.core import (
     TASK_QUEUE,
     Budget,
     Event,
+    InvalidInput,
     InvocationResult,
     JsonObject,
     PendingCall,
@@ -40,6 +45,11 @@ from waystation.storage import Blobs
 __all__ = ["AgentClient", "Invocation"]
 
 log = structlog.get_logger("waystation.client")
+
+_ANSWERS = (
+    ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL,
+    ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_UPDATE,
+)
 
 
 class AgentClient:
@@ -172,6 +182,40 @@ class AgentClient:
     def invocation(self, id: str, *, run_id: str | None = None) -> Invocation:
         """Return a handle for the invocation with this ID, whether or not it exists."""
         return Invocation.from_id(self, id, run_id=run_id)
+
+    async def reset(self, id: str, event_id: int, *, reason: str, keep_answers: bool = False) -> str:
+        """Reset the latest run of an invocation to the end of a workflow task, and return the ID of the new run.
+
+        The new run repeats what followed that task. Tools that run again receive their previous idempotency keys.
+
+        Args:
+            id: The invocation ID.
+            event_id: ID of the `WorkflowTaskCompleted` event in the history that ends the task.
+            reason: Recorded in the history and in audits.
+            keep_answers: Send the answers and messages that followed that event to the new run, too. By default, calls
+                wait for new answers.
+
+        Raises:
+            InvalidInput: The history has no such event, or the event does not end a workflow task.
+            RPCError: The invocation does not exist, or the server does not respond.
+        """
+        request = ResetWorkflowExecutionRequest(
+            namespace=self.temporal.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=id),
+            workflow_task_finish_event_id=event_id,
+            reason=reason,
+            reset_reapply_exclude_types=() if keep_answers else _ANSWERS,
+            request_id=str(uuid.uuid4()),
+        )
+        try:
+            return (await self.temporal.workflow_service.reset_workflow_execution(request)).run_id
+        except RPCError as error:
+            if error.status is not RPCStatusCode.INVALID_ARGUMENT:
+                raise
+            raise InvalidInput(
+                f"{id!r} cannot be reset to history event {event_id}. Pass the ID of a `WorkflowTaskCompleted` event "
+                "of its latest run; `waystation history` lists them."
+            ) from None
 
     def stream(self, id: str, *, start: int = 0, partial: bool = False) -> AsyncIterator[Event]:
         """Yield the events of an invocation as they are recorded; see `Invocation.stream`."""

@@ -24,7 +24,7 @@ class Forks:
     async def start(
         self,
         source: str,
-        event: int,
+        event: int | None = None,
         *,
         run_id: str | None = None,
         message: str | JsonObject | None = None,
@@ -44,7 +44,8 @@ class Forks:
 
         Args:
             source: ID of the invocation to fork, running or closed.
-            event: Number of the last event to copy, starting at 1.
+            event: Number of the last event to copy, starting at 1. Defaults to the last event of the source, which
+                retries the step that made the source fail.
             run_id: The run of the source to fork, if the source has several. Defaults to the latest.
             message: Replaces the message of the source.
             instruction: Replaces the agent's instruction. Only workers with `--allow-overrides` accept it.
@@ -79,7 +80,7 @@ class Forks:
     async def prepare(
         self,
         source: str,
-        event: int,
+        event: int | None = None,
         *,
         run_id: str | None = None,
         message: str | JsonObject | None = None,
@@ -100,7 +101,7 @@ class Forks:
             message=log.state.input.message if message is None else message,
             budget=budget or Budget(),
             requester=requester,
-            fork=Fork(invocation_id=source, event=event, run_id=run_id or "", **overrides),
+            fork=Fork(invocation_id=source, event=event or log.state.event_count, run_id=run_id or "", **overrides),
         )
         return PreparedFork(self._client, fork_input, id, fork.make_fork_log(log, fork_input, log.entries[-1].time))
 

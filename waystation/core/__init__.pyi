@@ -234,6 +234,7 @@ from waystation.core.payload import (
     digest,
     encode,
     parse,
+    repeated_key,
     to_plain_json,
 )
 from waystation.core.responses import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL
@@ -652,6 +653,7 @@ __all__ = [
     "position_of",
     "prefix_of",
     "quoted_content",
+    "repeated_key",
     "satisfies_policy",
     "search_attributes_of",
     "secret_keys",

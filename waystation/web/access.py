@@ -54,7 +54,9 @@ LOGOUT = "/logout"
 STATIC = "/static"
 CALLBACK = "/login/callback"
 LINK = "/link"
+API = "/api/"
 FORM = "application/x-www-form-urlencoded"
+JSON = "application/json"
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -239,7 +241,13 @@ class Access:
         self._token, self._cookie, self._announce = token, cookie, announce
         self._person, self._secure = person or login_name() or "", secure
         self._logins, self._visits = make_login_cache(limits.logins), make_login_cache(limits.visits)
-        self._program = Login("program", browser=False, roles=frozenset({"viewer"}))
+        # Without a provider, everybody on this machine may do everything. Behind a proxy, only people may.
+        is_local = self.gatekeeper.oidc is None and url is None
+        self._program = (
+            Login(self._person, browser=False)
+            if is_local
+            else Login("program", browser=False, roles=frozenset({"viewer"}))
+        )
         self._link_token = ""
         self._offer()
 
@@ -486,7 +494,8 @@ class Guard:
         elif path.startswith(f"{STATIC}/"):
             return None
         if is_post:
-            self._check_form(headers)
+            self._check_origin(headers)
+            self._check_content(headers, JSON if path.startswith(API) else FORM)
         if is_login:
             return None
         if is_post:
@@ -516,11 +525,11 @@ class Guard:
             )
         return f"This server is not known as {text_safety.format_line(host)!r}. {remedy}"
 
-    def _check_form(self, headers: Headers) -> None:
+    def _check_origin(self, headers: Headers) -> None:
         """Check that a form comes from one of this server's pages, as far as the browser's headers reveal its origin.
 
         Raises:
-            Refused: The form comes from another site, is too large, or has the wrong content type.
+            Refused: The form comes from another site.
         """
         site, origin = headers.get("sec-fetch-site"), headers.get("origin")
         # Do not compare the scheme, because a proxy that terminates TLS uses plain HTTP here. Proxies may also drop the
@@ -530,8 +539,15 @@ class Guard:
         if is_foreign or (site is not None and site != "same-origin"):
             text = "This form came from a page on another site, so nothing was done. Use the pages of this server."
             raise Refused(HTTPStatus.FORBIDDEN, "ForeignForm", text)
-        if headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
-            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "InvalidRequest", f"The content type must be {FORM}.")
+
+    def _check_content(self, headers: Headers, kind: str) -> None:
+        """Check a body's size and content type.
+
+        Raises:
+            Refused: The body is too large, or has another content type than `kind`.
+        """
+        if headers.get("content-type", "").partition(";")[0].strip().lower() != kind:
+            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "InvalidRequest", f"The content type must be {kind}.")
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self._limits.body_bytes:
             raise _too_large(self._limits.body_bytes)

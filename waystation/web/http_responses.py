@@ -15,10 +15,18 @@ from waystation.core import (
     AnswerRefused,
     AnswerUnconfirmed,
     AuthorizationFailed,
+    ForeignHistory,
     IdentityUnavailable,
     InvalidAnswer,
+    InvalidInput,
+    NoPrompt,
+    NoSuchEvent,
     NotAllowed,
+    NotJson,
+    ScopeNameTooLong,
+    SessionRefused,
     StoreFailed,
+    UnknownSession,
 )
 from waystation.presentation import html, terminal, words
 
@@ -41,6 +49,14 @@ STATUSES: Mapping[type[Exception], HTTPStatus] = {
     NotAllowed: HTTPStatus.FORBIDDEN,
     InvalidAnswer: HTTPStatus.UNPROCESSABLE_ENTITY,
     AnswerRefused: HTTPStatus.CONFLICT,
+    UnknownSession: HTTPStatus.NOT_FOUND,
+    SessionRefused: HTTPStatus.CONFLICT,
+    InvalidInput: HTTPStatus.UNPROCESSABLE_ENTITY,
+    NotJson: HTTPStatus.UNPROCESSABLE_ENTITY,
+    ScopeNameTooLong: HTTPStatus.UNPROCESSABLE_ENTITY,
+    ForeignHistory: HTTPStatus.NOT_FOUND,
+    NoPrompt: HTTPStatus.NOT_FOUND,
+    NoSuchEvent: HTTPStatus.NOT_FOUND,
     IdentityUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     StoreFailed: HTTPStatus.SERVICE_UNAVAILABLE,
 }

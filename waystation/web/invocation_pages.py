@@ -68,15 +68,20 @@ class InvocationPages:
             Refused: No such invocation exists, or the login may not see it. The two cases look the same.
         """
         login: Login = request.state.login
+        if not sees_invocation(login, ()):
+            invocation, _ = await self.find(request)
+            if not await self.sees(login, invocation.id):
+                raise _unknown(invocation.id)
+
+    async def sees(self, login: Login, id: str) -> bool:
+        """Return whether a login may see a workflow that exists. Without `viewer`, it must be an invocation."""
         if sees_invocation(login, ()):
-            return
-        invocation, _ = await self._find(request)
+            return True
         try:
-            input = (await invocation.log()).state.input
+            input = (await self._client.invocation(id).log()).state.input
         except ForeignHistory:
-            input = None
-        if input is None or not sees_invocation(login, input.requesters):
-            raise _unknown(invocation.id)
+            return False
+        return input is not None and sees_invocation(login, input.requesters)
 
     async def index(self, request: Request) -> Response:
         """Serve a list of the latest invocations that the login may see, or redirect to the one in the search field."""
@@ -103,7 +108,7 @@ class InvocationPages:
 
     async def invocation(self, request: Request) -> Response:
         """Serve a page with the events of an invocation."""
-        invocation, described = await self._find(request)
+        invocation, described = await self.find(request)
         events = await _read_events(invocation)
         left_out = max(0, len(events) - SHOWN)
         return self._page(
@@ -112,13 +117,13 @@ class InvocationPages:
 
     async def rows(self, request: Request) -> Response:
         """Serve table rows for up to `SHOWN` events, starting at `?start=`, which an open page adds to its table."""
-        start = _parse_number(request.query_params.get("start"), "start")
-        invocation, _ = await self._find(request)
+        start = parse_number(request.query_params.get("start"), "start")
+        invocation, _ = await self.find(request)
         return render_page("rows.html", rows=_rows((await _read_events(invocation))[start:][:SHOWN]))
 
     async def timeline(self, request: Request) -> Response:
         """Serve a page with the timeline of an invocation, which is drawn on the server."""
-        invocation, described = await self._find(request)
+        invocation, described = await self.find(request)
         try:
             log = await invocation.log()
         except ForeignHistory:
@@ -143,11 +148,11 @@ class InvocationPages:
 
     async def events(self, request: Request) -> Response:
         """Stream events, starting at `?start=` or after the `Last-Event-ID` that a browser sends when it reconnects."""
-        start = _parse_number(request.query_params.get("start"), "start")
+        start = parse_number(request.query_params.get("start"), "start")
         if last := request.headers.get("last-event-id"):
-            start = _parse_number(last, "Last-Event-ID") + 1
+            start = parse_number(last, "Last-Event-ID") + 1
         partial = request.query_params.get("partial", "0") not in ("", "0", "false")
-        invocation, _ = await self._find(request)
+        invocation, _ = await self.find(request)
         ending = anyio.Event()
         return _StreamResponse(
             self._stream(invocation, start, partial, ending),
@@ -200,21 +205,12 @@ class InvocationPages:
 
     async def events_json(self, request: Request) -> Response:
         """Serve up to `EVENTS` recorded events as JSON, starting at `?start=`."""
-        start = _parse_number(request.query_params.get("start"), "start")
-        invocation, described = await self._find(request)
-        events = (await _read_events(invocation))[start:]
-        part = events[:EVENTS]
-        return JSONResponse(
-            {
-                "invocation_id": invocation.id,
-                "status": format_status(described),
-                "events": [event.to_json() for event in part],
-                "next": start + len(part),
-                "more": len(events) > len(part),
-            }
-        )
+        start = parse_number(request.query_params.get("start"), "start")
+        invocation, described = await self.find(request)
+        page = format_events((await _read_events(invocation))[start:], start)
+        return JSONResponse({"invocation_id": invocation.id, "status": format_status(described), **page})
 
-    async def _find(self, request: Request) -> tuple[Invocation, WorkflowExecutionDescription]:
+    async def find(self, request: Request) -> tuple[Invocation, WorkflowExecutionDescription]:
         """Return the invocation that the path names, and its description.
 
         Raises:
@@ -274,6 +270,16 @@ async def _read_events(invocation: Invocation) -> list[Event]:
         raise Refused(HTTPStatus.NOT_FOUND, "UnknownInvocation", str(error)) from None
 
 
+def format_events(events: Sequence[Event], start: int) -> JsonObject:
+    """Return up to `EVENTS` events, which start at index `start`, as JSON."""
+    part = events[:EVENTS]
+    return {
+        "events": [event.to_json() for event in part],
+        "next": start + len(part),
+        "more": len(events) > len(part),
+    }
+
+
 def _rows(events: Sequence[Event]) -> list[dict[str, object]]:
     return [{"index": event.index, "time": event.timestamp, "lines": terminal.format_event(event)} for event in events]
 
@@ -296,7 +302,7 @@ async def _until(ending: anyio.Event, events: AsyncGenerator[Event]) -> AsyncGen
         yield event
 
 
-def _parse_number(text: str | None, name: str) -> int:
+def parse_number(text: str | None, name: str) -> int:
     """Parse an event number, or return 0 if there is none.
 
     Raises:

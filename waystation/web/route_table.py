@@ -17,9 +17,11 @@ from waystation.web.access import CALLBACK, LINK, LOGIN, LOGOUT, STATIC, Access
 from waystation.web.approval_pages import ApprovalPages
 from waystation.web.http_responses import Refused
 from waystation.web.invocation_pages import InvocationPages
+from waystation.web.json_api import JsonApi
 from waystation.web.permissions import ROLES, Role, check_role
 
 Handler = Callable[[Request], Awaitable[Response]]
+Check = Callable[[Request], Awaitable[None]]
 Requirement = Literal["public", "login"] | Role
 """`public` admits everybody. `login` admits people who are logged in; the handler shows only what they may see."""
 REQUIREMENTS = {"public", "login", *ROLES}
@@ -34,13 +36,13 @@ class RouteRow:
     path: str
     handler: Handler | StaticFiles
     role: Requirement
-    check: Callable[[Request], Awaitable[None]] | None = None
+    check: Check | None = None
     """Checks access to the object in the path instead of `role`: even without the role, people may see what they
     requested, and answer calls that name them. None for a route without such an object.
     """
 
 
-def make_table(access: Access, invocations: InvocationPages, approvals: ApprovalPages) -> list[RouteRow]:
+def make_table(access: Access, invocations: InvocationPages, approvals: ApprovalPages, api: JsonApi) -> list[RouteRow]:
     """Return the table. If the paths of several rows match a request, the first of these rows counts."""
     see, see_call, answer = invocations.check_visible, approvals.check_visible, approvals.check_answerable
     rows = [
@@ -60,6 +62,15 @@ def make_table(access: Access, invocations: InvocationPages, approvals: Approval
         RouteRow("POST", "/approvals/{id}/edit", approvals.edit, "approver", answer),
         RouteRow("GET", "/approvals/{id}/arguments.json", approvals.arguments, "viewer", see_call),
         RouteRow("POST", "/approvals/{id}/viewed", approvals.viewed, "viewer", see_call),
+        RouteRow("POST", "/api/invocations", api.start, "author"),
+        RouteRow("POST", "/api/invocations/{id}/cancel", api.cancel, "author", _check_both(see, "author")),
+        RouteRow("GET", "/api/invocations/{id}/forks", api.forks, "viewer", see),
+        RouteRow("POST", "/api/invocations/{id}/forks", api.fork, "operator", _check_both(see, "operator")),
+        RouteRow("POST", "/api/invocations/{id}/reset", api.reset, "operator", _check_both(see, "operator")),
+        RouteRow("GET", "/api/invocations/{id}/prompt", api.prompt, "operator", _check_both(see, "operator")),
+        RouteRow("GET", "/api/sessions/{id}/events", api.session_events, "login"),
+        RouteRow("POST", "/api/sessions/{id}/messages", api.send, "author"),
+        RouteRow("POST", "/api/sessions/{id}/close", api.close, "author"),
         RouteRow("GET", LOGIN, access.log_in, "public"),
         RouteRow("POST", LOGOUT, access.log_out, "login"),
         RouteRow("GET", STATIC, StaticFiles(packages=FILES), "public"),
@@ -69,6 +80,16 @@ def make_table(access: Access, invocations: InvocationPages, approvals: Approval
     if access.gatekeeper.links is not None:
         rows.append(RouteRow("POST", LINK, access.open_link, "public"))
     return rows
+
+
+def _check_both(see: Check, role: Role) -> Check:
+    """Return a check that a login may see the object in the path, and has a role."""
+
+    async def check(request: Request) -> None:
+        await see(request)
+        check_role(request.state.login, role)
+
+    return check
 
 
 def build_routes(table: Sequence[RouteRow]) -> list[BaseRoute]:

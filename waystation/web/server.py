@@ -23,6 +23,7 @@ from waystation.web.approval_pages import ApprovalPages
 from waystation.web.connection_limits import make_protocol
 from waystation.web.http_responses import STATUSES, Refused, format_refusal, to_refused
 from waystation.web.invocation_pages import InvocationPages
+from waystation.web.json_api import JsonApi
 from waystation.web.limits import Limits
 from waystation.web.route_table import build_routes, make_table
 
@@ -56,7 +57,7 @@ def create_app(
     limits = limits or Limits()
     invocations = InvocationPages(client, limits)
     approvals = ApprovalPages(client, access.gatekeeper, limits, temporal_ui=temporal_ui)
-    table = make_table(access, invocations, approvals)
+    table = make_table(access, invocations, approvals, JsonApi(client, invocations))
     public = {row.path for row in table if row.role == "public"}
     app = Starlette(
         routes=build_routes(table),

@@ -1,0 +1,257 @@
+"""The JSON API: start, continue, cancel, fork and reset invocations, and read prompts and sessions.
+
+The routes are thin: each validates its input and calls the client. Who starts something is taken from the login.
+"""
+
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Annotated, ClassVar, TypeVar
+
+import structlog
+from pydantic import ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from temporalio.client import WorkflowExecutionStatus
+from temporalio.service import RPCError
+
+from waystation.client import AgentClient, Session
+from waystation.core import (
+    DEFAULT_APP,
+    DEFAULT_USER,
+    Budget,
+    Busy,
+    InvalidInput,
+    JsonObject,
+    Recorded,
+    UnknownSession,
+    WaystationError,
+    parse,
+    repeated_key,
+)
+from waystation.replay import Recording, prompt_at
+from waystation.web.access import Login, is_equal
+from waystation.web.http_responses import Refused
+from waystation.web.invocation_pages import InvocationPages, format_events, get_id, parse_number
+from waystation.web.permissions import check_role, sees_invocation
+
+log = structlog.get_logger("waystation.web")
+
+CSRF_HEADER = "X-CSRF-Token"
+ANY_AGENT = "-"
+"""The agent of a session handle that starts nothing."""
+
+AppName = Annotated[str, Field(min_length=1, max_length=200)]
+AgentName = Annotated[str, Field(pattern=r"^[^\W\d]\w*$", max_length=200)]
+NewId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=200)]
+"""An ID that the request chooses. Without `/` and `~`, it cannot be the ID of a called agent, a session or a fork."""
+
+
+class Body(Recorded):
+    """The body of a request. Unknown fields are refused, because a misspelled limit would be ignored."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+
+class MessageBody(Body):
+    """A message for an agent."""
+
+    agent: AgentName
+    message: str | JsonObject
+    app: AppName = DEFAULT_APP
+    state: JsonObject = {}
+    budget: Budget | None = None
+    metadata: JsonObject = {}
+    streaming: bool = False
+
+
+class StartBody(MessageBody):
+    """The body of `POST /api/invocations`."""
+
+    id: NewId | None = None
+
+
+class SendBody(MessageBody):
+    """The body of `POST /api/sessions/{id}/messages`."""
+
+    message_id: str | None = None
+    when_busy: Busy = "queue"
+    create: bool = True
+
+
+class CloseBody(Body):
+    """The body of `POST /api/sessions/{id}/close`."""
+
+    app: AppName = DEFAULT_APP
+
+
+class ForkBody(Body):
+    """The body of `POST /api/invocations/{id}/forks`."""
+
+    event: int | None = Field(default=None, ge=1)
+    message: str | JsonObject | None = None
+    agent: AgentName | None = None
+    instruction: str | None = Field(default=None, max_length=100_000)
+    model: str | None = Field(default=None, max_length=200)
+    results: dict[str, JsonObject] = {}
+    budget: Budget | None = None
+    id: NewId | None = None
+
+
+class ResetBody(Body):
+    """The body of `POST /api/invocations/{id}/reset`."""
+
+    event_id: int = Field(ge=1, le=2**31)
+    reason: str = Field(min_length=1, max_length=1_000)
+    keep_answers: bool = False
+
+
+BodyType = TypeVar("BodyType", bound=Body)
+MessageType = TypeVar("MessageType", bound=MessageBody)
+
+
+class JsonApi:
+    """The routes of the JSON API that change something, and those for sessions and prompts."""
+
+    def __init__(self, client: AgentClient, invocations: InvocationPages) -> None:
+        self._client, self._invocations = client, invocations
+
+    async def start(self, request: Request) -> Response:
+        """Start an invocation. With the `id` of an invocation that the login may see, return that invocation."""
+        body = await _read_message(request, StartBody)
+        login: Login = request.state.login
+        person = identify_starter(login)
+        invocation = await self._client.start(**dict(body), user_id=person, requester=person)
+        if invocation.existed and not await self._invocations.sees(login, invocation.id):
+            text = f"The ID {invocation.id!r} is already taken. Choose another `id`, or omit it."
+            raise Refused(HTTPStatus.CONFLICT, "IdTaken", text)
+        code = HTTPStatus.OK if invocation.existed else HTTPStatus.CREATED
+        return _respond(request, "started", invocation.id, code, existed=invocation.existed)
+
+    async def cancel(self, request: Request) -> Response:
+        """Request the cancellation of an invocation."""
+        await _read(request, Body)
+        invocation, described = await self._invocations.find(request)
+        if described.status is not WorkflowExecutionStatus.RUNNING:
+            text = f"{invocation.id!r} has already ended, so it cannot be canceled."
+            raise Refused(HTTPStatus.CONFLICT, "InvocationEnded", text)
+        await invocation.cancel()
+        return _respond(request, "cancel_requested", invocation.id, HTTPStatus.ACCEPTED)
+
+    async def fork(self, request: Request) -> Response:
+        """Fork an invocation at an event or, to retry a failed step, at its last event."""
+        body = await _read(request, ForkBody)
+        source, _ = await self._invocations.find(request)
+        person = identify_starter(request.state.login)
+        fork = await self._client.forks.start(source.id, **dict(body), requester=person)
+        return _respond(request, "forked", fork.id, HTTPStatus.CREATED, source=source.id)
+
+    async def forks(self, request: Request) -> Response:
+        """Return the IDs and events of an invocation's forks."""
+        source, _ = await self._invocations.find(request)
+        forks = [{"invocation_id": fork.id, "event": fork.event} for fork in await self._client.forks.of(source.id)]
+        return JSONResponse({"invocation_id": source.id, "forks": forks})
+
+    async def reset(self, request: Request) -> Response:
+        """Reset an invocation to the end of a workflow task. The reason that is recorded names the person."""
+        body = await _read(request, ResetBody)
+        invocation, _ = await self._invocations.find(request)
+        reason = f"{request.state.login.subject}: {body.reason}"
+        run_id = await self._client.reset(invocation.id, body.event_id, reason=reason, keep_answers=body.keep_answers)
+        return _respond(request, "reset", invocation.id, HTTPStatus.CREATED, run_id=run_id)
+
+    async def prompt(self, request: Request) -> Response:
+        """Return the contents of a prompt, as `waystation prompt` does: at `?event=`, by default at the last event."""
+        number = request.query_params.get("event")
+        invocation, _ = await self._invocations.find(request)
+        recording = await Recording.of(invocation)
+        input, session = recording.log.state.input, None
+        if input is not None and input.session is not None:
+            with suppress(RPCError, WaystationError):  # the prompt has a remark that the earlier messages are missing
+                session = await Recording.of(self._client.invocation(input.session.id))
+        prompt = await prompt_at(recording, parse_number(number, "event") if number else None, session=session)
+        return JSONResponse(
+            {
+                "invocation_id": invocation.id,
+                "event": prompt.at,
+                "agent": prompt.agent,
+                "contents": list(prompt.contents),
+                "remarks": list(prompt.remarks),
+            }
+        )
+
+    async def send(self, request: Request) -> Response:
+        """Send a message to a session of the person who is logged in."""
+        body = await _read_message(request, SendBody)
+        options = dict(body)
+        person = identify_starter(request.state.login)
+        session = self._session(request, person, app=options.pop("app"), agent=options.pop("agent"))
+        sent = await session.send(options.pop("message"), **options)
+        return _respond(request, "started", sent.id, HTTPStatus.CREATED, status=sent.status, duplicate=sent.duplicate)
+
+    async def close(self, request: Request) -> Response:
+        """Close a session of the person who is logged in."""
+        body = await _read(request, CloseBody)
+        session = self._session(request, identify_starter(request.state.login), app=body.app)
+        await session.close()
+        return JSONResponse({"session_id": session.given.session_id})
+
+    async def session_events(self, request: Request) -> Response:
+        """Return events of a conversation. Viewers may read those of other users with `?user_id=`."""
+        params, login = request.query_params, request.state.login
+        user = params.get("user_id") or login.subject
+        session = self._session(request, user, app=params.get("app") or DEFAULT_APP)
+        if not sees_invocation(login, (user,)):
+            raise UnknownSession(f"There is no session {get_id(request)!r} of {user!r} that you may see.")
+        start = parse_number(params.get("start"), "start")
+        page = format_events(await session.events(start=start), start)
+        return JSONResponse({"session_id": session.given.session_id, **page})
+
+    def _session(self, request: Request, user: str, *, app: str, agent: str = ANY_AGENT) -> Session:
+        try:
+            return self._client.session(agent=agent, session_id=get_id(request), user_id=user, app=app)
+        except ValueError as error:
+            raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "InvalidInput", str(error)) from None
+
+
+def identify_starter(login: Login) -> str:
+    """Return the person to record as user and requester, who comes only from the login, never from a request.
+
+    Raises:
+        Refused: The person's subject is the default user ID, under which everybody can start something.
+    """
+    if login.verified is not None and login.subject == DEFAULT_USER:
+        text = f"Your subject {DEFAULT_USER!r} is the default user ID, which identifies nobody. Use another account."
+        raise Refused(HTTPStatus.FORBIDDEN, "NotAllowed", text)
+    return login.subject or DEFAULT_USER
+
+
+async def _read(request: Request, kind: type[BodyType]) -> BodyType:
+    """Read the body of a request, which may be empty if no field is required.
+
+    Raises:
+        Refused: A browser's request lacks the login's token, so it may come from another site.
+        InvalidInput: The body is not JSON, or has an invalid, unknown or repeated field.
+    """
+    login: Login = request.state.login
+    if login.browser and not is_equal(request.headers.get(CSRF_HEADER, ""), login.csrf):
+        text = f"The header {CSRF_HEADER} does not have the token of this login. Send the `csrf` field of its pages."
+        raise Refused(HTTPStatus.FORBIDDEN, "ForeignForm", text)
+    data = await request.body() or b"{}"
+    body = parse(kind, data, InvalidInput, what="The request", send="with the fields that the reference lists")
+    if (key := repeated_key(data)) is not None:
+        raise InvalidInput(f"The request contains the key {key[:100]!r} twice in the same object. Send it only once.")
+    return body
+
+
+async def _read_message(request: Request, kind: type[MessageType]) -> MessageType:
+    """Read a message. To change the state that all users share, the person needs the role `operator`."""
+    body = await _read(request, kind)
+    if any(key.startswith("app:") for key in body.state):
+        check_role(request.state.login, "operator")
+    return body
+
+
+def _respond(request: Request, event: str, invocation_id: str, code: HTTPStatus, **fields: object) -> Response:
+    """Log what the person did, and return the response."""
+    log.info(f"invocation.{event}", invocation_id=invocation_id, by=request.state.login.subject, **fields)
+    return JSONResponse({"invocation_id": invocation_id, **fields}, code)
