@@ -214,6 +214,7 @@ class Access:
         url: str | None = None,
         gatekeeper: Gatekeeper | None = None,
         limits: Limits | None = None,
+        is_local: bool = True,
     ) -> None:
         """Set up access control, and announce the login link for the first browser.
 
@@ -227,6 +228,8 @@ class Access:
             url: The address that users enter, if it differs from the address that the server listens on.
             gatekeeper: Verifies identities. Without it, the name given at login is not verified.
             limits: Limits on the number of logins.
+            is_local: Whether only this machine can reach the server. Then the token has all roles if there is no
+                provider. Otherwise, it has only the role `viewer`.
 
         Raises:
             NotSafeToServe: The token is too short.
@@ -241,13 +244,9 @@ class Access:
         self._token, self._cookie, self._announce = token, cookie, announce
         self._person, self._secure = person or login_name() or "", secure
         self._logins, self._visits = make_login_cache(limits.logins), make_login_cache(limits.visits)
-        # Without a provider, everybody on this machine may do everything. Behind a proxy, only people may.
-        is_local = self.gatekeeper.oidc is None and url is None
-        self._program = (
-            Login(self._person, browser=False)
-            if is_local
-            else Login("program", browser=False, roles=frozenset({"viewer"}))
-        )
+        is_trusted = is_local and self.gatekeeper.oidc is None
+        name, roles = (self._person, ROLES) if is_trusted else ("program", frozenset({"viewer"}))
+        self._program = Login(name, browser=False, roles=roles)
         self._link_token = ""
         self._offer()
 

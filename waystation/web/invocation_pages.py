@@ -68,20 +68,15 @@ class InvocationPages:
             Refused: No such invocation exists, or the login may not see it. The two cases look the same.
         """
         login: Login = request.state.login
-        if not sees_invocation(login, ()):
-            invocation, _ = await self.find(request)
-            if not await self.sees(login, invocation.id):
-                raise _unknown(invocation.id)
-
-    async def sees(self, login: Login, id: str) -> bool:
-        """Return whether a login may see a workflow that exists. Without `viewer`, it must be an invocation."""
         if sees_invocation(login, ()):
-            return True
+            return
+        invocation, _ = await self.find(request)
         try:
-            input = (await self._client.invocation(id).log()).state.input
+            input = (await invocation.log()).state.input
         except ForeignHistory:
-            return False
-        return input is not None and sees_invocation(login, input.requesters)
+            input = None
+        if input is None or not sees_invocation(login, input.requesters):
+            raise _unknown(invocation.id)
 
     async def index(self, request: Request) -> Response:
         """Serve a list of the latest invocations that the login may see, or redirect to the one in the search field."""

@@ -25,6 +25,7 @@ from waystation.core import (
     Recorded,
     UnknownSession,
     WaystationError,
+    digest,
     parse,
     repeated_key,
 )
@@ -42,8 +43,6 @@ ANY_AGENT = "-"
 
 AppName = Annotated[str, Field(min_length=1, max_length=200)]
 AgentName = Annotated[str, Field(pattern=r"^[^\W\d]\w*$", max_length=200)]
-NewId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=200)]
-"""An ID that the request chooses. Without `/` and `~`, it cannot be the ID of a called agent, a session or a fork."""
 
 
 class Body(Recorded):
@@ -53,7 +52,7 @@ class Body(Recorded):
 
 
 class MessageBody(Body):
-    """A message for an agent."""
+    """The body of `POST /api/invocations`."""
 
     agent: AgentName
     message: str | JsonObject
@@ -62,18 +61,13 @@ class MessageBody(Body):
     budget: Budget | None = None
     metadata: JsonObject = {}
     streaming: bool = False
-
-
-class StartBody(MessageBody):
-    """The body of `POST /api/invocations`."""
-
-    id: NewId | None = None
+    message_id: str | None = Field(default=None, min_length=1, max_length=200)
+    """An ID that the sender chooses. A message that is sent again with the same ID counts only once."""
 
 
 class SendBody(MessageBody):
     """The body of `POST /api/sessions/{id}/messages`."""
 
-    message_id: str | None = None
     when_busy: Busy = "queue"
     create: bool = True
 
@@ -94,7 +88,6 @@ class ForkBody(Body):
     model: str | None = Field(default=None, max_length=200)
     results: dict[str, JsonObject] = {}
     budget: Budget | None = None
-    id: NewId | None = None
 
 
 class ResetBody(Body):
@@ -116,14 +109,13 @@ class JsonApi:
         self._client, self._invocations = client, invocations
 
     async def start(self, request: Request) -> Response:
-        """Start an invocation. With the `id` of an invocation that the login may see, return that invocation."""
-        body = await _read_message(request, StartBody)
-        login: Login = request.state.login
-        person = identify_starter(login)
-        invocation = await self._client.start(**dict(body), user_id=person, requester=person)
-        if invocation.existed and not await self._invocations.sees(login, invocation.id):
-            text = f"The ID {invocation.id!r} is already taken. Choose another `id`, or omit it."
-            raise Refused(HTTPStatus.CONFLICT, "IdTaken", text)
+        """Start an invocation, or return the one that the same person has started with the same `message_id`."""
+        body, person = await _read_message(request, MessageBody), identify_starter(request.state.login)
+        options = dict(body)
+        # Nobody can choose an invocation's ID, because others could then find the IDs that they use taken.
+        key = options.pop("message_id")
+        id = f"{body.agent}-{digest([person, body.app, body.agent, key])}" if key else None
+        invocation = await self._client.start(**options, id=id, user_id=person, requester=person)
         code = HTTPStatus.OK if invocation.existed else HTTPStatus.CREATED
         return _respond(request, "started", invocation.id, code, existed=invocation.existed)
 
@@ -215,6 +207,8 @@ class JsonApi:
 
 def identify_starter(login: Login) -> str:
     """Return the person to record as user and requester, who comes only from the login, never from a request.
+
+    A token that proves the person belongs beside this name, in the calls of the client.
 
     Raises:
         Refused: The person's subject is the default user ID, under which everybody can start something.

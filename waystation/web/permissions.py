@@ -2,7 +2,8 @@
 
 Without an identity provider, everybody who logs in has all roles, because the server then listens only on this machine.
 With a provider, people see their own invocations and the calls that they may answer, unless the identity file grants
-them roles. Programs with the access token have only the role `viewer`.
+them roles. Programs with the access token have only the role `viewer`, unless there is no provider and only this
+machine can reach the server.
 """
 
 from collections.abc import Iterable
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 Role = Literal["viewer", "approver", "author", "operator"]
 """A role of the web application. `viewer` sees everything. `approver` answers calls that do not name their approvers.
-`author` starts, continues and cancels invocations. `operator` forks, resets and changes them, and closes calls.
+`author` starts and cancels invocations and chats. `operator` forks and resets invocations, reads prompts, writes `app:`
+state and closes calls.
 """
 ROLES = frozenset(get_args(Role))
 PRIVILEGED: tuple[Action, ...] = ("waive", "cancel")

@@ -131,6 +131,7 @@ async def serve(
         secure=(url or "").startswith("https://"),
         url=url,
         gatekeeper=gatekeeper,
+        is_local=not names,
     )
     app = create_app(client, access, names=names, temporal_ui=temporal_ui)
     await _run(

@@ -84,7 +84,10 @@ async def site(
 ) -> AsyncIterator[Site]:
     """Serve the web application."""
     links: list[str] = []
-    access = Access(announce=links.append, token=TOKEN, person=person, url=url, gatekeeper=gatekeeper)
+    is_local = not options.get("names")
+    access = Access(
+        announce=links.append, token=TOKEN, person=person, url=url, gatekeeper=gatekeeper, is_local=is_local
+    )
     app = create_app(client, access, **options)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = uvicorn.Server(configure(app, limits=options.get("limits")))
