@@ -1,6 +1,6 @@
 """The JSON API: start, continue, cancel, fork and reset invocations, and read prompts and sessions.
 
-The routes are thin: each validates its input and calls the client. Who starts something is taken from the login.
+The routes are thin: each validates its input and calls the client. The person comes from the login.
 """
 
 from contextlib import suppress
