@@ -6,6 +6,7 @@ cancellation.
 
 import asyncio
 import contextvars
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,9 +14,11 @@ from datetime import timedelta
 
 import structlog
 from temporalio import activity
+from temporalio.api.common.v1 import Payloads
+from temporalio.api.workflowservice.v1 import RecordActivityTaskHeartbeatRequest
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from waystation.core import ForeignHistory, StoreFailed, responses
+from waystation.core import ForeignHistory, HoldReason, StoreFailed, responses
 
 events = structlog.get_logger("waystation.activities")
 
@@ -45,6 +48,11 @@ class EventLoopBlocked(BaseException):
     """
 
 
+HOLD_AFTER = 4
+"""Number of attempts after which a model call is held. They take about 7 s. Shorter outages add nothing to the history.
+"""
+
+
 class Heartbeater:
     """Sends heartbeats at regular intervals, and sooner if there are new details."""
 
@@ -56,6 +64,7 @@ class Heartbeater:
         # Capture the context now, because `send` is called from threads that do not have the activity's context.
         self._context = contextvars.copy_context()
         self._details: Callable[[], Sequence[object]] = tuple
+        self._mark: tuple[object, ...] = ()
         self._last_beat_at = float("-inf")
         self._is_urgent = False
         self._is_stopped = False
@@ -82,6 +91,29 @@ class Heartbeater:
         if self._is_urgent:
             self._beat()
 
+    def pause(self) -> None:
+        """Send no heartbeats until `mark` is called."""
+        self._timer.cancel()
+
+    async def mark(self, mark: object) -> None:
+        """End the details of all further heartbeats with `mark`, and wait until the server has stored it.
+
+        If this process is lost, the next attempt finds the mark. There must not be any heartbeat in flight, because it
+        might overwrite the mark.
+
+        Raises:
+            RPCError: The server has not confirmed the mark.
+        """
+        self._mark = (mark,)
+        client, token = activity.client(), activity.info().task_token
+        details = Payloads(payloads=await client.data_converter.encode([mark]))
+        await client.workflow_service.record_activity_task_heartbeat(
+            RecordActivityTaskHeartbeatRequest(
+                namespace=client.namespace, identity=client.identity, task_token=token, details=details
+            )
+        )
+        self._timer = self._beat_after(self._interval)
+
     def stop(self) -> None:
         """Stop sending heartbeats."""
         self._is_stopped = True
@@ -98,7 +130,7 @@ class Heartbeater:
     def _beat(self) -> None:
         self._is_urgent = False
         self._last_beat_at = self._loop.time()
-        activity.heartbeat(*self._details())
+        activity.heartbeat(*self._details(), *self._mark)
         self._timer = self._beat_after(self._interval)
 
 
@@ -116,19 +148,39 @@ def send_heartbeats(details_interval_s: float = DETAILS_INTERVAL_S) -> Iterator[
 
 
 def activity_failure(
-    event: str, kind: str, text: str, *, retry: bool = False, delay: timedelta | None = None, **fields: str
+    event: str,
+    kind: str,
+    text: str,
+    *,
+    retry: bool = False,
+    delay: timedelta | None = None,
+    hold: HoldReason | None = None,
+    hold_after: int = HOLD_AFTER,
+    started: bool = False,
+    **fields: str,
 ) -> ApplicationError:
     """Log a failed attempt as `event` and return the error, which must be raised `from None`.
 
     Temporal records an error's cause in the history, and the original message may contain user content.
+
+    `hold` is the reason why this worker cannot do the work, although it or another worker may be able to do it later.
+    Such an attempt is retried. After `hold_after` attempts, the workflow holds the work. `started` is whether an
+    earlier attempt had started the tool of a held call.
     """
     info, text = activity.info(), text[:MAX_FAILURE_CHARS]
+    details: list[object] = []
+    if hold:
+        details.append({"hold": hold, "mark": secrets.token_hex(3), "started": started})
+        # Attempts are limited only before the work is held.
+        is_held = info.retry_policy is not None and not info.retry_policy.maximum_attempts
+        retry = is_held or info.attempt < hold_after
+        fields["hold"] = hold
     about = {"invocation_id": info.workflow_id, "error_type": kind, "problem": text, "attempt": info.attempt}
     events.warning(event, **about, retry=retry, **fields)
     # Mark the error as benign because it is already logged. The SDK would log a stack trace, which may contain user
     # content.
     benign = ApplicationErrorCategory.BENIGN
-    return ApplicationError(text, type=kind, non_retryable=not retry, next_retry_delay=delay, category=benign)
+    return ApplicationError(text, *details, type=kind, non_retryable=not retry, next_retry_delay=delay, category=benign)
 
 
 def blocked_failure(info: activity.Info, blocked_s: float) -> ApplicationError:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import structlog
 from temporalio import activity
 
-from waystation.activities.activity_attempt import convert_errors, send_heartbeats
+from waystation.activities.activity_attempt import HOLD_AFTER, convert_errors, send_heartbeats
 from waystation.activities.contexts import Contexts, tools_for
 from waystation.activities.log_cache import LogCache
 from waystation.activities.proofs import NO_PROOFS, ProofFactory, may_need_verified_approval
@@ -112,7 +112,10 @@ class Reviewer:
     async def review(self, params: VerificationInput) -> bytes:
         """Return an encoded `Verification`."""
         info = activity.info()
-        with send_heartbeats(), convert_errors("answer.not_reviewed", retried=(StoreFailed, IdentityUnavailable)):
+        with (
+            send_heartbeats(),
+            convert_errors("answer.not_reviewed", retried=(StoreFailed, IdentityUnavailable, UnknownAgent)),
+        ):
             log = await self._logs.at(info.workflow_id or "", info.workflow_run_id or "", params)
             review = await self._review_answer(params, log, info.namespace)
             if review.who and not review.refused:
@@ -184,7 +187,9 @@ class Reviewer:
         """
         try:
             root, agent = self._registry.find(root_name, call.agent)
-        except UnknownAgent as error:  # a deployment removed it
+        except UnknownAgent as error:
+            if activity.info().attempt < HOLD_AFTER:  # another worker may have it
+                raise
             raise InvalidAnswer(UNVERIFIABLE.format(problem=error)) from None
         if not isinstance(agent, LlmAgent):
             raise InvalidAnswer(UNVERIFIABLE.format(problem=f"agent {call.agent!r} no longer has tools."))

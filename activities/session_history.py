@@ -112,8 +112,10 @@ class Sessions:
         """Return the conversation, which combines the session's earlier events and the invocation's log.
 
         Raises:
-            ApplicationError: The earlier events cannot be read at the moment, or the session did not start this
-                invocation (not retryable).
+            ApplicationError: The earlier events cannot be read, or the session did not start this invocation (not
+                retryable).
+            StoreFailed: Earlier events are in a store that does not return them.
+            RPCError: The server does not return the earlier events.
         """
         link = log.state.input.session if log.state.input else None
         if link is None:
@@ -121,7 +123,7 @@ class Sessions:
         await self._check_session(log, link)
         try:
             return await self._with_earlier(link, log)
-        except (ForeignHistory, StoreFailed, RPCError) as error:
+        except ForeignHistory as error:
             text = f"The earlier events of the session cannot be read: {error}"[:500]
             raise ApplicationError(text, type=type(error).__name__) from None
 

@@ -22,6 +22,7 @@ from waystation.activities.activity_attempt import (
     TOOL_DETAILS_INTERVAL_S,
     EventLoopBlocked,
     Heartbeater,
+    activity_failure,
     describe_block,
     send_heartbeats,
 )
@@ -41,6 +42,7 @@ from waystation.activities.session_history import ConversationReader
 from waystation.agents import ApprovalRule, LlmAgent
 from waystation.agents.registry import Registry
 from waystation.core import (
+    HELD_TOOL,
     MAX_VALUE_BYTES,
     ActivitySettings,
     CallRef,
@@ -48,6 +50,7 @@ from waystation.core import (
     CallState,
     Conversation,
     ForeignHistory,
+    HoldReason,
     JsonObject,
     Log,
     StoreFailed,
@@ -58,7 +61,7 @@ from waystation.core import (
     responses,
     with_article,
 )
-from waystation.tools import AgentTool, BaseTool, ToolContext
+from waystation.tools import AgentTool, BaseTool, BaseToolset, ToolContext, entries_of
 from waystation.tools.outcome import create_not_stored_outcome
 from waystation.tools.places import find_author_line
 from waystation.tools.services import NO_SERVICES, Services
@@ -71,6 +74,11 @@ MAX_BACKOFF_S = 30.0
 READ_AGAIN_S = (1.0, 2.0, 4.0, 8.0)
 """Pauses, in seconds, between attempts to read the history before a tool runs. Their sum is less than the time by which
 the activity's timeout on the server exceeds the tool's timeout."""
+STARTS = "waystation_starts"
+"""Field of the last heartbeat detail of a held call: how many attempts have started the tool."""
+MAX_STARTS = 4
+"""How many times a held call may start unless its effect is `once`. There is a limit because the tool may crash the
+worker."""
 
 
 class ToolCaller:
@@ -93,10 +101,13 @@ class ToolCaller:
     async def call(self, params: ToolCallInput) -> bytes:
         """Return an encoded `ToolOutcome`."""
         with send_heartbeats(TOOL_DETAILS_INTERVAL_S) as heart:
+            if _is_held():
+                heart.pause()
             conversation = await self._conversation(params)
             call = _find_call(conversation.log, params)
             started = time.perf_counter()
-            outcome = await self._run(params, call, conversation, heart)
+            outcome = _find_lost_start(call, params)
+            outcome = outcome or await self._run(self._prepare(params, call, conversation, heart))
             duration = round(time.perf_counter() - started, 4)
         outcome = outcome.model_copy(
             update={"function_call_id": call.id, "duration_s": duration, "mark": secrets.token_hex(3)}
@@ -135,50 +146,76 @@ class ToolCaller:
             ApplicationError: The conversation cannot be read. The tool did not run.
         """
         info = activity.info()
-        for delay in (*READ_AGAIN_S, None):
+        problem = ""
+        for delay in (*(() if _is_held() else READ_AGAIN_S), 0.0):
             try:
                 log = await self._logs.at(info.workflow_id or "", info.workflow_run_id or "", params)
                 return await self._sessions.conversation(log)
             except ForeignHistory as error:
                 raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from None
-            except (StoreFailed, RPCError, ApplicationError) as error:
-                if delay is None:
-                    kind = error.type if isinstance(error, ApplicationError) else type(error).__name__
-                    raise ApplicationError(f"{error} The tool did not run.", type=kind) from None
-                events.warning("tool_call.held_up", invocation_id=info.workflow_id, problem=str(error))
+            except (StoreFailed, RPCError) as error:
+                problem = str(error)
+                events.warning("tool_call.held_up", invocation_id=info.workflow_id, problem=problem)
             await asyncio.sleep(delay)
-        raise AssertionError
+        raise _fail_held(params, "store_failed", "StoreFailed", problem)
 
-    async def _run(
+    def _prepare(
         self, params: ToolCallInput, call: CallState, conversation: Conversation, heart: Heartbeater
-    ) -> ToolOutcome:
+    ) -> "_ToolRun":
+        """Prepare to run the call.
+
+        Raises:
+            ApplicationError: This worker does not have the agent.
+        """
         try:
             root, agent = self._registry.find(params.root, call.agent)
         except UnknownAgent as error:
-            # A deployment removed the agent after the agent made the call.
-            return _impossible_outcome(params, call, str(error), "UnknownAgent")
+            raise _fail_held(params, "agent_missing", "UnknownAgent", str(error)) from None
         if not isinstance(agent, LlmAgent):  # a deployment changed the kind of agent
-            return _impossible_outcome(params, call, unknown_tool(call.name, {}), "UnknownTool")
-        log = conversation.log
+            raise _fail_held(params, "tool_missing", "UnknownTool", _describe_missing(call))
         contexts = Contexts.of(
             conversation,
-            log.state.runs[call.turn],
+            conversation.log.state.runs[call.turn],
             self._services,
             scopes_read=root.state_scopes,
             limits=self._limits,
         )
         hooks = Hooks(agent, root.plugins_of(agent), self._limits.callback_timeout)
-        run = _ToolRun(params, call, contexts, hooks, root.rules_of(agent), heart, self._proofs)
-        tool = await _find_tool(agent, contexts, call.name)
-        if isinstance(tool, _MissingTool):
-            return await run.without_tool(
-                tool.problem, _impossible_outcome(params, call, tool.problem, tool.error_type)
-            )
+        return _ToolRun(params, call, agent, contexts, hooks, root.rules_of(agent), heart, self._proofs)
+
+    async def _run(self, run: "_ToolRun") -> ToolOutcome:
+        call, hooks = run.call, run.hooks
+        tool = await _find_tool(run)
+        if tool is None:
+            problem = unknown_tool(call.name, await tools_for(run.agent, run.contexts))
+            return await run.without_tool(problem, _error_outcome(call, problem, "UnknownTool"))
+        if _is_held():
+            await run.heart.mark({STARTS: _count_starts() + 1})
         if isinstance(tool, AgentTool) and call.provisional:
             outcome = await run.after_agent(tool, call.provisional)
         else:
             outcome = await run.outcome(tool)
         return add_transfer(outcome, hooks)
+
+
+def _is_held() -> bool:
+    """Return whether this activity runs a held call. The server then repeats it until a worker can run the call."""
+    return activity.info().activity_type == HELD_TOOL.name
+
+
+def _count_starts() -> int:
+    """Return how many attempts have started the tool of this held call."""
+    details = activity.info().heartbeat_details
+    return int(details[-1][STARTS]) if _is_held() and details else 0
+
+
+def _find_lost_start(call: CallState, params: ToolCallInput) -> ToolOutcome | None:
+    """Return the outcome of a held call that must not start again because its worker was lost, or None."""
+    starts = _count_starts()
+    if starts < (1 if params.effect == "once" else MAX_STARTS):
+        return None
+    text = f"The worker running `{call.name}` was lost. {responses.unknown_effect(starts)}"
+    return _error_outcome(call, text, "OutcomeUnknown")
 
 
 def _find_call(log: Log, params: ToolCallInput) -> CallState:
@@ -188,34 +225,52 @@ def _find_call(log: Log, params: ToolCallInput) -> CallState:
         ApplicationError: The activity's name is not that of the call. A dynamic activity receives every unknown name.
     """
     call, name = log.state.calls[params.function_call_id], activity.info().activity_type
-    if name != f"{call.agent}.{call.name}":
+    if name not in (f"{call.agent}.{call.name}", HELD_TOOL.name):
         text = f"No activity is named {name!r} here; the call is {call.agent!r} calling {call.name!r}."
         raise ApplicationError(text, type="UnknownActivity", non_retryable=True)
     return call
 
 
-@dataclass(frozen=True, slots=True)
-class _MissingTool:
-    """The reason why an agent does not have a tool with a given name."""
+async def _find_tool(run: "_ToolRun") -> BaseTool | None:
+    """Return the tool to run, or None if the model made up its name or the agent's toolsets no longer list it.
 
-    error_type: str
-    problem: str
-
-
-async def _find_tool(agent: LlmAgent, contexts: Contexts, name: str) -> BaseTool | _MissingTool:
-    give_up_at = time.monotonic() + contexts.limits.toolset_retry.total_seconds()
+    Raises:
+        ApplicationError: This worker does not have the tool. The tool did not run.
+    """
+    call, contexts = run.call, run.contexts
+    is_optional = call.call.unknown or any(isinstance(entry, BaseToolset) for entry in entries_of(run.agent))
+    give_up_at = time.monotonic() + (0.0 if _is_held() else contexts.limits.toolset_retry.total_seconds())
     while True:
         failed = list[str]()
-        tool = (await tools_for(agent, contexts, wanted=name, failed=failed)).get(name)
-        if tool is not None:
+        tool = (await tools_for(run.agent, contexts, wanted=call.name, failed=failed)).get(call.name)
+        if tool is not None or (is_optional and not failed):
             return tool
         if not failed:
-            return _MissingTool("UnknownTool", unknown_tool(name, await tools_for(agent, contexts)))
+            raise _fail_held(run.params, "tool_missing", "UnknownTool", _describe_missing(call))
         if time.monotonic() >= give_up_at:
-            toolsets = ", ".join(failed)
-            problem = f"`{name}` could not be run: {toolsets} could not list it. Call it again later."
-            return _MissingTool("ToolsetFailed", problem)
+            text = f"This worker cannot run `{call.name}`: {', '.join(failed)} could not list it."
+            raise _fail_held(run.params, "toolset_failed", "ToolsetFailed", text)
         await asyncio.sleep(1.0)
+
+
+def _describe_missing(call: CallState) -> str:
+    return f"This worker cannot run `{call.name}`: agent {call.agent!r} has no tool with this name here."
+
+
+def _fail_held(params: ToolCallInput, hold: HoldReason, kind: str, text: str) -> ApplicationError:
+    """Return the error for a call that this worker cannot run.
+
+    The call is held after its first attempt, because further attempts would count against the tool's retries.
+    """
+    info = activity.info()
+    if not _is_held():
+        if info.attempt == 1 or params.effect == "read":
+            text = f"{text} The tool did not run."
+        else:
+            name = info.activity_type.partition(".")[2]
+            unknown = responses.unknown_effect(info.attempt - 1)
+            kind, text = "OutcomeUnknown", f"An earlier attempt may have run `{name}`. {unknown} {text}"
+    return activity_failure("tool_call.held", kind, text, hold=hold, hold_after=1, started=_count_starts() > 0)
 
 
 @dataclass(slots=True)
@@ -224,6 +279,7 @@ class _ToolRun:
 
     params: ToolCallInput
     call: CallState
+    agent: LlmAgent
     contexts: Contexts
     hooks: Hooks
     rules: Sequence[ApprovalRule]
@@ -250,7 +306,8 @@ class _ToolRun:
 
     async def outcome(self, tool: BaseTool) -> ToolOutcome:
         """Run the tool with its callbacks, unless a callback answers the call or the call is not approved."""
-        context, args = self.context(activity.info().attempt), copy_json(self.call.args)
+        attempt = 1 if _is_held() else activity.info().attempt
+        context, args = self.context(attempt), copy_json(self.call.args)
         run = functools.partial(self._run_approved, tool, args, context)
         outcome = await run_with_callbacks(self.hooks, tool, args, context, run)
         outcome, actions = bind_approval(self.call, tool, args, outcome), outcome.actions
@@ -263,8 +320,8 @@ class _ToolRun:
     async def _run_approved(self, tool: BaseTool, args: JsonObject, context: ToolContext) -> Attempt:
         """Run the tool, or return a refusal if the call does not match its approval.
 
-        If the tool raises an exception and the call has retries left, this activity retries a tool with effect `once`,
-        and the server retries any other.
+        If the tool raises an exception and the call has retries left, this activity retries a held call and a tool with
+        effect `once`, and the server retries any other.
         """
         refusal = await find_refusal(self.call, self.params, tool, args, context, self.rules)
         refusal = refusal or await find_missing_proof(
@@ -278,7 +335,7 @@ class _ToolRun:
             result = await self._run_once(tool, copy_json(args), context)
             if not result.repeatable or attempt > self.params.retries:
                 return result
-            if self.params.effect != "once":
+            if self.params.effect != "once" and not _is_held():
                 kind = type(result.raised).__name__
                 # Mark the error as benign because it is already logged. The SDK would log a stack trace, which may
                 # contain user content.
@@ -351,18 +408,6 @@ async def _call_tool(tool: BaseTool, args: JsonObject, context: ToolContext) -> 
         return Attempt(context, await running)
     except BaseException as error:  # noqa: BLE001  # user code raises anything, even SystemExit
         return Attempt(context, raised=error)
-
-
-def _impossible_outcome(params: ToolCallInput, call: CallState, problem: str, error_type: str) -> ToolOutcome:
-    """Return the error outcome of a call that can no longer run.
-
-    After the first attempt, the outcome is unknown unless the tool only reads, because an earlier attempt may have run
-    the tool.
-    """
-    if (attempt := activity.info().attempt) == 1 or params.effect == "read":
-        return _error_outcome(call, problem, error_type)
-    unknown = responses.unknown_effect(attempt - 1)
-    return _error_outcome(call, f"An earlier attempt may have run `{call.name}`. {unknown} {problem}", "OutcomeUnknown")
 
 
 def _error_outcome(call: CallState, text: str, error_type: str) -> ToolOutcome:

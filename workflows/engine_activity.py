@@ -16,6 +16,7 @@ from waystation.core import (
     EntryRef,
     Failure,
     Recorded,
+    Retries,
     WorkflowSettings,
     kind_of,
 )
@@ -66,6 +67,16 @@ class SettingsInterceptor(Interceptor):
         input.unsafe_extern_functions[SIGNAL_TIMES] = self._signal_times
 
 
+def retry_policy(retries: Retries) -> RetryPolicy:
+    """Return the settings as Temporal's retry policy."""
+    return RetryPolicy(
+        initial_interval=retries.initial_interval,
+        backoff_coefficient=retries.backoff_coefficient,
+        maximum_interval=retries.maximum_interval,
+        maximum_attempts=retries.maximum_attempts,
+    )
+
+
 async def execute_engine_activity(
     activity: EngineActivity[Any],
     params: Recorded,
@@ -89,12 +100,7 @@ async def execute_engine_activity(
         start_to_close_timeout=options.start_to_close,
         schedule_to_close_timeout=options.schedule_to_close,
         heartbeat_timeout=options.heartbeat,
-        retry_policy=RetryPolicy(
-            initial_interval=options.retries.initial_interval,
-            backoff_coefficient=options.retries.backoff_coefficient,
-            maximum_interval=options.retries.maximum_interval,
-            maximum_attempts=options.retries.maximum_attempts,
-        ),
+        retry_policy=retry_policy(options.retries),
         cancellation_type=(
             ActivityCancellationType.ABANDON if activity.abandoned else ActivityCancellationType.TRY_CANCEL
         ),
@@ -103,10 +109,19 @@ async def execute_engine_activity(
     return result_of(result.payload)
 
 
-async def entry_of(activity: EngineActivity[Any], ref: EntryRef, params: Recorded, *, summary: str) -> Body:
+async def entry_of(
+    activity: EngineActivity[Any],
+    ref: EntryRef,
+    params: Recorded,
+    *,
+    summary: str,
+    options: ActivityOptions | None = None,
+) -> Body:
     """Run an activity and return the log entry for its result or failure."""
     try:
-        result: bytes | Failure = await execute_engine_activity(activity, params, activity_id=str(ref), summary=summary)
+        result: bytes | Failure = await execute_engine_activity(
+            activity, params, activity_id=str(ref), summary=summary, options=options
+        )
     except ActivityError as error:
         result = failure_of(error)
     return kind_of(ref).to_entry(ref, result)

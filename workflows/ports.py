@@ -15,11 +15,24 @@ from temporalio.exceptions import (
     ApplicationError,
     CancelledError,
     ChildWorkflowError,
+    RetryState,
     TimeoutError,
     TimeoutType,
 )
 
-from waystation.core import Body, Carried, EntryRef, Event, Failure, FailureKind, JsonObject, Origin, encode, ids
+from waystation.core import (
+    Body,
+    Carried,
+    EntryRef,
+    Event,
+    Failure,
+    FailureKind,
+    JsonObject,
+    Origin,
+    encode,
+    ids,
+    parse_hold,
+)
 
 _JSON = {"encoding": b"json/plain"}
 _READABLE = (b"json/plain", b"json/protobuf")
@@ -154,11 +167,16 @@ def failure_of(error: ActivityError | ChildWorkflowError) -> Failure:
     cause = error.cause
     match cause:
         case TimeoutError():
-            return Failure(kind=TIMEOUT_KINDS.get(cause.type or TimeoutType.START_TO_CLOSE, "start_to_close"))
+            kind = TIMEOUT_KINDS.get(cause.type or TimeoutType.START_TO_CLOSE, "start_to_close")
+            return Failure(kind=kind, started=bool(cause.last_heartbeat_details))
         case CancelledError():
             return Failure(kind="cancelled")
         case ApplicationError():
-            return Failure(kind="error", error_type=cause.type or "Error", message=cause.message[:MAX_FAILURE_CHARS])
+            about = {"error_type": cause.type or "Error", "message": cause.message[:MAX_FAILURE_CHARS]}
+            hold: JsonObject = {}
+            if isinstance(error, ActivityError):  # a called agent is held itself
+                hold = parse_hold(cause.details, is_over=error.retry_state is RetryState.TIMEOUT)
+            return Failure.model_validate({"kind": "error", **about, **hold})
         case _:
             return Failure(kind="error", error_type=type(cause).__name__ if cause else "Error")
 

@@ -6,6 +6,7 @@ Each piece of work results in exactly one log entry.
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeAlias
 
@@ -26,11 +27,13 @@ from waystation.core import (
     CHILD_OUTCOME,
     CHILD_RESULT,
     FLUSH_SCOPES,
+    HELD_TOOL,
     MODEL,
     NOTIFY,
     TOOL_OUTCOME,
     VERIFY,
     WORKFLOW,
+    ActivityOptions,
     AnswerVerified,
     Body,
     CallLost,
@@ -40,6 +43,7 @@ from waystation.core import (
     ChildInput,
     EntryRef,
     Failure,
+    Held,
     InvocationInput,
     Log,
     MessageRef,
@@ -57,6 +61,7 @@ from waystation.core import (
     ToolCallInput,
     VerificationInput,
     VerificationRef,
+    WorkflowSettings,
     encode,
     ids,
     latest_notifications,
@@ -66,7 +71,7 @@ from waystation.core import (
     with_attempt,
 )
 from waystation.core.approval import decision
-from waystation.workflows.engine_activity import entry_of, execute_engine_activity, settings
+from waystation.workflows.engine_activity import entry_of, execute_engine_activity, retry_policy, settings
 from waystation.workflows.ports import failure_of, now, raw, result_of
 from waystation.workflows.visibility import Visibility, at_start
 
@@ -158,7 +163,12 @@ class Scheduler:
             new=position.new,
         )
         ref, about = ModelReplyRef(number), "callbacks" if step.phase == "leave" else f"model call {number}"
-        self._begin(ref, entry_of(MODEL, ref, params, summary=f"{agent}, {about}"))
+
+        def attempt(held: bool) -> Coroutine[Any, Any, Body]:
+            options = _while_held(settings()) if held else None
+            return entry_of(MODEL, ref, params, summary=f"{agent}, {about}", options=options)
+
+        self._begin(ref, self._until_possible(ref, attempt))
 
     def perform(self, calls: Sequence[str]) -> None:
         """Run those of the given calls that are not in flight yet."""
@@ -278,7 +288,20 @@ class Scheduler:
                 self.children[call.id] = run_id
                 return _follow_agent(log, call, run_id, self._writer.position())
             return _call_agent(log, call, self._child_started, findable=self._visibility.check())
-        return _call_tool(log, call, ref, self._writer.position())
+        params = _tool_input(log, call, self._writer.position())
+        return self._until_possible(ref, lambda held: _call_tool(call, ref, params, held=held))
+
+    async def _until_possible(self, ref: EntryRef, attempt: Callable[[bool], Coroutine[Any, Any, Body]]) -> Body:
+        """Repeat work that no worker can do at the moment, and return the entry for its result.
+
+        `attempt` receives whether the work is held.
+        """
+        body = await attempt(False)
+        while isinstance(body, Held):
+            self.arrivals += 1
+            self._writer.record(with_attempt(ref, body), body)
+            body = await attempt(True)
+        return body
 
     def _child_started(self, call: CallState, run_id: str) -> None:
         if call.call.detached:
@@ -286,11 +309,16 @@ class Scheduler:
             self.arrivals += 1
 
 
-async def _call_tool(log: Log, call: CallState, ref: CallRef, position: Position) -> Body:
+def _while_held(options: WorkflowSettings) -> ActivityOptions:
+    """Return the options for a model call that is held."""
+    return replace(options.model, schedule_to_close=options.hold.limit, retries=options.hold.retries)
+
+
+def _tool_input(log: Log, call: CallState, position: Position) -> ToolCallInput:
     plan = call.call
     inline = len(encode(call.args)) <= MAX_INLINE_ARGS
     confirmation = call.tool_confirmation()
-    params = ToolCallInput(
+    return ToolCallInput(
         function_call_id=call.id,
         at=position.at,
         new=position.new,
@@ -303,23 +331,31 @@ async def _call_tool(log: Log, call: CallState, ref: CallRef, position: Position
         retries=plan.retries,
         digest=call.approved_digest,
     )
-    options = settings().tool
+
+
+async def _call_tool(call: CallState, ref: CallRef, params: ToolCallInput, *, held: bool) -> Body:
+    """Run a tool.
+
+    If its call is held, the attempts are not limited, and the activity makes sure that the tool is not repeated.
+    """
+    plan, options, hold = call.call, settings().tool, settings().hold
     once = plan.effect == "once"
     attempts = 1 if once else 1 + plan.retries + options.lost_worker_attempts
-    tries = 1 + plan.retries if once else 1  # retries of a `once` call happen inside its single attempt
+    tries = 1 + plan.retries if once or held else 1  # these calls are retried inside a single attempt
     timeout = timedelta(seconds=plan.timeout_s) if plan.timeout_s else options.timeout
     heartbeat = timedelta(seconds=plan.heartbeat_timeout_s) if plan.heartbeat_timeout_s else options.heartbeat
     try:
         outcome = await workflow.execute_activity(
-            f"{call.agent}.{call.name}",
+            HELD_TOOL.name if held else f"{call.agent}.{call.name}",
             raw(params.encode()),
             activity_id=str(ref),
             task_queue=plan.task_queue or workflow.info().task_queue,
             result_type=RawValue,
             start_to_close_timeout=tries * (timeout + options.grace),
-            schedule_to_start_timeout=options.schedule_to_start,
+            schedule_to_close_timeout=hold.limit if held else None,
+            schedule_to_start_timeout=None if held else options.schedule_to_start,
             heartbeat_timeout=heartbeat,
-            retry_policy=RetryPolicy(maximum_attempts=attempts),
+            retry_policy=retry_policy(hold.retries) if held else RetryPolicy(maximum_attempts=attempts),
             cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
             summary=summary.call(call.name, call.args),
         )

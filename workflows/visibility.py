@@ -1,13 +1,15 @@
 """Show invocations and sessions without a worker, using search attributes, the memo, and details in the Web UI."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate, TypedSearchAttributes
 
 from waystation.core import (
+    HELD,
     MEMO_FORK,
+    MEMO_HELD,
     MEMO_PENDING,
     MEMO_SESSION,
     RUNNING,
@@ -66,8 +68,10 @@ class Visibility:
         """Whether changes have not been published because the search attributes had been lost."""
         self.published: tuple[JsonObject, ...] = ()
         """The pending calls as currently published in the memo."""
+        self._held: list[JsonObject] = []
         if carried:
             self.registered, self.published = carried.search_attributes, carried.posted
+        self._status = _status(self.published, self._held)
 
     def check(self) -> bool:
         """Return whether search attributes can be used. If they were lost, do not use them until a reply reports them.
@@ -88,11 +92,15 @@ class Visibility:
         return [call | {"run": workflow.info().first_execution_run_id} for call in self.published] or None
 
     def publish(self, state: InvocationState) -> None:
-        """Publish the pending calls and the status if they have changed."""
+        """Publish the pending calls, the held calls and the status if they have changed."""
         pending = state.pending()[:MAX_MEMO_CALLS]
+        held = [hold.facts() for hold in state.holds.values()][:MAX_MEMO_CALLS]
         before, self.published = self.published, tuple(map(_for_memo, pending))
-        if self.published != before or not self._identified:
+        if self.published != before or held != self._held or not self._identified:
             self.check()
+        if held != self._held:
+            self._held = held
+            workflow.upsert_memo({MEMO_HELD: held or None})
         if self.published != before:
             # If search attributes are registered, an empty memo adds no information. Skipping the upsert saves a
             # history event and a tenth of the time from an approval to its result.
@@ -103,10 +111,11 @@ class Visibility:
             self._publish_attributes(state.input, _ids(before))
 
     def _publish_attributes(self, started: InvocationInput, before: list[str]) -> None:
-        waiting = _ids(self.published)
-        if self._identified and waiting == before:
+        waiting, status = _ids(self.published), _status(self.published, self._held)
+        if self._identified and waiting == before and status == self._status:
             return
-        changes: list[SearchAttributeUpdate[Any]] = [STATUS.value_set("waiting" if waiting else RUNNING)]
+        self._status = status
+        changes: list[SearchAttributeUpdate[Any]] = [STATUS.value_set(status)]
         if not self._identified:
             changes.extend(_identity(started.agent, started.user_id, started.session_id))
             self._identified = True
@@ -152,6 +161,11 @@ def _identity(agent: str, user_id: str, session_id: str | None) -> list[SearchAt
 
 def _pairs(values: Mapping[str, str]) -> list[SearchAttributePair[str]]:
     return [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in values.items()]
+
+
+def _status(pending: Sequence[JsonObject], held: Sequence[JsonObject]) -> str:
+    """Return the status. A held invocation has the reason of its oldest hold in the status."""
+    return f"{HELD}:{held[0]['reason']}" if held else "waiting" if pending else RUNNING
 
 
 def _ids(published: tuple[JsonObject, ...]) -> list[str]:

@@ -151,7 +151,9 @@ class Annotator:
         tool = callable_tools(self.tools).get(name)
         if tool is None:
             # If there are tool callbacks, the tool activity runs them.
-            return call if self.hooks.has_tool_callbacks else _answer(call, {"error": unknown_tool(name, self.tools)})
+            if self.hooks.has_tool_callbacks:
+                return call.model_copy(update={"unknown": True})
+            return _answer(call, {"error": unknown_tool(name, self.tools)})
         if not isinstance(args, dict):
             return _refuse(call, f"Invoking `{name}()` failed as its arguments are not an object.", "InvalidArguments")
         args = copy_json(args)

@@ -7,7 +7,7 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeAlias
@@ -51,6 +51,7 @@ from waystation.core import (
     CallbackResult,
     EventActions,
     ForeignHistory,
+    HoldReason,
     IdentityUnavailable,
     JsonObject,
     Log,
@@ -94,6 +95,10 @@ retry an activity whose result exceeds 2 MiB."""
 Seen: TypeAlias = Callable[[LlmRequest, str], None]
 
 
+async def _announce_none(_agent: str) -> bool:
+    return False
+
+
 class ModelCaller:
     """Runs the activity `call_model`."""
 
@@ -113,17 +118,19 @@ class ModelCaller:
         limits: ActivitySettings | None = None,
         proofs: ProofFactory = NO_PROOFS,
         stores: StoreIds | None = None,
+        is_announced: Callable[[str], Awaitable[bool]] = _announce_none,
     ) -> None:
         """Store the settings.
 
         `search_attributes` returns whether the namespace has Waystation's search attributes, which is recorded with
         each reply. `notify` names the channels for pending calls whose policy does not name any. `seen` is called with
         each request, before callbacks and tools change it, and with the digest of the agent's definition. The IDs of
-        `stores` are recorded.
+        `stores` are recorded. `is_announced` returns whether any worker has ever announced a root agent with a given
+        name.
         """
         self._registry, self._logs, self._models, self._sessions = registry, logs, models, sessions
         self._services, self._scopes, self._limits = services, scopes, limits or ActivitySettings()
-        self._search_attributes = search_attributes
+        self._search_attributes, self._is_announced = search_attributes, is_announced
         self._notify, self._proofs, self._stores = tuple(notify), proofs, stores or StoreIds()
         self._compactor, self._seen = compactor or Compactor(models), seen
 
@@ -144,12 +151,17 @@ class ModelCaller:
             InstructionFailed,
             ModelRefused,
             NotAllowed,
+            RPCError,
             ScopeNameTooLong,
             StoreFailed,
-            UnknownAgent,
             UserMessageChanged,
         ) as error:
             raise fail_model_call(params.agent, error) from None
+        except UnknownAgent as error:
+            # An agent that has run before is only missing from this worker.
+            is_known = params.number > 1 or await self._is_announced(params.root)
+            hold: HoldReason | None = "agent_missing" if is_known else None
+            raise build_failure(params.agent, "UnknownAgent", str(error), hold=hold) from None
         about = {
             "search_attributes": self._search_attributes(),
             "duration_s": round(time.perf_counter() - started, 4),
@@ -261,9 +273,8 @@ class ModelCaller:
         try:
             return await self._scopes.read(started) or None
         except RPCError as error:
-            raise build_failure(
-                params.agent, "StoreFailed", f"`user:` and `app:` state cannot be read: {error.message}", retry=True
-            ) from None
+            text = f"`user:` and `app:` state cannot be read: {error.message}"
+            raise build_failure(params.agent, "StoreFailed", text, hold="store_failed") from None
 
 
 def _text_listener(
@@ -551,30 +562,35 @@ def fail_model_call(agent: str, error: Exception) -> ApplicationError:
         case ModelRefused():
             return build_failure(agent, "ModelFailed", str(error))
         case ModelOverloaded():
-            return build_failure(agent, "ModelUnavailable", str(error), retry=True, delay_s=error.retry_after_s)
-        case CallbackRaised() | InstructionFailed():
             return build_failure(
-                agent, error.kind, str(error), retry=isinstance(error, CallbackRaised) and error.retryable
+                agent, "ModelUnavailable", str(error), hold="model_unavailable", delay_s=error.retry_after_s
             )
-        case StoreFailed() | IdentityUnavailable():
-            return build_failure(agent, type(error).__name__, str(error), retry=True)
-        case ForeignHistory() | NotAllowed() | ScopeNameTooLong() | UnknownAgent() | UserMessageChanged():
+        case StoreFailed() | CallbackRaised(retryable=True):
+            kind = error.kind if isinstance(error, CallbackRaised) else type(error).__name__
+            return build_failure(agent, kind, str(error), hold="store_failed")
+        case RPCError():
+            return build_failure(agent, "StoreFailed", f"The history cannot be read: {error}", hold="store_failed")
+        case IdentityUnavailable():
+            return build_failure(agent, "IdentityUnavailable", str(error), hold="identity_unavailable")
+        case CallbackRaised() | InstructionFailed():
+            return build_failure(agent, error.kind, str(error))
+        case ForeignHistory() | NotAllowed() | ScopeNameTooLong() | UserMessageChanged():
             return build_failure(agent, type(error).__name__, str(error))
         case _:
             # Leave out the exception's message, which may quote the conversation.
             text = f"The model raised {type(error).__name__} at {find_author_line(error)}."
-            return build_failure(agent, "ModelUnavailable", text, retry=True)
+            return build_failure(agent, "ModelUnavailable", text, hold="model_unavailable")
 
 
 def build_failure(
-    agent: str, kind: str, text: str, *, retry: bool = False, delay_s: float | None = None
+    agent: str, kind: str, text: str, *, hold: HoldReason | None = None, delay_s: float | None = None
 ) -> ApplicationError:
-    """Log a failed attempt at a model call and return the error to raise.
+    """Log a failed attempt at a model call and return the error to raise. Only attempts with `hold` are repeated.
 
     `delay_s` is the delay before the next attempt. It is reduced to `MAX_RETRY_DELAY_S` if it is longer.
     """
     delay = None if delay_s is None else timedelta(seconds=min(delay_s, MAX_RETRY_DELAY_S))
-    return activity_failure("model_call.failed", kind, text, retry=retry, delay=delay, agent=agent)
+    return activity_failure("model_call.failed", kind, text, hold=hold, delay=delay, agent=agent)
 
 
 def mark_unusable(code: str, text: str, response: LlmResponse | ModelReply, entered: ModelReply) -> ModelReply:

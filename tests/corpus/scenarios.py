@@ -15,11 +15,11 @@ from temporalio.common import RawValue
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
-from tests.corpus import approvals, trees
+from tests.corpus import approvals, holds, trees
 from waystation.agents import Agent, BaseAgent
 from waystation.apps import App
 from waystation.client.agent_client import Invocation
-from waystation.core import ModelRefused, Usage, is_working
+from waystation.core import ModelOverloaded, ModelRefused, Usage, is_working
 from waystation.models import LlmResponse
 from waystation.storage.driver import OFFLOAD_OVER
 from waystation.testing import AgentEnvironment, ScriptedHuman, ScriptedModel, calls, says
@@ -425,6 +425,9 @@ SCENARIOS = {
     "approval-cancelled": Scenario(
         (), approvals.answers({"action": "cancel", "by": "op", "comment": "late"}), root=approvals.by_two
     ),
+    "model-held": Scenario((*[ModelOverloaded("Busy.")] * 5, says("Hello.")), finish),
+    "tool-held": Scenario((), holds.approved_while_away(gives_up=False), root=holds.payer),
+    "tool-given-up": Scenario((), holds.approved_while_away(gives_up=True), root=holds.payer),
     "response-of-a-schema": Scenario(
         (),
         approvals.answers(

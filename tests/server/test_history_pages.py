@@ -28,12 +28,15 @@ from waystation.embedded import EmbeddedServer
 from waystation.history import HistoryPoll, HistoryReader, continued_as, fetch_events_after, find_run_id
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.worker import announce_agents
 
 
 @pytest.fixture
 async def client(server: EmbeddedServer) -> AgentClient:
     """A client whose invocations no worker serves."""
-    return AgentClient(await connect(address=server.address), task_queue=f"nobody-{uuid.uuid4().hex[:8]}")
+    temporal = await connect(address=server.address)
+    await announce_agents(temporal, [Agent(name="nobody")])
+    return AgentClient(temporal, task_queue=f"nobody-{uuid.uuid4().hex[:8]}")
 
 
 async def fail_a_task(client: AgentClient) -> None:

@@ -19,9 +19,11 @@ from tests.paths import ROOT
 from tests.programs import logged, run, undisturbed
 from tests.server.processes.ledger import Ledger
 from tests.server.processes.workers import AGENTS, Place, Process, WorkerProcess, plan
+from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient
 from waystation.embedded import USUAL_PORT, EmbeddedServer
 from waystation.version import versions
+from waystation.worker import announce_agents
 from waystation.worker.main import main
 
 AGENT = """
@@ -407,7 +409,9 @@ async def test_a_database_file_in_use_is_reported_without_a_traceback(tmp_path: 
 async def test_a_worker_serves_soon(server: EmbeddedServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The time from process start to the first workflow task is printed, since it depends on the machine."""
     place = Place(address=server.address, task_queue=f"soon-{os.getpid()}", ledger=Ledger(tmp_path))
-    invocation = await (await place.client()).start("planned", plan())
+    client = await place.client()
+    await announce_agents(client.temporal, [Agent(name="planned")])
+    invocation = await client.start("planned", plan())
     began = time.time()
     async with place.worker():
         ready = time.time() - began

@@ -37,6 +37,8 @@ from waystation.core import (
     Fetch,
     ForeignHistory,
     ForkRefused,
+    GivenUp,
+    Held,
     JsonObject,
     Log,
     MessageJoined,
@@ -65,9 +67,9 @@ from waystation.history import (
 if TYPE_CHECKING:
     from waystation.client import AgentClient
 
-OMITTED = (ModelCalled, ModelReplied, ModelLost, MessageJoined, ScopesFlushed, ForkRefused)
-"""Log entries that do not appear in an account: model calls, users' further messages, saved state and forks that could
-not be read. Tool calls in a model's reply have their own lines.
+OMITTED = (ModelCalled, ModelReplied, ModelLost, MessageJoined, ScopesFlushed, ForkRefused, Held)
+"""Log entries that do not appear in an account: model calls, users' further messages, saved state, holds, and forks
+that could not be read. Tool calls in a model's reply have their own lines.
 """
 CONTENT = frozenset({"args", "response"})
 """Fields that an account contains as a digest and, unless arguments are omitted, also in full."""
@@ -252,9 +254,19 @@ class _Accountant:
                 return self._describe_finished(body)
             case CancelRequested():
                 return {"kind": "cancel_requested"}
+            case GivenUp():
+                return {"kind": "given_up"}
             case Ended():
                 return {"kind": "ended", "status": body.status}
-            case ModelCalled() | ModelReplied() | ModelLost() | MessageJoined() | ScopesFlushed() | ForkRefused():
+            case (
+                ModelCalled()
+                | ModelReplied()
+                | ModelLost()
+                | MessageJoined()
+                | ScopesFlushed()
+                | ForkRefused()
+                | Held()
+            ):
                 raise AssertionError("entries of this kind do not appear in an account")
             case _:
                 assert_never(body)

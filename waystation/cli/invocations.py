@@ -38,6 +38,7 @@ from waystation.cli.command_context import (
 from waystation.cli.output import MIN_COLUMNS, Output
 from waystation.client import AgentClient, Invocation, PartialTextReader, new_events, stream_logs
 from waystation.core import (
+    HELD_TOOL,
     MODEL,
     PARTIAL,
     Budget,
@@ -628,8 +629,6 @@ def describe_retry(retry: PendingRetry, log: Log | None, now: float) -> str:
             f"{_name_subject(retry, log)} has been waiting since {since} for a worker that polls {retry.task_queue!r}."
         )
     times = {1: "once", 2: "twice"}.get(retry.failed, f"{retry.failed} times")
-    # Tools have no such limit to show, because some of their attempts are reserved for lost workers.
-    limit = f" (at most {retry.most} attempts)" if retry.type == MODEL.name and retry.most else ""
     if retry.next_at is not None and retry.next_at > now:
         next_attempt = f"next attempt at {terminal.format_time(retry.next_at, now=now)}"
     elif retry.next_at is None or now - retry.next_at <= SOON_S:
@@ -640,7 +639,7 @@ def describe_retry(retry: PendingRetry, log: Log | None, now: float) -> str:
         )
     reason = " ".join(terminal.describe_failure(retry.failure).split()) if retry.failure else "no reason given"
     clipped = terminal.escape(summary.clip(reason, MAX_REASON))
-    return f"{_name_subject(retry, log)} failed {times}{limit}; {next_attempt}. {clipped}"
+    return f"{_name_subject(retry, log)} failed {times}; {next_attempt}. {clipped}"
 
 
 def _is_notable(retry: PendingRetry, now: float) -> bool:
@@ -652,6 +651,9 @@ def _name_subject(retry: PendingRetry, log: Log | None) -> str:
     agent, dot, tool = retry.type.partition(".")
     if dot:
         return f"{terminal.escape(agent)}'s call {terminal.escape(tool)} [{call_id_of(retry.activity)}]"
+    if retry.type == HELD_TOOL.name:
+        call = log.state.calls.get(call_id_of(retry.activity)) if log else None
+        return f"The held call {terminal.escape(call.name) if call else ''} [{call_id_of(retry.activity)}]"
     if retry.type != MODEL.name:
         return f"The activity {retry.type} of {terminal.escape(retry.workflow_id)}"
     runs = log.state.models_in_flight if log else {}

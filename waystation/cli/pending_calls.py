@@ -167,9 +167,22 @@ async def pending(
         write_waits(out, ctx.target, calls)
     else:
         write_list(out, ctx.target, calls)
+    if not (json or filters):
+        await _write_held(out, client, id)
     if id is not None and not calls:
         await Watch(client, out, id).look_for_retries()
     return Exit.OK
+
+
+async def _write_held(out: Output, client: AgentClient, id: str | None) -> None:
+    """Write why invocations are held: all of them, or only the one with the given ID."""
+    if id is not None:
+        held = [(id, hold) for hold in await client.held.holds(id)]
+    else:
+        found = client.held.each(searchable=await client.searchable())
+        held = [(invocation.invocation_id, hold) async for invocation in found for hold in invocation.holds]
+    for invocation_id, hold in held:
+        out.line(f"held: {terminal.escape(invocation_id)} {terminal.format_hold(hold)}", style="red")
 
 
 async def _fetch_pending(client: AgentClient, id: str) -> list[PendingCall]:
@@ -318,6 +331,8 @@ async def _answer_one(
     if len(calls) == 1 or (person and calls):
         call = choose(person, out, target, calls) if person else calls[0]
         id, call_id = call.invocation_id, call.function_call_id
+    if call and action in ("approve", "edit", "waive") and (warning := await client.agents.find_missing_tool(call)):
+        out.remark(warning)
     missing = find_missing_options(action, call, fields)
     if person and call and (missing or is_choice):
         call = await client.approvals.get(call.approval_id)

@@ -48,6 +48,9 @@ COMMANDS = {
     "Operate": {
         "worker": ("servers", "Serve agents. `waystation worker --help` lists the options."),
         "web": ("servers", "Serve the web application: inbox, timelines and API."),
+        "doctor": ("operations", "Check the server, the workers, the store and held invocations."),
+        "retry": ("operations", "Try a held invocation again now."),
+        "give-up": ("operations", "Fail what is held in an invocation."),
         "setup": ("servers", "Create the search attributes in a namespace."),
         "identity": ("servers", "Create keys for verified answers."),
         "store": ("stores", "Remove stored data that is no longer in use."),
@@ -73,7 +76,7 @@ class LazyGroup(TyperGroup):
         if cmd_name in _MODULES and self.commands[cmd_name] is None:
             from waystation.cli.command_context import create_program
 
-            command = getattr(import_module(f"waystation.cli.{_MODULES[cmd_name]}"), cmd_name)
+            command = getattr(import_module(f"waystation.cli.{_MODULES[cmd_name]}"), cmd_name.replace("-", "_"))
             self.commands[cmd_name] = typer.main.get_command(
                 command if isinstance(command, typer.Typer) else create_program(command)
             )

@@ -1,6 +1,8 @@
 from waystation.client.agent_client import AgentClient
+from waystation.client.agent_directory import AgentDirectory
 from waystation.client.approvals import Approvals, Outcome, Page, is_quotable
 from waystation.client.connection import connect, connection_problem, connection_settings
+from waystation.client.held_invocations import HeldInvocation, HeldInvocations
 from waystation.client.invocation_forks import Forks, FoundFork, PreparedFork
 from waystation.client.invocation_handle import (
     Invocation,
@@ -34,10 +36,13 @@ from waystation.client.token_encryption import Token, TokenEncrypter
 __all__ = [
     "SEARCH_ATTRIBUTE_TYPES",
     "AgentClient",
+    "AgentDirectory",
     "Approvals",
     "DeletedSession",
     "Forks",
     "FoundFork",
+    "HeldInvocation",
+    "HeldInvocations",
     "Invocation",
     "Outcome",
     "Page",

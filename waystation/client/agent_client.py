@@ -14,8 +14,10 @@ from temporalio.client import Client
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from waystation.client.agent_directory import AgentDirectory
 from waystation.client.approvals import Approvals
 from waystation.client.connection import connect
+from waystation.client.held_invocations import HeldInvocations
 from waystation.client.invocation_forks import Forks
 from waystation.client.invocation_handle import CredentialKeeper, Invocation, approve_calls, start_invocation
 from waystation.client.search_attributes import REMEDY, has_search_attributes
@@ -84,6 +86,10 @@ class AgentClient:
         """User and app state, which outlives sessions."""
         self.forks = Forks(self)
         """Forks: invocations that continue from an event of another invocation."""
+        self.held = HeldInvocations(temporal)
+        """Invocations that no worker can continue at the moment."""
+        self.agents = AgentDirectory(temporal)
+        """The agents that workers have announced."""
         self._searchable = False
 
     @classmethod
@@ -149,7 +155,9 @@ class AgentClient:
 
         Raises:
             InvalidConfiguration: No key is configured for encrypting the token.
+            UnknownAgent: Workers have announced their agents in this namespace, but none has announced this one.
         """
+        await self.agents.check(agent)
         optional = {
             "state": dict(state) if state else None,
             "user_id": user_id,

@@ -19,6 +19,7 @@ from temporalio.service import RPCError
 from waystation.client.invocation_handle import ClientContext, Invocation, explain_closed_call, parse_pending_calls
 from waystation.client.search_attributes import AGENT, has_search_attributes
 from waystation.core import (
+    HELD,
     MAX_KEYWORD,
     SEARCH_AGENT,
     SEARCH_SESSION,
@@ -98,7 +99,9 @@ class ApprovalFilter:
         parts = [f"WorkflowType = '{WORKFLOW}'", "ExecutionStatus = 'Running'"]
         if searchable:
             # Also include invocations that started before the search attributes existed and therefore lack them.
-            parts.append(f"({SEARCH_STATUS} = 'waiting' OR {SEARCH_AGENT} IS NULL)")
+            # A held invocation may have pending calls, too.
+            statuses = f"{SEARCH_STATUS} = 'waiting' OR {SEARCH_STATUS} STARTS_WITH '{HELD}'"
+            parts.append(f"({statuses} OR {SEARCH_AGENT} IS NULL)")
             keywords = {SEARCH_AGENT: self.agent, SEARCH_USER: self.user_id, SEARCH_SESSION: self.session_id}
             parts += [
                 f"({name} = '{value[:MAX_KEYWORD]}' OR {SEARCH_AGENT} IS NULL)"

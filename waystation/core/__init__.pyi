@@ -146,6 +146,7 @@ from waystation.core.log.engine_activities import (
     COLLECT,
     ENGINE_ACTIVITIES,
     FLUSH_SCOPES,
+    HELD_TOOL,
     MODEL,
     NOTIFY,
     TAKE_OVER,
@@ -173,6 +174,9 @@ from waystation.core.log.entry import (
     Failure,
     FailureKind,
     ForkRefused,
+    GivenUp,
+    Held,
+    HoldReason,
     MessageJoined,
     ModelCalled,
     ModelLost,
@@ -181,6 +185,7 @@ from waystation.core.log.entry import (
     Refused,
     ReminderDue,
     ScopesFlushed,
+    parse_hold,
 )
 from waystation.core.log.entry_ref import (
     CANCEL,
@@ -201,7 +206,7 @@ from waystation.core.log.entry_ref import (
 )
 from waystation.core.log.facts import Abandoned, CancelAsked, Fact, Scheduled, Signalled, Started, TaskCompleted
 from waystation.core.log.fork import TakenOver
-from waystation.core.log.invocation_state import AgentRun, InvocationState, SessionState
+from waystation.core.log.invocation_state import AgentRun, Hold, InvocationState, SessionState
 from waystation.core.log.log import MAX_IGNORED_EVENTS, Log, SignalClock
 from waystation.core.log.next_step import CallModel, Cancel, Fail, Finish, Perform, Step, Wait, next_step
 from waystation.core.log.projection import Projection, Sources, catch_up, position_of
@@ -288,7 +293,15 @@ from waystation.core.session_log import (
     parse_session,
     without_carried,
 )
-from waystation.core.settings import ActivityOptions, ActivitySettings, Retries, Settings, Stores, WorkflowSettings
+from waystation.core.settings import (
+    ActivityOptions,
+    ActivitySettings,
+    HoldOptions,
+    Retries,
+    Settings,
+    Stores,
+    WorkflowSettings,
+)
 from waystation.core.summary import clip
 from waystation.core.wire import (
     ANSWER_SIGNAL,
@@ -297,9 +310,12 @@ from waystation.core.wire import (
     CLOSE,
     DEFAULT_APP,
     DEFAULT_USER,
+    GIVE_UP_SIGNAL,
+    HELD,
     MAX_KEYWORD,
     MAX_REPORT_BYTES,
     MEMO_FORK,
+    MEMO_HELD,
     MEMO_PENDING,
     MEMO_SESSION,
     MESSAGE_SIGNAL,
@@ -350,6 +366,9 @@ __all__ = [
     "ENGINE_ACTIVITIES",
     "FLUSH_SCOPES",
     "FORK",
+    "GIVE_UP_SIGNAL",
+    "HELD",
+    "HELD_TOOL",
     "HIDDEN",
     "IDENTITY_ENV",
     "LONGEST",
@@ -365,6 +384,7 @@ __all__ = [
     "MAX_VALUE_BYTES",
     "MAX_WINDOW_CHARS",
     "MEMO_FORK",
+    "MEMO_HELD",
     "MEMO_PENDING",
     "MEMO_SESSION",
     "MESSAGE_SIGNAL",
@@ -471,7 +491,12 @@ __all__ = [
     "ForeignHistory",
     "Fork",
     "ForkRefused",
+    "GivenUp",
     "Grant",
+    "Held",
+    "Hold",
+    "HoldOptions",
+    "HoldReason",
     "IdentityUnavailable",
     "InputValidationError",
     "InvalidAgent",
@@ -643,6 +668,7 @@ __all__ = [
     "parse_answer",
     "parse_carried",
     "parse_grant",
+    "parse_hold",
     "parse_input",
     "parse_message",
     "parse_nudge",

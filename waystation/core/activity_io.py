@@ -97,6 +97,8 @@ class Call(Recorded):
     """Proof that a worker decided whether the call needs an approval; see `proof.call_claims`."""
     response_schema: JsonObject | None = None
     """For a long-running call: the JSON schema that the `response` in an answer must match."""
+    unknown: bool = False
+    """Whether the agent had no tool with this name when its model made the call."""
 
 
 class Position(Recorded):

@@ -107,11 +107,11 @@ class InvocationError(WaystationError):
 
 
 class UnknownAgent(InvocationError):
-    """The worker does not serve an agent with this name."""
+    """The worker does not serve an agent with this name, or no worker has ever announced one."""
 
-    def __init__(self, agent: str, known: Iterable[str]) -> None:
+    def __init__(self, agent: str, known: Iterable[str], *, where: str = "This worker serves") -> None:
         self.agent, self.known = agent, tuple(sorted(known))
-        super().__init__(f"No agent is named {agent!r}. This worker serves: {', '.join(self.known) or 'none'}.")
+        super().__init__(f"No agent is named {agent!r}. {where}: {', '.join(self.known) or 'none'}.")
 
 
 class InvalidInput(InvocationError):

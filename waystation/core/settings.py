@@ -54,6 +54,14 @@ class ToolOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HoldOptions:
+    """How long and how often workers try to run a call that is held. Attempts add no events to the history."""
+
+    limit: timedelta = timedelta(days=7)
+    retries: Retries = Retries(maximum_interval=_MINUTE)
+
+
+@dataclass(frozen=True, kw_only=True)
 class WorkflowSettings:
     """Timeouts and retries for the activities that workflows schedule."""
 
@@ -64,6 +72,7 @@ class WorkflowSettings:
     )
     """Calls models. The time limit must exceed `ActivitySettings.model_timeout`, because it also covers callbacks."""
     tool: ToolOptions = ToolOptions()
+    hold: HoldOptions = HoldOptions()
     deliver_scopes: ActivityOptions = ActivityOptions(
         start_to_close=_MINUTE,
         heartbeat=timedelta(seconds=10),

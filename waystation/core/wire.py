@@ -108,6 +108,8 @@ CLOSE = "close"
 """Signal and update that close a session."""
 MESSAGE_SIGNAL = "message"
 """Signal from a session that delivers another message to a running invocation."""
+GIVE_UP_SIGNAL = "give_up"
+"""Signal to an invocation: fail its held calls instead of waiting any longer. It takes no arguments."""
 PARKED_SIGNAL = "parked"
 """Signal from an invocation to its session: the invocation is waiting for an approver."""
 CHILD_ENDED_SIGNAL = "child_ended"
@@ -126,6 +128,8 @@ SEARCH_ATTRIBUTES = {
     SEARCH_PENDING: "KeywordList",
 }
 MEMO_PENDING = "waystation_pending"
+MEMO_HELD = "waystation_held"
+"""Memo field of an invocation that lists its held calls, each with the reason."""
 MEMO_SESSION = "waystation_session"
 MEMO_FORK = "waystation_fork"
 """Memo field of a fork that names the source invocation and the event."""
@@ -247,6 +251,8 @@ class InvocationResult(Recorded):
 
 
 RUNNING = "running"
+HELD = "held"
+"""Prefix of the status of a held invocation. A colon and the reason follow."""
 MAX_KEYWORD = 200
 """Maximum length of a search attribute's value. Longer values are cut, because the server rejects keywords over 2,048
 bytes, and a rejected upsert blocks the workflow."""

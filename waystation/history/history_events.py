@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.api.enums.v1 import EventType as Generated
-from temporalio.api.enums.v1 import TimeoutType
+from temporalio.api.enums.v1 import RetryState, TimeoutType
 from temporalio.api.failure.v1 import Failure as FailureProto
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
@@ -23,6 +23,7 @@ from waystation.core import (
     InvocationInput,
     StoreFailed,
     decode,
+    parse_hold,
     parse_usage,
 )
 from waystation.core.log import facts
@@ -58,16 +59,30 @@ _TIMEOUTS: dict[int, FailureKind] = {
 MAX_FAILURE_CHARS = 4_096
 
 
-def failure_of(failure: FailureProto) -> Failure:
-    """Convert the recorded failure of an activity or a called agent to the same `Failure` that the workflow creates."""
+def failure_of(failure: FailureProto, *, is_over: bool | None = None) -> Failure:
+    """Convert the recorded failure of an activity or a called agent to the same `Failure` that the workflow creates.
+
+    `is_over` is whether no time is left for further attempts. If it is None, the failure does not include why the work
+    is held.
+    """
     if failure.HasField("timeout_failure_info"):
-        return Failure(kind=_TIMEOUTS.get(failure.timeout_failure_info.timeout_type, "start_to_close"))
+        timeout = failure.timeout_failure_info
+        started = bool(timeout.last_heartbeat_details.payloads)
+        return Failure(kind=_TIMEOUTS.get(timeout.timeout_type, "start_to_close"), started=started)
     if failure.HasField("canceled_failure_info"):
         return Failure(kind="cancelled")
     if failure.HasField("application_failure_info"):
+        hold = {} if is_over is None else parse_hold(_details(failure), is_over=is_over)
         kind = failure.application_failure_info.type or "Error"
-        return Failure(kind="error", error_type=kind, message=failure.message[:MAX_FAILURE_CHARS])
+        about = {"kind": "error", "error_type": kind, "message": failure.message[:MAX_FAILURE_CHARS]}
+        return Failure.model_validate({**about, **hold})
     return Failure(kind="error", error_type="Error")
+
+
+def _details(failure: FailureProto) -> list[Any]:
+    with suppress(ValueError):
+        return [decode(data) for data in read_json_payloads(failure.application_failure_info.details.payloads)]
+    return []
 
 
 TASK_IN_FLIGHT = frozenset({EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED, EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED})
@@ -115,6 +130,7 @@ _CONTENT = {
     "workflow_execution_update_admitted": "request.input.args",
     "workflow_execution_failed": "failure.application_failure_info.details",
     "child_workflow_execution_failed": "failure.application_failure_info.details",
+    "activity_task_failed": "failure.application_failure_info.details",
 }
 """For each kind of event, the field with the payloads that belong to the content of an invocation."""
 
@@ -159,7 +175,8 @@ def loss_of(event: HistoryEvent) -> Failure | None:
     """Return why an activity, a child workflow or a workflow ended without a result, or None for any other event."""
     match event.event_type:
         case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED | EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
-            return failure_of(get_attributes(event).failure)
+            attributes = get_attributes(event)
+            return failure_of(attributes.failure, is_over=attributes.retry_state == RetryState.RETRY_STATE_TIMEOUT)
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED | EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_FAILED:
             return agent_failure_of(get_attributes(event).failure)
         case kind:
@@ -276,7 +293,4 @@ def patch_of(event: HistoryEvent) -> str:
 
 def agent_failure_of(failure: FailureProto) -> Failure:
     """Return the failure of a called agent, including the agent's token usage if it was recorded."""
-    details = []
-    with suppress(ValueError):
-        details = [decode(data) for data in read_json_payloads(failure.application_failure_info.details.payloads)]
-    return failure_of(failure).model_copy(update={"used": parse_usage(details)})
+    return failure_of(failure).model_copy(update={"used": parse_usage(_details(failure))})

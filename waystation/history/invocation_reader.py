@@ -17,6 +17,7 @@ from waystation.core import (
     ANSWER_UPDATE,
     CHILD,
     FORK,
+    HELD_TOOL,
     MODEL,
     WORKFLOW,
     Carried,
@@ -209,7 +210,7 @@ class HistoryReader:
                 if kind == CHILD.name:
                     self._scheduled[event.event_id] = call_id_of(ref)
                     self._followed.add(event.event_id)
-                if "." in kind:
+                if "." in kind or kind == HELD_TOOL.name:
                     self._tools[event.event_id] = attributes.retry_policy.maximum_attempts
                 yield facts.Scheduled(ref, read_json_content(attributes.input.payloads), kind == MODEL.name)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED:

@@ -41,6 +41,15 @@ MAX_ARGUMENT = 2_000
 _JOINER = "\u200d"
 """The zero-width joiner, which combines emoji. `escape` keeps it because it cannot control the terminal."""
 
+HOLDS = {
+    "agent_missing": "no worker serves the agent",
+    "tool_missing": "no worker has the tool",
+    "toolset_failed": "a toolset does not list its tools",
+    "store_failed": "a store is not available",
+    "identity_unavailable": "the identity of the requester cannot be verified at the moment",
+    "model_unavailable": "the model is not available",
+}
+"""Descriptions of the reasons why invocations are held."""
 ANSWER_EFFECTS = {
     "approve": "approved",
     "reject": "rejected",
@@ -251,8 +260,18 @@ def _note_lines(name: str, note: JsonObject) -> Iterator[Line]:
             channels = (note.get("channels") or {}).items()
             names = ", ".join(f"{escape(str(channel))} ({escape(str(why))})" for channel, why in channels)
             yield Line("error", "", f"[{call}] notification failed: {names}")
+        case "held":
+            yield Line("error", "", f"held, {format_hold(note)}")
         case "compaction_failed":
             yield Line("error", "", f"older events were not summarized: {escape(str(note.get('reason')))}")
+
+
+def format_hold(hold: JsonObject) -> str:
+    """Describe in one line what is held and why, given an item of the memo or the event's metadata."""
+    reason, call, since = str(hold.get("reason")), hold.get("function_call_id"), hold.get("since")
+    place = f"[{escape(str(call))}] " if call else ""
+    place += f"since {format_time(since)}: " if isinstance(since, int | float) else ""
+    return f"{place}{HOLDS.get(reason, escape(reason))}: {escape(clip(str(hold.get('message'))))}"
 
 
 def format_number(event: Event) -> str:

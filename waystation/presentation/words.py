@@ -23,6 +23,8 @@ from waystation.core import (
     Ended,
     Entry,
     ForkRefused,
+    GivenUp,
+    Held,
     Log,
     MessageJoined,
     ModelCalled,
@@ -36,6 +38,7 @@ from waystation.core import (
     ReminderDue,
     ScopesFlushed,
     Verified,
+    call_id_of,
     default_hint,
     ids,
     summary,
@@ -174,6 +177,8 @@ def describe(entry: Entry, log: Log) -> Fact:
             return Fact("state", f"`user:` and `app:` state was saved for the events up to {last}")
         case ForkRefused(failure):
             return Fact("fork", f"the forked invocation could not be read: {failure.message}", True)
+        case Held() | GivenUp():
+            return _describe_hold(entry.body)
         case CancelRequested():
             return Fact("cancel", "cancellation was requested")
         case Ended(status):
@@ -182,11 +187,20 @@ def describe(entry: Entry, log: Log) -> Fact:
             assert_never(entry.body)
 
 
+def _describe_hold(body: Held | GivenUp) -> Fact:
+    if isinstance(body, GivenUp):
+        return Fact("held", "an operator gave up the held calls", True)
+    reason = terminal.HOLDS.get(body.failure.hold, body.failure.hold)
+    return Fact("held", f"{reason}: {terminal.describe_failure(body.failure)}", True)
+
+
 def _call_of(entry: Entry, log: Log) -> str:
     """Return the ID of the call that an entry is about, or an empty string if it is not about a call."""
     match entry.body:
         case CallReturned(outcome):
             return outcome.function_call_id
+        case Held(activity_id):
+            return call_id_of(activity_id)
         case AnswerVerified(ref):
             answer = _submitted(log, ref)
             return answer.function_call_id if answer else ""

@@ -23,7 +23,7 @@ from waystation.models import BaseLlm
 from waystation.storage import OFFLOAD_OVER, Blobs
 from waystation.testing.checks import assert_invocation_holds
 from waystation.tools.services import Services
-from waystation.worker import create_worker
+from waystation.worker import announce_agents, create_worker
 from waystation.worker.service_setup import create_temporary_services
 from waystation.worker_keys import WorkerKeys
 
@@ -91,6 +91,7 @@ class AgentEnvironment:
                 task_queue=self._task_queue,
                 **{"blobs": blobs, **self._options},
             )
+            await announce_agents(self.temporal, self._agents, task_queue=self._task_queue)
             await stack.enter_async_context(self.worker)
             self._stack = stack.pop_all()
         return self

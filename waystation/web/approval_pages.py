@@ -327,8 +327,9 @@ class ApprovalPages:
 
     async def call(self, request: Request) -> Response:
         """Serve the page of a call. Opening the page does not change the call."""
-        notice = NOTICES.get(request.query_params.get("done", ""), "")
-        return self._page(request, await self._view(request), notice=notice)
+        view, notice = await self._view(request), NOTICES.get(request.query_params.get("done", ""), "")
+        missing = await self._client.agents.find_missing_tool(view.pending) if view.standing == "open" else None
+        return self._page(request, view, notice=notice or missing or "")
 
     async def viewed(self, request: Request) -> Response:
         """Record, once per login, that a person has viewed an open call with an approval policy."""

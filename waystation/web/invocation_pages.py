@@ -20,11 +20,22 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
-from temporalio.client import WorkflowExecution, WorkflowExecutionDescription
+from temporalio.client import WorkflowExecution, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client import AgentClient, Invocation, has_search_attributes, is_quotable, stream_events
-from waystation.core import SEARCH_USER, WORKFLOW, Event, ForeignHistory, JsonObject, StoreFailed
+from waystation.core import (
+    HELD,
+    MEMO_HELD,
+    SEARCH_STATUS,
+    SEARCH_USER,
+    WORKFLOW,
+    Event,
+    ForeignHistory,
+    JsonObject,
+    StoreFailed,
+)
 from waystation.history import collect_attempts
 from waystation.presentation import terminal, timeline
 from waystation.web.access import Login
@@ -33,6 +44,8 @@ from waystation.web.limits import Limits
 from waystation.web.permissions import is_requester, sees_invocation
 
 log = structlog.get_logger("waystation.web")
+
+STATUS = SearchAttributeKey.for_keyword(SEARCH_STATUS)
 
 LISTED = 30
 """Maximum number of invocations on the start page."""
@@ -85,7 +98,11 @@ class InvocationPages:
         login: Login = request.state.login
         query = await self._make_query(login)
         latest = [
-            {"id": execution.id, "status": format_status(execution), "began": execution.start_time.timestamp()}
+            {
+                "id": execution.id,
+                "status": format_hold(execution) or format_status(execution),
+                "began": execution.start_time.timestamp(),
+            }
             async for execution in self._client.temporal.list_workflows(query, page_size=LISTED, limit=LISTED)
         ]
         return render_page("index.html", login=login, latest=latest)
@@ -106,7 +123,7 @@ class InvocationPages:
         invocation, described = await self.find(request)
         events = await _read_events(invocation)
         left_out = max(0, len(events) - SHOWN)
-        return self._page(
+        return await self._page(
             request, "invocation.html", described, rows=_rows(events[left_out:]), left_out=left_out, next=len(events)
         )
 
@@ -132,13 +149,20 @@ class InvocationPages:
                 attempts[pending.activity_id] = pending.attempt
             spans = timeline.build_spans(log, attempts, time.time())
         drawing = timeline.draw(spans, log.state.events if log else ())
-        return self._page(request, "timeline.html", described, drawing=drawing)
+        return await self._page(request, "timeline.html", described, drawing=drawing)
 
-    def _page(
+    async def _page(
         self, request: Request, template: str, described: WorkflowExecutionDescription, **values: Any
     ) -> Response:
+        is_running = described.status is WorkflowExecutionStatus.RUNNING
+        held = (await described.memo()).get(MEMO_HELD) if is_running else None
         return render_page(
-            template, login=request.state.login, id=described.id, status=format_status(described), **values
+            template,
+            login=request.state.login,
+            id=described.id,
+            status=format_status(described),
+            held=[terminal.format_hold(hold) for hold in held or ()],
+            **values,
         )
 
     async def events(self, request: Request) -> Response:
@@ -251,6 +275,12 @@ async def describe(client: AgentClient, invocation_id: str) -> WorkflowExecution
 def get_id(request: Request) -> str:
     """Return the ID in the path, with escapes decoded."""
     return unquote(request.path_params["id"], errors="replace")
+
+
+def format_hold(execution: WorkflowExecution) -> str | None:
+    """Return the status of a held invocation, such as `held:model_unavailable`, or None if it is not held."""
+    status = execution.typed_search_attributes.get(STATUS) or ""
+    return status if execution.status is WorkflowExecutionStatus.RUNNING and status.startswith(HELD) else None
 
 
 def format_status(execution: WorkflowExecution) -> str:

@@ -47,7 +47,7 @@ from waystation.agents import Problem, Registry, discover
 from waystation.client import connect, connection_problem, connection_settings
 from waystation.core import IDENTITY_ENV, TASK_QUEUE, Settings, Stores, WaystationError
 from waystation.logs import configure_logs, open_standard_streams
-from waystation.worker.plugin import create_worker
+from waystation.worker.plugin import announce_agents, create_worker
 from waystation.worker.service_setup import (
     check_stores,
     compare_stores,
@@ -153,6 +153,12 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "type": _parse_mebibytes,
         "metavar": "MIB",
         "help": "resident memory, in MiB, above which the worker drains and exits with 12; default: no limit",
+    },
+    "--hold": {
+        "type": _parse_limit,
+        "default": _DEFAULTS.workflow.hold.limit,
+        "metavar": "SECONDS",
+        "help": "how long calls that no worker can run are held before they fail; default: 604800 (7 days)",
     },
     "--workflow-task-limit": {
         "type": _parse_limit,
@@ -274,7 +280,11 @@ def parse_settings(options: argparse.Namespace) -> Settings:
             memory=options.memory,
             credentials=options.credentials,
         ),
-        workflow=replace(workflow, model=replace(model, start_to_close=start_to_close)),
+        workflow=replace(
+            workflow,
+            model=replace(model, start_to_close=start_to_close),
+            hold=replace(workflow.hold, limit=options.hold),
+        ),
         activity=replace(_DEFAULTS.activity, model_timeout=options.model_timeout),
         drain=options.drain,
         event_loop_limit=options.event_loop_limit,
@@ -369,6 +379,8 @@ async def serve(
             activities=options.only != "workflows",
             deployment_config=options.deployment_version,
         )
+        if options.only != "workflows":
+            await announce_agents(client, registry, task_queue=options.task_queue)
         await stack.enter_async_context(worker)
         log.info(
             "worker.ready",

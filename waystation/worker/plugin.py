@@ -40,29 +40,33 @@ from waystation.activities import (
     close_plugins,
     track_activity,
 )
-from waystation.agents import BaseAgent, Registry
+from waystation.agents import BaseAgent, LlmAgent, Registry
+from waystation.agents.registry import Root
 from waystation.apps import App
-from waystation.client import SearchAttributeMonitor
+from waystation.client import AgentDirectory, SearchAttributeMonitor
 from waystation.core import (
     ARCHIVE,
     ARCHIVE_SESSION,
     CHILD,
     COLLECT,
     FLUSH_SCOPES,
+    HELD_TOOL,
     MODEL,
     NOTIFY,
     TAKE_OVER,
     TASK_QUEUE,
     VERIFY,
+    AuthoringError,
     EngineActivity,
     InvalidConfiguration,
     Settings,
     ToolCallInput,
+    encode,
 )
 from waystation.history import fetch_signal_times
 from waystation.storage import Blobs, add_storage, offloading
 from waystation.tools import Services
-from waystation.tools.toolbox import close_toolsets
+from waystation.tools.toolbox import close_toolsets, tools_of, toolsets_of
 from waystation.worker.service_setup import create_lasting_services, create_store_ids, find_verified_policies, is_local
 from waystation.workflows.engine_activity import SettingsInterceptor
 from waystation.workflows.invocation import AgentInvocation
@@ -106,6 +110,8 @@ REFRESH_S = 5.0
 """Interval for checking whether the namespace still has the search attributes."""
 SIGNAL_TIMES_LIMIT_S = 3.0
 """How long a workflow task may wait for the times of its signals. Without them, the signals count as late."""
+MAX_ANNOUNCED_BYTES = 10_000
+"""Maximum size of an announced list of tools. If it is larger, approvers get no warning when a tool is removed."""
 HEARTBEAT_THROTTLE = timedelta(milliseconds=100)
 """How long the SDK may hold back a heartbeat, which delays streamed text and the cancellation of a running tool.
 Without new details, an activity sends one heartbeat per second."""
@@ -238,6 +244,8 @@ class WaystationPlugin(SimplePlugin):
         self._running += 1  # before the first await: another worker may stop during it
         try:
             await self._refresh()
+            if self._activities:
+                await announce_agents(worker.client, self._registry, task_queue=worker.task_queue)
             refreshing = asyncio.create_task(self._keep_refreshing())
             try:
                 await next(worker)
@@ -286,6 +294,7 @@ class WaystationPlugin(SimplePlugin):
             limits=limits,
             proofs=proofs,
             stores=create_store_ids(self._blobs, self._services),
+            is_announced=AgentDirectory(client).is_announced,
         )
         tool_caller = ToolCaller(self._registry, logs, sessions, services=self._services, limits=limits, proofs=proofs)
         reviewer = Reviewer(
@@ -313,6 +322,7 @@ class WaystationPlugin(SimplePlugin):
             _engine_activity(NOTIFY, Notifier(logs, self._channels, self._sign_link).notify),
             _engine_activity(VERIFY, reviewer.review),
             _tool_activity(tool_caller.call),
+            _engine_activity(HELD_TOOL, tool_caller.call),
             _engine_activity(FLUSH_SCOPES, scopes.apply),
             _engine_activity(COLLECT, sessions.collect),
             _engine_activity(ARCHIVE_SESSION, sessions.archive),
@@ -329,6 +339,28 @@ class WaystationPlugin(SimplePlugin):
         await close_plugins([plugin for root in roots for plugin in root.plugins])
         await close_toolsets([root.agent for root in roots])
         await self._models.close()
+
+
+async def announce_agents(
+    client: Client, agents: Registry | Sequence[BaseAgent | App], *, task_queue: str = TASK_QUEUE
+) -> None:
+    """Announce the agents of a worker, so that clients can start them. If this fails, log a warning.
+
+    A worker does this when it starts to run. Call this function before that if clients start at the same time.
+    """
+    registry = agents if isinstance(agents, Registry) else Registry.of(*agents)
+    tools = {name: _list_tools(root) for name, root in registry.roots.items()}
+    await AgentDirectory(client).announce(tools, task_queue=task_queue)
+
+
+def _list_tools(root: Root) -> dict[str, list[str] | None]:
+    """Return the names of the tools of each agent in a tree, or None if its toolsets list tools at run time."""
+    agents = [agent for agent in root.tree.values() if isinstance(agent, LlmAgent)]
+    try:
+        tools = {agent.name: None if toolsets_of(agent) else sorted(tools_of(agent)) for agent in agents}
+    except AuthoringError:  # the first model call reports it
+        return {}
+    return tools if len(encode(tools)) <= MAX_ANNOUNCED_BYTES else {}
 
 
 def _set_task_limit(worker: Worker, limit: timedelta) -> None:

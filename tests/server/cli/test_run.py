@@ -10,7 +10,7 @@ from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
-from waystation.core import PendingCall, is_working
+from waystation.core import ModelRefused, PendingCall, is_working
 from waystation.models import LlmResponse
 from waystation.testing import FunctionModel, ScriptedModel, calls, responses, says
 from waystation.tools.agent_tool import AgentTool
@@ -167,13 +167,23 @@ async def test_an_id_that_exists_is_followed_instead(serve: Serve, waystation: C
 
 
 async def test_a_failed_invocation_exits_with_1_and_the_reason(serve: Serve, waystation: Command) -> None:
-    """The message names the unknown agent and the agents that are served."""
+    """The message has the type of the failure and its text."""
+    refused = ScriptedModel(*[ModelRefused("no such model", status=404)] * 2)
+    async with serve(Agent(name="speaker", model=refused)) as env:
+        ran = await waystation(env, "run", "speaker", "hello")
+        assert ran.code == 1
+        assert "ModelFailed: no such model" in ran.out
+        recorded = await waystation(env, "run", "speaker", "hello", "--json")
+        assert (recorded.code, recorded.records[-1]["error"]["type"]) == (1, "ModelFailed")
+
+
+async def test_an_agent_that_no_worker_has_announced_is_not_started(serve: Serve, waystation: Command) -> None:
+    """The message names the agents that workers have announced."""
     async with serve(Agent(name="speaker", model=ScriptedModel())) as env:
         ran = await waystation(env, "run", "nobody", "hello")
         assert ran.code == 1
-        assert "UnknownAgent: No agent is named 'nobody'. This worker serves: speaker." in ran.out
-        recorded = await waystation(env, "run", "nobody", "hello", "--json")
-        assert (recorded.code, recorded.records[-1]["error"]["type"]) == (1, "UnknownAgent")
+        assert "No agent is named 'nobody'. Workers in this namespace have announced: " in ran.err
+        assert "speaker" in ran.err
 
 
 async def test_an_invocation_that_stopped_early_exits_with_1(serve: Serve, waystation: Command) -> None:

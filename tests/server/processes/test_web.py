@@ -9,9 +9,11 @@ import httpx2 as httpx
 import pytest
 
 from tests.server.processes.workers import Place, Process, until
+from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient
 from waystation.identity import write_examples
 from waystation.web.limits import Limits
+from waystation.worker import announce_agents
 
 TOKEN = "a-token-of-a-test-that-is-long-enough"
 OIDC = '[oidc]\nissuer = "https://login.example.com"\nclient_id = "inbox"\n'
@@ -37,6 +39,7 @@ async def address(web: Process) -> str:
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
 async def test_it_ends_with_0_and_ends_its_streams(place: Place, client: AgentClient, by: signal.Signals) -> None:
     """A reader sees the end of its stream, not a broken connection, and no status, so it comes back."""
+    await announce_agents(client.temporal, [Agent(name="nobody")])
     invocation = await client.start("nobody", "go")
     async with web_at(place) as web:
         headers = {"Authorization": f"Bearer {TOKEN}"}

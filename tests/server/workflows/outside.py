@@ -1,8 +1,10 @@
 """What a test sees and does of an invocation from outside, and things it holds on to inside the worker's process."""
 
 import asyncio
+import dataclasses
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +17,19 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core import AnswerRefused, Event, JsonObject, Log, MessageJoined, PendingCall
+from waystation.core import (
+    ActivitySettings,
+    AnswerRefused,
+    Event,
+    HoldOptions,
+    JsonObject,
+    Log,
+    MessageJoined,
+    PendingCall,
+    Retries,
+    Settings,
+    WorkflowSettings,
+)
 from waystation.history import find_run_id
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import ScriptedModel, responses
@@ -23,6 +37,23 @@ from waystation.testing import ScriptedModel, responses
 T = TypeVar("T")
 
 LIMIT_S = 20.0
+PAUSES = Retries(initial_interval=timedelta(milliseconds=5), maximum_interval=timedelta(milliseconds=50))
+
+
+def quick(**hold: Any) -> Settings:
+    """Return settings with short pauses between attempts."""
+    defaults = WorkflowSettings()
+    return Settings(
+        workflow=dataclasses.replace(
+            defaults,
+            model=dataclasses.replace(defaults.model, retries=dataclasses.replace(PAUSES, maximum_attempts=8)),
+            hold=HoldOptions(**{"retries": PAUSES, **hold}),
+        ),
+        activity=ActivitySettings(toolset_retry=timedelta()),
+    )
+
+
+QUICK = quick()
 
 
 async def reset(client: Client, history: WorkflowHistory, task: int, *, without: Sequence[int] = ()) -> None:
@@ -62,6 +93,19 @@ async def waiting(invocation: Invocation, *function_call_ids: str) -> list[Pendi
         return pending if {call.function_call_id for call in pending} == set(function_call_ids) else []
 
     return await until(look, f"{function_call_ids} waiting in {invocation.id}")
+
+
+async def held(invocation: Invocation) -> JsonObject:
+    """Wait until the status of an invocation is that of a held one, and return its only hold."""
+
+    async def look() -> list[JsonObject]:
+        described = await invocation.handle.describe()
+        holds: list[JsonObject] = (await described.memo()).get("waystation_held") or []
+        status = described.search_attributes.get("WaystationStatus")
+        return holds if holds and status == [f"held:{holds[0]['reason']}"] else []
+
+    [hold] = await until(look, f"a hold of {invocation.id}")
+    return hold
 
 
 async def quiet(invocation: Invocation) -> None:

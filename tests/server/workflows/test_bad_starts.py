@@ -10,7 +10,7 @@ from tests.server.conftest import Serve
 from tests.server.workflows.outside import bytes_of, failure, start_raw, stuck_tasks
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient
-from waystation.core import InvalidInput
+from waystation.core import InvalidInput, UnknownAgent
 from waystation.testing import ScriptedModel, says
 
 
@@ -75,11 +75,13 @@ async def test_a_wrong_number_of_arguments_fails_the_invocation(
 
 
 async def test_an_unknown_agent_fails_the_invocation_naming_those_that_exist(serve: Serve) -> None:
-    """Names are looked up, never imported; whoever mistyped one reads which there are."""
+    """Names are looked up, never imported. The client does not start such an invocation in the first place."""
     names = ["nobody", "", "os:system", "greeter.agent", "../greeter", "user", "é" * 300]
     async with serve(greeter(), Agent(name="waiter", model=ScriptedModel())) as env:
         for number, name in enumerate(names):
-            invocation = await env.client.start(name, "hi", id=f"unknown-agent-{number}")
+            with pytest.raises(UnknownAgent, match=r"Workers in this namespace have announced: .*greeter"):
+                await env.client.start(name, "hi")
+            invocation = await start_raw(env.client, f"unknown-agent-{number}", {"agent": name, "message": "hi"})
             error = await failure(invocation)
             assert error.type == "UnknownAgent"
             assert error.message == f"No agent is named {name!r}. This worker serves: greeter, waiter."

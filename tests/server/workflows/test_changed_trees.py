@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import failure, quiet, waiting
+from tests.server.workflows.outside import QUICK, failure, held, quiet, waiting
 from tests.server.workflows.said import content
 from waystation.agents import Agent, BaseAgent, LoopAgent, ParallelAgent, SequentialAgent
 from waystation.client.agent_client import Invocation
@@ -42,7 +42,7 @@ def team(*agents: BaseAgent, **fields: Any) -> SequentialAgent:
 
 async def parked(serve: Serve, before: BaseAgent, call: str) -> tuple[Invocation, str]:
     """Begin an invocation, and end its worker once this call waits; return also the task queue."""
-    async with serve(before, verify=False) as env:
+    async with serve(before, verify=False, settings=QUICK) as env:
         invocation = await env.client.start(before.name, "go")
         await waiting(invocation, call)
         await quiet(invocation)
@@ -52,17 +52,22 @@ async def parked(serve: Serve, before: BaseAgent, call: str) -> tuple[Invocation
 async def continued(serve: Serve, before: BaseAgent, after: BaseAgent, call: str = "fc-1-1") -> list[str]:
     """Begin with `before`, go on with `after` once the call waits, approve it; return what the agents said."""
     invocation, queue = await parked(serve, before, call)
-    async with serve(after, task_queue=queue, adopt=[invocation]):
+    async with serve(after, task_queue=queue, adopt=[invocation], settings=QUICK):
         await invocation.approve(call)
         await invocation.result()
         return lines((await invocation.log()).state.events)
 
 
-async def failed(serve: Serve, before: BaseAgent, after: BaseAgent, call: str = "fc-1-1") -> tuple[str | None, str]:
-    """As `continued`, for an invocation that cannot go on; return type and message of its failure."""
+async def failed(
+    serve: Serve, before: BaseAgent, after: BaseAgent, call: str = "fc-1-1", *, is_held: bool = True
+) -> tuple[str | None, str]:
+    """As `continued`, for an invocation that fails; if it is held, give up. Return type and message of its failure."""
     invocation, queue = await parked(serve, before, call)
-    async with serve(after, task_queue=queue, adopt=[invocation]):
+    async with serve(after, task_queue=queue, adopt=[invocation], settings=QUICK) as env:
         assert (await invocation.approve(call))["accepted"] is True
+        if is_held:
+            assert (await held(invocation))["reason"] == "agent_missing"
+            await env.client.held.give_up(invocation.id)
         error = await failure(invocation)
         assert all(each.closed for each in (await invocation.log()).state.calls.values())
         return error.type, error.message
@@ -79,7 +84,7 @@ def lines(events: list[Event]) -> list[str]:
 
 
 async def test_the_agent_that_waits_was_removed(serve: Serve) -> None:
-    """Its answer counts, but nobody can speak to it: the invocation fails, typed."""
+    """Its answer counts, but no worker has the agent: the invocation is held."""
     kind, message = await failed(serve, team(asks(ASK), speaks("last", "end")), team(speaks("last", "end")))
     assert kind == "UnknownAgent"
     assert "'asker'" in message
@@ -137,7 +142,7 @@ async def test_a_step_that_became_a_sequence_is_entered_as_what_it_is_now(serve:
 
 
 async def test_a_composite_step_that_became_an_agent_with_a_model_runs_what_was_recorded(serve: Serve) -> None:
-    """Its children were recorded with the sequence; those that are gone fail the invocation, typed."""
+    """Its children were recorded with the sequence; it is held for those that are gone."""
     step = SequentialAgent(name="step", sub_agents=[speaks("inner", "x")])
     kind, message = await failed(serve, team(asks(ASK), step), team(asks(says("thanks")), speaks("step", "end")))
     assert kind == "UnknownAgent"
@@ -157,7 +162,8 @@ async def test_a_waiting_agent_that_became_a_sequence_and_back_goes_on(serve: Se
     changed = team(SequentialAgent(name="asker", sub_agents=[speaks("inner")]), speaks("last"))
     async with serve(changed, task_queue=queue, verify=False):
         assert [call.function_call_id for call in await invocation.pending()] == ["fc-1-1"]
-    async with serve(team(asks(says("thanks")), speaks("last", "end")), task_queue=queue, adopt=[invocation]):
+    back = team(asks(says("thanks")), speaks("last", "end"))
+    async with serve(back, task_queue=queue, adopt=[invocation], settings=QUICK):
         await invocation.approve()
         assert (await invocation.result()).text == "end"
 
@@ -165,7 +171,7 @@ async def test_a_waiting_agent_that_became_a_sequence_and_back_goes_on(serve: Se
 async def test_a_waiting_agent_that_became_a_sequence_fails_typed(serve: Serve) -> None:
     """A conversation needs a model that goes on with it."""
     after = team(SequentialAgent(name="asker", sub_agents=[speaks("inner")]), speaks("last"))
-    assert (await failed(serve, team(asks(ASK), speaks("last")), after))[0] == "InvalidAgent"
+    assert (await failed(serve, team(asks(ASK), speaks("last")), after, is_held=False))[0] == "InvalidAgent"
 
 
 async def test_callbacks_that_were_added_run_where_an_activity_runs_anyway(serve: Serve) -> None:

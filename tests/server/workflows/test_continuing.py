@@ -9,7 +9,7 @@ import pytest
 from temporalio.client import Client
 
 from tests.server.conftest import Serve, verify_tree
-from tests.server.workflows.outside import cut, reset, until, waiting
+from tests.server.workflows.outside import QUICK, cut, held, reset, until, waiting
 from tests.server.workflows.test_ends_from_outside import cancelled, exists
 from waystation.agents import Agent, ParallelAgent
 from waystation.client.agent_client import Invocation
@@ -195,6 +195,32 @@ async def test_a_confirmed_call_waits_for_a_store_that_comes_back(serve: Serve, 
         assert (await invocation.result()).text == "{'paid': 5}"
         assert paid == [5]
         await verify_tree(invocation)
+
+
+async def test_an_invocation_is_held_while_an_archive_of_its_log_is_missing(serve: Serve, tmp_path: Path) -> None:
+    """Putting the archive back is enough: nobody has to answer again."""
+
+    def act(request: LlmRequest) -> LlmResponse:
+        told = responses(request)
+        if len(told) < 3:
+            return calls(("fetch", {"number": len(told)}))
+        return calls(("ask", {"what": "?"})) if len(told) == 3 else says("Done.")
+
+    agent = Agent(name="patient", model=FunctionModel(act), tools=[fetch, LongRunningFunctionTool(ask)])
+    options = {"blobs": Blobs(tmp_path / "store"), "settings": QUICK, "verify": False}
+    async with serve(agent, **options) as env:
+        invocation = await begun(env, "patient")
+        await waiting(invocation, "fc-4")
+        await cut(invocation)
+    (tmp_path / "store").rename(tmp_path / "away")
+    async with serve(agent, task_queue=env.client.task_queue, **options):
+        await invocation.approve()
+        hold = await held(invocation)
+        assert hold["reason"] == "store_failed"
+        assert "WAYSTATION_STORE" in hold["message"]
+        (tmp_path / "away").rename(tmp_path / "store")
+        assert (await invocation.result()).text == "Done."
+        await verify_tree(invocation, QUICK.workflow)
 
 
 def family(steps: int) -> ParallelAgent:

@@ -42,14 +42,6 @@ async def test_the_model_is_called_no_more_often_than_allowed(serve: Serve) -> N
     assert len(model.requests) == 2
 
 
-async def test_an_unknown_agent_fails_at_once_and_is_told_who_there_is(serve: Serve) -> None:
-    """Typed, after one attempt."""
-    async with serve(Agent(name="ag", model=ScriptedModel()), Agent(name="other", model=ScriptedModel())) as env:
-        error = await failure(await env.client.start("nobody", "go"))
-    assert error.type == "UnknownAgent"
-    assert error.message == "No agent is named 'nobody'. This worker serves: ag, other."
-
-
 async def test_a_request_that_the_model_refuses_fails_the_invocation(serve: Serve) -> None:
     """One attempt; the same request would be refused again."""
     model = ScriptedModel(ModelRefused("no such model", status=404), says("never said"))

@@ -20,6 +20,7 @@ from waystation.storage import Blobs
 from waystation.storage.driver import INLINE_LIMIT, UNREADABLE, BlobDriver, is_reference, offloading, retrieve_payloads
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.worker import announce_agents
 
 REFERENCE = "temporal.api.sdk.v1.ExternalStorageReference"
 
@@ -171,6 +172,7 @@ async def test_what_the_history_takes_for_want_of_a_store_is_what_the_server_tak
 async def test_a_client_that_keeps_nothing_is_told_how_much_it_can_send(server: EmbeddedServer) -> None:
     """The error names the limits of the server and of gRPC messages."""
     client = AgentClient(await Client.connect(server.address), task_queue="deserted")
+    await announce_agents(client.temporal, [Agent(name="reader")])
     for size in (2_200_000, 5_000_000):
         with pytest.raises(InvalidInput, match=r"The input has \d,\d{3},\d{3} bytes. .*store="):
             await client.start("reader", "x" * size)

@@ -1,7 +1,6 @@
 """Toolsets on a real server: one activity lists their tools, another runs them."""
 
 import sys
-from datetime import timedelta
 from typing import Any
 
 import psutil
@@ -12,7 +11,7 @@ from tests.server.workflows.outside import told, waiting
 from tests.unit.tools.rest_service import body, serving, spec
 from waystation.agents import Agent
 from waystation.agents.readonly_context import ReadonlyContext
-from waystation.core import ActivitySettings, JsonObject, Settings
+from waystation.core import JsonObject
 from waystation.models import LlmRequest
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.base_tool import BaseTool
@@ -137,15 +136,6 @@ async def approved_call(serve: Serve, toolset: BaseToolset, **options: Any) -> J
 async def test_an_approved_call_runs_though_its_toolset_was_away_for_a_moment(serve: Serve) -> None:
     """The call waits for the toolset, whose server may be restarting, because it has only one attempt."""
     assert await approved_call(serve, Flaky(failures=1)) == {"result": "paid"}
-
-
-async def test_an_approved_call_whose_toolset_stays_away_is_told_as_that(serve: Serve) -> None:
-    """The error differs from that of an unknown tool: the model may call it again."""
-    settings = Settings(activity=ActivitySettings(toolset_retry=timedelta()))
-    assert await approved_call(serve, Flaky(failures=99), settings=settings) == {
-        "error": "`pay` could not be run: Flaky could not list it. Call it again later.",
-        "error_type": "ToolsetFailed",
-    }
 
 
 async def test_tools_of_an_mcp_server_are_activities_like_any_other(serve: Serve) -> None:

@@ -88,12 +88,12 @@ async def test_a_call_that_waits_for_approval_now() -> None:
 
 async def test_another_argument_of_a_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arguments of tools are compared, unlike in Temporal's replayer, which sees only kinds and names."""
-    real = scheduler._call_tool
+    real = scheduler._tool_input
 
     def call(log: Log, call: Any, *rest: Any) -> Any:
         return real(log, dataclasses.replace(call, args={**call.args, "a": 100}), *rest)
 
-    monkeypatch.setattr(scheduler, "_call_tool", call)
+    monkeypatch.setattr(scheduler, "_tool_input", call)
     found = await parted("one-tool")
     assert (found.recorded, found.now) == ("call add(a=1, b=2)", "call add(a=100, b=2)")
     assert [tuple(part) for part in found.parts] == [("input.args.a", 1, 100)]
@@ -322,12 +322,12 @@ async def test_a_recording_is_replayed_with_the_agents_that_it_called(
     )
     recording = await Recording.read(file)
     await replay(recording)
-    real = scheduler._call_tool
+    real = scheduler._tool_input
 
     def call(log: Log, call: Any, *rest: Any) -> Any:
         return real(log, dataclasses.replace(call, args={}), *rest)
 
-    monkeypatch.setattr(scheduler, "_call_tool", call)
+    monkeypatch.setattr(scheduler, "_tool_input", call)
     with pytest.raises(NotReplayable, match=r"'called-agent/fc-1' does not replay: recorded: call add\(a=1, b=2\)"):
         await replay(recording)
 

@@ -34,6 +34,7 @@ from waystation.core.log.entry import (
     AnswerVerified,
     Began,
     Body,
+    GivenUp,
     MessageJoined,
     Refused,
 )
@@ -41,7 +42,7 @@ from waystation.core.log.entry_ref import MessageRef
 from waystation.core.log.log import NOT_SUBMITTED, Log
 from waystation.core.payload import JsonObject, decode_foreign
 from waystation.core.secrets import secret_keys
-from waystation.core.wire import ANSWER_SIGNAL, MESSAGE_SIGNAL, WORKFLOW, InvocationInput, parse_input
+from waystation.core.wire import ANSWER_SIGNAL, GIVE_UP_SIGNAL, MESSAGE_SIGNAL, WORKFLOW, InvocationInput, parse_input
 
 REQUEST_ACTIONS: dict[str, frozenset[Action]] = {
     "confirmation": frozenset({"approve", "reject", "edit"}),
@@ -103,12 +104,14 @@ def is_own_session(params: InvocationInput) -> bool:
         return False
 
 
-def decide_signal(log: Log, name: str, payloads: Sequence[bytes], now: float) -> Decided | MessageJoined:
+def decide_signal(log: Log, name: str, payloads: Sequence[bytes], now: float) -> Decided | MessageJoined | GivenUp:
     """Return the entry for a signal with any name and any payloads. Never raises.
 
     The caller must first have advanced the log's deadlines to `now`.
     """
     started, outcome = log.state.input, log.state.outcome
+    if name == GIVE_UP_SIGNAL:
+        return GivenUp() if log.state.holds else AnswerIgnored("InvalidAnswer", "The invocation is not held.")
     if name != MESSAGE_SIGNAL or started is None or started.session is None:
         return decide_answer(log, name, payloads, now)
     if outcome.ended or log.state.over or outcome.concluded or outcome.cancelled or outcome.failure:

@@ -13,6 +13,7 @@ from waystation.core.activity_io import ModelReply, Phase, ToolOutcome
 from waystation.core.budget import MEASURES, NOTHING_SPENT, Grant, Policy, Spent, Usage, Used
 from waystation.core.call import CallState
 from waystation.core.log.agent_runs import next_phase
+from waystation.core.log.entry_ref import CallRef, ModelReplyRef
 from waystation.core.log.invocation_state import AgentRun, InvocationState, Share
 
 MIN_WALL_S = 0.001
@@ -51,9 +52,12 @@ def verdict(state: InvocationState, run: AgentRun, phase: Phase | None) -> Verdi
 
 
 def is_working(state: InvocationState) -> bool:
-    """Return whether a model or tool is running or about to run."""
+    """Return whether a model or tool is running or about to run. Work that no worker can do does not count."""
     for run in state.runs.at_work():
-        if run.in_flight is not None or any(call.performing and not call.held for call in state.batch(run)):
+        if run.in_flight is not None and str(ModelReplyRef(run.in_flight)) not in state.holds:
+            return True
+        calls = (call for call in state.batch(run) if call.performing and not call.held)
+        if any(str(CallRef(call.id, call.run)) not in state.holds for call in calls):
             return True
         if (phase := next_phase(state, run)) and verdict(state, run, phase).kind != "hold":
             return True

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from waystation.core.activity_io import ModelCallInput, ModelReply, Position, ToolOutcome
+from waystation.core.activity_io import ModelCallInput, ModelReply, Position, ToolCallInput, ToolOutcome
 from waystation.core.approval.answer import Verification, VerificationInput
 from waystation.core.approval.notification import NoticeReport, NotifyInput
 from waystation.core.conversation.event import parts_of
@@ -20,6 +20,7 @@ from waystation.core.log.entry import (
     ChildReturned,
     Failure,
     ForkRefused,
+    Held,
     ModelLost,
     ModelReplied,
     Notified,
@@ -31,6 +32,7 @@ from waystation.core.log.entry_ref import (
     START,
     CallRef,
     EntryRef,
+    HoldRef,
     LifecycleRef,
     ModelReplyRef,
     NotificationRef,
@@ -62,7 +64,7 @@ class ResultKind:
     def to_entry(self, ref: EntryRef, result: bytes | Failure) -> Body:
         """Return the entry for a result or a failure. A result that cannot be read counts as a failure."""
         if isinstance(result, Failure):
-            return self.lost(ref, result)
+            return Held(str(ref), result) if result.hold else self.lost(ref, result)
         try:
             return self.entry(ref, self.result.model_validate(decode(result)))
         except ValueError:
@@ -179,6 +181,14 @@ MODEL = EngineActivity(
     result=ModelReply,
     settings="model",
 )
+# A separate activity type, because a worker with an older version would run the tool in each attempt.
+HELD_TOOL = EngineActivity(
+    name="run_held_tool",
+    description="run held call {function_call_id}",
+    input=ToolCallInput,
+    result=ToolOutcome,
+    settings="tool",
+)
 FLUSH_SCOPES = EngineActivity(
     name="apply_scopes",
     description="flush user: and app: state",
@@ -241,7 +251,18 @@ ARCHIVE_SESSION = EngineActivity(
 )
 ENGINE_ACTIVITIES: dict[str, EngineActivity[Any]] = {
     activity.name: activity
-    for activity in (MODEL, FLUSH_SCOPES, CHILD, VERIFY, NOTIFY, TAKE_OVER, ARCHIVE, COLLECT, ARCHIVE_SESSION)
+    for activity in (
+        MODEL,
+        HELD_TOOL,
+        FLUSH_SCOPES,
+        CHILD,
+        VERIFY,
+        NOTIFY,
+        TAKE_OVER,
+        ARCHIVE,
+        COLLECT,
+        ARCHIVE_SESSION,
+    )
 }
 """The engine's activities by activity type. Every other type belongs to a tool: it is named `<agent>.<tool>` and uses
 `ToolCallInput` and `ToolOutcome`."""
@@ -270,6 +291,8 @@ def with_attempt(ref: EntryRef, body: Body) -> EntryRef:
     a cached result in place of a different attempt's result.
     """
     match ref, body:
+        case _, Held():
+            return HoldRef(body.activity_id, body.failure.mark)
         case ModelReplyRef(), ModelReplied():
             return replace(ref, attempt=body.reply.mark)
         case CallRef(), CallReturned():

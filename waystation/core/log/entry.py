@@ -1,7 +1,8 @@
 """The entries of a log: one class for each kind of fact about an invocation."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from waystation.core.activity_io import ModelReply, ToolOutcome
 from waystation.core.approval.answer import Answer, Verification
@@ -13,6 +14,11 @@ from waystation.core.scope_state import RefusedDelta
 from waystation.core.wire import InvocationInput, InvocationResult
 
 FailureKind = Literal["error", "start_to_close", "schedule_to_start", "schedule_to_close", "heartbeat", "cancelled"]
+
+HoldReason = Literal[
+    "agent_missing", "tool_missing", "toolset_failed", "store_failed", "model_unavailable", "identity_unavailable"
+]
+"""Why an invocation is held. Other programs depend on these values."""
 
 EndStatus = Literal["completed", "failed", "cancelled", "terminated", "timed_out", "continued"]
 """How a run ended. `continued` ends the run but not the invocation."""
@@ -28,6 +34,26 @@ class Failure(Recorded):
     """Usage that a called agent reported when it failed, if any."""
     attempts: int = 1
     """How often a tool call was tried, if it failed because no attempts were left."""
+    hold: str = ""
+    """Why no worker that tried can do the work at the moment, as a `HoldReason`. Empty if the failure is final."""
+    mark: str = ""
+    """A value that distinguishes the attempts at held work."""
+    started: bool = False
+    """Whether a held tool call for which no time is left had started. Set if its last heartbeat had details."""
+
+
+def parse_hold(details: Sequence[Any], *, is_over: bool) -> JsonObject:
+    """Return the fields for a failure that its error details say is a hold, or no fields.
+
+    `is_over` is whether no time is left for further attempts. The failure then counts as a timeout.
+    """
+    match details:
+        case [{"hold": str(), "mark": str(), "started": bool(started)}, *_] if is_over:
+            return {"kind": "schedule_to_close", "started": started}
+        case [{"hold": str(hold), "mark": str(mark)}, *_] if mark.isalnum():
+            return {"hold": hold, "mark": mark}
+        case _:
+            return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +218,20 @@ class ForkRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """Entry: a model call or a tool call is held, because no worker that tried it can do it at the moment."""
+
+    activity_id: str
+    failure: Failure
+    """The failure of the last attempt. `hold` is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """Entry: an operator gave up the held calls. Each of them fails with the reason why it was held."""
+
+
+@dataclass(frozen=True, slots=True)
 class CancelRequested:
     """Entry: cancellation of the invocation was requested."""
 
@@ -222,6 +262,8 @@ Body: TypeAlias = (
     | Notified
     | ScopesFlushed
     | ForkRefused
+    | Held
+    | GivenUp
     | CancelRequested
     | Ended
 )

@@ -138,6 +138,17 @@ class ScopeFlushRef:
         return f"d:{self.last}"
 
 
+@dataclass(frozen=True, slots=True)
+class HoldRef:
+    """Reference to the entry that records that the work of an activity is held."""
+
+    activity_id: str
+    attempt: str
+
+    def __str__(self) -> str:
+        return f"h:{self.activity_id}.{self.attempt}"
+
+
 EntryRef: TypeAlias = (
     LifecycleRef
     | ModelCallRef
@@ -149,6 +160,7 @@ EntryRef: TypeAlias = (
     | ReminderRef
     | NotificationRef
     | ScopeFlushRef
+    | HoldRef
 )
 
 _ATTEMPT = r"(?:\.(?P<attempt>.+?))?"
@@ -165,6 +177,7 @@ _PATTERNS: dict[type[Any], re.Pattern[str]] = {
         ReminderRef: rf"n:{_WAIT}(?P<number>\d+)",
         NotificationRef: rf"t:{_WAIT}(?P<occasion>[^.]+){_ATTEMPT}",
         ScopeFlushRef: r"d:(?P<last>-?\d+)",
+        HoldRef: r"h:(?P<activity_id>[^.]+)\.(?P<attempt>.+)",
         CallRef: rf"(?P<function_call_id>[^.~:!?>]+)(?:~(?P<run>\d+))?{_ATTEMPT}",
     }.items()
 }

@@ -23,6 +23,7 @@ from waystation.core.log.entry import (
     Ended,
     Entry,
     ForkRefused,
+    GivenUp,
     ModelCalled,
     ModelLost,
     ModelReplied,
@@ -216,6 +217,8 @@ def _without_end(log: Log) -> Iterator[Entry]:
             case DeadlinePassed(call_id) if _fails_invocation(log, call_id):
                 continue
             case ModelLost() | CancelRequested() | Ended() | ForkRefused():
+                continue
+            case GivenUp() if log.state.outcome.failure and log.state.outcome.failure.hold:
                 continue
             case _:
                 yield entry

@@ -228,6 +228,23 @@ class OutcomeState:
 
 
 @dataclass(slots=True)
+class Hold:
+    """Work that no worker can do at the moment. Workers keep trying."""
+
+    failure: Failure
+    """The failure of the last recorded attempt. `hold` is the reason."""
+    since: float
+    """When the hold began, in seconds since 1970."""
+    function_call_id: str | None = None
+    """The held tool call, or None for a model call."""
+
+    def facts(self) -> JsonObject:
+        """Return the hold in the form in which the memo and events show it."""
+        call = {"function_call_id": self.function_call_id} if self.function_call_id else {}
+        return {**call, "reason": self.failure.hold, "message": self.failure.message, "since": self.since}
+
+
+@dataclass(slots=True)
 class InvocationState:
     """The state that results from applying all entries of the log."""
 
@@ -245,6 +262,8 @@ class InvocationState:
     """The events, starting at index `events_before`."""
     events_before: int = 0
     """Number of events before those in `events`. 0 unless the state was restored from a snapshot."""
+    holds: dict[str, Hold] = field(default_factory=dict)
+    """Held model calls and tool calls, by activity ID."""
     steps: int = 0
     """Number of model activities scheduled so far."""
     ignored: int = 0

@@ -6,6 +6,7 @@ entries. Entries are only ever appended, so a reader can follow a log from any i
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Self, TypeAlias, assert_never
 
 from waystation.core import ids, responses
@@ -41,6 +42,8 @@ from waystation.core.log.entry import (
     Entry,
     Failure,
     ForkRefused,
+    GivenUp,
+    Held,
     MessageJoined,
     ModelCalled,
     ModelLost,
@@ -50,9 +53,18 @@ from waystation.core.log.entry import (
     ReminderDue,
     ScopesFlushed,
 )
-from waystation.core.log.entry_ref import DeadlineRef, EntryRef, ReminderRef, without_verdict
+from waystation.core.log.entry_ref import (
+    CallRef,
+    DeadlineRef,
+    EntryRef,
+    ModelReplyRef,
+    ReminderRef,
+    call_id_of,
+    parse_ref,
+    without_verdict,
+)
 from waystation.core.log.function_calls import apply_outcome, close_all, settle
-from waystation.core.log.invocation_state import InvocationState, emit
+from waystation.core.log.invocation_state import Hold, InvocationState, emit
 from waystation.core.log.model_replies import apply_model_call, apply_model_loss, apply_reply
 from waystation.core.payload import JsonObject
 from waystation.core.scope_state import is_scoped
@@ -60,6 +72,8 @@ from waystation.core.wire import InvocationInput
 
 NOT_SUBMITTED = AnswerIgnored("InvalidAnswer", "The verified answer is not for a call of this invocation.")
 Advance: TypeAlias = Callable[[float, float], None]
+GAVE_UP = "An operator gave up waiting."
+MAY_HAVE_STARTED = "If a worker had started the tool by then, it is unknown whether it took effect."
 MAX_IGNORED_EVENTS = 100
 """Maximum number of events that report ignored answers. Additional ignored answers are only counted, so that a flood of
 them stays cheap."""
@@ -181,6 +195,8 @@ class Log:
 def apply(state: InvocationState, ref: EntryRef, now: float, body: Body) -> None:
     """Apply one entry to the state."""
     tick(state, now)
+    if state.holds and isinstance(ref, ModelReplyRef | CallRef):
+        body = _end_hold(state, ref, body)
     _reduce(state, ref, now, body)
     outcome = state.outcome
     if not outcome.ended:
@@ -208,9 +224,7 @@ def _reduce(state: InvocationState, ref: EntryRef, now: float, body: Body) -> No
         case ChildReturned():
             _return_child(state, now, body)
         case CallLost():
-            count_lost(state, body.function_call_id, body.failure.used)
-            call = state.calls.get(body.function_call_id)
-            apply_outcome(state, now, call, responses.lost(call, body.failure) if call else None, body.run)
+            _lose_call(state, now, body)
         case AnswerCounted():
             apply_answer(state, now, asked_call(state, now, body.function_call_id), body.answer)
         case AnswerIgnored():
@@ -231,6 +245,10 @@ def _reduce(state: InvocationState, ref: EntryRef, now: float, body: Body) -> No
             _note_flush(state, now, body)
         case ForkRefused():
             state.outcome.failure = body.failure
+        case Held():
+            _hold(state, now, body)
+        case GivenUp():
+            _give_up(state, now)
         case CancelRequested():
             state.outcome.cancelled = True
         case Ended():
@@ -258,6 +276,48 @@ def _return_child(state: InvocationState, now: float, body: ChildReturned) -> No
     count_child(state, body.function_call_id, spent, result.granted or NOTHING)
     call = state.calls.get(body.function_call_id)
     apply_outcome(state, now, call, responses.of_child(call, result) if call else None)
+
+
+def _lose_call(state: InvocationState, now: float, body: CallLost) -> None:
+    count_lost(state, body.function_call_id, body.failure.used)
+    call = state.calls.get(body.function_call_id)
+    apply_outcome(state, now, call, responses.lost(call, body.failure) if call else None, body.run)
+
+
+def _hold(state: InvocationState, now: float, body: Held) -> None:
+    """Note why work is held. A hold that is already known emits no further event unless its reason changes."""
+    known, call = state.holds.get(body.activity_id), state.calls.get(call_id_of(body.activity_id))
+    hold = Hold(body.failure, known.since if known else now, call.id if call else None)
+    state.holds[body.activity_id] = hold
+    if known is None or known.failure.hold != body.failure.hold:
+        emit(state, now, None, None, custom_metadata={"held": hold.facts()})
+
+
+def _end_hold(state: InvocationState, ref: ModelReplyRef | CallRef, body: Body) -> Body:
+    """Remove the hold on the work that has a result, and return the result: the reason for the hold if time ran out."""
+    hold = state.holds.pop(str(replace(ref, attempt="")), None)
+    match body:
+        case (
+            ModelLost(failure=Failure(kind="schedule_to_close"))
+            | CallLost(failure=Failure(kind="schedule_to_close", started=False))
+        ) if hold:
+            return replace(body, failure=hold.failure)
+        case _:
+            return body
+
+
+def _give_up(state: InvocationState, now: float) -> None:
+    """Fail the held calls with the reasons why they were held."""
+    holds, state.holds = state.holds, {}
+    for activity_id, hold in holds.items():
+        message = f"{hold.failure.message} {GAVE_UP}"
+        match parse_ref(activity_id):
+            case ModelReplyRef(number):
+                apply_model_loss(state, ModelLost(number, hold.failure.model_copy(update={"message": message})))
+            case CallRef(call_id, run):
+                failure = hold.failure.model_copy(update={"message": f"{message} {MAY_HAVE_STARTED}"})
+                _lose_call(state, now, CallLost(call_id, failure, run))
+        state.runs.unwanted.add(activity_id)
 
 
 def _ignore(state: InvocationState, now: float, body: AnswerIgnored) -> None:
@@ -332,6 +392,7 @@ def _join(state: InvocationState, now: float, body: MessageJoined) -> None:
 def _end(state: InvocationState, now: float, ended: Ended) -> None:
     outcome, status = state.outcome, ended.status
     outcome.ended = status
+    state.holds = {}
     close_ask(state)
     for run in state.runs.at_work():
         close_all(state, now, run)

@@ -30,6 +30,7 @@ from waystation.core.log.entry import (
     DeadlinePassed,
     Ended,
     Failure,
+    GivenUp,
     ModelCalled,
     ReminderDue,
 )
@@ -67,7 +68,7 @@ from waystation.core.log.facts import (
 from waystation.core.log.log import Log, SignalClock
 from waystation.core.log.snapshot import Carried
 from waystation.core.payload import decode
-from waystation.core.wire import MESSAGE_SIGNAL, InvocationInput
+from waystation.core.wire import GIVE_UP_SIGNAL, MESSAGE_SIGNAL, InvocationInput
 
 Message: TypeAlias = Signalled | UpdateAccepted | NotFound
 Source: TypeAlias = Callable[[Log, float], tuple[EntryRef, Body] | None]
@@ -291,8 +292,10 @@ class Projection:
             self._append(ref, now, body)
         if scheduled.model:
             called = _model_call(scheduled)
-            self._advance(now)
-            self._append(ModelCallRef(called.number, called.turn, called.wrap_up), now, called)
+            ref = ModelCallRef(called.number, called.turn, called.wrap_up)
+            if ref not in self._applied:  # otherwise, this is another attempt at a held call
+                self._advance(now)
+                self._append(ref, now, called)
 
     def _advance(self, now: float, until: float | None = None) -> None:
         before = self.log.length
@@ -406,6 +409,8 @@ def _accept_message(fact: Message, *, submitted: bool = False) -> Body:
         raise ForeignHistory(f"The history records signal {fact.number} both as accepted and as not found.")
     if isinstance(fact, Signalled):
         _check_content(fact)
+    if isinstance(fact, Signalled) and fact.name == GIVE_UP_SIGNAL:
+        return GivenUp()
     try:
         if isinstance(fact, Signalled) and fact.name == MESSAGE_SIGNAL:
             return decision.parse_joined_message(fact.payloads)

@@ -42,6 +42,8 @@ _KINDS: dict[str, type[Any]] = {
     "notified": bodies.Notified,
     "scopes_told": bodies.ScopesFlushed,
     "fork_refused": bodies.ForkRefused,
+    "held": bodies.Held,
+    "given_up": bodies.GivenUp,
     "cancel_requested": bodies.CancelRequested,
     "ended": bodies.Ended,
 }
@@ -137,6 +139,7 @@ class Snapshot(Recorded):
             calls=_needed_calls(state),
             session=replace(state.session, scope_writes=state.session.scope_writes[-1:]),
             approvals=replace(state.approvals, due=[]),
+            holds={},
             events=[],
             events_before=state.event_count,
         )

@@ -1,0 +1,84 @@
+"""`waystation doctor`, `retry` and `give-up`: what an operator sees of a held invocation, and does about it."""
+
+from collections.abc import Callable
+
+from tests.server.cli.conftest import Command
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import failure, held, quick, waiting
+from waystation.agents import Agent
+from waystation.core import ModelOverloaded
+from waystation.models import LlmRequest, LlmResponse
+from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.function_tool import FunctionTool
+
+
+class Outage(ScriptedModel):
+    """A model that is not available until the test ends the outage."""
+
+    is_down = True
+
+    async def generate(self, request: LlmRequest, *, on_text: Callable[[str], None] | None = None) -> LlmResponse:
+        """Return the next reply, or raise."""
+        if self.is_down:
+            raise ModelOverloaded("Overloaded (503).")
+        return await super().generate(request, on_text=on_text)
+
+
+WHY = "the model is not available: Overloaded (503)."
+
+
+async def test_an_operator_finds_a_held_invocation_and_why_it_is_held(serve: Serve, waystation: Command) -> None:
+    """`doctor` exits with 1; `pending` and `events` name the same reason."""
+    async with serve(Agent(name="asker", model=Outage()), verify=False, settings=quick()) as env:
+        invocation = await env.client.start("asker", "hi")
+        await held(invocation)
+        examined = await waystation(env, "doctor", "--json", "--store", str(env.store))
+        checks = {record["check"]: (record["ok"], record["text"]) for record in examined.records}
+        assert examined.code == 1
+        assert checks["held"][0] is False
+        assert checks["held"][1].startswith(f"{invocation.id} since ")
+        assert checks["held"][1].endswith(WHY)
+        assert [ok for name, (ok, _) in checks.items() if name != "held"] == [True] * 6
+        listed = await waystation(env, "pending")
+        assert f"held: {invocation.id} since " in listed.out
+        assert (listed.code, WHY in listed.out) == (0, True)
+        assert WHY in (await waystation(env, "events", invocation.id)).out
+        gave_up = await waystation(env, "give-up", invocation.id)
+        assert (gave_up.code, gave_up.out.startswith("Gave up: since ")) == (0, True)
+        await failure(invocation)
+        ended = await waystation(env, "events", invocation.id)
+        assert "Overloaded (503). An operator gave up waiting." in ended.out
+
+
+async def test_an_invocation_that_is_not_held_is_neither_retried_nor_given_up(
+    serve: Serve, waystation: Command
+) -> None:
+    """The exit code is that of an unknown call; an unknown invocation is reported as such."""
+    async with serve(Agent(name="asker", model=ScriptedModel(says("hi")))) as env:
+        invocation = await env.client.start("asker", "hi")
+        await invocation.result()
+        for name in ("retry", "give-up"):
+            ran = await waystation(env, name, invocation.id)
+            assert (ran.code, f"Nothing in '{invocation.id}' is" in ran.err) == (6, True)
+            assert (await waystation(env, name, "nothing-has-this-id")).code == 6
+
+
+def pay(amount: int) -> dict[str, int]:
+    """Pay."""
+    return {"paid": amount}
+
+
+async def test_an_approver_is_warned_that_the_tool_of_a_call_was_removed(serve: Serve, waystation: Command) -> None:
+    """The approval counts, and the call is held until a worker has the tool again."""
+    tool = FunctionTool(pay, require_confirmation=True)
+    before = Agent(name="payer", model=ScriptedModel(calls(("pay", {"amount": 5}))), tools=[tool])
+    async with serve(before, verify=False) as env:
+        invocation = await env.client.start("payer", "pay")
+        await waiting(invocation, "fc-1")
+    after = Agent(name="payer", model=ScriptedModel())
+    async with serve(after, verify=False, task_queue=env.client.task_queue) as env:
+        ran = await waystation(env, "approve", invocation.id)
+        assert ran.code == 0
+        assert "The workers of agent 'payer' no longer have the tool 'pay'." in ran.err
+        assert (await held(invocation))["reason"] == "tool_missing"
+        await invocation.handle.terminate()

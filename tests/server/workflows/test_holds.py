@@ -1,0 +1,293 @@
+"""An invocation that no worker can continue is held: visibly, without failing, and until a worker can continue it."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import QUICK, Till, event_count, failure, held, ignored, quick, told, until, waiting
+from waystation.agents import Agent, ReadonlyContext
+from waystation.client.agent_client import Invocation
+from waystation.core import ModelOverloaded, Retries
+from waystation.models import LlmRequest, LlmResponse
+from waystation.testing import FunctionModel, ScriptedModel, calls, says
+from waystation.tools import BaseTool, BaseToolset
+from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+
+PAY = calls(("pay", {"amount": 5}))
+
+
+def payer(till: Till, *replies: Any, **options: Any) -> Agent:
+    """Return an agent whose payments must be approved and run at most once."""
+    tool = FunctionTool(till.pay, require_confirmation=True, **options)
+    return Agent(name="agent", model=ScriptedModel(*replies), tools=[tool])
+
+
+def ask() -> None:
+    """Ask somebody."""
+
+
+def hold_events(log: Any) -> list[str]:
+    """Return the reasons of the events that report holds."""
+    return [event.custom_metadata["held"]["reason"] for event in log.state.events if event.custom_metadata]
+
+
+async def start_and_wait(serve: Serve, before: Agent) -> tuple[Invocation, str]:
+    """Start an invocation, wait until its call is pending, and stop the worker."""
+    async with serve(before, verify=False, settings=QUICK) as env:
+        invocation = await env.client.start("agent", "go")
+        await waiting(invocation, "fc-1")
+        return invocation, env.client.task_queue
+
+
+async def test_an_approved_call_without_its_tool_is_held_until_a_worker_has_the_tool(serve: Serve) -> None:
+    """The call runs once, as soon as the tool is back."""
+    till, model = Till(), ScriptedModel(says("Paid."))
+    invocation, queue = await start_and_wait(serve, payer(till, PAY))
+    async with serve(Agent(name="agent", model=ScriptedModel()), task_queue=queue, adopt=[invocation], settings=QUICK):
+        await invocation.approve("fc-1")
+        hold = await held(invocation)
+        assert (hold["reason"], hold["function_call_id"]) == ("tool_missing", "fc-1")
+        assert hold["message"].startswith("This worker cannot run `pay`: agent 'agent' has no tool with this name")
+    after = Agent(name="agent", model=model, tools=[FunctionTool(till.pay, require_confirmation=True)])
+    async with serve(after, task_queue=queue, adopt=[invocation], settings=QUICK):
+        assert (await invocation.result()).text == "Paid."
+    assert (till.paid, told(model.requests[0])) == ([5], [{"paid": 5}])
+    assert hold_events(await invocation.log()) == ["tool_missing"]
+
+
+async def test_a_call_of_an_agent_that_only_another_worker_serves_is_held_and_runs_there(serve: Serve) -> None:
+    """The name of the agent is known from the invocation itself, so it is not an error."""
+    till = Till()
+    invocation, queue = await start_and_wait(serve, payer(till, PAY))
+    async with serve(Agent(name="other", model=ScriptedModel()), task_queue=queue, adopt=[invocation], settings=QUICK):
+        await invocation.approve("fc-1")
+        assert (await held(invocation))["reason"] == "agent_missing"
+        async with serve(payer(till, says("Paid.")), task_queue=queue, adopt=[invocation], settings=QUICK):
+            assert (await invocation.result()).text == "Paid."
+    assert till.paid == [5]
+
+
+async def test_workers_with_different_agents_can_share_a_task_queue(serve: Serve) -> None:
+    """Every call reaches a worker with its agent, and runs once."""
+    till = Till()
+
+    def spender(name: str) -> Agent:
+        def act(request: LlmRequest) -> LlmResponse:
+            return says("Paid.") if told(request) else PAY
+
+        return Agent(name=name, model=FunctionModel(act), tools=[FunctionTool(till.pay, effect="once")])
+
+    async with (
+        serve(spender("left"), settings=QUICK) as env,
+        serve(spender("right"), task_queue=env.client.task_queue, settings=QUICK),
+    ):
+        runs = [env.client.run(name, "pay") for name in ("left", "right") * 5]
+        assert [result.text for result in await asyncio.gather(*runs)] == ["Paid."] * 10
+    assert till.paid == [5] * 10
+
+
+async def test_a_held_call_whose_worker_is_lost_is_not_repeated(serve: Serve) -> None:
+    """The next attempt finds that an earlier one had started the tool."""
+    paid: list[int] = []
+
+    async def pay(amount: int) -> None:
+        paid.append(amount)
+        time.sleep(2)  # noqa: ASYNC251  # stops the heartbeats, so that the worker counts as lost
+
+    invocation, queue = await start_and_wait(serve, payer(Till(), PAY, heartbeat_timeout=timedelta(seconds=1)))
+    async with serve(Agent(name="agent", model=ScriptedModel()), task_queue=queue, verify=False, settings=QUICK):
+        await invocation.approve("fc-1")
+        await held(invocation)
+    model = ScriptedModel(says("Unknown."))
+    after = Agent(name="agent", model=model, tools=[FunctionTool(pay, require_confirmation=True)])
+    async with serve(after, task_queue=queue, adopt=[invocation], settings=QUICK):
+        assert (await invocation.result()).text == "Unknown."
+    assert (paid, told(model.requests[0])[0]["error_type"]) == ([5], "OutcomeUnknown")
+
+
+class Away(BaseToolset):
+    """A toolset that cannot list its tools while its server is away."""
+
+    def __init__(self, till: Till) -> None:
+        super().__init__()
+        self.is_away, self._till = False, till
+
+    async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
+        """Return one tool, or raise."""
+        if self.is_away:
+            raise OSError("connection refused")
+        return [FunctionTool(self._till.pay, require_confirmation=True)]
+
+
+async def test_an_approved_call_whose_toolset_stays_away_is_held_until_it_lists_its_tools(serve: Serve) -> None:
+    """An MCP server that is restarted does not cost the approval."""
+    till = Till()
+    toolset = Away(till)
+    agent = Agent(name="agent", model=ScriptedModel(PAY, says("Paid.")), tools=[toolset])
+    async with serve(agent, settings=QUICK) as env:
+        invocation = await env.client.start("agent", "go")
+        await waiting(invocation, "fc-1")
+        toolset.is_away = True
+        await invocation.approve("fc-1")
+        assert (await held(invocation))["reason"] == "toolset_failed"
+        toolset.is_away = False
+        assert (await invocation.result()).text == "Paid."
+    assert till.paid == [5]
+
+
+class Outage(ScriptedModel):
+    """A model that is not available until the test ends the outage."""
+
+    def __init__(self, *replies: Any) -> None:
+        super().__init__(*replies)
+        self.is_down, self.refused = True, 0
+
+    async def generate(self, request: LlmRequest, *, on_text: Callable[[str], None] | None = None) -> LlmResponse:
+        """Return the next reply, or raise."""
+        if self.is_down:
+            self.refused += 1
+            raise ModelOverloaded("The model is overloaded (503).")
+        return await super().generate(request, on_text=on_text)
+
+
+async def test_a_model_outage_holds_the_invocation_and_costs_no_history(serve: Serve) -> None:
+    """However many attempts fail while it is held, the history has the one that reported the hold."""
+    model = Outage(says("Hello."))
+    async with serve(Agent(name="agent", model=model), settings=QUICK) as env:
+        invocation = await env.client.start("agent", "go")
+        hold = await held(invocation)
+        assert (hold["reason"], hold["message"]) == ("model_unavailable", "The model is overloaded (503).")
+        refused, events = model.refused, await event_count(invocation)
+
+        async def tried_again() -> bool:
+            return model.refused >= refused + 5
+
+        await until(tried_again, "more attempts")
+        assert await event_count(invocation) == events
+        model.is_down = False
+        assert (await invocation.result()).text == "Hello."
+        described = await invocation.handle.describe()
+        assert described.search_attributes["WaystationStatus"] == ["running"]
+        assert (await described.memo()).get("waystation_held") is None
+
+
+async def test_a_short_model_outage_is_not_recorded(serve: Serve) -> None:
+    """Up to three failed attempts are retries of one activity, which add no history events."""
+    model = ScriptedModel(*[ModelOverloaded("Busy.")] * 3, says("Hello."), says("Hello."))
+    async with serve(Agent(name="agent", model=model), settings=QUICK) as env:
+        invocation = await env.client.start("agent", "go")
+        assert (await invocation.result()).text == "Hello."
+        assert len(model.requests) == 4
+        undisturbed = await env.client.start("agent", "go")
+        await undisturbed.result()
+        assert await event_count(invocation) == await event_count(undisturbed)
+        assert [event.author for event in (await invocation.log()).state.events] == ["user", "agent"]
+
+
+async def test_a_hold_ends_with_its_reason_when_its_time_is_up(serve: Serve) -> None:
+    """The invocation fails as it would have failed without a hold."""
+    short = quick(limit=timedelta(milliseconds=300))
+    async with serve(Agent(name="agent", model=Outage()), settings=short) as env:
+        error = await failure(await env.client.start("agent", "go"))
+        assert (error.type, error.message) == ("ModelUnavailable", "The model is overloaded (503).")
+
+
+async def test_a_held_tool_call_is_told_to_the_model_when_its_time_is_up(serve: Serve) -> None:
+    """The invocation continues: the model learns that the call did not run, and why."""
+    short, till = quick(limit=timedelta(milliseconds=300)), Till()
+    invocation, queue = await start_and_wait(serve, payer(till, PAY))
+    model = ScriptedModel(says("Sorry."))
+    agent = Agent(name="agent", model=model)
+    async with serve(agent, task_queue=queue, adopt=[invocation], settings=short):
+        await invocation.approve("fc-1")
+        assert (await invocation.result()).text == "Sorry."
+    [response] = told(model.requests[0])
+    assert (response["error_type"], till.paid) == ("UnknownTool", [])
+    assert response["error"].endswith("The tool did not run.")
+
+
+async def test_a_held_model_call_that_is_given_up_fails_the_invocation(serve: Serve) -> None:
+    """The failure has the reason of the hold."""
+    async with serve(Agent(name="agent", model=Outage()), settings=QUICK) as env:
+        invocation = await env.client.start("agent", "go")
+        await held(invocation)
+        [given_up] = await env.client.held.give_up(invocation.id)
+        assert given_up["reason"] == "model_unavailable"
+        error = await failure(invocation)
+        assert error.type == "ModelUnavailable"
+        assert error.message == "The model is overloaded (503). An operator gave up waiting."
+
+
+async def test_a_held_tool_call_that_is_given_up_is_told_to_the_model(serve: Serve) -> None:
+    """The model continues without the result."""
+    till = Till()
+    invocation, queue = await start_and_wait(serve, payer(till, PAY))
+    model = ScriptedModel(says("Sorry."))
+    async with serve(
+        Agent(name="agent", model=model),
+        task_queue=queue,
+    ) as env:
+        await invocation.approve("fc-1")
+        await held(invocation)
+        await env.client.held.give_up(invocation.id)
+        assert (await invocation.result()).text == "Sorry."
+    assert "The tool did not run. An operator gave up waiting. " in told(model.requests[0])[0]["error"]
+    assert till.paid == []
+
+
+async def test_giving_up_what_is_not_held_is_ignored(serve: Serve) -> None:
+    """The signal leaves a waiting invocation as it is."""
+    async with serve(payer(Till(), PAY, says("Paid."))) as env:
+        invocation = await env.client.start("agent", "go")
+        await waiting(invocation, "fc-1")
+        assert await env.client.held.give_up(invocation.id) == []
+        await invocation.handle.signal("give_up")
+        assert await ignored(invocation, 1) == ["InvalidAnswer"]
+        await invocation.approve("fc-1")
+        assert (await invocation.result()).text == "Paid."
+
+
+async def test_an_attempt_can_be_made_at_once(serve: Serve) -> None:
+    """`retry` does not wait for the pause between two attempts, and adds nothing to the history."""
+    model = Outage(says("Hello."))
+    slow = quick(retries=Retries(initial_interval=timedelta(hours=1)))
+    async with serve(Agent(name="agent", model=model), settings=slow) as env:
+        invocation = await env.client.start("agent", "go")
+
+        async def is_paused() -> bool:
+            return model.refused > 4
+
+        await until(is_paused, "an attempt while the call was held")
+        model.is_down = False
+
+        async def retried() -> bool:
+            return bool(await env.client.held.retry(invocation.id))
+
+        await until(retried, "a pending attempt")
+        assert (await invocation.result()).text == "Hello."
+
+
+async def test_a_deadline_of_a_person_passes_while_a_call_is_held(serve: Serve) -> None:
+    """Other calls of the invocation keep their deadlines."""
+    till = Till()
+    both = calls(("pay", {"amount": 5}), ("ask", {}))
+    asking = LongRunningFunctionTool(ask, deadline=timedelta(milliseconds=500))
+    toolset = Away(till)
+    agent = Agent(name="agent", model=ScriptedModel(both, says("Done.")), tools=[toolset, asking])
+    async with serve(agent, settings=QUICK) as env:
+        invocation = await env.client.start("agent", "go")
+        await waiting(invocation, "fc-1", "fc-2")
+        toolset.is_away = True
+        await invocation.approve("fc-1")
+        await held(invocation)
+
+        async def is_expired() -> bool:
+            return (await invocation.log()).state.calls["fc-2"].expired
+
+        await until(is_expired, "the deadline of fc-2")
+        toolset.is_away = False
+        assert (await invocation.result()).text == "Done."

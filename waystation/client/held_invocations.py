@@ -1,0 +1,83 @@
+"""Held invocations: those that no worker can continue at the moment. List them, try again now, or give up."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import ResetActivityRequest
+from temporalio.client import Client
+
+from waystation.client.search_attributes import AGENT
+from waystation.core import GIVE_UP_SIGNAL, HELD, HELD_TOOL, MEMO_HELD, MODEL, SEARCH_STATUS, WORKFLOW, JsonObject
+from waystation.history import PendingRetry, fetch_retries
+
+
+@dataclass(frozen=True, slots=True)
+class HeldInvocation:
+    """An invocation that is held, and why."""
+
+    invocation_id: str
+    agent: str | None
+    """Name of the agent, or None if the namespace has no search attributes."""
+    holds: list[JsonObject]
+    """The held calls, each with its reason, message, start time and, for a tool call, function call ID."""
+
+
+class HeldInvocations:
+    """Held invocations in the whole namespace, available as `AgentClient.held`."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def each(self, *, searchable: bool) -> AsyncIterator[HeldInvocation]:
+        """Yield the held invocations. `searchable` is whether the namespace has Waystation's search attributes."""
+        query = f"WorkflowType = '{WORKFLOW}' AND ExecutionStatus = 'Running'"
+        if searchable:
+            query += f" AND ({SEARCH_STATUS} STARTS_WITH '{HELD}' OR {AGENT.name} IS NULL)"
+        async for execution in self._client.list_workflows(query):
+            if holds := (await execution.memo()).get(MEMO_HELD):
+                yield HeldInvocation(execution.id, execution.typed_search_attributes.get(AGENT), holds)
+
+    async def holds(self, id: str) -> list[JsonObject]:
+        """Return what is held in one invocation, without its called agents.
+
+        Raises:
+            RPCError: The invocation does not exist, or the server cannot be reached.
+        """
+        described = await self._client.get_workflow_handle(id).describe()
+        return list((await described.memo()).get(MEMO_HELD) or ())
+
+    async def retry(self, id: str) -> list[PendingRetry]:
+        """Make the server try held work of an invocation and its called agents again now. Return what it tries.
+
+        Raises:
+            RPCError: The server cannot be reached, or cannot reset activities because it is too old.
+        """
+        held = [retry for retry in await self._held_work(id) if retry.next_at is not None]
+        for work in held:
+            await self._client.workflow_service.reset_activity(
+                ResetActivityRequest(
+                    namespace=self._client.namespace,
+                    execution=WorkflowExecution(workflow_id=work.workflow_id),
+                    identity=self._client.identity,
+                    id=work.activity,
+                )
+            )
+        return held
+
+    async def give_up(self, id: str) -> list[JsonObject]:
+        """Fail what is held in an invocation and its called agents, and return it.
+
+        Raises:
+            RPCError: The invocation does not exist, or the server cannot be reached.
+        """
+        given_up: list[JsonObject] = []
+        for workflow_id in dict.fromkeys((id, *(work.workflow_id for work in await self._held_work(id)))):
+            if holds := await self.holds(workflow_id):
+                await self._client.get_workflow_handle(workflow_id).signal(GIVE_UP_SIGNAL)
+                given_up += holds
+        return given_up
+
+    async def _held_work(self, id: str) -> list[PendingRetry]:
+        retries, _ = await fetch_retries(self._client, id)
+        return [retry for retry in retries if retry.type in (MODEL.name, HELD_TOOL.name) and not retry.most]
