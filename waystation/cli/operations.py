@@ -110,6 +110,6 @@ async def _examine(client: AgentClient) -> AsyncIterator[Finding]:
     held = [invocation async for invocation in client.held.each(searchable=not missing)]
     for invocation in held:
         for hold in invocation.holds:
-            yield Finding("held", False, f"{terminal.escape(invocation.invocation_id)} {terminal.format_hold(hold)}")
+            yield Finding("held", False, terminal.format_held(invocation.invocation_id, hold))
     if not held:
         yield Finding("held", True, "no invocation is held")

@@ -182,7 +182,7 @@ async def _write_held(out: Output, client: AgentClient, id: str | None) -> None:
         found = client.held.each(searchable=await client.searchable())
         held = [(invocation.invocation_id, hold) async for invocation in found for hold in invocation.holds]
     for invocation_id, hold in held:
-        out.line(f"held: {terminal.escape(invocation_id)} {terminal.format_hold(hold)}", style="red")
+        out.line(f"held: {terminal.format_held(invocation_id, hold)}", style="red")
 
 
 async def _fetch_pending(client: AgentClient, id: str) -> list[PendingCall]:

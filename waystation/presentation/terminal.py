@@ -268,10 +268,14 @@ def _note_lines(name: str, note: JsonObject) -> Iterator[Line]:
 
 def format_hold(hold: JsonObject) -> str:
     """Describe in one line what is held and why, given an item of the memo or the event's metadata."""
-    reason, call, since = str(hold.get("reason")), hold.get("function_call_id"), hold.get("since")
+    reason, call = str(hold.get("reason")), hold.get("function_call_id")
     place = f"[{escape(str(call))}] " if call else ""
-    place += f"since {format_time(since)}: " if isinstance(since, int | float) else ""
     return f"{place}{HOLDS.get(reason, escape(reason))}: {escape(clip(str(hold.get('message'))))}"
+
+
+def format_held(invocation_id: str, hold: JsonObject) -> str:
+    """Describe in one line since when and why an invocation is held."""
+    return f"{escape(invocation_id)} since {format_time(float(hold.get('since') or 0))}, {format_hold(hold)}"
 
 
 def format_number(event: Event) -> str:

@@ -161,7 +161,7 @@ class InvocationPages:
             login=request.state.login,
             id=described.id,
             status=format_status(described),
-            held=[terminal.format_hold(hold) for hold in held or ()],
+            held=[(hold["since"], terminal.format_hold(hold)) for hold in held or ()],
             **values,
         )
 

@@ -1,0 +1,26 @@
+"""Pages of a held invocation."""
+
+from tests.server.conftest import Serve
+from tests.server.web.sites import site
+from tests.server.workflows.outside import held, quick
+from waystation.agents import Agent
+from waystation.core import ModelOverloaded
+from waystation.testing import FunctionModel
+
+
+async def test_the_pages_of_a_held_invocation_say_why_it_is_held(serve: Serve) -> None:
+    """The list has the status, and the page has the reason and the time."""
+    agent = Agent(name="asker", model=FunctionModel(lambda request: ModelOverloaded("Overloaded (503).")))
+    async with (
+        serve(agent, verify=False, settings=quick()) as env,
+        site(env.client) as web,
+        web.browser() as browser,
+    ):
+        invocation = await env.client.start("asker", "hi")
+        await held(invocation)
+        assert "<td>held:model_unavailable</td>" in (await browser.page("/")).text
+        for page in ("", "/timeline"):
+            text = (await browser.page(f"/invocations/{invocation.id}{page}")).text
+            assert "Held since <time " in text
+            assert "the model is not available: Overloaded (503)." in text
+        await invocation.handle.terminate()
