@@ -379,8 +379,7 @@ async def serve(
             activities=options.only != "workflows",
             deployment_config=options.deployment_version,
         )
-        if options.only != "workflows":
-            await announce_agents(client, registry, task_queue=options.task_queue)
+        await announce_agents(client, registry, task_queue=options.task_queue)
         await stack.enter_async_context(worker)
         log.info(
             "worker.ready",
