@@ -143,13 +143,14 @@ class Contexts:
             return fields
         session = Session(
             id=started.session_id or started.family or self.log.invocation_id,
-            app_name=started.app,
+            app_name=started.app_key,
             user_id=started.user_id,
             events=tuple(self.conversation.events),
         )
         return fields | {
             "user_id": started.user_id,
             "session_id": started.session_id,
+            "tenant": started.tenant,
             "session": session,
             "custom_metadata": started.metadata,
             "run_config": _run_config(started),

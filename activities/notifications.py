@@ -447,6 +447,7 @@ def build_notice(
         "summary": call_summary,
         "digest": call.digest,
         "user_id": log.state.input.user_id if log.state.input else "",
+        "tenant": log.state.input.tenant if log.state.input else None,
         "requester": requester,
         "requested_at": params.requested_at,
         "deadline": params.deadline,

@@ -64,7 +64,7 @@ class ScopeKeeper:
             ScopeNameTooLong: The names are too long for a workflow ID.
             ForeignHistory: A different kind of workflow has this ID.
         """
-        ids = app_scope(started.app), user_scope(started.app, started.user_id)
+        ids = app_scope(started.app_key), user_scope(started.app_key, started.user_id)
         app, user = await asyncio.gather(*map(self.scopes.read, ids))
         return {**app.state, **user.state}
 
@@ -109,7 +109,8 @@ class ScopeKeeper:
         started = log.state.input
         assert started is not None
         try:
-            scope_id = user_scope(started.app, started.user_id) if prefix == USER else app_scope(started.app)
+            app = started.app_key
+            scope_id = user_scope(app, started.user_id) if prefix == USER else app_scope(app)
         except ScopeNameTooLong as error:
             return _refuse(deltas, str(error))
         sizes = [(delta, len(delta.encode())) for delta in deltas]

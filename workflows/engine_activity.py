@@ -38,10 +38,13 @@ def settings() -> WorkflowSettings:
     return passed() if passed else _DEFAULTS
 
 
-def searchable() -> bool:
-    """Return whether the namespace has the search attributes, as far as this worker knows. Not the same on replay."""
+def searchable(tenant: str | None) -> bool:
+    """Return whether the namespace has the search attributes that invocations of a tenant, or of none, need.
+
+    The result is what this worker knows at the moment. It may differ on replay.
+    """
     passed = workflow.extern_functions().get(SEARCHABLE)
-    return passed() if passed else True
+    return passed(tenant) if passed else True
 
 
 def signal_times() -> list[float]:
@@ -56,7 +59,7 @@ class SettingsInterceptor(Interceptor):
     def __init__(
         self,
         settings: WorkflowSettings,
-        searchable: Callable[[], bool] = lambda: True,
+        searchable: Callable[[str | None], bool] = lambda _tenant: True,
         signal_times: Callable[[str, str], list[float]] = lambda _workflow_id, _run_id: [],
     ) -> None:
         self._settings, self._searchable, self._signal_times = settings, searchable, signal_times

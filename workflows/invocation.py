@@ -23,6 +23,7 @@ from waystation.core import (
     PARKED_SIGNAL,
     START,
     WORKFLOW,
+    Began,
     CallModel,
     Cancel,
     CancelRequested,
@@ -191,7 +192,8 @@ class AgentInvocation:
         self._log.state.run = info.first_execution_run_id
         self._carried = carried
         self._writer = LogWriter(self._log)
-        self._visibility = Visibility(carried)
+        started_input = self._log.state.input
+        self._visibility = Visibility(carried, started_input.tenant if started_input else None)
         self._scheduler = Scheduler(self._writer, self._visibility, carried.children if carried else {})
         self._inbox = Inbox(self._writer, self._scheduler, carried)
         self._continue_as_new = ContinueAsNew(carried, self._writer, self._scheduler, self._visibility)
@@ -214,6 +216,8 @@ class AgentInvocation:
                 caller = parent.workflow_id if parent else ""
                 body = Refused(NOT_FOUND.message) if is_elsewhere(params) else begin_entry([data], parent=caller)
                 self._writer.record(START, body)
+                if isinstance(body, Began):
+                    self._visibility.begin(body.input)
                 hand_over(START, body, len(data))
             return await self._loop()
         except (ApplicationError, ResultElsewhere):

@@ -394,6 +394,7 @@ async def _call_agent(
         requester=started.requester,
         signed_request=state.signed_request,
         standing=_in_force(log),
+        tenant=started.tenant,
     )
     try:
         running = await workflow.start_child_workflow(

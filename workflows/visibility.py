@@ -16,11 +16,13 @@ from waystation.core import (
     SEARCH_AGENT,
     SEARCH_PENDING,
     SEARCH_STATUS,
+    SEARCH_TENANT,
     Carried,
     InvocationInput,
     InvocationState,
     JsonObject,
     PendingCall,
+    SessionInput,
     SessionLog,
     encode,
     ids,
@@ -37,6 +39,7 @@ MAX_MEMO_CALLS = 50
 AGENT = SearchAttributeKey.for_keyword(SEARCH_AGENT)
 STATUS = SearchAttributeKey.for_keyword(SEARCH_STATUS)
 PENDING = SearchAttributeKey.for_keyword_list(SEARCH_PENDING)
+TENANT = SearchAttributeKey.for_keyword(SEARCH_TENANT)
 
 
 def at_start(started: InvocationInput) -> TypedSearchAttributes:
@@ -50,19 +53,19 @@ class SearchAttributeCheck:
     def __init__(self) -> None:
         self._count = 0
 
-    def is_lost(self) -> bool:
+    def is_lost(self, tenant: str | None) -> bool:
         """Return whether the worker found, when this code first ran, that the search attributes no longer exist."""
         self._count += 1
-        return observe(ids.unsearchable(self._count), lambda: not searchable())
+        return observe(ids.unsearchable(self._count), lambda: not searchable(tenant))
 
 
 class Visibility:
     """Publishes an invocation's pending calls and status, and only when they change, to save history events."""
 
-    def __init__(self, carried: Carried | None = None) -> None:
+    def __init__(self, carried: Carried | None = None, tenant: str | None = None) -> None:
         self.registered = workflow.info().typed_search_attributes.get(AGENT) is not None
         """Whether the search attributes are registered. Upserting unregistered attributes would block the workflow."""
-        self._check = SearchAttributeCheck()
+        self._check, self._tenant = SearchAttributeCheck(), tenant
         self._identified = self.registered
         self._withheld = False
         """Whether changes have not been published because the search attributes had been lost."""
@@ -78,10 +81,20 @@ class Visibility:
 
         Call this before each command that contains search attributes: a lost one would block the workflow.
         """
-        if self.registered and self._check.is_lost():
+        if self.registered and self._check.is_lost(self._tenant):
             self.registered = self._identified = False
             self._withheld = True
         return self.registered
+
+    def begin(self, started: InvocationInput) -> None:
+        """Begin a new invocation.
+
+        If the search attribute with the tenant is missing, publish all of them as soon as a model reply records that
+        the namespace has them.
+        """
+        self._tenant = started.tenant
+        if started.tenant and workflow.info().typed_search_attributes.get(TENANT) is None:
+            self.registered = self._identified = False
 
     def memo(self, started: InvocationInput) -> JsonObject:
         """Return the memo for the next run: the published pending calls and, for a fork, its source."""
@@ -117,7 +130,7 @@ class Visibility:
         self._status = status
         changes: list[SearchAttributeUpdate[Any]] = [STATUS.value_set(status)]
         if not self._identified:
-            changes.extend(_identity(started.agent, started.user_id, started.session_id))
+            changes.extend(_identity(started))
             self._identified = True
         if waiting != before or self._withheld:
             changes.append(PENDING.value_set(waiting))
@@ -135,7 +148,7 @@ class SessionVisibility:
 
     def check(self, log: SessionLog) -> bool:
         """Return whether search attributes can be used. If they were lost, do not use them until a report has them."""
-        if log.attributes and self._check.is_lost():
+        if log.attributes and self._check.is_lost(log.given.tenant):
             log.attributes, self._attributes = False, None
         return log.attributes
 
@@ -144,19 +157,20 @@ class SessionVisibility:
         status, started = log.status, log.given
         if status != self._status:
             self._status = status
-            session = started.model_dump(include={"agent", "app", "user_id", "session_id"}) | {"status": status}
+            names = {"agent", "app", "user_id", "session_id", "tenant"}
+            session = started.model_dump(include=names, exclude_none=True) | {"status": status}
             workflow.upsert_memo({MEMO_SESSION: session})
         if status != self._attributes and self.check(log):
             changes: list[SearchAttributeUpdate[Any]] = [STATUS.value_set(status)]
             if self._attributes is None:
-                changes.extend(_identity(started.agent, started.user_id, started.session_id))
+                changes.extend(_identity(started))
             self._attributes = status
             workflow.upsert_search_attributes(changes)
 
 
-def _identity(agent: str, user_id: str, session_id: str | None) -> list[SearchAttributeUpdate[str]]:
+def _identity(started: InvocationInput | SessionInput) -> list[SearchAttributeUpdate[str]]:
     """Return updates for the search attributes that never change after the start."""
-    return [pair.key.value_set(pair.value) for pair in _pairs(search_attributes_of(agent, user_id, session_id))]
+    return [pair.key.value_set(pair.value) for pair in _pairs(search_attributes_of(started))]
 
 
 def _pairs(values: Mapping[str, str]) -> list[SearchAttributePair[str]]:

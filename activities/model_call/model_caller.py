@@ -109,7 +109,7 @@ class ModelCaller:
         sessions: ConversationReader,
         models: Models,
         *,
-        search_attributes: Callable[[], bool] = lambda: False,
+        search_attributes: Callable[[str | None], bool] = lambda _tenant: False,
         services: Services = NO_SERVICES,
         scopes: ScopeSource | None = None,
         notify: Sequence[str] = (),
@@ -163,7 +163,7 @@ class ModelCaller:
             hold: HoldReason | None = "agent_missing" if is_known else None
             raise build_failure(params.agent, "UnknownAgent", str(error), hold=hold) from None
         about = {
-            "search_attributes": self._search_attributes(),
+            "search_attributes": reply.search_attributes,
             "duration_s": round(time.perf_counter() - started, 4),
             "mark": secrets.token_hex(3),
             "notify": self._notify,
@@ -242,8 +242,10 @@ class ModelCaller:
                 reply = await turn.reply(reply.model_copy(update=update))
         replies = (entry.body.reply for entry in reversed(log.entries) if isinstance(entry.body, ModelReplied))
         recorded = next((reply.stores for reply in replies if reply.stores), None)
-        stores = await self._stores.compare(recorded)
-        return reply.model_copy(update={"scopes": scopes, "signed_request": signed, "stores": stores})
+        tenant = log.state.input.tenant if log.state.input else None
+        known: JsonObject = {"scopes": scopes, "search_attributes": self._search_attributes(tenant)}
+        known |= {"signed_request": signed, "stores": await self._stores.compare(recorded)}
+        return reply.model_copy(update=known)
 
     async def _approvals(
         self,

@@ -27,6 +27,8 @@ class FakeOpenId(FakeOAuth):
     subject: str = "dana@example.com"
     """Who logs in next."""
     roles: tuple[str, ...] = ("finance",)
+    claims: JsonObject = field(default_factory=dict)
+    """Further claims of the tokens issued from now on. A claim that is None is left out."""
     keys_down: bool = False
     """Whether its keys cannot be had."""
     issuer: str | None = None
@@ -57,6 +59,7 @@ class FakeOpenId(FakeOAuth):
             "roles": self.roles if roles is None else roles,
             "iat": now,
             "exp": now + self.lifetime_s,
+            **self.claims,
         } | claims
         return self.signed({name: value for name, value in said.items() if value is not None})
 

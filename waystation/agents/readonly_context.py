@@ -30,6 +30,7 @@ class ReadonlyContext:
         user_content: JsonObject | None = None,
         custom_metadata: Mapping[str, Any] | None = None,
         run_config: Any = None,
+        tenant: str | None = None,
         services: Services = NO_SERVICES,
     ) -> None:
         """Create a context.
@@ -54,6 +55,9 @@ class ReadonlyContext:
         """
         self.run_config: Final = run_config
         """The invocation's `RunConfig`."""
+        self.tenant: Final = tenant
+        """The tenant that the invocation works for, or None. The app name of `session` then has the form
+        `<tenant>~~<app>`, so that services separate the data of tenants."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_") and hasattr(self, name):

@@ -217,7 +217,7 @@ class _Accountant:
     def _describe(self, body: Body, reviewed: Answer | None) -> JsonObject:
         match body:
             case Began(started):
-                names = ("agent", "user_id", "session_id", "requester", "app", "origin")
+                names = ("agent", "user_id", "session_id", "requester", "app", "origin", "tenant")
                 return {
                     "kind": "began",
                     **{name: getattr(started, name) for name in names},

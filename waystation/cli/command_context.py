@@ -94,6 +94,7 @@ OutputFile = Annotated[
 ]
 User = Annotated[str, typer.Option(help="User the session belongs to.")]
 App = Annotated[str, typer.Option(help="App the session belongs to.")]
+Tenant = Annotated[str | None, typer.Option(help="Tenant the session belongs to.")]
 
 _SUBJECTS = ("id", "source", "name", "session", "below")
 """Command parameters that may contain an ID. If an invocation is not found, the error names the first that is set."""
@@ -273,11 +274,12 @@ class Target:
         """Return the shell command that follows an invocation."""
         return f"{self._program()} events {quote(invocation)} --follow"
 
-    def chat_command(self, agent: str, session: str, user: str, app: str) -> str:
+    def chat_command(self, agent: str, session: str, user: str, app: str, tenant: str | None = None) -> str:
         """Return the shell command that resumes a conversation."""
         parts = [self._program(), "chat", quote(agent), "--session", quote(session)]
         parts += ["--user", quote(user)] if user != DEFAULT_USER else []
         parts += ["--app", quote(app)] if app != DEFAULT_APP else []
+        parts += ["--tenant", quote(tenant)] if tenant else []
         return " ".join(parts)
 
     def answer_command(self, action: str, id: str, call: str = "") -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager, suppress
 from math import inf
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 from pydantic import ValidationError
@@ -104,6 +104,7 @@ async def run(
     ] = None,
     state: Annotated[str | None, typer.Option(metavar="JSON", help="Initial state, as a JSON object.")] = None,
     user: Annotated[str | None, typer.Option(help="User on whose behalf the agent runs.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Tenant on whose behalf the agent runs.")] = None,
     detach: Detach = False,
     stream: Annotated[bool, typer.Option("--stream", help="Show text as the model generates it.")] = False,
     budget: Annotated[
@@ -129,10 +130,9 @@ async def run(
         raise typer.BadParameter("the ID must not be empty", param_hint="--id")
     limits = _parse_budget(budget, on_exhausted, prices)
     out, client = ctx.out, await ctx.connect()
+    options: dict[str, Any] = {"state": initial, "user_id": user, "tenant": tenant, "budget": limits}
     token = read_token(token_file)
-    invocation = await client.start(
-        agent, message, streaming=stream, id=id, state=initial, user_id=user, budget=limits, token=token
-    )
+    invocation = await client.start(agent, message, streaming=stream, id=id, token=token, **options)
     try:
         out.result(
             {"invocation_id": invocation.id, "existed": invocation.existed},

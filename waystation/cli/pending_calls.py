@@ -111,7 +111,15 @@ Below = Annotated[
     str | None,
     typer.Option("--below", metavar="ID", help="Only calls in invocations started by this invocation or session."),
 ]
-FILTERS = {"agent": ByAgent, "tool": ByTool, "person": ByPerson, "older_than": OlderThan, "below": Below}
+ByTenant = Annotated[str | None, typer.Option("--tenant", help="Only calls in invocations of this tenant.")]
+FILTERS = {
+    "agent": ByAgent,
+    "tool": ByTool,
+    "person": ByPerson,
+    "older_than": OlderThan,
+    "below": Below,
+    "tenant": ByTenant,
+}
 ANSWERED: dict[Action, str] = {
     "approve": "approved",
     "reject": "rejected",
@@ -138,6 +146,7 @@ async def pending(
     person: ByPerson = None,
     older_than: OlderThan = None,
     below: Below = None,
+    tenant: ByTenant = None,
     json: AsJson = False,
 ) -> Exit:
     """List the calls that are waiting for a person. This does not require a running worker."""

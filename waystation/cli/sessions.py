@@ -22,6 +22,7 @@ from waystation.cli.command_context import (
     Exit,
     Problem,
     Target,
+    Tenant,
     TokenFile,
     User,
     create_command_group,
@@ -79,7 +80,9 @@ REFUSALS = (errors.QueueFull, errors.InvalidInput, Problem)
 NOTHING_WAITS = "No calls are waiting for a person in this conversation."
 
 
-async def open_session(ctx: CommandContext, name: str, user: str, app: str, agent: str = ANY_AGENT) -> Session:
+async def open_session(
+    ctx: CommandContext, name: str, user: str, app: str, tenant: str | None, agent: str = ANY_AGENT
+) -> Session:
     """Return a handle to a session on the server.
 
     Raises:
@@ -87,7 +90,7 @@ async def open_session(ctx: CommandContext, name: str, user: str, app: str, agen
     """
     client = await ctx.connect()
     try:
-        return client.session(agent=agent, session_id=name, user_id=user, app=app)
+        return client.session(agent=agent, session_id=name, user_id=user, app=app, tenant=tenant)
     except ValueError as error:
         if type(error) is not ValueError:
             raise
@@ -99,16 +102,18 @@ async def sessions(
     agent: Annotated[str | None, typer.Option(help="Only sessions of this agent.")] = None,
     user: Annotated[str | None, typer.Option(help="Only sessions of this user.")] = None,
     app: Annotated[str | None, typer.Option(help="Only sessions of this app.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only sessions of this tenant.")] = None,
     json: AsJson = False,
 ) -> Exit:
     """List sessions, newest first. This does not require a running worker."""
     client = await ctx.connect()
     dates = Column("status", no_wrap=True), Column("since", no_wrap=True)
     table = Table("session", "user", "app", "agent", *dates, box=box.SIMPLE_HEAD, pad_edge=False)
-    async for entry in client.sessions.list(agent=agent, user_id=user, app=app):
+    async for entry in client.sessions.list(agent=agent, user_id=user, app=app, tenant=tenant):
         if json:
             ctx.out.record(entry.to_json())
-        names = (entry.session_id, entry.user_id, entry.app, entry.agent or "not started")
+        place = f"{entry.app}, tenant {entry.tenant}" if entry.tenant else entry.app
+        names = (entry.session_id, entry.user_id, place, entry.agent or "not started")
         style = {"open": "green", "waiting": "bold yellow"}.get(entry.status, "dim")
         since = terminal.format_time(entry.started_at.timestamp())
         table.add_row(*(Text(terminal.escape(name)) for name in names), Text(entry.status, style), since)
@@ -123,10 +128,15 @@ async def sessions(
 
 @session.command(cls=AsyncCommand)
 async def show(
-    ctx: CommandContext, name: SessionName, user: User = DEFAULT_USER, app: App = DEFAULT_APP, json: AsJson = False
+    ctx: CommandContext,
+    name: SessionName,
+    user: User = DEFAULT_USER,
+    app: App = DEFAULT_APP,
+    tenant: Tenant = None,
+    json: AsJson = False,
 ) -> Exit:
     """Print the conversation of a session, its state and its pending calls. This does not require a running worker."""
-    out, session = ctx.out, await open_session(ctx, name, user, app)
+    out, session = ctx.out, await open_session(ctx, name, user, app, tenant)
     events, state, calls = await session.events(), await session.state(), await session.pending()
     if json:
         for event in events:
@@ -146,10 +156,15 @@ async def show(
 
 @session.command(cls=AsyncCommand)
 async def close(
-    ctx: CommandContext, name: SessionName, user: User = DEFAULT_USER, app: App = DEFAULT_APP, json: AsJson = False
+    ctx: CommandContext,
+    name: SessionName,
+    user: User = DEFAULT_USER,
+    app: App = DEFAULT_APP,
+    tenant: Tenant = None,
+    json: AsJson = False,
 ) -> Exit:
     """Close a session. It accepts no more messages, and ends when its open invocations have ended."""
-    receipt = await (await open_session(ctx, name, user, app)).close()
+    receipt = await (await open_session(ctx, name, user, app, tenant)).close()
     count = int(receipt.get("open") or 0)
     rest = f"; it will end after {count} open {'invocation' if count == 1 else 'invocations'}" if count else ""
     ctx.out.result(receipt, Text.assemble(("closed", "bold"), f" {terminal.escape(name)}{rest}"))
@@ -162,6 +177,7 @@ async def delete(
     name: SessionName,
     user: User = DEFAULT_USER,
     app: App = DEFAULT_APP,
+    tenant: Tenant = None,
     artifacts: Annotated[
         str, typer.Option(metavar="URL", help="Folder or object store where workers store artifacts.")
     ] = str(STORES.artifacts),
@@ -176,13 +192,14 @@ async def delete(
     from waystation.artifacts import ObjectStoreArtifactService
     from waystation.memory import open_memory
 
-    await open_session(ctx, name, user, app)  # called only to check the names
+    await open_session(ctx, name, user, app, tenant)  # called only to check the names
     client, out = await ctx.connect(), ctx.out
     try:
         deleted = await client.sessions.delete(
             name,
             user_id=user,
             app=app,
+            tenant=tenant,
             artifacts=ObjectStoreArtifactService(artifacts),
             memory=open_memory(memory),
         )
@@ -193,6 +210,7 @@ async def delete(
     out.record(deleted.to_json()) if json else _write_deleted(out, name, deleted)
     if not deleted:
         owner = "" if (user, app) == (DEFAULT_USER, DEFAULT_APP) else f" of user {user!r} in app {app!r}"
+        owner += f" of tenant {tenant!r}" if tenant else ""
         raise errors.UnknownSession(
             f"Session {name!r}{owner} not found. `waystation sessions` lists all sessions with their users and apps."
         )
@@ -221,6 +239,7 @@ async def chat(
     user: User = DEFAULT_USER,
     app: App = DEFAULT_APP,
     token_file: TokenFile = None,
+    tenant: Tenant = None,
     json: AsJson = False,
 ) -> Exit:
     """Chat with an agent. Type /help to list the commands. You can also pipe messages in, one per line.
@@ -228,7 +247,7 @@ async def chat(
     Ctrl-D and Ctrl-C leave the conversation, which continues on the workers. Use --session to resume it.
     """
     name = f"chat-{uuid.uuid4().hex[:8]}" if session is None else session
-    client, opened = await ctx.connect(), await open_session(ctx, name, user, app, agent)
+    client, opened = await ctx.connect(), await open_session(ctx, name, user, app, tenant, agent)
     conversation = Chat(client, opened, ctx.out, ctx.target, token_file)
     try:
         return await conversation.run()
@@ -283,7 +302,8 @@ class Chat:
         """Write some text, followed by the command that resumes this conversation."""
         names = self._session.given
         self._out.remark(
-            f"{text}: {self._target.chat_command(names.agent, names.session_id, names.user_id, names.app)}"
+            f"{text}: "
+            f"{self._target.chat_command(names.agent, names.session_id, names.user_id, names.app, names.tenant)}"
         )
 
     async def _greet(self) -> None:

@@ -90,7 +90,7 @@ class AgentClient:
         """Invocations that no worker can continue at the moment."""
         self.agents = AgentDirectory(temporal)
         """The agents that workers have announced."""
-        self._searchable = False
+        self._searchable: dict[bool, bool] = {}
 
     @classmethod
     async def connect(
@@ -133,6 +133,7 @@ class AgentClient:
         requester: str | None = None,
         token: Token | None = None,
         streaming: bool = False,
+        tenant: str | None = None,
     ) -> Invocation:
         """Start an invocation and return immediately.
 
@@ -152,6 +153,8 @@ class AgentClient:
             token: Proves the identity of the person who triggers the invocation. Approval policies that exclude the
                 requester need it. Encrypted with the client's `identity` before it is sent.
             streaming: Make the model's text available while it is being generated; see `Invocation.stream`.
+            tenant: The tenant that the invocation works for. Tenants share no sessions, state, artifacts, memories or
+                credentials, even if their users and apps have the same names.
 
         Raises:
             InvalidConfiguration: No key is configured for encrypting the token.
@@ -167,6 +170,7 @@ class AgentClient:
             "metadata": dict(metadata) if metadata else None,
             "requester": requester,
             "streaming": streaming,
+            "tenant": tenant,
         }
         params = {"agent": agent, "message": message, **{key: value for key, value in optional.items() if value}}
         invocation_id = id or f"{agent}-{uuid.uuid4().hex[:12]}"
@@ -175,13 +179,17 @@ class AgentClient:
         except WorkflowAlreadyStartedError:
             return Invocation(self, self.temporal.get_workflow_handle(invocation_id), existed=True)
 
-    async def searchable(self, *, again: bool = False) -> bool:
-        """Return whether the namespace has Waystation's search attributes, after another check if `again` is set."""
-        if again or not self._searchable:
-            before, self._searchable = self._searchable, await has_search_attributes(self.temporal)
-            if before and not self._searchable:
+    async def searchable(self, tenant: str | None = None, *, again: bool = False) -> bool:
+        """Return whether the namespace has the search attributes that invocations of a tenant, or of none, need.
+
+        If `again` is set, the namespace is checked again.
+        """
+        before, key = self._searchable.get(tenant is not None, False), tenant is not None
+        if again or not before:
+            self._searchable[key] = await has_search_attributes(self.temporal, tenant)
+            if before and not self._searchable[key]:
                 log.warning("search_attributes.missing", namespace=self.temporal.namespace, remedy=REMEDY)
-        return self._searchable
+        return self._searchable[key]
 
     async def run(self, agent: str, message: str | JsonObject, **options: Any) -> InvocationResult:
         """Start an invocation and wait for its result; see `start` and `Invocation.result`."""
@@ -242,7 +250,7 @@ class AgentClient:
     def session(
         self, *, agent: str, session_id: str, user_id: str = DEFAULT_USER, app: str = DEFAULT_APP, **options: Any
     ) -> Session:
-        """Return a handle for the session with these names, whether or not it exists; see `Session`."""
+        """Return a handle for the session with these names, whether or not it exists; see `Session` for options."""
         return Session(self, agent=agent, session_id=session_id, user_id=user_id, app=app, **options)
 
     async def delete_session(
@@ -251,31 +259,36 @@ class AgentClient:
         *,
         user_id: str = DEFAULT_USER,
         app: str = DEFAULT_APP,
+        tenant: str | None = None,
         artifacts: ArtifactKeeper | None = None,
         memory: MemoryKeeper | None = None,
         grace: timedelta = GRACE,
     ) -> DeletedSession:
         """Delete a session; see `sessions.delete`."""
         return await self.sessions.delete(
-            session_id, user_id=user_id, app=app, artifacts=artifacts, memory=memory, grace=grace
+            session_id, user_id=user_id, app=app, tenant=tenant, artifacts=artifacts, memory=memory, grace=grace
         )
 
     async def pending(self, *, below: str | None = None) -> list[PendingCall]:
         """Return all pending calls, oldest first; see `approvals.pending`."""
         return await self.approvals.pending(below=below)
 
-    async def user_state(self, *, app: str = DEFAULT_APP, user_id: str = DEFAULT_USER) -> JsonObject:
+    async def user_state(
+        self, *, app: str = DEFAULT_APP, user_id: str = DEFAULT_USER, tenant: str | None = None
+    ) -> JsonObject:
         """Return a user's state in an app; see `state.user`."""
-        return await self.state.user(app=app, user_id=user_id)
+        return await self.state.user(app=app, user_id=user_id, tenant=tenant)
 
-    async def app_state(self, *, app: str = DEFAULT_APP) -> JsonObject:
+    async def app_state(self, *, app: str = DEFAULT_APP, tenant: str | None = None) -> JsonObject:
         """Return an app's state; see `state.app`."""
-        return await self.state.app(app=app)
+        return await self.state.app(app=app, tenant=tenant)
 
-    async def delete_user_state(self, *, app: str = DEFAULT_APP, user_id: str = DEFAULT_USER) -> bool:
+    async def delete_user_state(
+        self, *, app: str = DEFAULT_APP, user_id: str = DEFAULT_USER, tenant: str | None = None
+    ) -> bool:
         """Delete a user's state in an app; see `state.delete_user`."""
-        return await self.state.delete_user(app=app, user_id=user_id)
+        return await self.state.delete_user(app=app, user_id=user_id, tenant=tenant)
 
-    async def delete_app_state(self, *, app: str = DEFAULT_APP) -> bool:
+    async def delete_app_state(self, *, app: str = DEFAULT_APP, tenant: str | None = None) -> bool:
         """Delete an app's state; see `state.delete_app`."""
-        return await self.state.delete_app(app=app)
+        return await self.state.delete_app(app=app, tenant=tenant)

@@ -24,6 +24,7 @@ from waystation.core import (
     SEARCH_AGENT,
     SEARCH_SESSION,
     SEARCH_STATUS,
+    SEARCH_TENANT,
     SEARCH_USER,
     WORKFLOW,
     Action,
@@ -78,6 +79,7 @@ class ApprovalFilter:
     user_id: str | None = None
     session_id: str | None = None
     below: str | None = None
+    tenant: str | None = None
 
     @classmethod
     def from_options(
@@ -89,10 +91,11 @@ class ApprovalFilter:
         user_id: str | None = None,
         session_id: str | None = None,
         below: str | None = None,
+        tenant: str | None = None,
     ) -> "ApprovalFilter":
         """Create a filter from options; see `Approvals.each` for their meaning."""
         people = (person,) if isinstance(person, str) else tuple(person or ())
-        return cls(agent, tool, people, older_than, user_id, session_id, below)
+        return cls(agent, tool, people, older_than, user_id, session_id, below, tenant)
 
     def query(self, *, searchable: bool, before: datetime | None) -> str:
         """Return the visibility query. `may_contain` and `matches` check conditions that the query does not express."""
@@ -102,7 +105,12 @@ class ApprovalFilter:
             # A held invocation may have pending calls, too.
             statuses = f"{SEARCH_STATUS} = 'waiting' OR {SEARCH_STATUS} STARTS_WITH '{HELD}'"
             parts.append(f"({statuses} OR {SEARCH_AGENT} IS NULL)")
-            keywords = {SEARCH_AGENT: self.agent, SEARCH_USER: self.user_id, SEARCH_SESSION: self.session_id}
+            keywords = {
+                SEARCH_AGENT: self.agent,
+                SEARCH_USER: self.user_id,
+                SEARCH_SESSION: self.session_id,
+                SEARCH_TENANT: self.tenant,
+            }
             parts += [
                 f"({name} = '{value[:MAX_KEYWORD]}' OR {SEARCH_AGENT} IS NULL)"
                 for name, value in keywords.items()
@@ -132,6 +140,7 @@ class ApprovalFilter:
             and self.tool in (None, call.tool)
             and self.user_id in (None, call.user_id)
             and self.session_id in (None, call.session_id)
+            and self.tenant in (None, call.tenant)
             and (self.older_than is None or call.requested_at <= now - self.older_than.total_seconds())
             and (not self.person or _is_relevant(call, self.person))
         )
@@ -178,7 +187,7 @@ async def find_pending_calls(
     client: Client, filter: ApprovalFilter, at: "ListPosition | None" = None
 ) -> AsyncIterator[tuple[WorkflowExecution, list[PendingCall]]]:
     """Yield invocations after position `at`, most recently started first, each with its matching calls, if any."""
-    searchable = await has_search_attributes(client)
+    searchable = await has_search_attributes(client, filter.tenant)
     root = await _find_root(client, filter.below) if filter.below else None
     query = filter.query(searchable=searchable, before=at.before if at else None)
     async for execution in client.list_workflows(query, page_size=PAGE_SIZE):
@@ -226,6 +235,7 @@ class Approvals:
         user_id: str | None = None,
         session_id: str | None = None,
         below: str | None = None,
+        tenant: str | None = None,
     ) -> AsyncIterator[PendingCall]:
         """Yield pending calls, those of the most recently started invocation first.
 
@@ -240,8 +250,9 @@ class Approvals:
             user_id: Only calls in this user's invocations.
             session_id: Only calls in this session.
             below: Only calls in the tree below this invocation or session (a workflow ID), at any depth.
+            tenant: Only calls in this tenant's invocations.
         """
-        filter = ApprovalFilter.from_options(agent, tool, person, older_than, user_id, session_id, below)
+        filter = ApprovalFilter.from_options(agent, tool, person, older_than, user_id, session_id, below, tenant)
         async for _, calls in find_pending_calls(self._client.temporal, filter):
             for call in calls:
                 yield call

@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
+from pydantic import ValidationError
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import (
     Client,
@@ -52,6 +53,7 @@ from waystation.core import (
     Piece,
     StoreFailed,
     check_size,
+    describe_faults,
     encode,
     errors,
     ids,
@@ -93,8 +95,11 @@ class ClientContext(Protocol):
     blobs: Blobs
     token_encryption: TokenEncryption
 
-    async def searchable(self, *, again: bool = False) -> bool:
-        """Return whether the namespace has Waystation's search attributes, after another check if `again` is set."""
+    async def searchable(self, tenant: str | None = None, *, again: bool = False) -> bool:
+        """Return whether the namespace has the search attributes that invocations of a tenant, or of none, need.
+
+        If `again` is set, the namespace is checked again.
+        """
 
 
 class StoredCredential(Protocol):
@@ -379,10 +384,14 @@ async def start_invocation(
 
     Raises:
         WorkflowAlreadyStartedError: An invocation with this ID exists or used to exist.
-        InvalidInput: The input is too large for the server, and this client has no store for large payloads.
+        InvalidInput: A field is not valid, or the input is too large for the server, and this client has no store for
+            large payloads.
         InvalidConfiguration: No key is configured for encrypting the token.
     """
-    started = InvocationInput.model_validate(params)
+    try:
+        started = InvocationInput.model_validate(params)
+    except ValidationError as error:
+        raise InvalidInput(f"The invocation's input is not valid: {describe_faults(error)}.") from None
     if token is not None:
         place = {"namespace": client.temporal.namespace, "approval_id": id}
         params = params | {"token": client.token_encryption.encrypt(token, **place, answer=started.request())}
@@ -400,12 +409,12 @@ async def start_invocation(
             memo=memo,
         )
 
-    searchable = await client.searchable()
+    searchable = await client.searchable(started.tenant)
     try:
         return await start(searchable)
     except RPCError as error:
         is_invalid = error.status is RPCStatusCode.INVALID_ARGUMENT
-        if searchable and is_invalid and not await client.searchable(again=True):
+        if searchable and is_invalid and not await client.searchable(started.tenant, again=True):
             return await start(False)
         if error.status not in _REFUSALS or (size := len(encode(params))) <= INLINE_LIMIT:
             raise

@@ -13,7 +13,14 @@ from temporalio.client import Client
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 from temporalio.service import RPCError
 
-from waystation.core import SEARCH_AGENT, SEARCH_ATTRIBUTES, SEARCH_PENDING, InvocationInput, start_attributes
+from waystation.core import (
+    SEARCH_AGENT,
+    SEARCH_ATTRIBUTES,
+    SEARCH_PENDING,
+    SEARCH_TENANT,
+    InvocationInput,
+    start_attributes,
+)
 
 log = structlog.get_logger("waystation.worker")
 
@@ -61,10 +68,13 @@ async def add_search_attributes(client: Client, names: Iterable[str]) -> None:
     await client.operator_service.add_search_attributes(request)
 
 
-async def has_search_attributes(client: Client) -> bool:
-    """Return whether all search attributes exist with the right types. Return False if the server cannot tell."""
+async def has_search_attributes(client: Client, tenant: str | None = None) -> bool:
+    """Return whether all search attributes exist with the right types. Return False if the server cannot tell.
+
+    Without a tenant, `WaystationTenant` may be missing.
+    """
     try:
-        return not await _find_missing(client)
+        return _suffices(await _find_missing(client), tenant)
     except RPCError:
         return False
 
@@ -77,6 +87,10 @@ async def _find_missing(client: Client) -> list[str]:
     """
     types = await fetch_search_attributes(client)
     return sorted(name for name, kind in SEARCH_ATTRIBUTE_TYPES.items() if types.get(name) != kind)
+
+
+def _suffices(missing: list[str], tenant: str | None) -> bool:
+    return not missing or (tenant is None and missing == [SEARCH_TENANT])
 
 
 class SearchAttributeMonitor:
@@ -92,10 +106,12 @@ class SearchAttributeMonitor:
         self._failed = False
         """Whether the last check failed."""
 
-    @property
-    def available(self) -> bool:
-        """Whether all search attributes existed at the last successful check."""
-        return self._missing == []
+    def is_available(self, tenant: str | None = None) -> bool:
+        """Return whether all search attributes existed at the last successful check.
+
+        Without a tenant, `WaystationTenant` may have been missing.
+        """
+        return self._missing is not None and _suffices(self._missing, tenant)
 
     async def refresh(self) -> None:
         """Check again, and log changes. If the server does not respond, the previous result remains valid."""

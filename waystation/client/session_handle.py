@@ -83,6 +83,7 @@ class Session:
         session_id: str,
         user_id: str = DEFAULT_USER,
         app: str = DEFAULT_APP,
+        tenant: str | None = None,
         blobs: Blobs | None = None,
     ) -> None:
         """Create a handle for a session, whether or not the session exists.
@@ -94,10 +95,10 @@ class Session:
         """
         self.client = client
         try:
-            self.given = SessionInput(agent=agent, app=app, user_id=user_id, session_id=session_id)
+            self.given = SessionInput(agent=agent, app=app, user_id=user_id, session_id=session_id, tenant=tenant)
         except ValidationError as error:
             raise ValueError(f"The session's names are not valid: {describe_faults(error)}.") from None
-        self.id = ids.session(app, user_id, session_id)
+        self.id = ids.session(self.given.app_key, user_id, session_id)
         """The session's workflow ID."""
         self._blobs = blobs or client.blobs
 
@@ -292,7 +293,8 @@ class Session:
         """
         own, scopes = (await self._read_history()).state, ScopedState(self.client.temporal)
         app, user = await asyncio.gather(
-            scopes.app(app=self.given.app), scopes.user(app=self.given.app, user_id=self.given.user_id)
+            scopes.app(app=self.given.app, tenant=self.given.tenant),
+            scopes.user(app=self.given.app, user_id=self.given.user_id, tenant=self.given.tenant),
         )
         return {**app, **user, **own}
 

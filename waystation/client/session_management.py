@@ -50,6 +50,7 @@ class SessionEntry:
     """`open`, `waiting` (for an approver), `closed`, `failed`, `cancelled`, `terminated` or `timed_out`."""
     started_at: datetime
     """Start time of the current run. A long session may have started earlier, because sessions continue as new."""
+    tenant: str | None = None
 
     def to_json(self) -> JsonObject:
         """Return the entry as JSON."""
@@ -57,7 +58,7 @@ class SessionEntry:
 
 
 def _parse_session_id(workflow_id: str) -> tuple[str, str, str] | None:
-    """Return the app, user ID and session ID, or None if the workflow is not a session."""
+    """Return the app's key, the user ID and the session ID, or None if the workflow is not a session."""
     match workflow_id.split("/"):
         case ["session", app, user_id, session_id]:
             names = unquote(app), unquote(user_id), unquote(session_id)
@@ -197,7 +198,12 @@ class Sessions:
         self._temporal = temporal
 
     async def list(
-        self, *, agent: str | None = None, user_id: str | None = None, app: str | None = None
+        self,
+        *,
+        agent: str | None = None,
+        user_id: str | None = None,
+        app: str | None = None,
+        tenant: str | None = None,
     ) -> AsyncIterator[SessionEntry]:
         """Yield the sessions in the namespace, most recently started first. This does not require a running worker.
 
@@ -207,9 +213,10 @@ class Sessions:
             agent: Only sessions of this agent.
             user_id: Only sessions of this user.
             app: Only sessions of this app.
+            tenant: Only sessions of this tenant.
         """
         # Filter by ID and memo here instead of by search attributes, because a namespace may lack them.
-        filters = {"agent": agent, "user_id": user_id, "app": app}
+        filters = {"agent": agent, "user_id": user_id, "app": app, "tenant": tenant}
         query = f"WorkflowType = '{SESSION_WORKFLOW}' AND ExecutionStatus != 'ContinuedAsNew'"
         seen = set[str]()
         async for execution in self._temporal.list_workflows(query):
@@ -221,14 +228,16 @@ class Sessions:
             # The memo contains the agent and the status only after the session's first workflow task.
             memo = (await execution.memo()).get(MEMO_SESSION)
             summary: JsonObject = memo if isinstance(memo, dict) else {}
+            entry_app, entry_tenant = ids.parse_app_key(names[0])
             entry = SessionEntry(
                 id=execution.id,
-                app=names[0],
+                app=entry_app,
                 user_id=names[1],
                 session_id=names[2],
                 agent=str(summary.get("agent") or ""),
                 status=_ENDED.get(execution.status or 0) or str(summary.get("status") or "open"),
                 started_at=execution.start_time,
+                tenant=entry_tenant,
             )
             if all(value is None or getattr(entry, name) == value for name, value in filters.items()):
                 yield entry
@@ -241,6 +250,7 @@ class Sessions:
         *,
         user_id: str = DEFAULT_USER,
         app: str = DEFAULT_APP,
+        tenant: str | None = None,
         artifacts: ArtifactKeeper | None = None,
         memory: MemoryKeeper | None = None,
         grace: timedelta = GRACE,
@@ -256,6 +266,7 @@ class Sessions:
             session_id: ID of the session.
             user_id: The session's user.
             app: The session's app.
+            tenant: The session's tenant.
             artifacts: The artifact service, such as `waystation.artifacts.ObjectStoreArtifactService(url)`. If None,
                 artifacts are kept.
             memory: The memory service, such as `waystation.memory.SqliteMemoryService(path)`. If None, memories are
@@ -266,8 +277,9 @@ class Sessions:
             ValueError: The names are not valid for a session.
             StoreFailed: A store is unavailable, so the deletion is incomplete. Repeat it later.
         """
-        deleted = DeletedSession(ids.session(app, user_id, session_id))
-        names = {"app_name": app, "user_id": user_id, "session_id": session_id}
+        key = ids.app_key(app, tenant)
+        deleted = DeletedSession(ids.session(key, user_id, session_id))
+        names = {"app_name": key, "user_id": user_id, "session_id": session_id}
         runs = await _stop(self._temporal, deleted, grace)
         # Delete artifacts and memories only now, because running workflows could have saved more of them.
         if artifacts is None:
@@ -295,29 +307,35 @@ class ScopedState:
     def __init__(self, temporal: Client) -> None:
         self._temporal = temporal
 
-    async def user(self, *, app: str = DEFAULT_APP, user_id: str = DEFAULT_USER) -> JsonObject:
+    async def user(
+        self, *, app: str = DEFAULT_APP, user_id: str = DEFAULT_USER, tenant: str | None = None
+    ) -> JsonObject:
         """Return a user's state in an app, with keys that start with `user:`. It is empty if nothing is stored.
 
         Raises:
             ScopeNameTooLong: The names are too long for a workflow ID.
+            ValueError: The app or the tenant is not valid.
         """
-        return await self._read(user_scope(app, user_id))
+        return await self._read(user_scope(ids.app_key(app, tenant), user_id))
 
-    async def app(self, *, app: str = DEFAULT_APP) -> JsonObject:
+    async def app(self, *, app: str = DEFAULT_APP, tenant: str | None = None) -> JsonObject:
         """Return an app's state, with keys that start with `app:`. It is empty if nothing is stored.
 
         Raises:
             ScopeNameTooLong: The name is too long for a workflow ID.
+            ValueError: The app or the tenant is not valid.
         """
-        return await self._read(app_scope(app))
+        return await self._read(app_scope(ids.app_key(app, tenant)))
 
-    async def delete_user(self, *, app: str = DEFAULT_APP, user_id: str = DEFAULT_USER) -> bool:
+    async def delete_user(
+        self, *, app: str = DEFAULT_APP, user_id: str = DEFAULT_USER, tenant: str | None = None
+    ) -> bool:
         """Delete a user's state in an app, and return whether there was any. Later writes start from an empty state."""
-        return await self._delete(user_scope(app, user_id))
+        return await self._delete(user_scope(ids.app_key(app, tenant), user_id))
 
-    async def delete_app(self, *, app: str = DEFAULT_APP) -> bool:
+    async def delete_app(self, *, app: str = DEFAULT_APP, tenant: str | None = None) -> bool:
         """Delete an app's state, and return whether there was any. Later writes start from an empty state."""
-        return await self._delete(app_scope(app))
+        return await self._delete(app_scope(ids.app_key(app, tenant)))
 
     async def _read(self, scope_id: str) -> JsonObject:
         state: JsonObject = copy_json((await ScopeReader(self._temporal).read(scope_id)).state)

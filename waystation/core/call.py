@@ -219,6 +219,7 @@ class CallState:
         requester: str | None = None,
         signed_request: SignedRequest | None = None,
         run: str | None = None,
+        tenant: str | None = None,
     ) -> PendingCall:
         """Return the call in the form that approvers see."""
         asks = self.asks or Confirmation()
@@ -245,4 +246,5 @@ class CallState:
             claimed_by=self.claimed_by,
             response_schema=self.call.response_schema,
             run=run,
+            tenant=tenant,
         )

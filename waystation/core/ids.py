@@ -3,11 +3,15 @@
 IDs are derived from names, other IDs and counters, so replays, retries and resets generate the same IDs.
 """
 
+import re
 from urllib.parse import quote
 
 MAX_SESSION_ID_CHARS = 900
 """Maximum length of a session's workflow ID; longer ones raise an error. The server's limit is 1,000, and the IDs of
 invocations and called agents are built by appending to the session's ID."""
+TENANT = "[a-z0-9][a-z0-9._-]{0,62}"
+"""The form of a tenant's name: up to 63 lowercase letters, digits, `.`, `_` and `-`. The first is a letter or digit."""
+_APP_KEY = re.compile(f"({TENANT})~~(.*)", re.DOTALL)
 _NOT_FOUND = "not-in-store-"
 _FORK = "~"
 _BUDGET = "budget-"
@@ -137,8 +141,44 @@ def event(invocation_id: str, number: int) -> str:
     return f"{invocation_id}/e{number}"
 
 
+def check_app(app: str) -> str:
+    """Return the name of an app unchanged.
+
+    Raises:
+        ValueError: The name has the form that is reserved for the key of an app within a tenant.
+    """
+    if _APP_KEY.fullmatch(app):
+        raise ValueError("must not begin with a tenant and `~~`; pass the tenant as `tenant`")
+    return app
+
+
+def app_key(app: str, tenant: str | None) -> str:
+    """Return the key that separates an app's data: its name or, within a tenant, `<tenant>~~<app>`.
+
+    IDs of sessions and scopes contain this key. Artifact, memory and credential services receive it as the app's name.
+    Different pairs of app and tenant never share a key.
+
+    Raises:
+        ValueError: The app or the tenant is not valid.
+    """
+    if tenant is None:
+        return check_app(app)
+    key = f"{tenant}~~{check_app(app)}"
+    if parse_app_key(key) != (app, tenant):
+        raise ValueError(f"{tenant!r} is not a valid tenant: it must match {TENANT}.")
+    return key
+
+
+def parse_app_key(key: str) -> tuple[str, str | None]:
+    """Return the app and the tenant that make up a key created by `app_key`."""
+    match = _APP_KEY.fullmatch(key)
+    return (match[2], match[1]) if match else (key, None)
+
+
 def session(app: str, user_id: str, session_id: str) -> str:
-    """Return the workflow ID of a session. Names are percent-encoded, so different sessions never share an ID.
+    """Return the workflow ID of a session. `app` is the app's key (see `app_key`).
+
+    Names are percent-encoded, so different sessions never share an ID.
 
     Raises:
         ValueError: A name is empty, or the ID would be too long.

@@ -21,9 +21,11 @@ from waystation.core.wire import (
     DEFAULT_USER,
     MAX_NAME_CHARS,
     SESSION_WORKFLOW,
+    AppName,
     InvocationInput,
     Report,
     SessionLink,
+    TenantName,
     session_part,
 )
 
@@ -89,7 +91,7 @@ class SessionInput(Recorded):
     """Input of the session workflow."""
 
     agent: str = Field(max_length=MAX_NAME_CHARS)
-    app: str = Field(default=DEFAULT_APP, max_length=MAX_NAME_CHARS)
+    app: AppName = DEFAULT_APP
     user_id: str = Field(default=DEFAULT_USER, max_length=MAX_NAME_CHARS)
     session_id: str = Field(max_length=MAX_NAME_CHARS)
     state: JsonObject = Field(default_factory=dict)
@@ -101,6 +103,13 @@ class SessionInput(Recorded):
     """Stored segments of the transcript of earlier runs, oldest first."""
     items: tuple[JsonObject, ...] = ()
     """Transcript items that follow the segments, if they are small enough to pass inline."""
+    tenant: TenantName | None = None
+    """The tenant of the session and of its invocations, or None."""
+
+    @property
+    def app_key(self) -> str:
+        """The key that separates the app's data from that of other apps and tenants."""
+        return ids.app_key(self.app, self.tenant)
 
 
 class CollectInput(Recorded):
@@ -154,11 +163,11 @@ def parse_session(data: bytes, workflow_id: str, *, continues: bool) -> SessionI
     what = f"The input of {SESSION_WORKFLOW}"
     session_input = parse(SessionInput, data, InvalidInput, what=what, send="with `agent` and `session_id`")
     try:
-        expected = ids.session(session_input.app, session_input.user_id, session_input.session_id)
+        expected = ids.session(session_input.app_key, session_input.user_id, session_input.session_id)
     except ValueError as error:
         raise InvalidInput(f"{what} cannot be used: {str(error)[:300]}") from None
     if workflow_id != expected:
-        raise InvalidInput(f"The session of this app, user and name has the workflow id {expected[:200]!r}.")
+        raise InvalidInput(f"The session of this tenant, app, user and name has the workflow id {expected[:200]!r}.")
     if len(encode(session_input.state)) > MAX_STATE_BYTES:
         raise InvalidInput(f"The state of a session may have {MAX_STATE_BYTES} bytes; this one has more.")
     return session_input if continues else without_carried(session_input)
@@ -381,6 +390,7 @@ class SessionLog:
                 reports=tuple(self.reports),
                 message_id=message.message_id if message.token else None,
             ),
+            tenant=self.given.tenant,
         )
         self.reports = []
         self.started += 1

@@ -4,16 +4,20 @@ Existing payloads only ever gain optional fields. Any other change gets a new na
 """
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from waystation.core import ids
 from waystation.core.approval.proof import Request, SignedRequest
 from waystation.core.approval.remembered import StandingApproval
 from waystation.core.budget import NO_USAGE, Budget, Grant, Spent, Usage
 from waystation.core.conversation.event import message_problem
 from waystation.core.errors import InvalidInput
 from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, parse
+
+if TYPE_CHECKING:
+    from waystation.core.session_log import SessionInput
 
 MAX_TEXT = 100_000
 
@@ -120,12 +124,15 @@ SEARCH_SESSION = "WaystationSession"
 SEARCH_USER = "WaystationUser"
 SEARCH_STATUS = "WaystationStatus"
 SEARCH_PENDING = "WaystationPending"
+SEARCH_TENANT = "WaystationTenant"
+"""Set only within a tenant. Everything else works in a namespace without it."""
 SEARCH_ATTRIBUTES = {
     SEARCH_AGENT: "Keyword",
     SEARCH_SESSION: "Keyword",
     SEARCH_USER: "Keyword",
     SEARCH_STATUS: "Keyword",
     SEARCH_PENDING: "KeywordList",
+    SEARCH_TENANT: "Keyword",
 }
 MEMO_PENDING = "waystation_pending"
 MEMO_HELD = "waystation_held"
@@ -139,6 +146,8 @@ DEFAULT_USER = "user"
 MAX_NAME_CHARS = 1_000
 """Maximum length of each name in an input, which is also the server's limit for workflow IDs. Memos and activity inputs
 repeat these names and must stay under 2 MB."""
+AppName: TypeAlias = Annotated[str, Field(max_length=MAX_NAME_CHARS), AfterValidator(ids.check_app)]
+TenantName: TypeAlias = Annotated[str, Field(pattern=f"^{ids.TENANT}$")]
 
 
 class InvocationInput(Recorded):
@@ -150,7 +159,7 @@ class InvocationInput(Recorded):
     state: JsonObject = Field(default_factory=dict)
     user_id: str = Field(default=DEFAULT_USER, max_length=MAX_NAME_CHARS)
     session_id: str | None = Field(default=None, max_length=MAX_NAME_CHARS)
-    app: str = Field(default=DEFAULT_APP, max_length=MAX_NAME_CHARS)
+    app: AppName = DEFAULT_APP
     budget: Budget = Field(default_factory=Budget)
     metadata: JsonObject = Field(default_factory=dict)
     streaming: bool = False
@@ -178,6 +187,13 @@ class InvocationInput(Recorded):
     """Proof of the requester's identity, encrypted for the workers."""
     signed_request: SignedRequest | None = None
     """The verified requesters of a called agent or a fork. Accepted only from a parent workflow."""
+    tenant: TenantName | None = None
+    """The tenant that the invocation works for, or None. Invocations of different tenants share no data."""
+
+    @property
+    def app_key(self) -> str:
+        """The key that separates the app's data from that of other apps and tenants."""
+        return ids.app_key(self.app, self.tenant)
 
     @property
     def family(self) -> str:
@@ -258,9 +274,14 @@ MAX_KEYWORD = 200
 bytes, and a rejected upsert blocks the workflow."""
 
 
-def search_attributes_of(agent: str, user_id: str, session_id: str | None) -> dict[str, str]:
+def search_attributes_of(started: "InvocationInput | SessionInput") -> dict[str, str]:
     """Return the search attributes of an invocation or a session that never change, omitting those without a value."""
-    values = {SEARCH_AGENT: agent, SEARCH_USER: user_id, SEARCH_SESSION: session_id}
+    values = {
+        SEARCH_AGENT: started.agent,
+        SEARCH_USER: started.user_id,
+        SEARCH_SESSION: started.session_id,
+        SEARCH_TENANT: started.tenant,
+    }
     return {name: value[:MAX_KEYWORD] for name, value in values.items() if value}
 
 
@@ -269,7 +290,7 @@ def start_attributes(started: InvocationInput) -> dict[str, str]:
 
     They make the invocation searchable immediately and save an upsert.
     """
-    return {**search_attributes_of(started.agent, started.user_id, started.session_id), SEARCH_STATUS: RUNNING}
+    return {**search_attributes_of(started), SEARCH_STATUS: RUNNING}
 
 
 def parse_input(data: bytes) -> InvocationInput:

@@ -47,6 +47,10 @@ class ClaimsSection(ConfigurationTable):
     subject_claim: Name = "sub"
     roles_claim: Name = "roles"
     """The name of the claim, or a path to it such as `realm_access.roles`."""
+    tenant_claim: Name | None = None
+    """The claim with the person's tenant. If it is set, people may access only invocations of their own tenant and,
+    without a tenant in their token, only invocations without a tenant.
+    """
     email_trusted: bool = False
     """Whether to trust email addresses in tokens without the claim `email_verified`. Set this only for a provider that
     verifies every address but does not send the claim.

@@ -109,8 +109,19 @@ class Issuer:
                 "`sub`, or set `email_trusted = true` for an issuer that verifies every address."
             )
         return Verified(
-            subject=subject, roles=parse_names(claims, self.section.roles_claim), issuer=self.section.issuer
+            subject=subject,
+            roles=parse_names(claims, self.section.roles_claim),
+            issuer=self.section.issuer,
+            tenant=self._tenant(claims),
         )
+
+    def _tenant(self, claims: JsonObject) -> str | None:
+        if self.section.tenant_claim is None:
+            return None
+        tenant = claims.get(self.section.tenant_claim, "")
+        if not isinstance(tenant, str):
+            raise NotAllowed(f"The token's claim {self.section.tenant_claim!r} is not a string.")
+        return tenant
 
     def _has_verified_email(self, claims: JsonObject) -> bool:
         verified = claims.get("email_verified")

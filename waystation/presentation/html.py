@@ -250,6 +250,7 @@ def list_figures(report: "Report") -> list[tuple[str, str]]:
         ("called agents", format_count(agents)),
         ("user", text_safety.format_line(started.user_id) if started and started.user_id != DEFAULT_USER else ""),
         ("session", text_safety.format_line(started.session_id or "") if started else ""),
+        ("tenant", (started.tenant or "") if started else ""),
         ("history", f"{events:,} events in {len(histories)} run{'s' * (len(histories) > 1)}"),
         ("forked from", f"{text_safety.format_line(fork.invocation_id)}, event {fork.event}" if fork else ""),
     ]

@@ -180,6 +180,7 @@ class Report:
             "message": started.message if started else None,
             "user_id": started.user_id if started else None,
             "session_id": started.session_id if started else None,
+            "tenant": started.tenant if started else None,
             "fork": started.fork.memo() if started and started.fork else None,
             "status": self.status,
             "reason": self.reason or None,

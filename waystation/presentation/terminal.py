@@ -339,6 +339,8 @@ def list_facts(call: PendingCall) -> Iterator[tuple[str, str]]:
         yield "hint", escape(call.hint)
     if uri := get_login_uri(call):
         yield "log in", escape(uri)
+    if call.tenant:
+        yield "tenant", escape(call.tenant)
     if call.interim is not None:
         yield "progress", clip_json(call.interim)
     yield "until", format_deadline(call.deadline, time.time())

@@ -36,6 +36,7 @@ from waystation.core import (
     OPERATOR,
     PARKED_SIGNAL,
     ROLE,
+    SEARCH_TENANT,
     SEARCH_USER,
     SECRET_NAMES,
     WORKFLOW,
@@ -44,6 +45,7 @@ from waystation.core import (
     WaystationError,
     decode,
     encode,
+    ids,
     is_encrypted,
     looks_secret,
     named_secret,
@@ -401,7 +403,11 @@ def _redact_message(message: Any, redactor: Redactor, redact: Redact) -> None:
             _redact_message(value, redactor, lambda text: redactor.token(text) if isinstance(text, str) else None)
         elif name in _PAYLOAD_MAPS:
             for key, payload in getattr(value, _PAYLOAD_MAPS[name]).items():
-                if name != "search_attributes" or key == SEARCH_USER or not key.startswith("Waystation"):
+                if (
+                    name != "search_attributes"
+                    or key in (SEARCH_TENANT, SEARCH_USER)
+                    or not key.startswith("Waystation")
+                ):
                     _redact_payload(payload, redactor.recorded if key in _MEMOS else redactor.redact_authored_json)
         elif descriptor.message_type and descriptor.message_type.GetOptions().map_entry:
             for key in value.keys() - _PATCHES:
@@ -466,8 +472,10 @@ async def redact(
     redactor = Redactor(Rules.of(rules))
     for part in _iterate(decoded):
         kind, *names = part.histories[0].workflow_id.split("/")
-        if kind in ("session", "user"):  # these IDs contain user names
-            redactor.ids.update(map(unquote, names))
+        if kind in ("session", "user"):  # these IDs contain names of users and tenants
+            redactor.ids.update(
+                part for name in map(unquote, names) for part in (name, *ids.parse_app_key(name)) if part
+            )
     _redact_all(decoded, redactor)  # collects ids and hidden texts
     redactor.search_for_hidden()
     result = _redact_all(decoded, redactor)

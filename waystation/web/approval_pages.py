@@ -43,7 +43,7 @@ from waystation.web.forms import Field, Form, InvalidInput, read_form
 from waystation.web.http_responses import Refused, find_status, render_page, to_refused
 from waystation.web.invocation_pages import describe, get_id
 from waystation.web.limits import Limits
-from waystation.web.permissions import sees_call, sees_invocation, why_not
+from waystation.web.permissions import sees_call, sees_everything, sees_invocation, why_not
 
 log = structlog.get_logger("waystation.web")
 
@@ -196,7 +196,7 @@ async def view_call(client: AgentClient, approval_id: str) -> CallView:
             return CallView(log, state, pending, "expired" if pending.deadline <= time.time() else "open")
     started = log.state.input
     names = started.user_id, started.session_id, started.requester
-    pending = state.pending(invocation_id, *names, log.state.signed_request, log.state.run)
+    pending = state.pending(invocation_id, *names, log.state.signed_request, log.state.run, started.tenant)
     if state.asked:
         pending = pending.model_copy(update={"kind": state.asked})
     standing: Standing = "expired" if state.expired else "decided" if state.answer else "closed"
@@ -298,7 +298,7 @@ class ApprovalPages:
             Refused: No such call exists, or the login may not see it. The two cases look the same.
         """
         login: Login = request.state.login
-        if "viewer" not in login.roles and login.only != get_id(request):
+        if not sees_everything(login) and login.only != get_id(request):
             request.state.view = self._check_sees(login, await view_call(self._client, get_id(request)))
 
     async def check_answerable(self, request: Request) -> None:
@@ -473,7 +473,7 @@ class ApprovalPages:
             hidden=_make_form_fields(login, view) if is_open else None,
             temporal_ui=self._ui,
             namespace=self._client.temporal.namespace,
-            sees_invocation=sees_invocation(login, (call.requester, call.user_id)),
+            sees_invocation=sees_invocation(login, (call.requester, call.user_id), call.tenant),
         )
 
     def _offered(self, view: CallView, login: Login) -> tuple[Action, ...]:
@@ -539,6 +539,8 @@ class ApprovalPages:
         params: dict[str, Any] = {name: filters[name] or None for name in ("agent", "tool")}
         if filters["show"] == "mine":
             params["person"] = login.names
+        if login.verified and login.verified.tenant:
+            params["tenant"] = login.verified.tenant
         calls: list[PendingCall] = []
         following, limit = start, self._limits.calls_per_page
         while True:

@@ -28,7 +28,9 @@ from waystation.client import AgentClient, Invocation, has_search_attributes, is
 from waystation.core import (
     HELD,
     MEMO_HELD,
+    SEARCH_AGENT,
     SEARCH_STATUS,
+    SEARCH_TENANT,
     SEARCH_USER,
     WORKFLOW,
     Event,
@@ -41,12 +43,12 @@ from waystation.presentation import terminal, timeline
 from waystation.web.access import Login
 from waystation.web.http_responses import Refused, render_page
 from waystation.web.limits import Limits
-from waystation.web.permissions import is_requester, sees_invocation
+from waystation.web.permissions import is_requester, sees_everything, sees_invocation
 
 log = structlog.get_logger("waystation.web")
 
 STATUS = SearchAttributeKey.for_keyword(SEARCH_STATUS)
-
+MATCHES_NOTHING = "WorkflowId = ''"
 LISTED = 30
 """Maximum number of invocations on the start page."""
 SHOWN = 1_000
@@ -81,14 +83,14 @@ class InvocationPages:
             Refused: No such invocation exists, or the login may not see it. The two cases look the same.
         """
         login: Login = request.state.login
-        if sees_invocation(login, ()):
+        if sees_everything(login):
             return
         invocation, _ = await self.find(request)
         try:
             input = (await invocation.log()).state.input
         except ForeignHistory:
             input = None
-        if input is None or not sees_invocation(login, input.requesters):
+        if input is None or not sees_invocation(login, input.requesters, input.tenant):
             raise _unknown(invocation.id)
 
     async def index(self, request: Request) -> Response:
@@ -109,14 +111,21 @@ class InvocationPages:
 
     async def _make_query(self, login: Login) -> str:
         """Return the query for the invocations that a login may see. It matches nothing if they cannot be searched."""
-        query = f"WorkflowType = '{WORKFLOW}'"
-        if sees_invocation(login, ()):
-            return query
-        subject = login.subject
-        is_findable = is_requester(login, (subject,)) and is_quotable(subject)
-        if is_findable and await has_search_attributes(self._client.temporal):
-            return f"{query} AND {SEARCH_USER} = '{subject}'"
-        return f"{query} AND WorkflowId = ''"  # matches nothing
+        conditions, names = [f"WorkflowType = '{WORKFLOW}'"], list[str]()
+        tenant = login.verified.tenant if login.verified else None
+        if tenant:
+            names.append(tenant)
+            conditions.append(f"{SEARCH_TENANT} = '{tenant}'")
+        elif tenant is not None:
+            # Invocations without any search attributes may belong to a tenant.
+            conditions += [f"{SEARCH_TENANT} IS NULL", f"{SEARCH_AGENT} IS NOT NULL"]
+        if "viewer" not in login.roles:
+            names.append(login.subject)
+            conditions.append(f"{SEARCH_USER} = '{login.subject}'")
+            if not is_requester(login, (login.subject,)):
+                return MATCHES_NOTHING
+        is_searchable = sees_everything(login) or await has_search_attributes(self._client.temporal, tenant)
+        return " AND ".join(conditions) if is_searchable and all(map(is_quotable, names)) else MATCHES_NOTHING
 
     async def invocation(self, request: Request) -> Response:
         """Serve a page with the events of an invocation."""

@@ -30,7 +30,7 @@ from waystation.core import (
     repeated_key,
 )
 from waystation.replay import Recording, prompt_at
-from waystation.web.access import Login, is_equal
+from waystation.web.access import Gatekeeper, Login, is_equal
 from waystation.web.http_responses import Refused
 from waystation.web.invocation_pages import InvocationPages, format_events, get_id, parse_number
 from waystation.web.permissions import check_role, sees_invocation
@@ -105,17 +105,20 @@ MessageType = TypeVar("MessageType", bound=MessageBody)
 class JsonApi:
     """The routes of the JSON API that change something, and those for sessions and prompts."""
 
-    def __init__(self, client: AgentClient, invocations: InvocationPages) -> None:
-        self._client, self._invocations = client, invocations
+    def __init__(self, client: AgentClient, invocations: InvocationPages, gatekeeper: Gatekeeper) -> None:
+        self._client, self._invocations, self._gatekeeper = client, invocations, gatekeeper
 
     async def start(self, request: Request) -> Response:
         """Start an invocation, or return the one that the same person has started with the same `message_id`."""
-        body, person = await _read_message(request, MessageBody), identify_starter(request.state.login)
-        options = dict(body)
+        body, login = await _read_message(request, MessageBody), request.state.login
+        person, tenant, options = identify_starter(login), tenant_of(login), dict(body)
         # Nobody can choose an invocation's ID, because others could then find the IDs that they use taken.
         key = options.pop("message_id")
-        id = f"{body.agent}-{digest([person, body.app, body.agent, key])}" if key else None
-        invocation = await self._client.start(**options, id=id, user_id=person, requester=person)
+        names = [person, body.app, body.agent, key, *([tenant] if tenant else [])]
+        id = f"{body.agent}-{digest(names)}" if key else None
+        token = self._gatekeeper.make_signer(login)
+        options |= {"user_id": person, "requester": person, "tenant": tenant, "token": token}
+        invocation = await self._client.start(**options, id=id)
         code = HTTPStatus.OK if invocation.existed else HTTPStatus.CREATED
         return _respond(request, "started", invocation.id, code, existed=invocation.existed)
 
@@ -133,8 +136,8 @@ class JsonApi:
         """Fork an invocation at an event or, to retry a failed step, at its last event."""
         body = await _read(request, ForkBody)
         source, _ = await self._invocations.find(request)
-        person = identify_starter(request.state.login)
-        fork = await self._client.forks.start(source.id, **dict(body), requester=person)
+        person, token = identify_starter(request.state.login), self._gatekeeper.make_signer(request.state.login)
+        fork = await self._client.forks.start(source.id, **dict(body), requester=person, token=token)
         return _respond(request, "forked", fork.id, HTTPStatus.CREATED, source=source.id)
 
     async def forks(self, request: Request) -> Response:
@@ -177,7 +180,8 @@ class JsonApi:
         options = dict(body)
         person = identify_starter(request.state.login)
         session = self._session(request, person, app=options.pop("app"), agent=options.pop("agent"))
-        sent = await session.send(options.pop("message"), **options)
+        token = self._gatekeeper.make_signer(request.state.login)
+        sent = await session.send(options.pop("message"), **options, token=token)
         return _respond(request, "started", sent.id, HTTPStatus.CREATED, status=sent.status, duplicate=sent.duplicate)
 
     async def close(self, request: Request) -> Response:
@@ -192,7 +196,7 @@ class JsonApi:
         params, login = request.query_params, request.state.login
         user = params.get("user_id") or login.subject
         session = self._session(request, user, app=params.get("app") or DEFAULT_APP)
-        if not sees_invocation(login, (user,)):
+        if not sees_invocation(login, (user,), tenant_of(login)):
             raise UnknownSession(f"There is no session {get_id(request)!r} of {user!r} that you may see.")
         start = parse_number(params.get("start"), "start")
         page = format_events(await session.events(start=start), start)
@@ -200,15 +204,14 @@ class JsonApi:
 
     def _session(self, request: Request, user: str, *, app: str, agent: str = ANY_AGENT) -> Session:
         try:
-            return self._client.session(agent=agent, session_id=get_id(request), user_id=user, app=app)
+            names = {"agent": agent, "session_id": get_id(request), "user_id": user, "app": app}
+            return self._client.session(**names, tenant=tenant_of(request.state.login))
         except ValueError as error:
             raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "InvalidInput", str(error)) from None
 
 
 def identify_starter(login: Login) -> str:
     """Return the person to record as user and requester, who comes only from the login, never from a request.
-
-    A token that proves the person belongs beside this name, in the calls of the client.
 
     Raises:
         Refused: The person's subject is the default user ID, under which everybody can start something.
@@ -217,6 +220,11 @@ def identify_starter(login: Login) -> str:
         text = f"Your subject {DEFAULT_USER!r} is the default user ID, which identifies nobody. Use another account."
         raise Refused(HTTPStatus.FORBIDDEN, "NotAllowed", text)
     return login.subject or DEFAULT_USER
+
+
+def tenant_of(login: Login) -> str | None:
+    """Return the tenant of the person who is logged in, or None if the person has none."""
+    return (login.verified.tenant or None) if login.verified else None
 
 
 async def _read(request: Request, kind: type[BodyType]) -> BodyType:

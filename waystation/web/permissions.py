@@ -45,15 +45,30 @@ def may_answer(login: "Login", call: PendingCall) -> bool:
     return "approver" in login.roles or (call.policy is not None and is_named(login, call.policy.asked(call.level)))
 
 
-def sees_invocation(login: "Login", requesters: Iterable[str | None]) -> bool:
-    """Return whether this person may see an invocation that `requesters` requested: as a viewer, or as one of them."""
-    return "viewer" in login.roles or is_requester(login, requesters)
+def sees_tenant(login: "Login", tenant: str | None) -> bool:
+    """Return whether this person may see the data of a tenant or, if `tenant` is None, data without a tenant."""
+    return login.verified is None or login.verified.may_access(tenant)
+
+
+def sees_everything(login: "Login") -> bool:
+    """Return whether this person is a viewer who may access all tenants."""
+    return "viewer" in login.roles and (login.verified is None or login.verified.tenant is None)
+
+
+def sees_invocation(login: "Login", requesters: Iterable[str | None], tenant: str | None) -> bool:
+    """Return whether this person may see an invocation that `requesters` requested: as a viewer, or as one of them.
+
+    In any case, the person must have access to its tenant.
+    """
+    return sees_tenant(login, tenant) and ("viewer" in login.roles or is_requester(login, requesters))
 
 
 def sees_call(login: "Login", call: PendingCall) -> bool:
     """Return whether this person may see a call: as a viewer or requester, from a link, or to decide or close it."""
-    if login.only == call.approval_id or sees_invocation(login, (call.requester, call.user_id)):
+    if login.only == call.approval_id or sees_invocation(login, (call.requester, call.user_id), call.tenant):
         return True
+    if not sees_tenant(login, call.tenant):
+        return False
     if call.policy is None:
         return "approver" in login.roles
     asked = call.policy.asked(call.level)

@@ -57,7 +57,7 @@ def create_app(
     limits = limits or Limits()
     invocations = InvocationPages(client, limits)
     approvals = ApprovalPages(client, access.gatekeeper, limits, temporal_ui=temporal_ui)
-    table = make_table(access, invocations, approvals, JsonApi(client, invocations))
+    table = make_table(access, invocations, approvals, JsonApi(client, invocations, access.gatekeeper))
     public = {row.path for row in table if row.role == "public"}
     app = Starlette(
         routes=build_routes(table),

@@ -211,7 +211,7 @@ class WaystationPlugin(SimplePlugin):
         self._monitors.append(monitor)
         interceptors: list[Interceptor] = [
             SettingsInterceptor(
-                self._settings.workflow, lambda: monitor.available, functools.partial(self._signal_times, client)
+                self._settings.workflow, monitor.is_available, functools.partial(self._signal_times, client)
             )
         ]
         if self._activities:
@@ -286,7 +286,7 @@ class WaystationPlugin(SimplePlugin):
             logs,
             sessions,
             self._models,
-            search_attributes=lambda: monitor.available,
+            search_attributes=monitor.is_available,
             services=self._services,
             scopes=scopes,
             notify=self._channels.default if self._channels else (),

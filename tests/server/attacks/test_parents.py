@@ -115,3 +115,25 @@ async def test_a_parent_that_names_a_session_of_somebody_else_is_not_shown_it(
             with contextlib.suppress(WorkflowFailureError):
                 await ended
             assert "4711" not in str(talker.shown)
+
+
+@pytest.mark.parametrize("own", ["globex", None])
+@pytest.mark.parametrize("parent", PARENTS)
+async def test_a_parent_that_names_a_session_of_another_tenant_is_not_shown_it(
+    serve: Serve, attacker: Attacker, parent: str, own: str | None
+) -> None:
+    """Whichever tenant the stranger's invocation names, and also if the name of its app looks like a tenant's key."""
+    talker = Talker()
+    async with serve(talker.agent(), verify=False) as env:
+        names = {"agent": "talker", "session_id": env.client.task_queue}
+        session = env.client.session(**names, tenant="acme")
+        await (await session.send("My secret is 4711.")).result()
+        link = {"id": session.id, "run_id": (await session.handle.describe()).run_id, "number": 2}
+        talker.shown.clear()
+        claims: list[JsonObject] = [{"tenant": own} if own else {}, {"tenant": "acme"}, {"app": "acme~~waystation"}]
+        for claim in claims:
+            params = {**names, **claim, "message": "What is it?", "session": link}
+            invocation = await attacker.child(env, params, parent=parent)
+            with contextlib.suppress(WorkflowFailureError):
+                await invocation.handle.result()
+            assert "4711" not in str(talker.shown)

@@ -36,9 +36,12 @@ def there(tmp_path: Path, openid: FakeOpenId) -> Installation:
     return provider_installed(tmp_path, openid)
 
 
-def provider_installed(folder: Path, openid: FakeOpenId, more: str = "") -> Installation:
-    """Set up an installation whose gateway uses the provider for logins; `more` follows its section."""
-    found = installed(folder / "identity", openid)
+def provider_installed(folder: Path, openid: FakeOpenId, more: str = "", **issuer: str) -> Installation:
+    """Set up an installation whose gateway uses the provider for logins; `more` follows its section.
+
+    `issuer` has settings of the same provider for the workers.
+    """
+    found = installed(folder / "identity", openid, issuer)
     (found.folder / "oidc-secret").write_text(openid.client_secret)
     section = {"issuer": openid.url, "client_id": openid.client_id, "client_secret_file": "oidc-secret"}
     with (found.folder / "gateway.toml").open("a") as file:

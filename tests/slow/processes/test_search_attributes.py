@@ -9,14 +9,17 @@ import pytest
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 from temporalio.client import Client
+from temporalio.common import SearchAttributePair, TypedSearchAttributes
 
 from tests.server.processes.ledger import Ledger
 from tests.server.processes.workers import Place, Process, plan, until
 from waystation.client import SEARCH_ATTRIBUTE_TYPES, has_search_attributes
 from waystation.client.agent_client import AgentClient
+from waystation.client.search_attributes import AGENT
+from waystation.core import SEARCH_TENANT
 from waystation.embedded import find_temporal
 
-NAMESPACES = ("unsearchable", "later", "mistyped")
+NAMESPACES = ("unsearchable", "later", "mistyped", "older")
 
 
 @pytest.fixture(scope="module")
@@ -110,3 +113,43 @@ async def test_a_search_attribute_of_another_type_is_not_used(plain_server: str,
     async with place.worker() as worker:
         assert (await client.run("planned", plan([("remember", {"word": "x"})]))).status == "completed"
         assert worker.events("search_attributes.missing")[0]["missing"] == ["WaystationStatus"]
+
+
+async def test_an_older_namespace_lacks_only_the_search_attribute_of_tenants(plain_server: str, tmp_path: Path) -> None:
+    """Nothing changes without a tenant; invocations of tenants are listed without search attributes."""
+    place, client = await in_namespace("older", plain_server, tmp_path)
+    older = {name: kind for name, kind in SEARCH_ATTRIBUTE_TYPES.items() if name != SEARCH_TENANT}
+    await register(client.temporal, older)
+    assert await has_search_attributes(client.temporal)
+    assert not await has_search_attributes(client.temporal, "acme")
+    async with place.worker() as worker:
+        plain = await client.start("planned", plan([("pay", {"amount": 1})]))
+        by_client = await client.start("planned", plan([("pay", {"amount": 2})]), tenant="acme")
+        params = {"agent": "planned", "message": plan([("pay", {"amount": 3})]), "tenant": "acme"}
+        handle = await client.temporal.start_workflow(
+            "AgentInvocation",
+            params,
+            id="raw",
+            task_queue=client.task_queue,
+            search_attributes=TypedSearchAttributes([SearchAttributePair(AGENT, "planned")]),
+        )
+
+        async def all_wait() -> list[str]:
+            found = sorted([call.invocation_id async for call in client.approvals.each()])
+            return found if len(found) == 3 else []
+
+        await until(all_wait, "three calls")
+        found = {call.invocation_id async for call in client.approvals.each(tenant="acme")}
+        assert found == {by_client.id, handle.id}
+        for invocation in (plain, by_client, client.invocation(handle.id)):
+            await invocation.approve()
+            await invocation.result()
+        attributes = {
+            invocation.id: dict((await invocation.handle.describe()).search_attributes)
+            for invocation in (plain, by_client)
+        }
+        assert attributes[plain.id]["WaystationAgent"] == ["planned"]
+        assert "WaystationAgent" not in attributes[by_client.id]
+    [warning] = [line for line in worker.logs if line["level"] != "info"]
+    assert warning["missing"] == ["WaystationTenant"]
+    assert worker.other == []

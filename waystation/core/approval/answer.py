@@ -87,6 +87,8 @@ class PendingCall(Recorded):
     """For a long-running call: the JSON schema that the `response` in an answer must match."""
     run: str | None = None
     """ID of the invocation's first run. It does not change when the invocation continues as new or is reset."""
+    tenant: str | None = None
+    """The tenant that the invocation works for, or None."""
 
     @property
     def approval_id(self) -> str:

@@ -95,10 +95,10 @@ def begin_entry(payloads: Sequence[bytes], *, parent: str = "") -> Began | Refus
 
 
 def is_own_session(params: InvocationInput) -> bool:
-    """Return whether an input has no session, or one whose ID matches the input's app, user and session ID."""
+    """Return whether an input has no session, or one whose ID matches its tenant, app, user and session ID."""
     try:
         return params.session is None or params.session.id == ids.session(
-            params.app, params.user_id, params.session_id or ""
+            params.app_key, params.user_id, params.session_id or ""
         )
     except ValueError:
         return False

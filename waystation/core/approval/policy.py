@@ -58,6 +58,13 @@ class Verified(Recorded):
     roles: tuple[str, ...] = ()
     """Role names without the `role:` prefix."""
     issuer: str = ""
+    tenant: str | None = Field(default=None, exclude=True)
+    """The person's tenant: empty if the token names none, or None if the issuer has no `tenant_claim`. The tenant is
+    checked when the identity is verified, and is not recorded."""
+
+    def may_access(self, tenant: str | None) -> bool:
+        """Return whether the person may access the data of a tenant or, if `tenant` is None, data without a tenant."""
+        return self.tenant in (None, tenant or "")
 
     def is_among(self, named: tuple[str, ...]) -> bool:
         """Return whether a list of subjects and roles includes this person or one of this person's roles."""

@@ -37,7 +37,7 @@ from waystation.core.wire import Fork, InvocationInput
 
 GIVEN = "given"
 """Marks results that were supplied when the fork was requested. Stored as the attempt in their references."""
-SAME = ("agent", "app", "user_id", "session_id")
+SAME = ("agent", "app", "user_id", "session_id", "tenant")
 """Fields that a fork must share with its source, so that no one can read another user's conversation."""
 
 

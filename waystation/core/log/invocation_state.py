@@ -339,6 +339,7 @@ class InvocationState:
                 started.requester,
                 self.signed_request,
                 self.run,
+                started.tenant,
             )
             for call in self.waiting()
         ]

@@ -1,0 +1,112 @@
+"""The data of tenants is separated by one key, which no name can forge."""
+
+import itertools
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from waystation.artifacts.object_store_artifact_service import Scope
+from waystation.core import InvalidInput, InvocationInput, Verified, app_scope, begin_entry, encode, ids, user_scope
+from waystation.core.session_log import SessionInput, parse_session
+
+TENANTS = st.none() | st.from_regex(ids.TENANT, fullmatch=True)
+NAMES = st.text(st.sampled_from("acme~@/%.-_é ") | st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
+"""Names of apps, users and sessions, many of which look like parts of a key."""
+
+
+@st.composite
+def places(draw: st.DrawFn) -> tuple[str | None, str, str, str]:
+    """Return a tenant, an app, a user and a session."""
+    app = draw(NAMES)
+    if ids.parse_app_key(app) != (app, None):
+        app = app.replace("~", "-")
+    return draw(TENANTS), app, draw(NAMES), draw(NAMES)
+
+
+@given(st.lists(places(), min_size=2, max_size=6, unique=True))
+def test_different_places_never_share_a_key(drawn: list[tuple[str | None, str, str, str]]) -> None:
+    """Sessions, scopes and artifacts of another tenant, app, user or session have other keys."""
+    for one, other in itertools.combinations(drawn, 2):
+        (first, *names), (second, *more) = ((ids.app_key(app, tenant), *rest) for tenant, app, *rest in (one, other))
+        assert ids.session(first, *names) != ids.session(second, *more)
+        assert Scope(first, *names).folder != Scope(second, *more).folder
+        if (one[:3]) != (other[:3]):
+            assert user_scope(first, names[0]) != user_scope(second, more[0])
+        if one[:2] != other[:2]:
+            assert app_scope(first) != app_scope(second)
+
+
+@given(places())
+def test_without_a_tenant_the_keys_are_as_before(drawn: tuple[str | None, str, str, str]) -> None:
+    """An installation without tenants keeps its data."""
+    _, app, user, session = drawn
+    key = ids.app_key(app, None)
+    assert key == app
+    assert ids.session(key, user, session) == "/".join(("session", *(quote(n, safe="") for n in (app, user, session))))
+
+
+@given(places())
+def test_a_key_is_parsed_into_what_it_was_made_of(drawn: tuple[str | None, str, str, str]) -> None:
+    """Lists of sessions show the app and the tenant."""
+    tenant, app, *_ = drawn
+    assert ids.parse_app_key(ids.app_key(app, tenant)) == (app, tenant)
+
+
+@pytest.mark.parametrize("tenant", ["", "Acme", "a/b", "a~b", "a~~b", "-a", ".a", "acme\n", "acmé", "a" * 64, " a", 7])
+def test_a_clever_tenant_is_refused(tenant: object) -> None:
+    """Everywhere: in the inputs of both workflows, and where a key is made."""
+    for kind in (InvocationInput, SessionInput):
+        with pytest.raises(ValidationError, match="tenant"):
+            kind.model_validate({"agent": "a", "message": "x", "session_id": "s", "tenant": tenant})
+    with pytest.raises(ValueError, match="is not a valid tenant"):
+        ids.app_key("shop", tenant)  # type: ignore[arg-type]  # a number is also refused
+
+
+def test_an_app_cannot_be_named_like_the_key_of_a_tenant() -> None:
+    """The refusal does not repeat the name, but says what to do."""
+    with pytest.raises(ValueError, match="pass the tenant as `tenant`"):
+        ids.app_key("acme~~shop", None)
+    refused = begin_entry([encode({"agent": "a", "message": "x", "app": "acme~~shop"})])
+    assert "pass the tenant as `tenant`" in str(refused)
+    with pytest.raises(InvalidInput, match="pass the tenant as `tenant`"):
+        parse_session(encode({"agent": "a", "session_id": "s", "app": "acme~~shop"}), "s", continues=False)
+
+
+@pytest.mark.parametrize("tenant", [None, "other"])
+def test_a_session_must_be_the_session_of_the_tenant(tenant: str | None) -> None:
+    """Neither an invocation nor a session workflow can name another tenant than its ID does."""
+    id = ids.session(ids.app_key("shop", "acme"), "ann", "s")
+    names = {"agent": "a", "message": "x", "app": "shop", "user_id": "ann", "session_id": "s"}
+    for claimed in ({} if tenant is None else {"tenant": tenant}), {"app": "acme~~shop"}:
+        forged = encode({**names, "session": {"id": id, "run_id": "r", "number": 1}, **claimed})
+        assert type(begin_entry([forged], parent=id)).__name__ == "Refused"
+        with pytest.raises(InvalidInput):
+            parse_session(encode({**names, **claimed}), id, continues=False)
+    own = {**names, "tenant": "acme"}
+    assert type(begin_entry([encode({**own, "session": {"id": id, "number": 1}})], parent=id)).__name__ == "Began"
+    assert parse_session(encode(own), id, continues=False).tenant == "acme"
+
+
+@pytest.mark.parametrize(
+    ("claimed", "tenant", "allowed"),
+    [
+        (None, None, True),
+        (None, "acme", True),
+        ("acme", "acme", True),
+        ("acme", None, False),
+        ("acme", "other", False),
+        ("", None, True),
+        ("", "acme", False),
+    ],
+)
+def test_people_may_access_their_own_tenant(claimed: str | None, tenant: str | None, allowed: bool) -> None:
+    """None stands for an issuer without tenants, and an empty claim for a person without one."""
+    assert Verified(subject="dana", tenant=claimed).may_access(tenant) is allowed
+
+
+def test_the_tenant_of_an_approver_is_not_recorded() -> None:
+    """MACs of earlier approvals stay valid, and histories stay the same."""
+    assert Verified(subject="dana", tenant="acme").model_dump() == Verified(subject="dana").model_dump()
