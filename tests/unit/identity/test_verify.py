@@ -255,6 +255,7 @@ async def test_a_plaintext_token_is_refused_and_said_to_be_revoked(there: Instal
         ({"answer": answer_digest(APPROVE | {"action": "reject"})}, "another answer"),
         ({"answer": None}, "another answer"),
         ({"exp": 1_000}, "expired"),
+        ({"exp": int(time.time()) + 100_000}, "more than a day from now"),
         ({"exp": None}, "lacks `exp`"),
         ({"jti": None}, "lacks `token` or `jti`"),
         ({"jti": ""}, "lacks `token` or `jti`"),
