@@ -45,7 +45,7 @@ _STATELESS = frozenset(
         "user_id",
     }
 )
-"""What a function can use of a context without reading state."""
+"""The attributes of a context that a function can use without reading state."""
 _SHOWN_ERRORS = 10
 """Maximum number of errors reported to the model per argument. A long list can have an error in every item."""
 

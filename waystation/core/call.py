@@ -188,7 +188,7 @@ class CallState:
         self.gate, self.asked, self.asks = "waiting", asked, asks
         # If the previous approver edited the arguments, the next one sees the edited version.
         self.shown = None
-        self.clear_votes()
+        self.claimed_by, self.approved_by = None, {}
         self.wait(now)
 
     def wait(self, now: float) -> None:
@@ -196,10 +196,6 @@ class CallState:
         self.requested_at = now
         self.waits += 1
         self.noticed = 0
-
-    def clear_votes(self) -> None:
-        """Discard the claim and the approvals, because the request that they refer to is no longer open."""
-        self.claimed_by, self.approved_by = None, {}
 
     def run_again(self) -> None:
         """Prepare another run of the call. The current response stays in place until that run returns."""

@@ -55,6 +55,14 @@ def test_a_vote_counts_that_comes_before_a_long_running_function_has_returned() 
     assert log.state.pending() == []
 
 
+def test_votes_to_run_a_long_running_function_do_not_count_as_its_answer() -> None:
+    """Two people let it run; what it then waits for needs two approvals of its own."""
+    asked = called("ask", kind="long_running", gated=True, approval=OF_TWO, declared="schema")
+    votes = [answered("fc-1", by="ann"), answered("fc-1", by="ben")]
+    log = log_of(said("ask"), asked, votes, returned("fc-1", {"status": "pending"}, final=False))
+    assert [call.approved_by for call in log.state.pending()] == [()]
+
+
 def test_votes_for_one_question_do_not_count_for_the_next() -> None:
     """A tool that was confirmed, and then asks from inside, waits for all approvals anew."""
     confirmed = [answered("fc-1", by="ann"), answered("fc-1", by="ben")]

@@ -138,7 +138,7 @@ def _answer_request(state: InvocationState, now: float, call: CallState, answer:
     if answer.action == "edit":
         call.shown, call.args = call.args, dict(answer.args or {})
     call.gate = "passed"
-    call.clear_votes()
+    call.claimed_by, call.approved_by = None, {}
     if call.outcome is None:
         return
     # A single login provides the credential to every call that is waiting for it.
