@@ -164,7 +164,7 @@ async def _replaced(invocation: Invocation, run_id: str) -> bool:
 
 
 class SlowTill(Till):
-    """A till at which somebody has time to interfere after the payment."""
+    """A till at which somebody has time to interfere after the first payment."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -173,7 +173,8 @@ class SlowTill(Till):
     async def pay(self, amount: int) -> dict[str, int]:  # type: ignore[override]
         """Pay somebody."""
         paid = super().pay(amount)
-        await self.gate.passed()
+        if len(self.paid) == 1:
+            await self.gate.passed()
         return paid
 
 
