@@ -84,12 +84,12 @@ async def is_one(client: Client, query: str) -> bool:
     return (await client.count_workflows(query)).count == 1
 
 
-def large_asker() -> Agent:
-    """Return an agent whose tool returns a large result, and which then waits for an answer."""
+def large_asker(letter: str) -> Agent:
+    """Return an agent whose tool returns a large result of this letter, and which then waits for an answer."""
 
     def read() -> str:
         """Read something large."""
-        return LARGE
+        return letter * 500_000
 
     model = ScriptedModel(calls(("read", {})), calls(("ask", {"what": "now?"})), says("Asked."), says("Done."))
     return Agent(name="reader", model=model, tools=[read, LongRunningFunctionTool(ask)])
@@ -98,7 +98,7 @@ def large_asker() -> Agent:
 async def test_what_an_open_invocation_needs_is_kept(own_server: EmbeddedServer, tmp_path: Path) -> None:
     """Its result is kept however old it is. When its history is gone, it is moved, and later removed."""
     blobs = Blobs(tmp_path)
-    async with AgentEnvironment(large_asker(), server=own_server, store=tmp_path, blobs=blobs) as env:
+    async with AgentEnvironment(large_asker("a"), server=own_server, store=tmp_path, blobs=blobs) as env:
         invocation = await env.client.start("reader", "go")
         await waiting(invocation, "fc-2")
         [stored] = await blobs.list_stored()
@@ -119,7 +119,7 @@ async def test_what_an_open_invocation_needs_is_kept(own_server: EmbeddedServer,
 async def test_what_is_used_again_returns_from_the_trash(own_server: EmbeddedServer, tmp_path: Path) -> None:
     """A worker may refer to a payload while it is moved. It stays readable, and the next run moves it back."""
     blobs = Blobs(tmp_path)
-    async with AgentEnvironment(large_asker(), server=own_server, store=tmp_path, blobs=blobs) as env:
+    async with AgentEnvironment(large_asker("b"), server=own_server, store=tmp_path, blobs=blobs) as env:
         invocation = await env.client.start("reader", "go")
         await waiting(invocation, "fc-2")
         [stored] = await blobs.list_stored()
