@@ -13,6 +13,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from waystation.core import (
+    AGENT_DIRECTORY,
     APPLY_SIGNAL,
     SCOPE_WORKFLOW,
     ForeignHistory,
@@ -20,7 +21,6 @@ from waystation.core import (
     PendingCall,
     ScopeDelta,
     UnknownAgent,
-    app_scope,
 )
 from waystation.history import ScopeReader
 from waystation.storage import without_storage
@@ -32,7 +32,6 @@ Tools = Mapping[str, Sequence[str] | None]
 
 GRACE_S = (0.1, 0.2, 0.4, 0.8, 1.5)
 """Pauses, in seconds, between the attempts to find an agent. Its worker may have started at the same time."""
-_SCOPE = app_scope("waystation/agents")
 _PREFIX = "app:"
 
 
@@ -51,7 +50,7 @@ class AgentDirectory:
             RPCError: The server cannot be reached.
             ForeignHistory: A workflow of another type has the ID of the directory.
         """
-        state = (await self._scopes.read(_SCOPE)).state
+        state = (await self._scopes.read(AGENT_DIRECTORY)).state
         self._known = {key.removeprefix(_PREFIX): tools for key, tools in state.items()}
         return self._known
 
@@ -103,7 +102,7 @@ class AgentDirectory:
                 # Keep signals inline, because readers may use a different store.
                 await without_storage(self._client).start_workflow(
                     SCOPE_WORKFLOW,
-                    id=_SCOPE,
+                    id=AGENT_DIRECTORY,
                     task_queue=task_queue,
                     start_signal=APPLY_SIGNAL,
                     start_signal_args=[delta.model_dump(exclude_defaults=True)],

@@ -244,6 +244,7 @@ from waystation.core.payload import (
 )
 from waystation.core.responses import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL
 from waystation.core.scope_state import (
+    AGENT_DIRECTORY,
     APPLY_SIGNAL,
     MAX_HEARD,
     MAX_SCOPE_BYTES,
@@ -346,6 +347,7 @@ from waystation.core.wire import (
 )
 
 __all__ = [
+    "AGENT_DIRECTORY",
     "ANSWER_SIGNAL",
     "ANSWER_UPDATE",
     "APPLY_SIGNAL",

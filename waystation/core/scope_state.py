@@ -74,6 +74,10 @@ def _scope_id(kind: str, *names: str) -> str:
     return scope_id
 
 
+AGENT_DIRECTORY = app_scope("waystation/agents")
+"""Workflow ID of the scope that lists the agents of a namespace."""
+
+
 class ScopeDelta(Recorded):
     """One event's writes to a scope, sent as an argument of the `apply` signal."""
 

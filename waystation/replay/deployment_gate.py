@@ -18,13 +18,13 @@ from temporalio.client import WorkflowExecution, WorkflowHistory
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client import AgentClient
-from waystation.core import SCOPE_WORKFLOW, SESSION_WORKFLOW, WORKFLOW, JsonObject, StoreFailed
+from waystation.core import AGENT_DIRECTORY, SCOPE_WORKFLOW, SESSION_WORKFLOW, WORKFLOW, JsonObject, StoreFailed
 from waystation.history import decode_histories
 from waystation.storage import list_shortened, offloading
 
 KINDS = " OR ".join(f"WorkflowType = '{name}'" for name in (WORKFLOW, SESSION_WORKFLOW, SCOPE_WORKFLOW))
-OPEN = f"ExecutionStatus = 'Running' AND ({KINDS})"
-CLOSED = f"ExecutionStatus != 'Running' AND ({KINDS})"
+OPEN = f"ExecutionStatus = 'Running' AND WorkflowId != '{AGENT_DIRECTORY}' AND ({KINDS})"
+CLOSED = f"ExecutionStatus != 'Running' AND WorkflowId != '{AGENT_DIRECTORY}' AND ({KINDS})"
 PAGE = 200
 START_LIMIT_S = 120.0
 """Time limit for a process to load the agents. If it takes longer, the gate fails with an error."""

@@ -13,6 +13,7 @@ from waystation.agents import Agent
 from waystation.core import Settings, WorkflowSettings
 from waystation.embedded import EmbeddedServer
 from waystation.replay import gate
+from waystation.replay.deployment_gate import OPEN
 from waystation.testing import AgentEnvironment, ScriptedModel, calls
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
@@ -80,10 +81,10 @@ def deployed(agents: Path, text: str) -> None:
 
 
 async def listed(env: AgentEnvironment, *ids: str) -> None:
-    """Wait until visibility lists exactly these open workflows."""
+    """Wait until visibility lists exactly these open workflows that the gate checks."""
 
     async def look() -> bool:
-        return {run.id async for run in env.temporal.list_workflows("ExecutionStatus = 'Running'")} == set(ids)
+        return {run.id async for run in env.temporal.list_workflows(OPEN)} == set(ids)
 
     await until(look, f"{ids} open")
 
