@@ -71,14 +71,14 @@ def pay(amount: int) -> dict[str, int]:
 async def test_an_approver_is_warned_that_the_tool_of_a_call_was_removed(serve: Serve, waystation: Command) -> None:
     """The approval counts, and the call is held until a worker has the tool again."""
     tool = FunctionTool(pay, require_confirmation=True)
-    before = Agent(name="payer", model=ScriptedModel(calls(("pay", {"amount": 5}))), tools=[tool])
+    before = Agent(name="treasurer", model=ScriptedModel(calls(("pay", {"amount": 5}))), tools=[tool])
     async with serve(before, verify=False) as env:
-        invocation = await env.client.start("payer", "pay")
+        invocation = await env.client.start("treasurer", "pay")
         await waiting(invocation, "fc-1")
-    after = Agent(name="payer", model=ScriptedModel())
+    after = Agent(name="treasurer", model=ScriptedModel())
     async with serve(after, verify=False, task_queue=env.client.task_queue) as env:
         ran = await waystation(env, "approve", invocation.id)
         assert ran.code == 0
-        assert "The workers of agent 'payer' no longer have the tool 'pay'." in ran.err
+        assert "The workers of agent 'treasurer' no longer have the tool 'pay'." in ran.err
         assert (await held(invocation))["reason"] == "tool_missing"
         await invocation.handle.terminate()
