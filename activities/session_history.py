@@ -141,7 +141,8 @@ class Sessions:
             return
         info = activity.info()
         origin = await self._logs.origin(info.workflow_id or "", info.workflow_run_id or "")
-        is_child = bool(origin and origin.parent and origin.parent[0] == link.id)
+        # The run, too: anyone can start a workflow under the ID of a session that has ended.
+        is_child = bool(origin and origin.parent == (link.id, link.run_id))
         is_fork = self._forks and started.fork is not None
         if not is_own_session(started) or not (is_child or is_fork):
             text = f"Session {link.id!r} did not start this invocation."

@@ -88,6 +88,26 @@ class Talker:
         return Agent(name="talker", model=FunctionModel(act))
 
 
+async def test_a_workflow_that_reuses_the_id_of_a_session_is_not_shown_it(serve: Serve, attacker: Attacker) -> None:
+    """A session has closed, and a stranger runs a workflow of its type under its ID, for its very user."""
+    talker = Talker()
+    async with serve(talker.agent(), verify=False) as env:
+        names = {"agent": "talker", "user_id": "ann", "session_id": env.client.task_queue}
+        session = env.client.session(**names)
+        for said in ("My secret is 4711.", "Again."):
+            await (await session.send(said)).result()
+        assert "4711" in talker.shown[-1]
+        link = {"id": session.id, "run_id": (await session.handle.describe()).run_id, "number": 2}
+        await session.close()
+        await session.handle.result()
+        talker.shown.clear()
+        params = {**names, "message": "What is it?", "session": link}
+        invocation = await attacker.child(env, params, parent="AgentSession", parent_id=session.id)
+        with pytest.raises(WorkflowFailureError):
+            await invocation.handle.result()
+        assert talker.shown == []
+
+
 @pytest.mark.parametrize("user_id", ["eve", "ann"])
 @pytest.mark.parametrize("parent", PARENTS)
 async def test_a_parent_that_names_a_session_of_somebody_else_is_not_shown_it(
