@@ -2,24 +2,21 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import Till, failure, quiet, refusal, told, waiting
+from tests.server.workflows.outside import QUICK, Till, failure, quiet, refusal, told, waiting
 from waystation.agents import Agent
 from waystation.core import (
-    ActivityOptions,
     ActivitySettings,
     JsonObject,
-    Retries,
-    Settings,
-    WorkflowSettings,
 )
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
-from waystation.testing import ScriptedModel, calls, says
+from waystation.testing import FunctionModel, ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext
 
@@ -272,18 +269,24 @@ async def test_a_stream_without_an_end_is_stopped_at_the_size_limit(serve: Serve
 
 async def test_a_reply_that_takes_too_long_is_stopped_at_the_time_limit(serve: Serve) -> None:
     """The limit is a setting of the worker. The call counts as unavailable, so it is retried."""
-    settings = Settings(
-        workflow=WorkflowSettings(
-            model=ActivityOptions(start_to_close=timedelta(minutes=1), retries=Retries(maximum_attempts=1))
-        ),
-        activity=ActivitySettings(model_timeout=timedelta(seconds=0.05)),
-    )
-    async with serve(Agent(name="babbler", model=Babbler("")), settings=settings) as env:
-        error = await failure(await env.client.start("babbler", "talk"))
-        assert (error.type, error.message) == (
-            "ModelUnavailable",
-            "The model did not complete its reply within 0.05 s.",
-        )
+    requests: list[LlmRequest] = []
+
+    async def reply(request: LlmRequest) -> LlmResponse:
+        requests.append(request)
+        if len(requests) == 1:
+            await asyncio.Event().wait()
+        return says("Done.")
+
+    settings = replace(QUICK, activity=ActivitySettings(model_timeout=timedelta(seconds=0.05)))
+    async with serve(Agent(name="slow", model=FunctionModel(reply)), settings=settings) as env:
+        invocation = await env.client.start("slow", "talk")
+        assert (await invocation.result()).text == "Done."
+        [started] = [
+            e for e in (await invocation.history()).events if e.HasField("activity_task_started_event_attributes")
+        ]
+        last = started.activity_task_started_event_attributes.last_failure
+    assert last.application_failure_info.type == "ModelUnavailable"
+    assert last.message == "The model did not complete its reply within 0.05 s."
 
 
 async def test_a_models_explanation_of_3_mb_is_cut(serve: Serve) -> None:
