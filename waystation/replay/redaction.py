@@ -12,7 +12,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 from urllib.parse import unquote
 
 from temporalio.api.common.v1 import Payload
@@ -29,7 +29,9 @@ from waystation.core import (
     CLOSE,
     DEFAULT_APP,
     DEFAULT_USER,
+    GIVE_UP_SIGNAL,
     MEMO_FORK,
+    MEMO_HELD,
     MEMO_PENDING,
     MEMO_SESSION,
     MESSAGE_SIGNAL,
@@ -41,6 +43,7 @@ from waystation.core import (
     SECRET_NAMES,
     WORKFLOW,
     AnswerIgnored,
+    HoldReason,
     Log,
     WaystationError,
     decode,
@@ -100,13 +103,13 @@ _NAMES = frozenset(
         *("agent", "app", "author", "channels", "delivered", "model", "model_version", "name", "next_agent", "notify"),
         *("remember_args", "root", "task_queue", "tool", "transfer_to_agent", "unpriced"),
         # fixed words that the engine and models use, and durations
-        *("action", "actions", "asked", "effect", "error_code", "error_type", "finish_reason", "gate", "kind"),
+        *("action", "actions", "asked", "effect", "error_code", "error_type", "finish_reason", "gate", "hold", "kind"),
         *("occasion", "omitted", "on_exhausted", "on_expiry", "phase", "status", "trigger", "when_busy", "wrap_up"),
         *("wrapped_up", "after", "deadline", "reminders", "remember"),
     }
 )
 _ERRORS = frozenset({"reason", "refused"})
-"""Fields that contain either the name of an error, which is preserved, or a message, which is redacted."""
+"""Fields that contain a message, which is redacted, or the name of an error or a hold, which is preserved."""
 _STATE_KEYS = frozenset({"removed_keys", "removed", "changed"})
 _KEYED_BY_ENGINE = frozenset({"by_index", "calls", "shares", "submitted"})
 _KEYED_BY_PEOPLE = frozenset({"artifact_delta", "answer_ids", "approved_by", "viewed_by"})
@@ -139,15 +142,22 @@ _RECORDS = frozenset(
         *("workflow_execution_started", "workflow_execution_continued_as_new", "workflow_execution_completed"),
         *("workflow_execution_failed", "workflow_execution_signaled", "workflow_execution_update_accepted"),
         *("workflow_execution_update_admitted", "workflow_execution_update_completed", "activity_task_scheduled"),
-        *("activity_task_completed", "start_child_workflow_execution_initiated", "child_workflow_execution_completed"),
+        *(
+            "activity_task_completed",
+            "activity_task_failed",
+            "start_child_workflow_execution_initiated",
+            "child_workflow_execution_completed",
+        ),
         *("child_workflow_execution_failed", "signal_external_workflow_execution_initiated"),
     }
 )
 """History events whose payloads are written by the engine."""
-_SIGNALS = frozenset({ANSWER_SIGNAL, MESSAGE_SIGNAL, APPLY_SIGNAL, CLOSE, PARKED_SIGNAL, CHILD_ENDED_SIGNAL})
+_SIGNALS = frozenset(
+    {ANSWER_SIGNAL, MESSAGE_SIGNAL, APPLY_SIGNAL, CLOSE, GIVE_UP_SIGNAL, PARKED_SIGNAL, CHILD_ENDED_SIGNAL}
+)
 _PAYLOAD_MAPS = {"search_attributes": "indexed_fields", "memo": "fields", "upserted_memo": "fields"}
 """Event fields with named payloads, mapped to the inner field that contains the payloads."""
-_MEMOS = frozenset({MEMO_PENDING, MEMO_SESSION, MEMO_FORK})
+_MEMOS = frozenset({MEMO_PENDING, MEMO_HELD, MEMO_SESSION, MEMO_FORK})
 _IDS = frozenset(
     {
         *("workflow_id", "activity_id", "timer_id", "update_id", "protocol_instance_id", "request_id", "name", "type"),
@@ -364,7 +374,7 @@ class Redactor:
 
 def _is_name(field: str, text: Any) -> bool:
     if field in _ERRORS:
-        return re.fullmatch(r"[A-Z][A-Za-z]+", text) is not None
+        return text in get_args(HoldReason) or re.fullmatch(r"[A-Z][A-Za-z]+", text) is not None
     return field in _NAMES and not re.search(r"\s", str(text))
 
 
