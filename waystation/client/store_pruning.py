@@ -28,7 +28,8 @@ KEEP = timedelta(days=7)
 SYSTEM_NAMESPACE = "temporal-system"
 _GENERATED_ID = rb"[A-Za-z0-9_]+-[0-9a-f]{12}"
 """An invocation ID that the client generated. Other IDs may name sessions, whose artifacts are never removed."""
-_USED = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])|" + _GENERATED_ID)
+# Without the second condition, the time to search a long word would be quadratic in its length.
+_USED = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])|(?<![A-Za-z0-9_])" + _GENERATED_ID)
 _UNSUPPORTED = (RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.PERMISSION_DENIED)
 
 
