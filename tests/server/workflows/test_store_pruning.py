@@ -208,5 +208,5 @@ async def test_the_command_reports_what_it_did(own_server: EmbeddedServer, tmp_p
     assert ran.code == 0, ran
     assert "histories in default: 0 payloads kept, 1 would be moved to the trash, 0 would be removed" in ran.out
     artifacts = ("--artifacts", str(tmp_path / "artifacts"))
-    ran = await command(*where, *artifacts, "store", "prune", "--keep", "0s", "--json")
+    ran = await command(*where, "store", "prune", *artifacts, "--keep", "0s", "--json")
     assert json.loads(ran.out)["moved"] == 1
