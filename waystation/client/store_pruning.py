@@ -26,10 +26,11 @@ from waystation.storage import BlobMissing, Blobs, is_reference
 
 KEEP = timedelta(days=7)
 SYSTEM_NAMESPACE = "temporal-system"
-_GENERATED_ID = rb"[A-Za-z0-9_]+-[0-9a-f]{12}"
+DIGEST_LENGTH = 64
+_GENERATED_ID = re.compile(r"\w+-([0-9a-f]{12})", re.ASCII)
 """An invocation ID that the client generated. Other IDs may name sessions, whose artifacts are never removed."""
-# Without the second condition, the time to search a long word would be quadratic in its length.
-_USED = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])|(?<![A-Za-z0-9_])" + _GENERATED_ID)
+# The last part of an ID is enough to recognize it. In serialized events, the byte before an ID can look like part of it.
+_USED = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])|(?<=-)[0-9a-f]{12}")
 _UNSUPPORTED = (RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.PERMISSION_DENIED)
 
 
@@ -104,8 +105,8 @@ async def prune_stores(
         if not dry_run:
             await change(blob.digest)
     for (app, user, id), changed in (await artifacts.list_sessions() if artifacts else {}).items():
-        is_generated = re.fullmatch(_GENERATED_ID, id.encode())
-        if artifacts and is_generated and id not in reader.used and changed <= cutoff:
+        generated = _GENERATED_ID.fullmatch(id)
+        if artifacts and generated and generated[1] not in reader.used and changed <= cutoff:
             pruned.artifacts += 1
             if not dry_run:
                 await artifacts.delete_session_artifacts(app_name=app, user_id=user, session_id=id)
@@ -146,7 +147,7 @@ class _ReferenceReader:
             # The server may have deleted the history since it listed the workflow.
             if (history := await fetch_or_none(handle.fetch_history())) is not None:
                 self.histories += 1
-                self.used.add(execution.id)
+                self.used |= _scan(execution.id.encode())
                 tools = {e.event_id for e in history.events if _is_tool_call(e)}
                 for event in history.events:
                     digests = await _find_digests(event, codec)
@@ -165,6 +166,8 @@ class _ReferenceReader:
             followed |= digests
             found: set[str] = set()
             for digest in digests:
+                if len(digest) < DIGEST_LENGTH:
+                    continue  # part of an ID
                 with suppress(BlobMissing):
                     found |= await _find_nested(await self._blobs.get(digest), codec)
             digests = found - followed
