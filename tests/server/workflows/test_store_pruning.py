@@ -144,7 +144,7 @@ async def test_a_long_conversation_keeps_its_parts_however_old(
     async with create_worker(temporal, [echo()], task_queue=client.task_queue, blobs=blobs):
         session = client.session(agent="clerk", session_id=client.task_queue, user_id="ann")
         session.given = session.given.model_copy(update={"cut_after": 2})
-        for number in range(4):
+        for number in range(3):  # after an even number, the session might continue as new between the two runs
             await session.say(f"{number}{PART}")
         spoken = [word[:10] for word in words(await heard_events(session))]
         digest = await blobs.put(b"nothing refers to these bytes")
