@@ -29,7 +29,8 @@ SYSTEM_NAMESPACE = "temporal-system"
 DIGEST_LENGTH = 64
 _GENERATED_ID = re.compile(r"\w+-([0-9a-f]{12})", re.ASCII)
 """An invocation ID that the client generated. Other IDs may name sessions, whose artifacts are never removed."""
-# The last part of an ID is enough to recognize it. In serialized events, the byte before an ID can look like part of it.
+# The last part of an ID is enough to recognize it. In a serialized event, the byte before an ID can look like part of
+# the ID.
 _USED = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])|(?<=-)[0-9a-f]{12}")
 _UNSUPPORTED = (RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.PERMISSION_DENIED)
 
