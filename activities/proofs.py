@@ -321,8 +321,8 @@ class ProofFactory:
             RPCError: The server cannot be reached.
         """
         started, known = log.state.input, log.state.signed_request
-        if self._logs is None or started is None or started.token is None:
-            return None
+        if self._identity is None or self._logs is None or started is None or started.token is None:
+            return None  # without an identity configuration, requesters are not verified
         info = activity.info()
         origin = await self._logs.origin(log.invocation_id, info.workflow_run_id or "")
         place = log.invocation_id, origin.first_run_id if origin else ""

@@ -62,6 +62,7 @@ async def test_it_serves_and_has_the_search_attributes() -> None:
         assert {name: kind for name, kind in kinds.items() if name.startswith("Waystation")} == {
             "WaystationAgent": "INDEXED_VALUE_TYPE_KEYWORD",
             "WaystationSession": "INDEXED_VALUE_TYPE_KEYWORD",
+            "WaystationTenant": "INDEXED_VALUE_TYPE_KEYWORD",
             "WaystationUser": "INDEXED_VALUE_TYPE_KEYWORD",
             "WaystationStatus": "INDEXED_VALUE_TYPE_KEYWORD",
             "WaystationPending": "INDEXED_VALUE_TYPE_KEYWORD_LIST",

@@ -93,6 +93,7 @@ async def test_who_a_policy_names_is_told_once_that_a_call_waits(
             "digest": call.digest,
             "user_id": "dana",
             "requester": "dana",
+            "tenant": None,
             "requested_at": call.requested_at,
             "deadline": call.deadline,
             "occasion": "asked",

@@ -90,8 +90,8 @@ async def test_an_author_starts_an_invocation_in_their_own_name(
         assert (again.status_code, again.json()) == (200, {"invocation_id": id, "existed": True})
         another = await post(other, "invocations", {**START, "message_id": "m-1"})
         assert (another.status_code, another.json()["invocation_id"] == id) == (201, False)
-        for one in (id, another.json()["invocation_id"]):
-            await env.client.invocation(one).handle.terminate()
+        await invocation.handle.terminate()
+        await env.client.invocation(another.json()["invocation_id"]).result()  # its model has nothing left to ask for
 
 
 async def test_a_request_cannot_name_who_starts_it(serve: Serve, there: Installation, openid: FakeOpenId) -> None:
@@ -190,7 +190,7 @@ async def test_a_forged_or_unusable_request_starts_nothing(
     async with (
         serve(payer(Till(), {"amount": 5})) as env,
         site(env.client, gatekeeper=gatekeeper(there), limits=Limits(body_bytes=5_000)) as web,
-        person(web.url, openid, "authors") as author,
+        person(web.url, openid, "authors", subject=f"author-{env.client.task_queue}") as author,
     ):
         for headers, status in FORGED:
             refused = await post(author, "invocations", START, **headers)
@@ -244,7 +244,9 @@ async def test_only_an_operator_writes_state_that_all_users_share(
         person(web.url, openid, "authors", "operators") as both,
     ):
         for path in ("invocations", "sessions/s-1/messages"):
-            body = {"agent": "talker", "message": "hi", "state": {"app:rate": 2, "own": 1}}
+            # The state of an app outlives the test.
+            own = {"app": f"app-{env.client.task_queue}", "state": {"app:rate": 2, "own": 1}}
+            body = {"agent": "talker", "message": "hi", **own}
             refused = await post(author, path, body)
             assert (refused.status_code, "needs the role 'operator'" in problem(refused)) == (403, True)
             sent = await post(both, path, body)

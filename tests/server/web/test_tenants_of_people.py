@@ -68,7 +68,8 @@ async def test_people_see_only_their_own_tenant(serve: Serve, there: Installatio
                     for page in ("/", "/approvals", "/approvals/rows", f"/approvals/several?{selected}"):
                         assert (invocation.id in (await me.page(page)).text) is is_own, (tenant, other, page)
                     for method, path in EXPECTED:
-                        if "{id}" not in path or is_own:
+                        # The name of a session belongs to the person's own tenant.
+                        if "{id}" not in path or "sessions" in path or is_own:
                             continue
                         exact = path.replace("{id}", quote(call if "approvals" in path else invocation.id, safe=""))
                         assert await ask(me.http, method, exact, csrf) == "N", (tenant, other, method, path)

@@ -9,7 +9,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
 from temporalio.converter import PayloadCodec
 
-from tests.server.workflows.outside import files_in, until
+from tests.server.workflows.outside import until
 from waystation.agents import Agent
 from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient
@@ -130,7 +130,7 @@ async def test_a_large_payload_goes_through_the_codec_into_the_store(server: Emb
         assert (await invocation.result()).text == "hush"
         assert responses(model.requests[1]) == [("read", {"result": "murmur " * 50_000})]
         recorded = b"".join(event.SerializeToString() for event in (await invocation.history()).events)
-        stored = [file.read_bytes() for file in files_in(tmp_path)]
+        stored = [await blobs.get(blob.digest) for blob in await blobs.list_stored()]
         assert (len(recorded) < 20_000, len(stored)) == (True, 1)
         assert [data for data in (recorded, *stored) if b"murmur" in data] == []
         await assert_projection_matches(invocation)

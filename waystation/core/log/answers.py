@@ -138,7 +138,8 @@ def _answer_request(state: InvocationState, now: float, call: CallState, answer:
     if answer.action == "edit":
         call.shown, call.args = call.args, dict(answer.args or {})
     call.gate = "passed"
-    call.claimed_by, call.approved_by = None, {}
+    if call.call.kind == "long_running":  # these let it run; its response needs approvals of its own
+        call.claimed_by, call.approved_by = None, {}
     if call.outcome is None:
         return
     # A single login provides the credential to every call that is waiting for it.
