@@ -91,13 +91,18 @@ class AgentDirectory:
             "is held until a worker has the tool again."
         )
 
-    async def announce(self, agents: Mapping[str, Tools], *, task_queue: str) -> None:
-        """Add the root agents that are new or whose tools have changed. If this fails, log a warning."""
+    async def announce(self, agents: Mapping[str, Tools], *, task_queue: str, again: bool = False) -> None:
+        """Add the root agents that are new or whose tools have changed. If this fails, log a warning.
+
+        With `again`, add only agents that are missing, for example because the server's database was emptied, and do
+        not log failures. The tools of the worker that started last remain.
+        """
         if not agents:
             return
         try:
             known = await self.read()
-            if new := {f"{_PREFIX}{name}": tools for name, tools in agents.items() if known.get(name) != tools}:
+            kept = {name for name, tools in agents.items() if name in known and (again or known[name] == tools)}
+            if new := {f"{_PREFIX}{name}": tools for name, tools in agents.items() if name not in kept}:
                 delta = ScopeDelta(id=f"worker-{uuid.uuid4().hex}/e1", set=new)
                 # Keep signals inline, because readers may use a different store.
                 await without_storage(self._client).start_workflow(
@@ -108,4 +113,5 @@ class AgentDirectory:
                     start_signal_args=[delta.model_dump(exclude_defaults=True)],
                 )
         except (ForeignHistory, RPCError) as error:
-            log.warning("agents.not_announced", problem=str(error))
+            if not again:
+                log.warning("agents.not_announced", problem=str(error))

@@ -246,7 +246,7 @@ class WaystationPlugin(SimplePlugin):
             await self._refresh()
             if self._activities:
                 await announce_agents(worker.client, self._registry, task_queue=worker.task_queue)
-            refreshing = asyncio.create_task(self._keep_refreshing())
+            refreshing = asyncio.create_task(self._keep_refreshing(worker))
             try:
                 await next(worker)
             finally:
@@ -270,10 +270,13 @@ class WaystationPlugin(SimplePlugin):
         for monitor in self._monitors:
             await monitor.refresh()
 
-    async def _keep_refreshing(self) -> None:
+    async def _keep_refreshing(self, worker: Worker) -> None:
+        directory, tools = AgentDirectory(worker.client), _list_agents(self._registry) if self._activities else {}
         while True:
             await asyncio.sleep(REFRESH_S)
             await self._refresh()
+            # The server may have been replaced by one with an empty database.
+            await directory.announce(tools, task_queue=worker.task_queue, again=True)
 
     def _create_activities(self, client: Client, logs: LogCache, monitor: SearchAttributeMonitor) -> list[Activity]:
         limits = self._settings.activity
@@ -349,8 +352,11 @@ async def announce_agents(
     A worker does this when it starts to run. Call this function before that if clients start at the same time.
     """
     registry = agents if isinstance(agents, Registry) else Registry.of(*agents)
-    tools = {name: _list_tools(root) for name, root in registry.roots.items()}
-    await AgentDirectory(client).announce(tools, task_queue=task_queue)
+    await AgentDirectory(client).announce(_list_agents(registry), task_queue=task_queue)
+
+
+def _list_agents(registry: Registry) -> dict[str, dict[str, list[str] | None]]:
+    return {name: _list_tools(root) for name, root in registry.roots.items()}
 
 
 def _list_tools(root: Root) -> dict[str, list[str] | None]:

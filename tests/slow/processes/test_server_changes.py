@@ -13,6 +13,7 @@ from tests.server.processes.ledger import Ledger
 from tests.server.processes.workers import Place, Process, plan, until
 from waystation.client import SEARCH_ATTRIBUTE_TYPES, add_search_attributes
 from waystation.client.agent_client import AgentClient
+from waystation.client.agent_directory import AgentDirectory
 from waystation.core import JsonObject
 from waystation.embedded import EmbeddedServer, find_temporal
 
@@ -60,6 +61,7 @@ async def test_an_empty_database_stops_neither_workers_nor_clients(tmp_path: Pat
             await invocation.approve()
             assert (await invocation.result()).text == '[["pay", {"paid": 5}]]'
             assert [line["event"] for line in changes(worker)] == ["search_attributes.missing"]
+            await until(AgentDirectory(client.temporal).read, "the agents of the worker")
             assert await worker.stop() == 0
 
 
