@@ -21,7 +21,7 @@ NODE := tests/node
 EXTRAS := $(addprefix --extra ,embedded auth mcp openapi langchain web keyring identity notify postgres)
 
 .DEFAULT_GOAL := help
-.PHONY: demo test test-unit test-full test-clocks faults check lock audit sbom dist bench clean help
+.PHONY: demo test test-unit test-full test-clocks faults chaos check lock audit sbom dist bench clean help
 
 demo: .venv/.stamp  ## show an agent, its approval and a crash that changes nothing
 	@.venv/bin/python -m waystation.cli demo $(ARGS)
@@ -40,6 +40,9 @@ test-clocks: .venv/.stamp  ## run tests across midnight, a month's end and chang
 
 faults: .venv/.stamp  ## plant known faults one after another; each must be caught; ARGS="--only ID" for some
 	@.venv/bin/python -m tests.faults.run $(ARGS)
+
+chaos: .venv/.stamp  ## kill workers and servers while people answer; ARGS="--seeds 1 --kills 20" for less
+	@.venv/bin/python -m tests.chaos $(ARGS)
 
 check: .venv/.stamp  ## lint, formatting, types, import rules
 	@.venv/bin/ruff check

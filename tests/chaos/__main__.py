@@ -1,0 +1,39 @@
+"""Run the long form: `python -m tests.chaos [--seeds 1 2 3] [--kills N] [--answers N] [--outage SECONDS]`."""
+
+import argparse
+import asyncio
+import logging
+import sys
+import tempfile
+from pathlib import Path
+
+import structlog
+
+from tests.chaos.chaos_plan import Size, draw_plan
+from tests.chaos.chaos_run import run_chaos
+from tests.chaos.report import Figures, format_table
+
+
+def main() -> int:
+    """Run one plan per seed, print the figures, and return 1 if one of them must be 0 and is not."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=main.__doc__)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5], metavar="N")
+    parser.add_argument("--kills", type=int, default=Size.kills, help="kills of workers for each seed")
+    parser.add_argument("--answers", type=int, default=Size.answers, help="answers for each seed")
+    parser.add_argument("--outage", type=float, default=Size.outage_s, help="seconds that the model is out at least")
+    options = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    size = Size(kills=options.kills, answers=options.answers, outage_s=options.outage)
+    figures: dict[int, Figures] = {}
+    for seed in options.seeds:
+        with tempfile.TemporaryDirectory(prefix="waystation-chaos-") as folder:
+            figures[seed] = asyncio.run(run_chaos(draw_plan(seed, size), Path(folder)))
+        sys.stderr.write(
+            "\n".join((f"seed {seed}: {figures[seed].problems or 'no problems'}", *figures[seed].details)) + "\n"
+        )
+    sys.stdout.write(f"{format_table(figures)}\n")
+    return 1 if any(each.problems for each in figures.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

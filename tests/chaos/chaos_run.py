@@ -1,0 +1,181 @@
+"""Carry out a plan against real processes."""
+
+import asyncio
+import contextlib
+import signal
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import assert_never
+
+from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.service import RPCError
+
+from tests.chaos.answering import Approver, Outcome, serve_web
+from tests.chaos.chaos_agents import OUTAGE
+from tests.chaos.chaos_plan import AGENTS, EndWorker, Outage, Plan, RestartServer, SendAnswer, Step
+from tests.chaos.fleet import (
+    BLOCKED,
+    EXPECTED_EXITS,
+    TASK_QUEUE,
+    Server,
+    Supervisor,
+    lose_store,
+    make_place,
+    make_supervisors,
+    restore_store,
+    store_of,
+)
+from tests.chaos.report import Figures, check_answers, check_effects, check_invocation
+from tests.server.processes.ledger import Ledger
+from tests.server.processes.workers import plan as message_of
+from tests.server.processes.workers import until
+from waystation.client.agent_client import AgentClient, Invocation
+from waystation.client.agent_directory import AgentDirectory
+from waystation.core import AnswerCounted, Log, UnknownAgent, WaystationError
+
+PATIENCE_S = 300.0
+"""How long the fleet has to finish after the last step. What is not finished then counts as stuck."""
+PAUSE_S = 0.5
+
+
+class Chaos:
+    """One run: its processes, and what became of each answer."""
+
+    def __init__(self, plan: Plan, folder: Path, client: AgentClient, server: Server) -> None:
+        self._plan, self._folder, self._client, self._server = plan, folder, client, server
+        self._invocations: list[Invocation] = []
+        self._pending = defaultdict[str, asyncio.Event](asyncio.Event)
+        self._outcomes: dict[str, Outcome] = {}
+        self._answering: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Start all invocations."""
+        for number, script in enumerate(self._plan.scripts):
+            id = f"chaos-{self._plan.seed}-{number}"
+            self._invocations.append(await self._client.start(script.agent, script.message, id=id))
+
+    async def take_steps(self, supervisors: list[Supervisor], approver: Approver) -> None:
+        """Carry out the steps in their order. Answers are sent concurrently, once their calls are pending."""
+        for step in self._plan.steps:
+            await self._take(step, supervisors, approver)
+
+    async def _take(self, step: Step, supervisors: list[Supervisor], approver: Approver) -> None:
+        match step:
+            case SendAnswer():
+                self._answering.append(asyncio.create_task(self._answer(step, approver)))
+            case EndWorker():
+                await supervisors[step.worker].end(kill=step.kill)
+            case RestartServer():
+                await self._server.restart(kill=step.kill)
+            case Outage(cause="model", begins=True):
+                (self._folder / OUTAGE).touch()
+            case Outage(cause="model"):
+                await asyncio.sleep(self._plan.size.outage_s)
+                (self._folder / OUTAGE).unlink()
+            case Outage(begins=True):
+                lose_store(self._folder)
+            case Outage():
+                restore_store(self._folder)
+            case _:
+                assert_never(step)
+
+    async def _answer(self, answer: SendAnswer, approver: Approver) -> None:
+        approval_id = f"{self._invocations[answer.invocation].id}/{answer.call_id}"
+        await self._pending[approval_id].wait()
+        self._outcomes[answer.tag] = await approver.answer(approval_id, answer)
+
+    async def watch(self) -> None:
+        """Find out which calls have become pending, as an inbox does."""
+        while True:
+            with contextlib.suppress(RPCError, WaystationError):
+                for call in await self._client.pending():
+                    self._pending[f"{call.invocation_id}/{call.function_call_id}"].set()
+            await asyncio.sleep(PAUSE_S)
+
+    async def finish(self) -> None:
+        """Wait for all answers and invocations, and make the server try held work again soon."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE_S):
+                await asyncio.gather(*(finish(self._client, invocation) for invocation in self._invocations))
+                await asyncio.gather(*self._answering)
+        for task in self._answering:
+            task.cancel()
+
+    async def check(self, figures: Figures) -> None:
+        """Read histories and the ledger."""
+        sent = defaultdict[int, list[tuple[SendAnswer, Outcome]]](list)
+        for step in self._plan.steps:
+            if isinstance(step, SendAnswer):
+                sent[step.invocation].append((step, self._outcomes.get(step.tag, "unknown")))
+        logs = list[Log]()
+        counted = dict[str, AnswerCounted]()
+        for number, invocation in enumerate(self._invocations):
+            logs.append(await check_invocation(invocation, figures))
+            counted |= check_answers(logs[-1], sent[number], figures)
+        approved = {key: body.answer.action == "approve" for key, body in counted.items()}
+        check_effects(Ledger(self._folder), approved, logs, figures)
+
+
+async def finish(client: AgentClient, invocation: Invocation) -> None:
+    """Wait until an invocation has ended, and make the server try its held calls again."""
+    while True:
+        with contextlib.suppress(RPCError):
+            if (await invocation.handle.describe()).status is not WorkflowExecutionStatus.RUNNING:
+                return
+            if await client.held.holds(invocation.id):
+                await client.held.retry(invocation.id)
+        await asyncio.sleep(PAUSE_S)
+
+
+async def run_chaos(plan: Plan, folder: Path) -> Figures:
+    """Carry out a plan in an empty folder, and return the figures."""
+    figures = Figures()
+    async with contextlib.AsyncExitStack() as stack:
+        server = await stack.enter_async_context(Server(folder / "temporal.db"))
+        place = make_place(server, folder)
+        supervisors = [await stack.enter_async_context(each) for each in make_supervisors(place)]
+        await asyncio.gather(*(each.ready() for each in supervisors))
+        client = await AgentClient.connect(address=server.address, task_queue=TASK_QUEUE, store=store_of(folder))
+        chaos = Chaos(plan, folder, client, server)
+        await chaos.start()
+        async with serve_web(place) as browser:
+            watching = asyncio.create_task(chaos.watch())
+            await chaos.take_steps(supervisors, Approver(client, place, browser))
+            await chaos.finish()
+            watching.cancel()
+        await chaos.check(figures)
+        figures.servers_killed, figures.servers_stopped = server.restarts[True], server.restarts[False]
+        await server.restart(kill=True, empty=True)
+        await start_over(client, figures)
+        count_exits(supervisors, figures)
+    return figures
+
+
+async def start_over(client: AgentClient, figures: Figures) -> None:
+    """Run an invocation of each agent after the database was emptied, once the workers have noticed."""
+    directory = AgentDirectory(client.temporal)
+    await until(lambda: are_announced(directory), "the agents that workers announce again")
+    for agent in AGENTS:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                invocation = await client.start(agent, message_of([("fetch", {})]))
+                await finish(client, invocation)
+                await invocation.result()
+        except (UnknownAgent, TimeoutError, WorkflowFailureError) as error:
+            figures.invocations_failed += 1
+            figures.details.append(f"{agent} after the database was emptied: {error!r}, {error.__cause__!r}")
+
+
+async def are_announced(directory: AgentDirectory) -> bool:
+    """Return whether workers have announced all agents."""
+    return set(await directory.read()) == set(AGENTS)
+
+
+def count_exits(supervisors: list[Supervisor], figures: Figures) -> None:
+    """Add how the workers ended."""
+    exits = sum((each.exits for each in supervisors), Counter[int]())
+    figures.workers_killed = exits[-signal.SIGKILL]
+    figures.workers_stopped = exits[0]
+    figures.workers_blocked = exits[BLOCKED]
+    figures.workers_failed = sum(count for code, count in exits.items() if code not in EXPECTED_EXITS)
+    figures.details += [line for each in supervisors for line in each.failures]

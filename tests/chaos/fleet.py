@@ -1,0 +1,147 @@
+"""A server and workers that are killed and replaced."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.server.processes.ledger import Ledger
+from tests.server.processes.workers import Place, WorkerProcess
+from waystation.embedded import EmbeddedServer
+from waystation.storage.blobs import STORE_VARIABLE
+
+AGENTS = Path(__file__).parent / "agents"
+SERVED = (("payers",), ("clerks",), ("payers", "clerks"))
+"""The folders with the agents of each worker. All of them poll the same task queue."""
+OPTIONS = ("--event-loop-limit", "3", "--drain", "5", "--offload-over", "2000")
+TASK_QUEUE = "chaos"
+BLOCKED = 11
+"""Exit code of a worker that replaced itself because a tool blocked its event loop."""
+EXPECTED_EXITS = (0, -signal.SIGKILL, BLOCKED)
+
+
+class Server:
+    """A server that keeps its address when it is replaced. It stops with the block."""
+
+    def __init__(self, db_filename: Path) -> None:
+        self._db_filename = db_filename
+        self._server = EmbeddedServer(db_filename=db_filename)
+        self.restarts = Counter[bool]()
+        """Number of restarts, by whether the server was killed."""
+
+    async def __aenter__(self) -> "Server":
+        await self._server.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._server.__aexit__()
+
+    @property
+    def address(self) -> str:
+        """Host and port."""
+        return self._server.address
+
+    async def restart(self, *, kill: bool, empty: bool = False) -> None:
+        """Start the server again with its database, or with an empty one."""
+        if kill:
+            os.kill(self._server.pid, signal.SIGKILL)
+        await self._server.__aexit__()
+        if empty:
+            for path in self._db_filename.parent.glob(f"{self._db_filename.name}*"):
+                path.unlink()
+        port = int(self.address.rpartition(":")[2])
+        self._server = EmbeddedServer(db_filename=self._db_filename, port=port)
+        await self._server.__aenter__()
+        self.restarts[kill] += 1
+
+
+class Supervisor:
+    """Starts a worker again whenever it ends. The last worker ends with the block."""
+
+    def __init__(self, start: Callable[[], WorkerProcess]) -> None:
+        self._start = start
+        self._ready = asyncio.Event()
+        self._process: WorkerProcess
+        self.exits = Counter[int]()
+        """Exit codes of workers that were ready."""
+        self.failures: list[str] = []
+        """The last output of workers that ended for no known reason."""
+
+    async def __aenter__(self) -> "Supervisor":
+        self._serving = asyncio.create_task(self._serve())
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._serving.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._serving
+
+    async def ready(self) -> None:
+        """Wait until a worker is ready."""
+        await self._ready.wait()
+
+    async def end(self, *, kill: bool) -> None:
+        """Kill the worker, or ask it to stop, once it is ready."""
+        await self.ready()
+        self._ready.clear()
+        with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+            self._process.send(signal.SIGKILL if kill else signal.SIGTERM)
+
+    async def _serve(self) -> None:
+        while True:
+            # A worker that was not ready in time, for example because the server was away, is replaced, too.
+            with contextlib.suppress(AssertionError, TimeoutError):
+                async with self._start() as self._process:
+                    self._ready.set()
+                    while self._process.running:
+                        await asyncio.sleep(0.05)
+                    self._ready.clear()
+                    self._count(await self._process.exit_code())
+
+    def _count(self, exit_code: int) -> None:
+        self.exits[exit_code] += 1
+        if exit_code not in EXPECTED_EXITS:
+            output = [*self._process.logs[-3:], *self._process.other[-20:]]
+            self.failures.append(f"A worker ended with exit code {exit_code}: {output}")
+
+
+def make_supervisors(place: Place) -> list[Supervisor]:
+    """Return a supervisor for each worker of the fleet."""
+
+    def supervise(folders: tuple[str, ...]) -> Supervisor:
+        return Supervisor(lambda: place.worker("--agents", *(str(AGENTS / folder) for folder in folders), *OPTIONS))
+
+    return [supervise(folders) for folders in SERVED]
+
+
+def make_place(server: Server, folder: Path) -> Place:
+    """Return the place of the fleet, with a store in the same folder as the ledger."""
+    return Place(
+        address=server.address,
+        task_queue=TASK_QUEUE,
+        ledger=Ledger(folder),
+        environment={STORE_VARIABLE: str(store_of(folder))},
+    )
+
+
+def store_of(folder: Path) -> Path:
+    """Return the folder with large payloads."""
+    return folder / "store"
+
+
+def lose_store(folder: Path) -> None:
+    """Replace the store with an empty one, which workers fill."""
+    if store_of(folder).exists():
+        store_of(folder).rename(folder / "lost")
+
+
+def restore_store(folder: Path) -> None:
+    """Put the lost payloads back, beside those stored since then."""
+    lost = folder / "lost"
+    for path in [path for path in lost.rglob("*") if path.is_file()]:
+        target = store_of(folder) / path.relative_to(lost)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        path.replace(target)

@@ -1,0 +1,122 @@
+"""Check histories and the ledger after a run of chaos, and print the figures."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+
+from temporalio.client import WorkflowExecutionStatus
+
+from tests.chaos.answering import Outcome
+from tests.chaos.chaos_plan import SendAnswer
+from tests.server.processes.ledger import Ledger
+from waystation.client.agent_client import Invocation
+from waystation.core import AnswerCounted, AnswerIgnored, Log, NotReplayable
+from waystation.testing import Replays, assert_invocation_holds
+
+
+@dataclass(kw_only=True)
+class Figures:
+    """What happened in a run. Everything from `answers_lost` on must be 0."""
+
+    workers_killed: int = 0
+    workers_stopped: int = 0
+    workers_blocked: int = 0
+    servers_killed: int = 0
+    servers_stopped: int = 0
+    invocations: int = 0
+    answers_sent: int = 0
+    answers_accepted: int = 0
+    answers_refused: int = 0
+    effects: int = 0
+    answers_lost: int = 0
+    """Acknowledged, but not in the history; or without an outcome."""
+    answers_counted_twice: int = 0
+    effects_doubled: int = 0
+    effects_lost: int = 0
+    """Reported to the model, but not in the ledger."""
+    effects_not_approved: int = 0
+    invocations_stuck: int = 0
+    invocations_failed: int = 0
+    histories_not_replaying: int = 0
+    projections_different: int = 0
+    workers_failed: int = 0
+
+    details: list[str] = field(default_factory=list)
+    """Further information on problems, one line each."""
+
+    @property
+    def problems(self) -> dict[str, int]:
+        """The figures that must be 0 and are not."""
+        names = list(counts_of(self))
+        checked = names[names.index("answers_lost") :]
+        return {name: value for name in checked if (value := getattr(self, name))}
+
+
+def counts_of(figures: Figures) -> dict[str, int]:
+    """Return the figures by name, without the details."""
+    return {field.name: getattr(figures, field.name) for field in fields(figures) if field.name != "details"}
+
+
+def format_table(figures: Mapping[int, Figures]) -> str:
+    """Return a table in Markdown with a column for each seed and one for their sum."""
+    columns = [counts_of(each) for each in figures.values()]
+    header = ["", *(f"seed {seed}" for seed in figures), "sum"]
+    rows = [
+        [name.replace("_", " "), *(str(column[name]) for column in columns), str(sum(each[name] for each in columns))]
+        for name in columns[0]
+    ]
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+async def check_invocation(invocation: Invocation, figures: Figures) -> Log:
+    """Replay an invocation, compare its projection with its workflow, and return its log."""
+    status = (await invocation.handle.describe()).status
+    figures.invocations += 1
+    figures.invocations_stuck += status is WorkflowExecutionStatus.RUNNING
+    figures.invocations_failed += status not in (WorkflowExecutionStatus.RUNNING, WorkflowExecutionStatus.COMPLETED)
+    if status is not WorkflowExecutionStatus.COMPLETED:
+        figures.details.append(f"{invocation.id}: {status.name if status else 'unknown'}")
+    try:
+        await assert_invocation_holds(invocation, replays=Replays.PRODUCTION)
+    except NotReplayable as error:
+        figures.histories_not_replaying += 1
+        figures.details.append(f"{invocation.id}: {error}")
+    except AssertionError as error:
+        figures.projections_different += 1
+        figures.details.append(f"{invocation.id}: {error}")
+    return await invocation.log()
+
+
+def check_answers(log: Log, sent: Iterable[tuple[SendAnswer, Outcome]], figures: Figures) -> dict[str, AnswerCounted]:
+    """Compare the answers to one invocation with its log. Return the answer that counted for each approval ID."""
+    counted = [entry.body for entry in log.entries if isinstance(entry.body, AnswerCounted)]
+    ignored = {entry.body.by for entry in log.entries if isinstance(entry.body, AnswerIgnored)}
+    tags = {body.answer.comment for body in counted}
+    for answer, outcome in sent:
+        figures.answers_sent += 1
+        if answer.tag in tags:
+            figures.answers_accepted += 1
+        elif outcome == "refused" or (outcome == "sent" and answer.tag in ignored):
+            figures.answers_refused += 1
+        else:
+            figures.answers_lost += 1
+            figures.details.append(f"{log.invocation_id}: {answer} was lost; its outcome is {outcome!r}")
+    times = Counter(body.function_call_id for body in counted)
+    figures.answers_counted_twice += sum(count - 1 for count in times.values())
+    return {f"{log.invocation_id}/{body.function_call_id}": body for body in counted}
+
+
+def check_effects(ledger: Ledger, approved: Mapping[str, bool], logs: Sequence[Log], figures: Figures) -> None:
+    """Compare the ledger with the answers (whether each key was approved) and with what models received."""
+    begun = Counter(line["key"] for line in ledger.lines("paying"))
+    paid = Counter(line["key"] for line in ledger.lines("paid"))
+    figures.effects += begun.total()
+    figures.effects_doubled += sum(count - 1 for count in begun.values())
+    figures.effects_not_approved += sum(not approved.get(key, False) for key in begun)
+    figures.effects_lost += sum(paid[key] == 0 for log in logs for key in _reported(log))
+
+
+def _reported(log: Log) -> list[str]:
+    """Return the idempotency keys of the payments that the model believes were made."""
+    return [f"{log.invocation_id}/{call.id}" for call in log.state.calls.values() if "paid" in (call.response or {})]
