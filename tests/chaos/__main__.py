@@ -1,3 +1,4 @@
+# ruff: noqa: T201  (a program that talks to a person)
 """Run the long form: `python -m tests.chaos [--seeds 1 2 3] [--kills N] [--answers N] [--outage SECONDS]`."""
 
 import argparse
@@ -8,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 import structlog
+from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 
 from tests.chaos.chaos_plan import Size, draw_plan
 from tests.chaos.chaos_run import run_chaos
@@ -20,18 +22,18 @@ def main() -> int:
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5], metavar="N")
     parser.add_argument("--kills", type=int, default=Size.kills, help="kills of workers for each seed")
     parser.add_argument("--answers", type=int, default=Size.answers, help="answers for each seed")
-    parser.add_argument("--outage", type=float, default=Size.outage_s, help="seconds that the model is out at least")
+    parser.add_argument("--outage", type=float, default=Size.outage_s, help="minimum seconds of each outage")
     options = parser.parse_args()
+    only_errors = LoggingConfig(filter=TelemetryFilter(core_level="ERROR", other_level="ERROR"))
+    Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=only_errors)))
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     size = Size(kills=options.kills, answers=options.answers, outage_s=options.outage)
     figures: dict[int, Figures] = {}
     for seed in options.seeds:
         with tempfile.TemporaryDirectory(prefix="waystation-chaos-") as folder:
             figures[seed] = asyncio.run(run_chaos(draw_plan(seed, size), Path(folder)))
-        sys.stderr.write(
-            "\n".join((f"seed {seed}: {figures[seed].problems or 'no problems'}", *figures[seed].details)) + "\n"
-        )
-    sys.stdout.write(f"{format_table(figures)}\n")
+        print(f"seed {seed}: {figures[seed].problems or 'no problems'}", *figures[seed].details, sep="\n", flush=True)
+    print(format_table(figures))
     return 1 if any(each.problems for each in figures.values()) else 0
 
 

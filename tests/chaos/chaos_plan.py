@@ -26,11 +26,11 @@ class Size:
 
     kills: int = 100
     answers: int = 200
-    outage_s: float = 0.0
-    """Minimum duration of the outage of the model."""
+    outage_s: float = 20.0
+    """Minimum duration of each outage."""
 
 
-SHORT = Size(kills=5, answers=24)
+SHORT = Size(kills=5, answers=24, outage_s=1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,9 +102,10 @@ def draw_plan(seed: int, size: Size) -> Plan:
     steps += [RestartServer(kill=number % 4 < 3) for number in range(max(1, size.kills // 15))]
     draw.shuffle(steps)
     for cause in get_args(Cause):
-        begin, end = sorted(draw.sample(range(len(steps)), 2))
-        steps.insert(end, Outage(cause, begins=False))
+        begin = draw.randrange(len(steps))
+        end = begin + 1 + draw.randint(1, max(1, len(steps) // 10))
         steps.insert(begin, Outage(cause, begins=True))
+        steps.insert(end, Outage(cause, begins=False))
     return Plan(seed=seed, size=size, scripts=scripts, steps=tuple(steps))
 
 

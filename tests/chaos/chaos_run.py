@@ -67,15 +67,11 @@ class Chaos:
                 await supervisors[step.worker].end(kill=step.kill)
             case RestartServer():
                 await self._server.restart(kill=step.kill)
-            case Outage(cause="model", begins=True):
-                (self._folder / OUTAGE).touch()
-            case Outage(cause="model"):
-                await asyncio.sleep(self._plan.size.outage_s)
-                (self._folder / OUTAGE).unlink()
             case Outage(begins=True):
-                lose_store(self._folder)
+                lose_store(self._folder) if step.cause == "store" else (self._folder / OUTAGE).touch()
             case Outage():
-                restore_store(self._folder)
+                await asyncio.sleep(self._plan.size.outage_s)
+                restore_store(self._folder) if step.cause == "store" else (self._folder / OUTAGE).unlink()
             case _:
                 assert_never(step)
 

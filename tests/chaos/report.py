@@ -10,7 +10,7 @@ from tests.chaos.answering import Outcome
 from tests.chaos.chaos_plan import SendAnswer
 from tests.server.processes.ledger import Ledger
 from waystation.client.agent_client import Invocation
-from waystation.core import AnswerCounted, AnswerIgnored, Log, NotReplayable
+from waystation.core import AnswerCounted, AnswerIgnored, Held, Log, NotReplayable
 from waystation.testing import Replays, assert_invocation_holds
 
 
@@ -28,6 +28,7 @@ class Figures:
     answers_accepted: int = 0
     answers_refused: int = 0
     effects: int = 0
+    calls_held: int = 0
     answers_lost: int = 0
     """Acknowledged, but not in the history; or without an outcome."""
     answers_counted_twice: int = 0
@@ -85,7 +86,9 @@ async def check_invocation(invocation: Invocation, figures: Figures) -> Log:
     except AssertionError as error:
         figures.projections_different += 1
         figures.details.append(f"{invocation.id}: {error}")
-    return await invocation.log()
+    log = await invocation.log()
+    figures.calls_held += sum(isinstance(entry.body, Held) for entry in log.entries)
+    return log
 
 
 def check_answers(log: Log, sent: Iterable[tuple[SendAnswer, Outcome]], figures: Figures) -> dict[str, AnswerCounted]:
