@@ -135,7 +135,7 @@ def _draw_script(draw: random.Random, number: int) -> Script:
     if number % 10 == 1:
         batches.append([("hang", {})])
     first = len(batches) + 1
-    batches += [[("pay", {"amount": draw.randint(1, 400)})] for _ in range(PAYMENTS)]
+    batches += [[("pay", {"amount": draw.randint(1, 1_000)})] for _ in range(PAYMENTS)]
     calls = tuple(f"fc-{first + index}" for index in range(PAYMENTS))
     return Script(agent=draw.choice(AGENTS), message=json.dumps(batches), call_ids=calls)
 
