@@ -34,11 +34,11 @@ next attempt reads the details. With an interval of 0.1 s, fifty such tools woul
 quarter of a worker core."""
 MAX_FAILURE_CHARS = 500
 MAX_BLOCKED_ATTEMPTS = 2
-"""An activity that blocks the event loop in this attempt or a later one is not tried again. The limit is lower than for
-other lost workers, because each attempt can cost a worker."""
+"""Maximum number of attempts at an activity that blocks the event loop. The limit is lower than for other lost workers,
+because each attempt can cost a worker."""
 
 current_activity: ContextVar[activity.Info | None] = ContextVar("current_activity", default=None)
-"""The activity that runs in a context. Unlike the SDK's own variable, other threads can look it up in a task."""
+"""The activity that runs in the current context. Unlike the SDK's variable, it can be read by other threads."""
 
 
 class EventLoopBlocked(BaseException):
@@ -102,7 +102,7 @@ class Heartbeater:
         might overwrite the mark.
 
         Raises:
-            RPCError: The server has not confirmed the mark.
+            RPCError: The server did not confirm the mark.
         """
         self._mark = (mark,)
         client, token = activity.client(), activity.info().task_token

@@ -167,7 +167,7 @@ class Reviewer:
     async def _check_binding(self, call: CallState, answer: Answer) -> None:
         """Check that an answer with a token names this invocation and, if it decides the call, the call's digest.
 
-        Everyone who can read the history could otherwise send the answer again: to a later invocation with the same ID,
+        Otherwise, anyone who can read the history could send the answer again: to a later invocation with the same ID
         or, after a reset, to a call with different arguments. The digest is computed here, because logs can be forged.
 
         Raises:
@@ -190,7 +190,7 @@ class Reviewer:
         try:
             root, agent = self._registry.find(root_name, call.agent)
         except UnknownAgent as error:
-            if activity.info().attempt < HOLD_AFTER:  # another worker may have it
+            if activity.info().attempt < HOLD_AFTER:  # another worker may have the agent
                 raise
             raise InvalidAnswer(UNVERIFIABLE.format(problem=error)) from None
         if not isinstance(agent, LlmAgent):

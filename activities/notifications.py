@@ -55,7 +55,7 @@ CHANNELS_ENV = "WAYSTATION_CHANNELS"
 WEBHOOK_LIMIT_S = 10.0
 APPRISE_LIMIT_S = 60.0
 _SENDERS = ThreadPoolExecutor(8, thread_name_prefix="apprise")
-"""The threads for Apprise, which may block for a long time. Other blocking work does not wait for them."""
+"""Separate threads for Apprise, which may block them for a long time, so that other blocking work need not wait."""
 MIN_SECRET_BYTES = 24
 """Minimum length of a webhook's signing secret, as required by Standard Webhooks."""
 GIVE_UP_AFTER = timedelta(minutes=50)

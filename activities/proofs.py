@@ -186,7 +186,7 @@ class Proofs:
         return satisfies_policy(policy, approvals, requesters)
 
     def authentic_approvals(self, call: CallState) -> list[SignedApproval]:
-        """Return the answers that let a call of this invocation run, without those that no worker authenticated."""
+        """Return the approvals of a call of this invocation, without those that no worker authenticated."""
         approval_id, remembered = ids.approval(self.invocation_id, call.id), self._coverage_of(call)
         return [
             approval
@@ -263,8 +263,8 @@ class ProofFactory:
     async def may_have_run(self, call: CallState, proofs: Proofs) -> bool:
         """Return whether another activity, or an earlier attempt of this one, may already have run an approved call.
 
-        The activities of all runs of the invocation count, including runs that a reset replaced, except activities that
-        only requested a confirmation or a credential.
+        This considers all runs of the invocation, including those that a reset replaced, but no activities that only
+        requested a confirmation or a credential. If it cannot be determined, return True.
 
         Raises:
             RPCError: The server cannot be reached.
@@ -313,7 +313,8 @@ class ProofFactory:
         """Verify the tokens of new messages to the calling invocation, and return the senders of all its messages.
 
         If a message that joined the invocation has no valid token, the result names no one, so the requesters count as
-        unverified. Return None if the invocation was started without a token or has received no new message.
+        unverified. Return None if the invocation was started without a token or has received no new message, or if this
+        worker does not verify identities.
 
         Raises:
             NotAllowed: The token with which the invocation was started is not valid.
@@ -383,8 +384,8 @@ NO_PROOFS = ProofFactory()
 def may_lack_runs(known: Mapping[str, float], first_run: str, approved_at: float) -> bool:
     """Return whether a deleted run of an invocation may have used approvals that were verified at `approved_at`.
 
-    The server deletes the first run before all others. If it has done so, the approvals are known to be unused only if
-    all tokens that a deleted run accepted had expired when they were verified.
+    The server deletes the first run before all others. If it has done so, the approvals are certain to be unused only
+    if all tokens that a deleted run could have accepted had expired by `approved_at`.
 
     Args:
         known: The start times of the runs that the server still has, at least one, by run ID.
@@ -412,7 +413,7 @@ def _joined_messages(log: Log, started: InvocationInput) -> list[tuple[str | Non
 
 
 async def _has_ancestor(logs: LogCache, workflow_id: str, run_id: str, ancestor: tuple[str, str]) -> bool:
-    """Return whether a workflow, its parent, or a parent of that one has this workflow ID and first run ID.
+    """Return whether a workflow or one of its nearest `MAX_ANCESTORS` has the workflow ID and first run ID `ancestor`.
 
     The server records which workflow started another, so this cannot be forged.
     """

@@ -114,8 +114,8 @@ class Sessions:
         Raises:
             ApplicationError: The earlier events cannot be read, or the session did not start this invocation (not
                 retryable).
-            StoreFailed: Earlier events are in a store that does not return them.
-            RPCError: The server does not return the earlier events.
+            StoreFailed: Earlier events could not be read from their store.
+            RPCError: Earlier events could not be read from the server.
         """
         link = log.state.input.session if log.state.input else None
         if link is None:
@@ -141,7 +141,7 @@ class Sessions:
             return
         info = activity.info()
         origin = await self._logs.origin(info.workflow_id or "", info.workflow_run_id or "")
-        # The run, too: anyone can start a workflow under the ID of a session that has ended.
+        # Compare the run, too, because anyone can start a workflow under the ID of a session that has ended.
         is_child = bool(origin and origin.parent == (link.id, link.run_id))
         is_fork = self._forks and started.fork is not None
         if not is_own_session(started) or not (is_child or is_fork):

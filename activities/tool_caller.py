@@ -77,8 +77,8 @@ the activity's timeout on the server exceeds the tool's timeout."""
 STARTS = "waystation_starts"
 """Field of the last heartbeat detail of a held call: how many attempts have started the tool."""
 MAX_STARTS = 4
-"""How many times a held call may start unless its effect is `once`. There is a limit because the tool may crash the
-worker."""
+"""How many times the tool of a held call may start; with effect `once`, it may start only once. There is a limit
+because the tool may crash the worker."""
 
 
 class ToolCaller:
@@ -210,7 +210,7 @@ def _count_starts() -> int:
 
 
 def _find_lost_start(call: CallState, params: ToolCallInput) -> ToolOutcome | None:
-    """Return the outcome of a held call that must not start again because its worker was lost, or None."""
+    """Return the outcome of a held call whose tool must not start again after a worker was lost, or None if it may."""
     starts = _count_starts()
     if starts < (1 if params.effect == "once" else MAX_STARTS):
         return None
@@ -320,8 +320,8 @@ class _ToolRun:
     async def _run_approved(self, tool: BaseTool, args: JsonObject, context: ToolContext) -> Attempt:
         """Run the tool, or return a refusal if the call does not match its approval.
 
-        If the tool raises an exception and the call has retries left, this activity retries a held call and a tool with
-        effect `once`, and the server retries any other.
+        If the tool raises an exception and the call has retries left, this activity runs the tool again if the call is
+        held or has the effect `once`. Otherwise, the server retries the activity.
         """
         refusal = await find_refusal(self.call, self.params, tool, args, context, self.rules)
         refusal = refusal or await find_missing_proof(

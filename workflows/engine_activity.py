@@ -39,22 +39,22 @@ def settings() -> WorkflowSettings:
 
 
 def searchable(tenant: str | None) -> bool:
-    """Return whether the namespace has the search attributes that invocations of a tenant, or of none, need.
+    """Return whether the namespace has the search attributes that an invocation needs. `tenant` is None if it has none.
 
-    The result is what this worker knows at the moment. It may differ on replay.
+    The result reflects what this worker currently knows, so it may differ on replay.
     """
     passed = workflow.extern_functions().get(SEARCHABLE)
     return passed(tenant) if passed else True
 
 
 def signal_times() -> list[float]:
-    """Return when the signals of this run arrived at the server, as far as this worker can tell. Not for replay."""
+    """Return when the signals of this run arrived at the server, as far as this worker knows. May differ on replay."""
     passed, info = workflow.extern_functions().get(SIGNAL_TIMES), workflow.info()
     return passed(info.workflow_id, info.run_id) if passed else []
 
 
 class SettingsInterceptor(Interceptor):
-    """Passes the worker's settings to its workflows, and what they need to know about the server at the moment."""
+    """Gives workflows access to the worker's settings and to the server's current state."""
 
     def __init__(
         self,

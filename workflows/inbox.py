@@ -42,7 +42,7 @@ class Inbox:
         self._clock = SignalClock()
         self._before = self.signals
         self._times: list[float] = []
-        """When the signals of this run arrived, as far as this worker has looked it up."""
+        """When the signals of this run arrived, as far as this worker has fetched the times."""
 
     def take_signal(self, name: str, values: Sequence[RawValue]) -> None:
         """Record a signal with any name. Signals that do not count are recorded as ignored."""

@@ -174,7 +174,7 @@ def failure_of(error: ActivityError | ChildWorkflowError) -> Failure:
         case ApplicationError():
             about = {"error_type": cause.type or "Error", "message": cause.message[:MAX_FAILURE_CHARS]}
             hold: JsonObject = {}
-            if isinstance(error, ActivityError):  # a called agent is held itself
+            if isinstance(error, ActivityError):  # a called agent has its own holds
                 hold = parse_hold(cause.details, is_over=error.retry_state is RetryState.TIMEOUT)
             return Failure.model_validate({"kind": "error", **about, **hold})
         case _:

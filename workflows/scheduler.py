@@ -292,9 +292,9 @@ class Scheduler:
         return self._until_possible(ref, lambda held: _call_tool(call, ref, params, held=held))
 
     async def _until_possible(self, ref: EntryRef, attempt: Callable[[bool], Coroutine[Any, Any, Body]]) -> Body:
-        """Repeat work that no worker can do at the moment, and return the entry for its result.
+        """Attempt work until it is not held, and return the entry for its result.
 
-        `attempt` receives whether the work is held.
+        `attempt` takes whether the work was held in the previous attempt.
         """
         body = await attempt(False)
         while isinstance(body, Held):
@@ -336,7 +336,7 @@ def _tool_input(log: Log, call: CallState, position: Position) -> ToolCallInput:
 async def _call_tool(call: CallState, ref: CallRef, params: ToolCallInput, *, held: bool) -> Body:
     """Run a tool.
 
-    If its call is held, the attempts are not limited, and the activity makes sure that the tool is not repeated.
+    If the call is held, the number of attempts is not limited. The activity then limits how often the tool is started.
     """
     plan, options, hold = call.call, settings().tool, settings().hold
     once = plan.effect == "once"

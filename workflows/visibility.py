@@ -79,7 +79,7 @@ class Visibility:
     def check(self) -> bool:
         """Return whether search attributes can be used. If they were lost, do not use them until a reply reports them.
 
-        Call this before each command that contains search attributes: a lost one would block the workflow.
+        Call this before each command that sets search attributes: setting a lost one would block the workflow.
         """
         if self.registered and self._check.is_lost(self._tenant):
             self.registered = self._identified = False
@@ -89,8 +89,8 @@ class Visibility:
     def begin(self, started: InvocationInput) -> None:
         """Begin a new invocation.
 
-        If the search attribute with the tenant is missing, publish all of them as soon as a model reply records that
-        the namespace has them.
+        If it has a tenant but was started without the tenant's search attribute, publish all its search attributes once
+        a model reply records that the namespace has them.
         """
         self._tenant = started.tenant
         if started.tenant and workflow.info().typed_search_attributes.get(TENANT) is None:
@@ -147,7 +147,7 @@ class SessionVisibility:
         self._check = SearchAttributeCheck()
 
     def check(self, log: SessionLog) -> bool:
-        """Return whether search attributes can be used. If they were lost, do not use them until a report has them."""
+        """Return whether search attributes can be used. Once lost, they are not used until a report confirms them."""
         if log.attributes and self._check.is_lost(log.given.tenant):
             log.attributes, self._attributes = False, None
         return log.attributes
@@ -178,7 +178,7 @@ def _pairs(values: Mapping[str, str]) -> list[SearchAttributePair[str]]:
 
 
 def _status(pending: Sequence[JsonObject], held: Sequence[JsonObject]) -> str:
-    """Return the status. A held invocation has the reason of its oldest hold in the status."""
+    """Return the status to publish. For a held invocation, it includes the reason for the oldest hold."""
     return f"{HELD}:{held[0]['reason']}" if held else "waiting" if pending else RUNNING
 
 

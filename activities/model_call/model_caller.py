@@ -158,7 +158,7 @@ class ModelCaller:
         ) as error:
             raise fail_model_call(params.agent, error) from None
         except UnknownAgent as error:
-            # An agent that has run before is only missing from this worker.
+            # An agent that has run or been announced is missing only from this worker, so the call is held.
             is_known = params.number > 1 or await self._is_announced(params.root)
             hold: HoldReason | None = "agent_missing" if is_known else None
             raise build_failure(params.agent, "UnknownAgent", str(error), hold=hold) from None

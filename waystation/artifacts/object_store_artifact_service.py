@@ -298,7 +298,7 @@ class ObjectStoreArtifactService(BaseArtifactService):
         return names
 
     async def list_sessions(self) -> dict[tuple[str, str, str], datetime]:
-        """Return the app, user and session of all artifacts, with the time when each session last changed.
+        """Return each session that has artifacts, as (app, user, session), with the time when one was last written.
 
         Sessions with a name that was replaced by its hash, because the name was too long, are left out.
         """
@@ -412,7 +412,7 @@ def _segment(name: str) -> str:
 
 
 def _name(segment: str) -> str:
-    """Return the name that became this path segment, if it was not replaced by its hash."""
+    """Return the name that a path segment encodes. The segment must not be the hash of a long name."""
     return "" if segment == _EMPTY else unquote(segment.replace("=", "%"))
 
 

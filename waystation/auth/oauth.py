@@ -141,7 +141,7 @@ def _parse_issuer(document: str) -> str | None:
 def _fetch_metadata(places: list[str], issuer: str | None) -> dict[str, str]:
     """Return a provider's metadata from the first URL where it is valid and names the issuer, if one is given.
 
-    Metadata whose endpoints use plain HTTP on a network is not valid.
+    Metadata is not valid if an endpoint uses plain HTTP and is not on this machine.
 
     Only fields that contain text are returned.
 
@@ -156,7 +156,7 @@ def _fetch_metadata(places: list[str], issuer: str | None) -> dict[str, str]:
             metadata = httpx2.get(place, timeout=TIMEOUT_S).raise_for_status().json()
         except (httpx2.HTTPError, ValueError):
             continue
-        # Secrets are sent to these URLs, and users open them, so metadata must not name just any address.
+        # Secrets are sent to these URLs, and users open them, so they must use HTTPS or refer to this machine.
         endpoints = [metadata.get(name) for name in _ENDPOINTS] if isinstance(metadata, dict) else [None]
         if not all(isinstance(url, str) and is_private_url(url) for url in endpoints):
             continue

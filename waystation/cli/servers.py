@@ -118,10 +118,10 @@ async def web(
 
 
 async def _compare_store(ctx: CommandContext, client: AgentClient, *, strict: bool) -> None:
-    """Report it if the payload store differs from the one that open invocations recorded.
+    """Write a remark if the payload store differs from the one that open invocations recorded.
 
     Raises:
-        Problem: It differs, and `strict` is true.
+        Problem: The store differs, and `strict` is true.
     """
     ids = StoreIds(payloads=client.blobs.files)
     for problem in await find_store_differences(client.temporal, client.task_queue, ids):

@@ -180,9 +180,9 @@ class AgentClient:
             return Invocation(self, self.temporal.get_workflow_handle(invocation_id), existed=True)
 
     async def searchable(self, tenant: str | None = None, *, again: bool = False) -> bool:
-        """Return whether the namespace has the search attributes that invocations of a tenant, or of none, need.
+        """Return whether the namespace has the search attributes that an invocation needs.
 
-        If `again` is set, the namespace is checked again.
+        A positive result is remembered, and is checked again only if `again` is set.
         """
         before, key = self._searchable.get(tenant is not None, False), tenant is not None
         if again or not before:

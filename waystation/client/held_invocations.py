@@ -1,4 +1,4 @@
-"""Held invocations: those that no worker can continue at the moment. List them, try again now, or give up."""
+"""List held invocations, which no worker can continue at the moment, retry their calls now, or give the calls up."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class HeldInvocations:
                 yield HeldInvocation(execution.id, execution.typed_search_attributes.get(AGENT), holds)
 
     async def holds(self, id: str) -> list[JsonObject]:
-        """Return what is held in one invocation, without its called agents.
+        """Return the held calls of one invocation, without those of its called agents.
 
         Raises:
             RPCError: The invocation does not exist, or the server cannot be reached.
@@ -48,7 +48,7 @@ class HeldInvocations:
         return list((await described.memo()).get(MEMO_HELD) or ())
 
     async def retry(self, id: str) -> list[PendingRetry]:
-        """Make the server try held work of an invocation and its called agents again now. Return what it tries.
+        """Make the server retry the held calls of an invocation and its called agents now, and return those calls.
 
         Raises:
             RPCError: The server cannot be reached, or cannot reset activities because it is too old.
@@ -66,7 +66,7 @@ class HeldInvocations:
         return held
 
     async def give_up(self, id: str) -> list[JsonObject]:
-        """Fail what is held in an invocation and its called agents, and return it.
+        """Fail the held calls of an invocation and its called agents, and return those calls.
 
         Raises:
             RPCError: The invocation does not exist, or the server cannot be reached.

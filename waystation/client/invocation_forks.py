@@ -44,8 +44,8 @@ class Forks:
 
         Args:
             source: ID of the invocation to fork, running or closed.
-            event: Number of the last event to copy, starting at 1. Defaults to the last event of the source, which
-                retries the step that made the source fail.
+            event: Number of the last event to copy, starting at 1. Defaults to the last event of the source. If the
+                source failed, the fork then retries the failed step.
             run_id: The run of the source to fork, if the source has several. Defaults to the latest.
             message: Replaces the message of the source.
             instruction: Replaces the agent's instruction. Only workers with `--allow-overrides` accept it.

@@ -96,9 +96,9 @@ class ClientContext(Protocol):
     token_encryption: TokenEncryption
 
     async def searchable(self, tenant: str | None = None, *, again: bool = False) -> bool:
-        """Return whether the namespace has the search attributes that invocations of a tenant, or of none, need.
+        """Return whether the namespace has the search attributes that an invocation needs.
 
-        If `again` is set, the namespace is checked again.
+        A positive result is remembered, and is checked again only if `again` is set.
         """
 
 

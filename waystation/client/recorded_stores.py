@@ -10,9 +10,9 @@ from waystation.history import decode_events, get_attributes, read_json_payloads
 from waystation.storage import StoreIds, list_differences, without_storage
 
 NEWEST = 10
-"""Number of open invocations to read at most. The newest ones may not have a reply yet."""
+"""Maximum number of open invocations to read. The newest ones may not have a reply, and thus no IDs, yet."""
 MAX_EVENTS = 100
-"""Number of history events to read of each invocation at most. The first reply usually has the IDs."""
+"""Maximum number of history events to read for each invocation. The first reply usually has the IDs."""
 
 
 async def find_store_differences(client: Client, task_queue: str, ids: StoreIds) -> list[str]:
@@ -34,7 +34,7 @@ async def _find_recorded_stores(client: Client, task_queue: str) -> Mapping[str,
 
 
 async def _read_stores(client: Client, history: WorkflowHistoryEventAsyncIterator) -> Mapping[str, str]:
-    # A reply in the payload store cannot be read by a process that has another store.
+    # Do not read replies from the payload store: this process may have a different one.
     converter = without_storage(client).data_converter
     await history.fetch_next_page()
     for event in await decode_events(history.current_page or (), converter):

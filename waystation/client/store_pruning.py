@@ -2,8 +2,8 @@
 
 A payload is in use if its digest occurs in a history or schedule that the server has, or in a payload in use that may
 contain references itself. An unused payload is first moved to the trash, where readers still find it, because a worker
-may be about to refer to it. It is removed if it is still unused when it has been there as long as unused payloads are
-kept.
+may be about to refer to it. If it is still unused after it has been in the trash for the time that unused payloads are
+kept, it is removed.
 """
 
 import re
@@ -29,8 +29,8 @@ SYSTEM_NAMESPACE = "temporal-system"
 DIGEST_LENGTH = 64
 _GENERATED_ID = re.compile(r"\w+-([0-9a-f]{12})", re.ASCII)
 """An invocation ID that the client generated. Other IDs may name sessions, whose artifacts are never removed."""
-# The last part of an ID is enough to recognize it. In a serialized event, the byte before an ID can look like part of
-# the ID.
+# Matches digests and the last parts of generated IDs. The whole ID would not match reliably: in a serialized event, the
+# byte before an ID can look like part of it.
 _USED = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])|(?<=-)[0-9a-f]{12}")
 _UNSUPPORTED = (RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.PERMISSION_DENIED)
 
@@ -56,7 +56,7 @@ class PrunableArtifacts(Protocol):
     """The methods of an artifact service that pruning uses."""
 
     async def list_sessions(self) -> Mapping[tuple[str, str, str], datetime]:
-        """Return the app, user and session of all artifacts, with the time when each session last changed."""
+        """Return each session that has artifacts, as (app, user, session), with the time when one was last written."""
 
     async def delete_session_artifacts(self, *, app_name: str, user_id: str, session_id: str) -> list[str]:
         """Delete the artifacts of one session."""
@@ -70,7 +70,9 @@ async def prune_stores(
     keep: timedelta = KEEP,
     dry_run: bool = False,
 ) -> Pruned:
-    """Move payloads to the trash, or remove them from it, if they have been there for `keep` and are not in use.
+    """Move payloads that are older than `keep` and not in use to the trash, and later remove them from it.
+
+    Payloads are removed if they have been in the trash for `keep` and are still not in use.
 
     Also remove the artifacts of invocations without a session, if the server has deleted their histories.
 
@@ -135,7 +137,7 @@ class _ReferenceReader:
         self.histories = 0
 
     async def read(self, client: Client) -> None:
-        """Add the digests to which everything in a namespace refers.
+        """Add the digests and IDs to which the histories and schedules of a namespace refer.
 
         Raises:
             RPCError: A history or schedule could not be read.

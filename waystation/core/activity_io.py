@@ -192,9 +192,9 @@ class ModelReply(Recorded):
     notify: tuple[str, ...] = ()
     """The channels to notify of pending calls whose policy does not name any channels."""
     stores: dict[str, str] | None = None
-    """The IDs of the worker's stores, by store, or None if an earlier reply of the invocation recorded them."""
+    """The IDs of the worker's stores by name, or None if earlier replies of the invocation recorded the same IDs."""
     signed_request: SignedRequest | None = None
-    """The verified requesters, if messages have arrived since the last verification of their tokens, or else None."""
+    """The verified requesters, or None if no messages have arrived since tokens were last verified."""
 
 
 class ToolCallInput(Position):
@@ -249,4 +249,4 @@ class ToolOutcome(Recorded):
     mark: str = ""
     """A value that distinguishes the attempts at the same tool call."""
     mac: Mac | None = None
-    """Proof that this run ended by requesting a confirmation or a credential, so that the call runs again."""
+    """Proof that this run of the tool ended with a request for a confirmation or credential, so it may run again."""

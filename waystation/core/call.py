@@ -192,7 +192,7 @@ class CallState:
         self.wait(now)
 
     def wait(self, now: float) -> None:
-        """Start waiting for an approver. Approvals of a long-running call that came before count."""
+        """Start waiting for an approver. Existing approvals, which only a long-running call can have, still count."""
         self.requested_at = now
         self.waits += 1
         self.noticed = 0

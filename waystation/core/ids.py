@@ -36,7 +36,7 @@ def is_arrival(mark: str) -> bool:
 
 
 def unsearchable(number: int) -> str:
-    """Return the patch marker for search attributes that had been lost when a run checked for the `number`th time."""
+    """Return the patch marker which records that search attributes were missing at the `number`th check of a run."""
     return f"{_UNSEARCHABLE}{number}"
 
 
@@ -145,7 +145,7 @@ def check_app(app: str) -> str:
     """Return the name of an app unchanged.
 
     Raises:
-        ValueError: The name has the form that is reserved for the key of an app within a tenant.
+        ValueError: The name has the form `<tenant>~~<app>`, which `app_key` reserves for apps within a tenant.
     """
     if _APP_KEY.fullmatch(app):
         raise ValueError("must not begin with a tenant and `~~`; pass the tenant as `tenant`")

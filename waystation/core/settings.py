@@ -55,7 +55,7 @@ class ToolOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class HoldOptions:
-    """How long and how often workers try to run a call that is held. Attempts add no events to the history."""
+    """How long and how often workers retry a held call. The attempts add no events to the history."""
 
     limit: timedelta = timedelta(days=7)
     retries: Retries = Retries(maximum_interval=_MINUTE)
@@ -70,7 +70,7 @@ class WorkflowSettings:
         heartbeat=timedelta(seconds=30),
         retries=Retries(maximum_interval=_MINUTE, maximum_attempts=8),
     )
-    """Calls models. The time limit must exceed `ActivitySettings.model_timeout`, because it also covers callbacks."""
+    """For model calls. `start_to_close` must exceed `ActivitySettings.model_timeout`: it also covers callbacks."""
     tool: ToolOptions = ToolOptions()
     hold: HoldOptions = HoldOptions()
     deliver_scopes: ActivityOptions = ActivityOptions(
@@ -168,9 +168,9 @@ class Settings:
     drain: timedelta = timedelta(seconds=30)
     """How long running tools may continue after the worker receives SIGTERM, before they are canceled."""
     event_loop_limit: timedelta = timedelta(seconds=20)
-    """How long a tool may block the event loop of a worker process before it is stopped and the process exits. Shorter
-    than the default heartbeat timeout, so that other tools of the worker are not lost. Zero means no limit. Workers
-    that you start in your own program have no limit."""
+    """How long a tool may block the event loop of a worker process before the tool is stopped and the process exits.
+    The default is shorter than the default heartbeat timeout, so that the worker's other tools do not time out. Zero
+    means no limit. The limit does not apply to workers that you start in your own program."""
     allow_forks: bool = False
     """Whether a new invocation may be a fork, which continues from an event of another invocation."""
     workflow_task_limit: timedelta = timedelta(seconds=8)

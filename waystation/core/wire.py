@@ -125,7 +125,7 @@ SEARCH_USER = "WaystationUser"
 SEARCH_STATUS = "WaystationStatus"
 SEARCH_PENDING = "WaystationPending"
 SEARCH_TENANT = "WaystationTenant"
-"""Set only within a tenant. Everything else works in a namespace without it."""
+"""Set only on invocations and sessions of a tenant. All others also work in a namespace without this attribute."""
 SEARCH_ATTRIBUTES = {
     SEARCH_AGENT: "Keyword",
     SEARCH_SESSION: "Keyword",

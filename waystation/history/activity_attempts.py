@@ -106,7 +106,7 @@ class ScheduledActivity:
 
 
 async def fetch_activities(client: Client, workflow_id: str, run_id: str, kind: str) -> list[ScheduledActivity]:
-    """Return the activities of one type that a run scheduled, in that order.
+    """Return the activities of type `kind` that a run scheduled, in the order in which it scheduled them.
 
     Raises:
         RPCError: The run does not exist, or the server cannot be reached.

@@ -81,12 +81,12 @@ async def list_runs(client: Client, workflow_id: str, latest: str) -> list[Workf
     """Return all runs with a workflow ID that the server lists, including runs that a reset replaced.
 
     Some may belong to an earlier workflow with the same ID. The server lists new runs only after a delay, so wait until
-    it lists the run with the ID `latest`. After the pauses in `LISTING_PAUSES_S`, return the runs without it.
+    it lists the run with the ID `latest`. If it is still missing after all `LISTING_PAUSES_S`, return the other runs.
 
     Raises:
         RPCError: The server cannot be reached.
     """
-    # The server does not find IDs with quotation marks, backslashes or control characters, but finds their beginning.
+    # Queries cannot contain quotation marks, backslashes or control characters, so search for the part before them.
     prefix = "".join(takewhile(lambda char: char.isprintable() and char not in "'\"\\", workflow_id))
     query = f"WorkflowId {'=' if prefix == workflow_id else 'STARTS_WITH'} '{prefix}'"
     runs = list[WorkflowExecution]()

@@ -1,4 +1,4 @@
-"""A memory service with full-text search, and optionally vector search, in PostgreSQL. Any machine can share it."""
+"""A memory service with full-text and optional vector search in PostgreSQL, which several machines can share."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Embed: TypeAlias = Callable[[Sequence[str]], Awaitable[Sequence[Sequence[float]]
 MAX_DISTANCE = 0.6
 """Default for the maximum cosine distance between a query and a memory that a vector search finds."""
 MAX_INDEXED_CHARS = 100_000
-"""PostgreSQL limits the words of one memory to 1 MB."""
+"""The rest of a longer memory is not searched. PostgreSQL limits the words of one memory to 1 MB."""
 MAX_WORD_CHARS = 500
 """Longer words are cut. PostgreSQL limits a word to 2,046 bytes."""
 _MAX_POSITIONS = 255
@@ -66,7 +66,7 @@ _SEARCH = f"""
 SELECT key, memory FROM waystation_memories WHERE {_OWNED}
 ORDER BY ts_rank(words, %(query)s::tsquery) DESC, number LIMIT %(limit)s
 """
-# CASE, because vectors of another length, which an earlier embedding model returned, cannot be compared.
+# CASE, because vectors of different lengths, for example from an earlier embedding model, cannot be compared.
 _NEAREST = f"""
 SELECT key, memory FROM waystation_memories JOIN waystation_memory_vectors USING (key)
 CROSS JOIN LATERAL (
@@ -143,7 +143,7 @@ class PostgresMemoryService(StoringMemoryService):
         return SearchMemoryResponse(memories=[memory.entry() for memory in best])
 
     async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:
-        """Delete one memory, with its words and its vector."""
+        """Delete one memory, with its words and its vector. Do nothing without a `memory_id`."""
         owner = _Owner(app_name, user_id)
 
         def delete(db: Connection) -> None:
@@ -182,7 +182,7 @@ class PostgresMemoryService(StoringMemoryService):
             await self._add_vectors(by_key)
 
     async def _add_vectors(self, memories: dict[str, StoredMemory]) -> None:
-        """Add the vectors that are missing, also those of memories that an interrupted attempt stored."""
+        """Add missing vectors, including those of memories that an interrupted attempt stored."""
         found = await self._do(lambda db: db.execute(_WITHOUT_VECTOR, [list(memories)]).fetchall())
         keys = [str(key) for (key,) in found if memories[str(key)].text.strip()]
         if not keys:
@@ -230,7 +230,7 @@ class _Owner:
     """The app and user that memories belong to, in the form in which PostgreSQL stores them."""
 
     def __init__(self, app_name: str, user_id: str) -> None:
-        # PostgreSQL cannot store every name, for example one with a null character. JSON escapes them.
+        # PostgreSQL cannot store text with null characters, which names may contain. JSON escapes them.
         self.app, self.user = json.dumps(app_name), json.dumps(user_id)
         self._word = f"'u{digest([app_name, user_id])}'"
 

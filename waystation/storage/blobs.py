@@ -28,7 +28,7 @@ def payload_place(url_or_path: str | Path | None = None) -> str | Path:
 
 
 class StoredBlob(NamedTuple):
-    """A file with bytes in the store."""
+    """Bytes in the store, by digest, with the time when they were written."""
 
     digest: str
     written: datetime
@@ -82,7 +82,7 @@ class Blobs:
         return data
 
     async def list_stored(self) -> list[StoredBlob]:
-        """Return all files with bytes, including those in the trash.
+        """Return an item for all bytes in the store, including those in the trash.
 
         Raises:
             StoreFailed: The store could not be read.

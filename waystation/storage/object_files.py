@@ -74,7 +74,7 @@ class ObjectFiles:
         return None
 
     async def store_id(self) -> str:
-        """Return the ID of the store, which its first user creates, or "" for a folder that does not exist yet."""
+        """Return the store's ID, which is created if it is missing, or "" for a folder that does not exist yet."""
         if self.folder is not None and not self.folder.exists():
             return ""
         if (id := await self.get(ID_FILE)) is None:

@@ -25,9 +25,9 @@ connections by default, and a worker may run 100 tools at a time."""
 CONNECT_TIMEOUT_S = 10
 _SCHEMES = ("postgresql://", "postgres://")
 _SECRETS = re.compile(r"(?<=://)\S*@|password=\S*|\?\S*", re.IGNORECASE)
-"""Matches the user and password in a URL, a password setting, and a query string. Errors omit matches."""
+"""Matches the user and password in a URL, a password setting, and a query string. Error messages show `…` instead."""
 _SCHEMA_LOCK = 0x77617973746174
-"""The advisory lock of the process that creates tables. Concurrent `CREATE TABLE IF NOT EXISTS` statements can fail."""
+"""Key of the advisory lock for creating tables. Concurrent `CREATE TABLE IF NOT EXISTS` statements can fail."""
 
 
 def is_postgres_url(place: str | Path) -> bool:
@@ -38,7 +38,7 @@ def is_postgres_url(place: str | Path) -> bool:
 class PostgresDatabase:
     """A database with the tables of one store, which are created when first needed.
 
-    Each transaction opens a connection, so that a restarted or replaced server is used at once.
+    Each transaction opens a new connection, so it also works right after the server was restarted or replaced.
     """
 
     def __init__(self, url: str, table: str, schema: Sequence[str]) -> None:
@@ -61,7 +61,7 @@ class PostgresDatabase:
             self._conninfo = make_conninfo(**(defaults | conninfo_to_dict(url)))
         except ProgrammingError as error:
             raise StoreFailed(self.place, f"the URL is not valid: {_SECRETS.sub('…', str(error))}") from None
-        # A comment is copied with the table, for example to another server.
+        # The table's comment is the store's ID, because it is copied with the table, for example to another server.
         self._schema = (*schema, f"COMMENT ON TABLE {table} IS '{secrets.token_hex(4)}'")
         self._table, self._is_ready = table, False
         self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
@@ -78,7 +78,7 @@ class PostgresDatabase:
 
     @contextmanager
     def unlimited_transaction(self) -> Iterator[Connection]:
-        """Do the same as `transaction`, regardless of `MAX_CONNECTIONS`. Use this for locks, which last longer."""
+        """Like `transaction`, but ignore `MAX_CONNECTIONS`. Use this for locks, which are held longer."""
         import psycopg
 
         try:
@@ -94,7 +94,7 @@ class PostgresDatabase:
             raise StoreFailed(self.place, f"{type(error).__name__}: {cause[:300]}") from None
 
     def read_store_id(self, connection: Connection) -> str | None:
-        """Return the ID of the table, or None if it was removed."""
+        """Return the store's ID, which is the comment on its table, or None if the comment or the table was removed."""
         row = connection.execute("SELECT obj_description(to_regclass(%s), 'pg_class')", [self._table]).fetchone()
         return str(row[0]) if row and row[0] else None
 

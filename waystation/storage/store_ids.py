@@ -18,10 +18,10 @@ LIMIT_S = 10.0
 
 
 class StoreIds:
-    """Reads the IDs of stores. An ID is read once, except that of a file or folder that does not exist yet."""
+    """Reads the IDs of stores. Each ID is read only once, except that of a file or folder that does not exist yet."""
 
     def __init__(self, **stores: object) -> None:
-        """Use these stores, whose names are those in `OPTIONS`. Stores without a method `store_id` are skipped."""
+        """Take stores under their names in `OPTIONS`. Stores without a method `store_id` are ignored."""
         self._stores = {name: store for name, store in stores.items() if hasattr(store, "store_id")}
         self._ids: dict[str, str] = {}
         self._reported: dict[str, str] = {}
@@ -42,14 +42,14 @@ class StoreIds:
                 problem = str(error) or f"no answer within {LIMIT_S:g} s"
                 log.warning("store.unavailable", store=OPTIONS[name], problem=problem)
             if id is None:
-                del self._stores[name]  # not asked again with each model call
+                del self._stores[name]  # not read again for each model call
                 self._ids.pop(name, None)
             else:
                 self._ids[name] = id
         return self._ids
 
     async def compare(self, recorded: Mapping[str, str] | None) -> dict[str, str] | None:
-        """Return this process's IDs if they add to or differ from the recorded ones, or None if they do not.
+        """Return the IDs of this process's stores if any of them is not among the recorded ones, or else None.
 
         Log a warning for each store that another process recorded with a different ID.
         """

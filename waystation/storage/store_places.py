@@ -19,7 +19,7 @@ _LOGIN = re.compile(r"(?<=://)\S*@|\?\S*")
 
 
 def local_path(place: str | Path) -> Path | None:
-    """Return the file or folder that a location refers to, or None for a URL of another kind and for other stores."""
+    """Return the path of the local file or folder that a location refers to, or None for any other kind of store."""
     text = str(place)
     if text.startswith("file://"):
         return Path(unquote(urlsplit(text).path))
@@ -27,7 +27,7 @@ def local_path(place: str | Path) -> Path | None:
 
 
 def is_on_this_machine(place: str | Path) -> bool:
-    """Return whether other machines cannot use the store at a location."""
+    """Return whether only this machine can use the store at a location."""
     return local_path(place) is not None or str(place).startswith((KEYRING, "memory:"))
 
 

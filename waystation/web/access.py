@@ -228,8 +228,8 @@ class Access:
             url: The address that users enter, if it differs from the address that the server listens on.
             gatekeeper: Verifies identities. Without it, the name given at login is not verified.
             limits: Limits on the number of logins.
-            is_local: Whether only this machine can reach the server. Then the token has all roles if there is no
-                provider. Otherwise, it has only the role `viewer`.
+            is_local: Whether only this machine can reach the server. If so, and if there is no provider, programs with
+                the access token have all roles. Otherwise, they have only the role `viewer`.
 
         Raises:
             NotSafeToServe: The token is too short.

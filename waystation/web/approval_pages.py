@@ -145,11 +145,11 @@ class CallView:
 
     @property
     def version(self) -> str:
-        """The call's digest and run. A form contains them, so that an answer is valid only for what the page showed."""
+        """The call's digest and run ID, separated by a space. In a form, it ties the answer to what the page showed."""
         return f"{self.pending.digest} {self.pending.run or ''}"
 
     def with_version(self, version: str) -> PendingCall:
-        """Return the call with the digest and the run from a form. Whatever the form lacks stays unchanged."""
+        """Return the call with the digest and run of a form's `version`. A missing part keeps its current value."""
         digest, _, run = version.partition(" ")
         call = self.pending
         return call.model_copy(update={"digest": digest or call.digest, "run": run or call.run})
@@ -481,7 +481,7 @@ class ApprovalPages:
         if login.only:
             excluded |= {"edit", "progress"}  # a link opens only this page
         if view.pending.requesters is None:
-            excluded |= {*view.decisions} - {"reject"}  # nobody can approve: anybody may be the requester
+            excluded |= {*view.decisions} - {"reject"}  # nobody may approve: anybody could be the requester
         return tuple(action for action in view.decisions if action not in excluded)
 
     def _why_not(self, view: CallView, login: Login, action: Action) -> str:

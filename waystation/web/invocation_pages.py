@@ -305,7 +305,7 @@ async def _read_events(invocation: Invocation) -> list[Event]:
 
 
 def format_events(events: Sequence[Event], start: int) -> JsonObject:
-    """Return up to `EVENTS` events, which start at index `start`, as JSON."""
+    """Return the first `EVENTS` of these events as JSON. `start` is the first one's index in the whole list."""
     part = events[:EVENTS]
     return {
         "events": [event.to_json() for event in part],

@@ -39,14 +39,14 @@ log = structlog.get_logger("waystation.web")
 
 CSRF_HEADER = "X-CSRF-Token"
 ANY_AGENT = "-"
-"""The agent of a session handle that starts nothing."""
+"""Agent name in session handles that start no invocations."""
 
 AppName = Annotated[str, Field(min_length=1, max_length=200)]
 AgentName = Annotated[str, Field(pattern=r"^[^\W\d]\w*$", max_length=200)]
 
 
 class Body(Recorded):
-    """The body of a request. Unknown fields are refused, because a misspelled limit would be ignored."""
+    """The body of a request. Unknown fields are rejected, so that a misspelled limit is not silently ignored."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
@@ -109,10 +109,10 @@ class JsonApi:
         self._client, self._invocations, self._gatekeeper = client, invocations, gatekeeper
 
     async def start(self, request: Request) -> Response:
-        """Start an invocation, or return the one that the same person has started with the same `message_id`."""
+        """Start an invocation. If the person already started one with this app, agent and `message_id`, return that."""
         body, login = await _read_message(request, MessageBody), request.state.login
         person, tenant, options = identify_starter(login), tenant_of(login), dict(body)
-        # Nobody can choose an invocation's ID, because others could then find the IDs that they use taken.
+        # People cannot choose an invocation's ID. Otherwise, they could occupy the IDs that other people need.
         key = options.pop("message_id")
         names = [person, body.app, body.agent, key, *([tenant] if tenant else [])]
         id = f"{body.agent}-{digest(names)}" if key else None
@@ -141,13 +141,13 @@ class JsonApi:
         return _respond(request, "forked", fork.id, HTTPStatus.CREATED, source=source.id)
 
     async def forks(self, request: Request) -> Response:
-        """Return the IDs and events of an invocation's forks."""
+        """Return the ID of each fork of an invocation, and the event at which it was forked."""
         source, _ = await self._invocations.find(request)
         forks = [{"invocation_id": fork.id, "event": fork.event} for fork in await self._client.forks.of(source.id)]
         return JSONResponse({"invocation_id": source.id, "forks": forks})
 
     async def reset(self, request: Request) -> Response:
-        """Reset an invocation to the end of a workflow task. The reason that is recorded names the person."""
+        """Reset an invocation to the end of a workflow task. The recorded reason starts with the person's subject."""
         body = await _read(request, ResetBody)
         invocation, _ = await self._invocations.find(request)
         reason = f"{request.state.login.subject}: {body.reason}"
@@ -155,13 +155,13 @@ class JsonApi:
         return _respond(request, "reset", invocation.id, HTTPStatus.CREATED, run_id=run_id)
 
     async def prompt(self, request: Request) -> Response:
-        """Return the contents of a prompt, as `waystation prompt` does: at `?event=`, by default at the last event."""
+        """Return the prompt at event `?event=` (default: the last event), as `waystation prompt` does."""
         number = request.query_params.get("event")
         invocation, _ = await self._invocations.find(request)
         recording = await Recording.of(invocation)
         input, session = recording.log.state.input, None
         if input is not None and input.session is not None:
-            with suppress(RPCError, WaystationError):  # the prompt has a remark that the earlier messages are missing
+            with suppress(RPCError, WaystationError):  # a remark then says that the earlier messages are missing
                 session = await Recording.of(self._client.invocation(input.session.id))
         prompt = await prompt_at(recording, parse_number(number, "event") if number else None, session=session)
         return JSONResponse(
@@ -192,7 +192,7 @@ class JsonApi:
         return JSONResponse({"session_id": session.given.session_id})
 
     async def session_events(self, request: Request) -> Response:
-        """Return events of a conversation. Viewers may read those of other users with `?user_id=`."""
+        """Return a session's events, starting at `?start=`. Viewers can read other users' sessions with `?user_id=`."""
         params, login = request.query_params, request.state.login
         user = params.get("user_id") or login.subject
         session = self._session(request, user, app=params.get("app") or DEFAULT_APP)
@@ -211,10 +211,10 @@ class JsonApi:
 
 
 def identify_starter(login: Login) -> str:
-    """Return the person to record as user and requester, who comes only from the login, never from a request.
+    """Return the name to record as user and requester. It comes only from the login, never from a request.
 
     Raises:
-        Refused: The person's subject is the default user ID, under which everybody can start something.
+        Refused: The person's subject is the default user ID, which identifies nobody.
     """
     if login.verified is not None and login.subject == DEFAULT_USER:
         text = f"Your subject {DEFAULT_USER!r} is the default user ID, which identifies nobody. Use another account."
@@ -231,7 +231,7 @@ async def _read(request: Request, kind: type[BodyType]) -> BodyType:
     """Read the body of a request, which may be empty if no field is required.
 
     Raises:
-        Refused: A browser's request lacks the login's token, so it may come from another site.
+        Refused: A browser's request lacks the login's CSRF token, so it may come from another site.
         InvalidInput: The body is not JSON, or has an invalid, unknown or repeated field.
     """
     login: Login = request.state.login
@@ -246,7 +246,7 @@ async def _read(request: Request, kind: type[BodyType]) -> BodyType:
 
 
 async def _read_message(request: Request, kind: type[MessageType]) -> MessageType:
-    """Read a message. To change the state that all users share, the person needs the role `operator`."""
+    """Read a message. If it changes `app:` state, which all users share, check for the role `operator`."""
     body = await _read(request, kind)
     if any(key.startswith("app:") for key in body.state):
         check_role(request.state.login, "operator")

@@ -83,7 +83,7 @@ def make_table(access: Access, invocations: InvocationPages, approvals: Approval
 
 
 def _check_both(see: Check, role: Role) -> Check:
-    """Return a check that a login may see the object in the path, and has a role."""
+    """Return a check that the person may see the object in the path and has `role`."""
 
     async def check(request: Request) -> None:
         await see(request)

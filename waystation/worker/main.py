@@ -326,7 +326,7 @@ async def serve(
     channels: Channels | None,
     keys: WorkerKeys | None,
 ) -> int:
-    """Serve until SIGTERM, SIGINT or a request of the watchdog, then let running tools finish. Return the exit code.
+    """Serve until SIGTERM, SIGINT or a request by the watchdog, then let running tools finish. Return the exit code.
 
     Raises:
         CannotServe: The worker cannot connect to Temporal, or cannot access the namespace.
@@ -455,7 +455,7 @@ async def _connect(
 
 
 def _is_unreachable(error: Exception) -> bool:
-    """Return whether an attempt to connect failed for a reason that may pass by itself."""
+    """Return whether an attempt to connect failed for a reason that may be temporary."""
     if isinstance(error, RPCError):
         return error.status in (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED)
     permanent = ("InvalidContentType", "PermissionDenied", "Unauthenticated")

@@ -111,7 +111,8 @@ REFRESH_S = 5.0
 SIGNAL_TIMES_LIMIT_S = 3.0
 """How long a workflow task may wait for the times of its signals. Without them, the signals count as late."""
 MAX_ANNOUNCED_BYTES = 10_000
-"""Maximum size of an announced list of tools. If it is larger, approvers get no warning when a tool is removed."""
+"""Maximum size of an announced list of tools. A larger one is left out; approvers then get no warning when a tool is
+removed."""
 HEARTBEAT_THROTTLE = timedelta(milliseconds=100)
 """How long the SDK may hold back a heartbeat, which delays streamed text and the cancellation of a running tool.
 Without new details, an activity sends one heartbeat per second."""
@@ -257,7 +258,7 @@ class WaystationPlugin(SimplePlugin):
                 await self._close()
 
     def _signal_times(self, client: Client, workflow_id: str, run_id: str) -> list[float]:
-        """Return when the signals of a run arrived. Called in threads, which run the workflows."""
+        """Return when the signals of a run arrived, or an empty list if unknown. Called in workflow task threads."""
         assert self._loop is not None
         fetched = asyncio.run_coroutine_threadsafe(fetch_signal_times(client, workflow_id, run_id), self._loop)
         try:
@@ -349,7 +350,7 @@ async def announce_agents(
 ) -> None:
     """Announce the agents of a worker, so that clients can start them. If this fails, log a warning.
 
-    A worker does this when it starts to run. Call this function before that if clients start at the same time.
+    A worker does this itself when it starts. Call this function before that if clients start at the same time.
     """
     registry = agents if isinstance(agents, Registry) else Registry.of(*agents)
     await AgentDirectory(client).announce(_list_agents(registry), task_queue=task_queue)
@@ -360,7 +361,10 @@ def _list_agents(registry: Registry) -> dict[str, dict[str, list[str] | None]]:
 
 
 def _list_tools(root: Root) -> dict[str, list[str] | None]:
-    """Return the names of the tools of each agent in a tree, or None if its toolsets list tools at run time."""
+    """Map each agent in a tree to its tool names, or to None if it has toolsets, which list tools only at run time.
+
+    The mapping is empty if an agent's tools are invalid, or if it would exceed `MAX_ANNOUNCED_BYTES`.
+    """
     agents = [agent for agent in root.tree.values() if isinstance(agent, LlmAgent)]
     try:
         tools = {agent.name: None if toolsets_of(agent) else sorted(tools_of(agent)) for agent in agents}

@@ -79,13 +79,13 @@ def describe_stores(stores: Stores) -> dict[str, str]:
 
 
 def is_local(client: Client) -> bool:
-    """Return whether the server's address is a local one, so that the server runs on this machine."""
+    """Return whether the server runs on this machine, judging by its address."""
     host = client.service_client.config.target_host.rsplit(":", 1)[0].strip("[]")
     return host in ("localhost", "127.0.0.1", "::1")
 
 
 def create_store_ids(blobs: Blobs, services: Services) -> StoreIds:
-    """Return the reader of the IDs of a worker's stores."""
+    """Return an object that reads the IDs of a worker's stores."""
     return StoreIds(
         payloads=blobs.files, artifacts=services.artifacts, memory=services.memory, credentials=services.credentials
     )
@@ -94,7 +94,7 @@ def create_store_ids(blobs: Blobs, services: Services) -> StoreIds:
 async def compare_stores(client: Client, task_queue: str, stores: Stores, services: Services, *, strict: bool) -> None:
     """Compare a worker's stores with those that the newest open invocation recorded. Log a warning for differences.
 
-    Also log a warning if workers on other machines, which a remote server suggests, could not use the stores.
+    If the server is on another machine, also log a warning for stores that only this machine can use.
 
     Raises:
         StoresDiffer: There is a difference, and `strict` is true.

@@ -38,8 +38,8 @@ REPORT_AFTER_S = 2.0
 GRACE_S = 5.0
 """Seconds that an interrupted tool has to return before the process exits without draining."""
 FROZEN_S = 300
-"""Additional seconds until a process in which no Python code can run prints all stacks and exits with 1. The limit is
-high because it also applies to a process that was suspended for this long, for example with Ctrl-Z."""
+"""Seconds beyond `limit_s` after which a process in which no Python code can run prints all stacks and exits with 1.
+The value is high because it also applies to a process that was suspended for this long, for example with Ctrl-Z."""
 STACK_LIMIT = 12
 REPORT_LIMIT_S = 5.0
 
@@ -73,7 +73,7 @@ class Watchdog:
         """Configure the watchdog. Create it in the main thread.
 
         Args:
-            client: Reports an activity that cannot be interrupted as failed.
+            client: Used to report an activity as failed if it cannot be interrupted.
             limit_s: How long a tool may block the event loop, in seconds, or 0 for no limit.
             max_rss: Maximum resident memory in bytes, or None for no limit.
             request_exit: Makes the worker drain and then exit with this code. Called in the event loop.
@@ -83,7 +83,8 @@ class Watchdog:
         self._closed = threading.Event()
         self._ticked = False
         self._alarms = 0
-        """Number of alarms since the last tick. The first one may be late, for example after SIGSTOP."""
+        """Number of alarms since the last tick. The first one is ignored: it may be overdue only because the process
+        was suspended, for example by SIGSTOP."""
 
     def __enter__(self) -> Self:
         if self._limit_s:
@@ -99,7 +100,7 @@ class Watchdog:
         faulthandler.cancel_dump_traceback_later()
 
     def _tick(self) -> None:
-        """Record that the event loop is not blocked, and set the timers for the case that it blocks from now on."""
+        """Record that the event loop is not blocked, and restart the timers that fire if it blocks from now on."""
         if self._closed.is_set():
             return
         self._ticked, self._alarms = True, 0
@@ -114,7 +115,10 @@ class Watchdog:
             signal.setitimer(signal.ITIMER_REAL, seconds, TICK_S)
 
     def _interrupt(self, _signum: int, _frame: object) -> None:
-        """Raise an exception in the code that blocks the event loop. Signal handlers run inside that code."""
+        """On the second alarm, raise an exception in the activity that blocks the event loop.
+
+        The exception reaches it because signal handlers run inside the interrupted code.
+        """
         self._alarms += 1
         if self._alarms > 1 and (info := current_activity.get()):
             self._loop.call_soon_threadsafe(self._report_interrupted, info)
@@ -151,7 +155,7 @@ class Watchdog:
         return [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in reversed(frames)]
 
     def _abandon(self, blocked_s: float) -> None:
-        """Exit at once, because the blocking code cannot be interrupted. First report its activity as failed."""
+        """Report the blocking activity as failed, then exit without draining, because it cannot be interrupted."""
         info = self._find_activity()
         log.critical("event_loop.abandoned", **_describe(info), blocked_s=blocked_s, stack=self._stack())
         if info:

@@ -46,7 +46,7 @@ class CredentialCipher:
         return name, self.encrypt(name, "")
 
     def name(self, place: Place) -> bytes:
-        """Return the name under which a place is stored."""
+        """Return the keyed digest under which the value of a place is stored."""
         return hmac.digest(self._names, json.dumps(place).encode(), hashlib.sha256)
 
     def encrypt(self, name: bytes, text: str) -> bytes:

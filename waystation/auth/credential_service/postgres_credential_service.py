@@ -1,4 +1,4 @@
-"""A credential store in PostgreSQL, encrypted with a key that the database does not have."""
+"""A credential store in PostgreSQL, encrypted with a key that is not stored in the database."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PRESENT = "SELECT COUNT(*), COUNT(*) FILTER (WHERE place = %s) FROM waystation_
 
 
 class PostgresCredentialService(CredentialStore):
-    """Keeps credentials in a table that any machine can share.
+    """Keeps credentials in a table that several machines can share.
 
     Values are encrypted with AES-256-GCM and names are keyed digests, so the database reveals only the number, sizes
     and expiry times of its entries. All machines need the same key.

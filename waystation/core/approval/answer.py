@@ -76,7 +76,7 @@ class PendingCall(Recorded):
     requester: str | None = None
     """The person who triggered the invocation, if different from `user_id`. This is an unverified claim."""
     verified_requesters: tuple[str, ...] = ()
-    """The people who requested the invocation, as their tokens prove."""
+    """The people who requested the invocation, according to their verified tokens."""
     policy: ApprovalPolicy | None = None
     level: int = 0
     """Number of escalations so far."""

@@ -32,7 +32,7 @@ class Mac(Recorded):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The content of a start or of a session message, to which the token of its sender is bound."""
+    """The content of an invocation's start or of a session message. The sender's token is valid only for it."""
 
     content: JsonObject
 

@@ -138,7 +138,7 @@ def _answer_request(state: InvocationState, now: float, call: CallState, answer:
     if answer.action == "edit":
         call.shown, call.args = call.args, dict(answer.args or {})
     call.gate = "passed"
-    if call.call.kind == "long_running":  # these let it run; its response needs approvals of its own
+    if call.call.kind == "long_running":  # earlier approvals only let it run; its response needs new ones
         call.claimed_by, call.approved_by = None, {}
     if call.outcome is None:
         return

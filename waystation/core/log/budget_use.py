@@ -52,7 +52,7 @@ def verdict(state: InvocationState, run: AgentRun, phase: Phase | None) -> Verdi
 
 
 def is_working(state: InvocationState) -> bool:
-    """Return whether a model or tool is running or about to run. Work that no worker can do does not count."""
+    """Return whether a model or tool is running or about to run. Held work does not count."""
     for run in state.runs.at_work():
         if run.in_flight is not None and str(ModelReplyRef(run.in_flight)) not in state.holds:
             return True

@@ -181,7 +181,7 @@ MODEL = EngineActivity(
     result=ModelReply,
     settings="model",
 )
-# A separate activity type, because a worker with an older version would run the tool in each attempt.
+# A separate activity type, because workers of older versions do not know holds and would run the tool in each attempt.
 HELD_TOOL = EngineActivity(
     name="run_held_tool",
     description="run held call {function_call_id}",

@@ -33,17 +33,18 @@ class Failure(Recorded):
     used: Used | None = None
     """Usage that a called agent reported when it failed, if any."""
     attempts: int = 1
-    """How often a tool call was tried, if it failed because no attempts were left."""
+    """How often a tool call was tried if it failed because no attempts were left; otherwise 1."""
     hold: str = ""
-    """Why no worker that tried can do the work at the moment, as a `HoldReason`. Empty if the failure is final."""
+    """Why no worker that tried could do the work, as a `HoldReason`. Empty if the failure is final."""
     mark: str = ""
     """A value that distinguishes the attempts at held work."""
     started: bool = False
-    """Whether a held tool call for which no time is left had started. Set if its last heartbeat had details."""
+    """Whether the tool of a held call had started before the call ran out of time. Its last heartbeat then had details.
+    """
 
 
 def parse_hold(details: Sequence[Any], *, is_over: bool) -> JsonObject:
-    """Return the fields for a failure that its error details say is a hold, or no fields.
+    """Return the `Failure` fields that describe a hold, read from the details of an error, or {} if it is not a hold.
 
     `is_over` is whether no time is left for further attempts. The failure then counts as a timeout.
     """

@@ -47,7 +47,7 @@ class NotFound:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """Fact: a workflow task observed whether a signal had arrived before a deadline."""
+    """Fact: a workflow task recorded that a signal arrived before or after a deadline; see `ids.arrival` for `mark`."""
 
     mark: str
 

@@ -80,18 +80,18 @@ them stays cheap."""
 
 
 class SignalClock:
-    """The time at which each signal of a run counts.
+    """Determines the time at which each signal of a run counts.
 
-    A workflow task may find that a deadline has passed although a signal in the same task arrived before it, because no
-    worker was running. The history then has a patch marker for the first such signal, and one for the first signal
-    after the deadline.
+    If no worker was running when a deadline passed, the next workflow task may contain both signals that arrived before
+    the deadline and signals that arrived after it. The history then has a patch marker for the first signal of each
+    kind.
     """
 
     def __init__(self) -> None:
         self._held: tuple[str, int] | None = None
-        """The wait, as call ID and number, whose deadline has not been applied because earlier signals come first."""
+        """The wait (call ID and number) whose deadline has passed but not been applied: earlier signals come first."""
         self._passed: tuple[str, int] | None = None
-        """The wait whose deadline has been applied last."""
+        """The wait whose deadline was applied last."""
 
     def advance(
         self, log: "Log", number: int, now: float, observe: Callable[[str, float, bool], bool], advance: Advance
@@ -102,8 +102,8 @@ class SignalClock:
             log: The log.
             number: The number of the signal.
             now: The time of the workflow task.
-            observe: Returns whether the history has a patch marker. Also takes the deadline, and whether the marker
-                means that the signal is late.
+            observe: Takes a patch marker, the deadline, and whether the marker means that the signal is late. Returns
+                whether the history has the marker.
             advance: Like `Log.advance`.
         """
         while (call := log.missed(now)) and (wait := (call.id, call.waits)) != self._passed:
@@ -152,7 +152,7 @@ class Log:
         return tuple(str(entry.ref) for entry in self.since(start))
 
     def missed(self, now: float) -> CallState | None:
-        """Return the call whose deadline passed first by `now`, if `advance` has not applied this deadline yet."""
+        """Return the open call with the earliest deadline that has passed but has not been applied yet, if any."""
         deadlines = [(call.deadline, call.id) for call in self.state.open_calls()]
         missed = [(deadline, id) for deadline, id in deadlines if deadline is not None and deadline <= now]
         return self.state.calls[min(missed)[1]] if missed else None
@@ -285,7 +285,7 @@ def _lose_call(state: InvocationState, now: float, body: CallLost) -> None:
 
 
 def _hold(state: InvocationState, now: float, body: Held) -> None:
-    """Note why work is held. A hold that is already known emits no further event unless its reason changes."""
+    """Record why work is held. Emit an event only if the hold is new or its reason has changed."""
     known, call = state.holds.get(body.activity_id), state.calls.get(call_id_of(body.activity_id))
     hold = Hold(body.failure, known.since if known else now, call.id if call else None)
     state.holds[body.activity_id] = hold
@@ -294,7 +294,7 @@ def _hold(state: InvocationState, now: float, body: Held) -> None:
 
 
 def _end_hold(state: InvocationState, ref: ModelReplyRef | CallRef, body: Body) -> Body:
-    """Remove the hold on the work that has a result, and return the result: the reason for the hold if time ran out."""
+    """Remove the hold, if any, on work that has a result. Return the result, or the hold's failure if time ran out."""
     hold = state.holds.pop(str(replace(ref, attempt="")), None)
     match body:
         case (
@@ -331,7 +331,7 @@ def _ignore(state: InvocationState, now: float, body: AnswerIgnored) -> None:
 def _submit(state: InvocationState, now: float, ref: str, body: AnswerSubmitted) -> None:
     state.approvals.submitted[ref] = body.answer
     call = state.calls.get(body.function_call_id)
-    # A deadline that has passed, but has not been applied, means that the answer arrived before it.
+    # If the deadline has passed but has not been applied, the answer arrived before it (see `SignalClock`).
     if call and call.deadline is not None and call.deadline <= now:
         call.held_by[ref] = None
 
