@@ -413,9 +413,10 @@ def _joined_messages(log: Log, started: InvocationInput) -> list[tuple[str | Non
 
 
 async def _has_ancestor(logs: LogCache, workflow_id: str, run_id: str, ancestor: tuple[str, str]) -> bool:
-    """Return whether a workflow or one of its nearest `MAX_ANCESTORS` has the workflow ID and first run ID `ancestor`.
+    """Return whether `ancestor`, a workflow ID and first run ID, is this workflow or one of its nearest ancestors.
 
-    The server records which workflow started another, so this cannot be forged.
+    At most `MAX_ANCESTORS` workflows are compared, including this one. The server records which workflow started
+    another, so this cannot be forged.
     """
     for _ in range(MAX_ANCESTORS):
         origin = await logs.origin(workflow_id, run_id)

@@ -55,7 +55,7 @@ async def retry(ctx: CommandContext, id: InvocationId, json: AsJson = False) -> 
     except RPCError as error:
         if error.status is not RPCStatusCode.UNIMPLEMENTED:
             raise
-        raise Problem(Exit.FAILED, "This server is too old to start an attempt early. It follows by itself.") from None
+        raise Problem(Exit.FAILED, "This server is too old to retry early. The next attempt still follows.") from None
     if not tried:
         raise Problem(Exit.UNKNOWN, f"Nothing in {id!r} is waiting for its next attempt.")
     for work in tried:

@@ -236,7 +236,7 @@ async def _read(request: Request, kind: type[BodyType]) -> BodyType:
     """
     login: Login = request.state.login
     if login.browser and not is_equal(request.headers.get(CSRF_HEADER, ""), login.csrf):
-        text = f"The header {CSRF_HEADER} does not have the token of this login. Send the `csrf` field of its pages."
+        text = f"The header {CSRF_HEADER} lacks this login's token. Send the value of the field `csrf` of any page."
         raise Refused(HTTPStatus.FORBIDDEN, "ForeignForm", text)
     data = await request.body() or b"{}"
     body = parse(kind, data, InvalidInput, what="The request", send="with the fields that the reference lists")

@@ -294,7 +294,10 @@ def _hold(state: InvocationState, now: float, body: Held) -> None:
 
 
 def _end_hold(state: InvocationState, ref: ModelReplyRef | CallRef, body: Body) -> Body:
-    """Remove the hold, if any, on work that has a result. Return the result, or the hold's failure if time ran out."""
+    """Remove the hold, if any, on work that has a result, and return the result.
+
+    If time ran out before a tool started or a model replied, return a result with the failure of the hold instead.
+    """
     hold = state.holds.pop(str(replace(ref, attempt="")), None)
     match body:
         case (
