@@ -99,7 +99,7 @@ async def bobs(env: AgentEnvironment, there: Installation) -> Invocation:
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"message": "pay Zoë"}, {"state": {"payee": "Zoë"}}, {"agent": "other"}],
+    [{}, {"message": "pay Zoë"}, {"state": {"payee": "Zoë"}}, {"agent": "unheard_of"}],
     ids=["the same", "message", "state", "agent"],
 )
 async def test_a_token_of_another_start_proves_nothing(

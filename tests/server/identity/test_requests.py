@@ -111,11 +111,13 @@ async def test_an_invalid_token_fails_the_invocation(serve: Serve, there: Instal
     assert "expired" in error.message
 
 
-async def test_a_worker_that_verifies_nobody_refuses_a_token(serve: Serve, there: Installation) -> None:
-    """It names the option that it lacks."""
+async def test_a_worker_that_verifies_nobody_ignores_a_token(serve: Serve, there: Installation) -> None:
+    """The web server sends one with each start. The requester counts as unverified."""
     async with serve(payer(Till())) as env:
         asked = await client_of(env, there).start("payer", "go", token=there.provider.token(ANN))
-        assert "--identity FILE" in (await failure(asked)).message
+        (call,) = await waiting(asked, "fc-1")
+        assert call.verified_requesters == ()
+        await asked.handle.terminate()
 
 
 async def test_a_client_without_a_key_sends_no_token(serve: Serve) -> None:

@@ -66,11 +66,12 @@ def clerk() -> Agent:
 async def looked(client: AgentClient, app: str, tenant: str | None) -> JsonObject:
     """Return what a tool sees in a session, whose names are the same for all tenants."""
     session = client.session(agent="clerk", session_id="s", app=app, tenant=tenant)
-    await session.say("look")
-    responded = [part["functionResponse"] for e in await session.events() for part in (e.content or {}).get("parts", [])
-                 if "functionResponse" in part]  # fmt: skip
-    found: JsonObject = responded[-1]["response"]
-    return found
+    sent = await session.send("look")
+    await sent.result()
+    invocation = await sent.invocation()
+    parts = [part async for event in invocation.events() for part in (event.content or {}).get("parts", [])]
+    (found,) = [part["functionResponse"]["response"] for part in parts if "functionResponse" in part]
+    return dict(found)
 
 
 async def test_tools_of_a_tenant_see_only_its_data(serve: Serve, app: str) -> None:

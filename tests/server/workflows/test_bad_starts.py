@@ -76,7 +76,7 @@ async def test_a_wrong_number_of_arguments_fails_the_invocation(
 
 async def test_an_unknown_agent_fails_the_invocation_naming_those_that_exist(serve: Serve) -> None:
     """Names are looked up, never imported. The client does not start such an invocation in the first place."""
-    names = ["nobody", "", "os:system", "greeter.agent", "../greeter", "user", "é" * 300]
+    names = ["never_announced", "", "os:system", "greeter.agent", "../greeter", "user", "é" * 300]
     async with serve(greeter(), Agent(name="waiter", model=ScriptedModel())) as env:
         for number, name in enumerate(names):
             with pytest.raises(UnknownAgent, match=r"Workers in this namespace have announced: .*greeter"):
