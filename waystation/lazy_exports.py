@@ -5,10 +5,14 @@ this module. Lazy loading makes importing a package cheap and avoids circular im
 """
 
 import ast
+import gc
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from waystation.adk_names import import_name
 
 
 def lazy_exports(package: str, file: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
@@ -30,9 +34,10 @@ def lazy_exports(package: str, file: str) -> tuple[Callable[[str], object], Call
 
     def get_attribute(name: str) -> object:
         if name not in sources:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            return import_name(package, name)
         module, source = sources[name]
-        value: object = getattr(importlib.import_module(module), source)
+        with pause_collection():
+            value: object = getattr(importlib.import_module(module), source)
         setattr(sys.modules[package], name, value)
         return value
 
@@ -40,3 +45,33 @@ def lazy_exports(package: str, file: str) -> tuple[Callable[[str], object], Call
         return sorted({*vars(sys.modules[package]), *sources})
 
     return get_attribute, list_names, exported
+
+
+@contextmanager
+def pause_collection() -> Iterator[None]:
+    """Pause garbage collection while modules are loaded.
+
+    Nearly all objects of a module stay in use, so collections free little, but they take a tenth of a worker's time to
+    start.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@contextmanager
+def load_worker() -> Iterator[None]:
+    """Load the modules of the worker program in less time than a plain import would take."""
+    with pause_collection():
+        if "rich" not in sys.modules:
+            # structlog imports rich, if it is installed, to format tracebacks. The worker formats them without it.
+            sys.modules["rich"] = None  # type: ignore[assignment]
+            import structlog  # noqa: F401
+
+            del sys.modules["rich"]
+        yield
+        gc.freeze()  # otherwise, a collection of all modules would follow, which takes 6% of the time to start

@@ -1,6 +1,7 @@
 from waystation.core.activity_io import (
     AgentKind,
     AgentSpec,
+    BodyEvent,
     Call,
     CallbackResult,
     Confirmation,
@@ -8,8 +9,10 @@ from waystation.core.activity_io import (
     ModelCallInput,
     ModelReply,
     Position,
+    Target,
     ToolCallInput,
     ToolOutcome,
+    default_hint,
 )
 from waystation.core.approval.answer import (
     IDENTITY_ENV,
@@ -23,7 +26,6 @@ from waystation.core.approval.answer import (
     Verification,
     VerificationInput,
     check_size,
-    default_hint,
     is_encrypted,
     parse_answer,
 )
@@ -67,8 +69,19 @@ from waystation.core.approval.proof import (
     satisfies_policy,
 )
 from waystation.core.approval.remembered import StandingApproval, describe_coverage, find_covering_approval
-from waystation.core.budget import MAX_MODEL_CALLS, Budget, Grant, Policy, Price, Spent, Usage, parse_grant, parse_usage
-from waystation.core.call import DEFAULT_DEADLINE_S, CallState
+from waystation.core.budget import (
+    GENAI_COUNTS,
+    MAX_MODEL_CALLS,
+    Budget,
+    Grant,
+    Policy,
+    Price,
+    Spent,
+    Usage,
+    parse_grant,
+    parse_usage,
+)
+from waystation.core.call import DEFAULT_DEADLINE_S, CallState, stage_of
 from waystation.core.conversation.compaction import ConversationView, SummaryRange, estimate, hidden
 from waystation.core.conversation.conversation import Conversation, Transcript
 from waystation.core.conversation.event import (
@@ -100,6 +113,7 @@ from waystation.core.errors import (
     AnswerUnconfirmed,
     AuthoringError,
     AuthorizationFailed,
+    BudgetExhausted,
     CredentialStoreError,
     DigestMismatch,
     Expired,
@@ -112,6 +126,7 @@ from waystation.core.errors import (
     InvalidInput,
     InvalidTool,
     InvocationError,
+    KeyMissing,
     ModelError,
     ModelOverloaded,
     ModelRefused,
@@ -122,6 +137,7 @@ from waystation.core.errors import (
     NotJson,
     NotReplayable,
     QueueFull,
+    RateLimited,
     ScopeNameTooLong,
     ScopesNotRead,
     SessionBusy,
@@ -132,6 +148,7 @@ from waystation.core.errors import (
     ToolNameTaken,
     UnknownAgent,
     UnknownCall,
+    UnknownInvocation,
     UnknownSession,
     WaystationError,
 )
@@ -154,6 +171,7 @@ from waystation.core.log.engine_activities import (
     VERIFY,
     EngineActivity,
     kind_of,
+    target_entry,
     with_attempt,
 )
 from waystation.core.log.entry import (
@@ -202,6 +220,7 @@ from waystation.core.log.entry_ref import (
     VerificationRef,
     call_id_of,
     parse_ref,
+    without_digest,
     without_verdict,
 )
 from waystation.core.log.facts import Abandoned, CancelAsked, Fact, Scheduled, Signalled, Started, TaskCompleted
@@ -242,6 +261,17 @@ from waystation.core.payload import (
     repeated_key,
     to_plain_json,
 )
+from waystation.core.quota import (
+    QUOTA_WAIT,
+    Amounts,
+    ModelLimit,
+    PeriodBudget,
+    Quotas,
+    find_period_end,
+    list_exhausted,
+    list_periods,
+)
+from waystation.core.rate_window import Ahead, RateLimit, RateState, find_wait, next_turn
 from waystation.core.responses import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL
 from waystation.core.scope_state import (
     AGENT_DIRECTORY,
@@ -286,12 +316,15 @@ from waystation.core.session_log import (
     SessionInput,
     SessionLog,
     SessionMessage,
+    StateChange,
     StoredTranscript,
     TurnStatus,
+    change_state,
     check_message_size,
     parse_message,
     parse_nudge,
     parse_session,
+    parse_state_change,
     without_carried,
 )
 from waystation.core.settings import (
@@ -307,6 +340,7 @@ from waystation.core.summary import clip
 from waystation.core.wire import (
     ANSWER_SIGNAL,
     ANSWER_UPDATE,
+    CHANGE_STATE,
     CHILD_ENDED_SIGNAL,
     CLOSE,
     DEFAULT_APP,
@@ -343,7 +377,6 @@ from waystation.core.wire import (
     parse_input,
     search_attributes_of,
     session_part,
-    start_attributes,
 )
 
 __all__ = [
@@ -355,6 +388,7 @@ __all__ = [
     "ARCHIVE_SESSION",
     "BEGIN",
     "CANCEL",
+    "CHANGE_STATE",
     "CHILD",
     "CHILD_ENDED_SIGNAL",
     "CHILD_OUTCOME",
@@ -369,6 +403,7 @@ __all__ = [
     "ENGINE_ACTIVITIES",
     "FLUSH_SCOPES",
     "FORK",
+    "GENAI_COUNTS",
     "GIVE_UP_SIGNAL",
     "HELD",
     "HELD_TOOL",
@@ -401,6 +436,7 @@ __all__ = [
     "PARTIAL",
     "PLAIN_TOKEN",
     "PREAMBLE",
+    "QUOTA_WAIT",
     "REQUEST_CONFIRMATION",
     "REQUEST_CREDENTIAL",
     "ROLE",
@@ -432,7 +468,9 @@ __all__ = [
     "AgentNameTaken",
     "AgentRun",
     "AgentSpec",
+    "Ahead",
     "AlreadyAnswered",
+    "Amounts",
     "Answer",
     "AnswerCounted",
     "AnswerIgnored",
@@ -447,7 +485,9 @@ __all__ = [
     "AuthorizationFailed",
     "Began",
     "Body",
+    "BodyEvent",
     "Budget",
+    "BudgetExhausted",
     "Busy",
     "Call",
     "CallLost",
@@ -513,6 +553,7 @@ __all__ = [
     "InvocationResult",
     "InvocationState",
     "JsonObject",
+    "KeyMissing",
     "Log",
     "Mac",
     "MessageJoined",
@@ -521,6 +562,7 @@ __all__ = [
     "ModelCallRef",
     "ModelCalled",
     "ModelError",
+    "ModelLimit",
     "ModelLost",
     "ModelOverloaded",
     "ModelRefused",
@@ -543,12 +585,17 @@ __all__ = [
     "PartialTexts",
     "PendingCall",
     "Perform",
+    "PeriodBudget",
     "Piece",
     "Policy",
     "Position",
     "Price",
     "Projection",
     "QueueFull",
+    "Quotas",
+    "RateLimit",
+    "RateLimited",
+    "RateState",
     "Recorded",
     "Refused",
     "RefusedDelta",
@@ -588,12 +635,14 @@ __all__ = [
     "Spent",
     "StandingApproval",
     "Started",
+    "StateChange",
     "Step",
     "StoreFailed",
     "StoredTranscript",
     "Stores",
     "SummaryRange",
     "TakenOver",
+    "Target",
     "TaskCompleted",
     "TextWindow",
     "TokenSigner",
@@ -605,6 +654,7 @@ __all__ = [
     "TurnStatus",
     "UnknownAgent",
     "UnknownCall",
+    "UnknownInvocation",
     "UnknownSession",
     "Usage",
     "Verification",
@@ -622,6 +672,7 @@ __all__ = [
     "call_id_of",
     "call_url",
     "catch_up",
+    "change_state",
     "check_answer",
     "check_authority",
     "check_claim",
@@ -645,6 +696,8 @@ __all__ = [
     "estimate",
     "extend_log",
     "find_covering_approval",
+    "find_period_end",
+    "find_wait",
     "has_named_secret",
     "hidden",
     "hide_named_secrets",
@@ -659,6 +712,8 @@ __all__ = [
     "is_working",
     "kind_of",
     "latest_notifications",
+    "list_exhausted",
+    "list_periods",
     "looks_secret",
     "mask",
     "merge_actions",
@@ -667,6 +722,7 @@ __all__ = [
     "named_secret",
     "next_phase",
     "next_step",
+    "next_turn",
     "pack_entries",
     "parse",
     "parse_answer",
@@ -678,6 +734,7 @@ __all__ = [
     "parse_nudge",
     "parse_ref",
     "parse_session",
+    "parse_state_change",
     "parse_usage",
     "parts_of",
     "position_of",
@@ -689,7 +746,8 @@ __all__ = [
     "secret_keys",
     "session_part",
     "split",
-    "start_attributes",
+    "stage_of",
+    "target_entry",
     "text_of",
     "to_plain_json",
     "unpack_entries",
@@ -699,5 +757,6 @@ __all__ = [
     "with_article",
     "with_attempt",
     "without_carried",
+    "without_digest",
     "without_verdict",
 ]

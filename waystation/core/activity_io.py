@@ -2,13 +2,15 @@
 
 from typing import Any, Literal
 
+from pydantic import Field
+
 from waystation.core.approval.policy import ApprovalPolicy
 from waystation.core.approval.proof import Mac, SignedRequest
-from waystation.core.budget import Usage
-from waystation.core.conversation.event import Compaction, EventActions
-from waystation.core.payload import JsonObject, Recorded
+from waystation.core.budget import Price, Usage
+from waystation.core.conversation.event import Compaction, EventActions, parts_of
+from waystation.core.payload import JsonObject, Recorded, encode
 
-AgentKind = Literal["llm", "sequential", "parallel", "loop"]
+AgentKind = Literal["llm", "sequential", "parallel", "loop", "custom"]
 
 
 class AgentSpec(Recorded):
@@ -36,12 +38,47 @@ CallKind = Literal["function", "long_running", "agent", "answered"]
 Phase = Literal["enter", "turn", "leave"]
 
 
+def default_hint(tool: str) -> str:
+    """Return the question that approvers see by default."""
+    # ADK 2.13 sends exactly this text.
+    return (
+        f"Please approve or reject the tool call {tool}() by responding with a FunctionResponse "
+        "with an expected ToolConfirmation payload."
+    )
+
+
 class Confirmation(Recorded):
     """The question that an approver answers before a tool may run."""
 
     hint: str = ""
     payload: Any = None
     """Any JSON value."""
+    standard: bool = False
+    """Whether the hint is ADK's default hint, which is not recorded."""
+
+    def shortened(self, tool: str) -> "Confirmation":
+        """Return the question without its hint if that is ADK's default hint for the tool."""
+        return self.model_copy(update={"hint": "", "standard": True}) if self.hint == default_hint(tool) else self
+
+    def resolved(self, tool: str) -> "Confirmation":
+        """Return the question with its hint."""
+        return self.model_copy(update={"hint": default_hint(tool), "standard": False}) if self.standard else self
+
+
+class Target(Recorded):
+    """Existing code that the workflow runs for a call: an activity, a workflow or a Nexus operation of the user."""
+
+    kind: Literal["activity", "workflow", "nexus"] = "activity"
+    name: str
+    """The type of the activity or workflow, or the name of the operation."""
+    parameters: tuple[str, ...] | None = None
+    """The names of the arguments, in the order in which they are passed. None if they are passed as one object."""
+    check: bool = False
+    """Whether a tool activity verifies the call's approval before the target runs."""
+    endpoint: str | None = None
+    """For a Nexus operation: the name of the endpoint."""
+    service: str | None = None
+    """For a Nexus operation: the name of the service."""
 
 
 class Call(Recorded):
@@ -72,8 +109,11 @@ class Call(Recorded):
     message: str | None = None
     """For an `agent` call: the message to the called agent, or None if the message is the `request` argument."""
     skip_summarization: bool = False
+    target: Target | None = None
+    """The code that the workflow runs for the call instead of the tool's activity, or None if it runs that activity."""
     after: bool = False
-    """For an `agent` call: whether `after_tool` callbacks process the agent's answer in a separate activity."""
+    """For an `agent` call or a call with a `target`: whether `after_tool` callbacks process the result in a separate
+    activity."""
     detached: bool = False
     """For an `agent` call: whether the called agent keeps running when its caller continues as new."""
     effect: Effect = "repeatable"
@@ -81,6 +121,11 @@ class Call(Recorded):
     retries: int = 0
     heartbeat_timeout_s: float | None = None
     task_queue: str | None = None
+    title: str | None = None
+    """The tool's title template, or None if it has none; see `summary.title`."""
+    description: str | None = None
+    """The beginning of the tool's description, for approvers. It is set if the call has a `title`, is long-running,
+    needs confirmation or has an approval policy, and the description is not empty."""
     deadline_s: float | None = None
     """How many seconds an approver has to answer, counted from the moment the call starts to wait. A deadline in the
     approval policy takes precedence. If there is neither, the default is 30 days."""
@@ -99,6 +144,9 @@ class Call(Recorded):
     """For a long-running call: the JSON schema that the `response` in an answer must match."""
     unknown: bool = False
     """Whether the agent had no tool with this name when its model made the call."""
+    quick: bool = False
+    """Whether the first run of the call is a local activity: the tool is quick, no approver is asked first, and the
+    worker that processed the reply also runs and caches workflows."""
 
 
 class Position(Recorded):
@@ -117,7 +165,8 @@ class ModelCallInput(Position):
     """Input of the model activity."""
 
     agent: str
-    root: str
+    root: str = ""
+    """Name of the agent's root agent. Empty if the agent itself is the root."""
     number: int
     turn: int = 0
     """Index of the agent run that the activity belongs to."""
@@ -128,6 +177,8 @@ class ModelCallInput(Position):
     """The exhausted budget limit that forces the agent to answer now without calling tools, or None."""
     standing: tuple[str, ...] = ()
     """Origins of the remembered approvals that have not expired."""
+    check_search: bool = False
+    """Whether to report if Waystation's search attributes are registered, because the workflow does not know."""
 
 
 class CallbackResult(Recorded):
@@ -137,20 +188,34 @@ class CallbackResult(Recorded):
     actions: EventActions | None = None
 
 
+class BodyEvent(CallbackResult):
+    """An event that the body of a custom agent yielded."""
+
+    author: str = ""
+    """The author that the body set, or empty for the agent."""
+    error_code: str | None = None
+    error_message: str | None = None
+    custom_metadata: JsonObject | None = None
+
+
 class ModelReply(Recorded):
     """A model's reply, together with everything the workflow needs to run its function calls."""
 
     content: JsonObject | None = None
     """The reply as a genai `Content` in JSON form. Its function calls have IDs generated by the engine."""
     calls: tuple[Call, ...] = ()
-    """One item for each function call in the content, in the same order."""
+    """One item for each function call in the content, in the same order. Not recorded if none has more than an ID."""
     finish_reason: str | None = None
     error_code: str | None = None
     error_message: str | None = None
     usage: Usage | None = None
     model_version: str | None = None
     model: str | None = None
-    """The model name in the agent's declaration. None if the budget has no prices."""
+    """The name of the model that answered, if the agent's model chose among several. Otherwise the model name in the
+    agent's declaration, or None if the budget neither has prices nor limits the cost."""
+    prices: dict[str, Price] = Field(default_factory=dict)
+    """Prices from the worker's table, by model name. Set if the budget limits the cost but has no price for the
+    model."""
     attempt: int = 0
     """Number of the attempt that produced the reply, or 0 if no model was called."""
     wrap_up: str | None = None
@@ -160,8 +225,8 @@ class ModelReply(Recorded):
     definition: str = ""
     """Digest of the agent's definition, computed when the reply was produced."""
     search_attributes: bool = False
-    """Whether Waystation's search attributes are registered. Upserting unregistered attributes would block the
-    workflow."""
+    """Whether Waystation's search attributes are registered, if the workflow asked for it. Upserting unregistered
+    attributes would block the workflow."""
     duration_s: float = 0.0
     actions: EventActions | None = None
     """State changes made by code that ran around the model call, such as callbacks."""
@@ -195,6 +260,36 @@ class ModelReply(Recorded):
     """The IDs of the worker's stores by name, or None if earlier replies of the invocation recorded the same IDs."""
     signed_request: SignedRequest | None = None
     """The verified requesters, or None if no messages have arrived since tokens were last verified."""
+    yielded: tuple[BodyEvent, ...] = ()
+    """For a custom agent: the events that its body yielded since its last sub-agent ended, or since the body began."""
+    begins: AgentSpec | None = None
+    """For a custom agent: the sub-agent that its body runs next, or None if the body has ended."""
+
+    def encode(self) -> bytes:
+        """Return the recorded form. It leaves out usual values, and `calls` if none of them has more than an ID."""
+        fields = self.model_dump(mode="json", exclude_defaults=True, exclude=set(_USUAL))
+        fields |= {name: value for name, usual in _USUAL.items() if (value := getattr(self, name)) != usual}
+        if all(call == Call(id=call.id) for call in self.calls):
+            fields.pop("calls", None)
+        return encode(fields)
+
+    def restored(self) -> "ModelReply":
+        """Return a reply that was parsed from its recorded form, with the values that `encode` leaves out.
+
+        Raises:
+            ValueError: Some function calls have no ID, or `calls` was recorded with a different number of items.
+        """
+        fields: JsonObject = {name: usual for name, usual in _USUAL.items() if name not in self.model_fields_set}
+        called = parts_of(self.content, "functionCall")
+        if called and not self.calls:
+            fields["calls"] = tuple(Call(id=call.get("id", "")) for call in called)
+        elif len(called) != len(self.calls):
+            raise ValueError("calls without annotation")
+        return self.model_copy(update=fields)
+
+
+_USUAL = {"finish_reason": "STOP", "attempt": 1}
+"""The values of a model reply's fields if the recorded reply lacks them."""
 
 
 class ToolCallInput(Position):
@@ -205,9 +300,8 @@ class ToolCallInput(Position):
     """The arguments, repeated here so that they are visible in the Temporal Web UI. None if they are too large; the
     activity then reads them from the log."""
     confirmation: JsonObject | None = None
-    """The approver's confirmation, `{confirmed, hint, payload}`. None before approval, or if it is too large to repeat
-    here."""
-    root: str
+    """An assumed confirmation, `{confirmed, hint, payload}`, if the call is rerun. Otherwise None, because the log
+    contains the approver's confirmation."""
     run: int = 0
     """How many times the call has already returned. A call runs again once the confirmation or credential that its
     tool requested has been provided. For a call to an agent, the second run is the callbacks that process the agent's
@@ -223,7 +317,8 @@ class ToolCallInput(Position):
 class ToolOutcome(Recorded):
     """The result of one run of a tool and the changes that the run made."""
 
-    function_call_id: str
+    function_call_id: str = ""
+    """The function call ID. Empty in the activity's result, because the activity ID contains it."""
     response: JsonObject | None = None
     """The function response, passed to the model unchanged. None if a long-running tool has not responded yet."""
     final: bool = True
@@ -238,6 +333,8 @@ class ToolOutcome(Recorded):
     """Additional parts for readers of the event, placed next to the response."""
     transfer: AgentSpec | None = None
     """The agent named in `actions.transfer_to_agent`, or None if the tool does not transfer."""
+    proceed: bool = False
+    """Whether the activity only verified the call's approval, so that the workflow now runs the call's `target`."""
     approval: ApprovalPolicy | None = None
     """The policy that applies if the tool itself requests a confirmation, as in `Call.approval`."""
     declared: str | None = None
@@ -250,3 +347,7 @@ class ToolOutcome(Recorded):
     """A value that distinguishes the attempts at the same tool call."""
     mac: Mac | None = None
     """Proof that this run of the tool ended with a request for a confirmation or credential, so it may run again."""
+
+    def encode(self) -> bytes:
+        """Return the recorded form, without the function call ID."""
+        return self.__pydantic_serializer__.to_json(self, exclude_defaults=True, exclude={"function_call_id"})

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator
 
 from waystation.core.payload import JsonObject, Recorded, describe_faults
 
@@ -46,9 +46,10 @@ class Budget(Recorded):
     """Maximum number of seconds during which a model or tool is running. Time spent waiting for approvers does not
     count."""
     max_cost: Amount | None = None
-    """Maximum cost, in the currency of `prices`."""
+    """Maximum cost, in the currency of `prices`, or in US dollars if the prices come from the worker's table."""
     prices: dict[str, Price] = Field(default_factory=dict)
-    """Prices by model name, by prefix of a model name, or under `*` for all other models. The longest match applies."""
+    """Prices by model name, by prefix of a model name, or under `*` for all other models. The longest match applies.
+    With `max_cost`, workers use their own table for models without a price here."""
     on_exhausted: Policy | None = None
     """The action when a limit is reached. By default, reaching `max_llm_calls` stops the invocation, as in ADK, and
     reaching any other limit makes the agent wrap up."""
@@ -60,23 +61,19 @@ class Budget(Recorded):
             raise ValueError("a price has no model; `*` stands for all others")
         return prices
 
-    @model_validator(mode="after")
-    def _priced(self) -> "Budget":
-        if self.max_cost is not None and not self.prices:
-            raise ValueError("max_cost needs `prices`, such as {'*': {'prompt': 0.3, 'output': 2.5}}")
-        return self
-
     def policy(self, limit: str) -> Policy:
         """Return what happens when the given limit is reached: `on_exhausted`, or the default for this limit."""
         return self.on_exhausted or ("stop" if limit == "max_llm_calls" else "wrap_up")
 
-    def price(self, names: Collection[str]) -> Price | None:
-        """Return the price of a model that goes by any of these names, or None if the table has no price for it.
+    def price(self, names: Collection[str], table: Mapping[str, Price] | None = None) -> Price | None:
+        """Return the price of a model that goes by any of these names, or None if it has no price.
 
-        The longest key that is a prefix of one of the names applies, or else the key `*`.
+        The longest key of `prices` that is a prefix of one of the names applies, or else the key `*`, or else the first
+        of the names in `table`.
         """
         fitting = [row for row in self.prices if any(name.startswith(row) for name in names)]
-        return self.prices.get(max(fitting, key=len) if fitting else OTHERS)
+        price = self.prices.get(max(fitting, key=len) if fitting else OTHERS)
+        return price or next((table[name] for name in names if table and name in table), None)
 
     def raised(self, by: "Grant") -> "Budget":
         """Return the budget with the grant added to those limits that are set. The other limits stay unset."""
@@ -89,6 +86,16 @@ class Budget(Recorded):
         return {limit: value for limit in MEASURES if (value := getattr(self, limit)) is not None}
 
 
+GENAI_COUNTS = {
+    "prompt_tokens": "prompt_token_count",
+    "output_tokens": "candidates_token_count",
+    "thoughts_tokens": "thoughts_token_count",
+    "cached_tokens": "cached_content_token_count",
+    "total_tokens": "total_token_count",
+}
+"""The name of each count of `Usage` in genai's `usage_metadata`."""
+
+
 class Usage(Recorded):
     """Token counts as reported by the model provider."""
 
@@ -97,6 +104,13 @@ class Usage(Recorded):
     thoughts_tokens: int = 0
     cached_tokens: int = 0
     total_tokens: int = 0
+
+    @classmethod
+    def from_genai(cls, usage_metadata: Any) -> "Usage | None":
+        """Return the counts of a genai `usage_metadata`, or None if there is none."""
+        if usage_metadata is None:
+            return None
+        return cls(**{name: getattr(usage_metadata, key) or 0 for name, key in GENAI_COUNTS.items()})
 
     def __add__(self, other: "Usage | None") -> "Usage":
         if other is None or other is NO_USAGE:

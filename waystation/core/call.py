@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from waystation.core import summary
 from waystation.core.activity_io import Call, Confirmation, ToolOutcome
 from waystation.core.approval.answer import Answer, PendingCall
 from waystation.core.approval.policy import ApprovalPolicy, Verified, call_digest
@@ -14,6 +15,9 @@ DEFAULT_DEADLINE_S = 30 * 24 * 3600.0
 
 Gate = Literal["none", "waiting", "passed", "refused"]
 Asked = Literal["confirmation", "credential", "budget"]
+Stage = Literal["tool", "check", "target", "after"]
+"""The current run of a call is the tool, the verification of an approval, a called agent or the call's `target`,
+or the callbacks that process the result of one of the last two."""
 
 
 @dataclass(slots=True)
@@ -227,6 +231,7 @@ class CallState:
             args=self.args,
             kind=(self.asked or "confirmation") if self.gate == "waiting" else "long_running",
             digest=self.digest,
+            title=summary.title(self.call.title, self.args),
             hint=asks.hint,
             payload=asks.payload,
             interim=self.response,
@@ -244,3 +249,12 @@ class CallState:
             run=run,
             tenant=tenant,
         )
+
+
+def stage_of(call: CallState) -> Stage:
+    """Return the stage of the call's current run."""
+    target = call.call.target
+    if target is None and call.call.kind != "agent":
+        return "tool"
+    checks = int(target is not None and target.check)
+    return "check" if call.run < checks else "target" if call.run == checks else "after"

@@ -4,7 +4,9 @@ IDs are derived from names, other IDs and counters, so replays, retries and rese
 """
 
 import re
-from urllib.parse import quote
+from urllib.parse import quote, unquote
+
+from waystation.core.payload import digest
 
 MAX_SESSION_ID_CHARS = 900
 """Maximum length of a session's workflow ID; longer ones raise an error. The server's limit is 1,000, and the IDs of
@@ -18,6 +20,11 @@ _BUDGET = "budget-"
 _ARCHIVE = "archive-"
 _ARRIVAL = "waystation.arrival-"
 _UNSEARCHABLE = "waystation.unsearchable-"
+_UNCACHED = "waystation.uncached-"
+_PROGRAM = "program."
+_TARGET = ".target"
+CALL_HEADER = "waystation-call"
+"""The header of a Nexus operation that contains the reference to the entry for its result."""
 
 
 def not_found(number: int) -> str:
@@ -40,9 +47,14 @@ def unsearchable(number: int) -> str:
     return f"{_UNSEARCHABLE}{number}"
 
 
+def uncached(number: int) -> str:
+    """Return the patch marker for a worker that did not cache workflows at the `number`th pause of a run."""
+    return f"{_UNCACHED}{number}"
+
+
 def is_known_mark(mark: str) -> bool:
     """Return whether this version of Waystation can create the patch marker."""
-    return parse_not_found(mark) is not None or mark.startswith((_ARRIVAL, _UNSEARCHABLE))
+    return parse_not_found(mark) is not None or mark.startswith((_ARRIVAL, _UNSEARCHABLE, _UNCACHED))
 
 
 def parse_not_found(mark: str) -> int | None:
@@ -67,6 +79,16 @@ def archive(number: int) -> str:
 def is_archive(activity_id: str) -> bool:
     """Return whether the activity ID belongs to an activity that archives entries."""
     return activity_id.startswith(_ARCHIVE)
+
+
+def target(entry_ref: str) -> str:
+    """Return the ID of the user's activity that runs for a call, given the reference to the entry for its result."""
+    return entry_ref + _TARGET
+
+
+def parse_target(activity_id: str) -> str | None:
+    """Return the reference that `target` was given, or None for the ID of any other activity."""
+    return activity_id.removesuffix(_TARGET) if activity_id.endswith(_TARGET) else None
 
 
 def child_watch(function_call_id: str, stopping: bool) -> str:
@@ -175,6 +197,31 @@ def parse_app_key(key: str) -> tuple[str, str | None]:
     return (match[2], match[1]) if match else (key, None)
 
 
+def fairness_key(key: str, user_id: str = "") -> str:
+    """Return the fairness key of a user's workflows, given the app's key (see `app_key`): the tenant, if there is one.
+
+    Otherwise, the key is a digest of the app and the user. It cannot equal a tenant, and fits the server's 64 bytes.
+    """
+    _, tenant = parse_app_key(key)
+    return tenant or f"~{digest([key, user_id])}"
+
+
+def tenant_of_fairness_key(key: str) -> str | None:
+    """Return the tenant that is a fairness key (see `fairness_key`), or None for the key of a user or no key."""
+    return key if key and not key.startswith("~") else None
+
+
+def program_tenant(name: str) -> str:
+    """Return the tenant that separates the sessions of one scope of a program's session service from all others."""
+    return f"{_PROGRAM}{name}"
+
+
+def shown_app(key: str) -> str:
+    """Return the name of an app that tools and services receive: its key or, in a `program_tenant`, its plain name."""
+    app, tenant = parse_app_key(key)
+    return app if tenant and tenant.startswith(_PROGRAM) else key
+
+
 def session(app: str, user_id: str, session_id: str) -> str:
     """Return the workflow ID of a session. `app` is the app's key (see `app_key`).
 
@@ -193,6 +240,11 @@ def session(app: str, user_id: str, session_id: str) -> str:
             f"{MAX_SESSION_ID_CHARS}. Characters other than letters, digits and _.-~ count as three or more."
         )
     return made
+
+
+def session_name(session: str) -> str:
+    """Return the session ID that is part of a session's workflow ID."""
+    return unquote(session.rpartition("/")[2])
 
 
 def session_invocation(session: str, number: int) -> str:

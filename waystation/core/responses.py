@@ -12,8 +12,9 @@ from waystation.core.activity_io import Confirmation, ToolOutcome
 from waystation.core.approval.answer import Answer
 from waystation.core.call import CallState
 from waystation.core.conversation.event import EventActions, texts_of
+from waystation.core.errors import NotJson
 from waystation.core.log.entry import Failure
-from waystation.core.payload import JsonObject
+from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, decode_foreign
 from waystation.core.wire import InvocationResult
 
 REJECTED = "This tool call is rejected."
@@ -140,6 +141,22 @@ def of_child(call: CallState, result: InvocationResult) -> ToolOutcome:
             skip_summarization=True if call.call.skip_summarization else None,
         ),
         beside=({"text": visible},) if call.call.skip_summarization and visible else (),
+    )
+
+
+def of_target(function_call_id: str, data: bytes) -> ToolOutcome:
+    """Return the outcome of a call whose target returned this JSON. Data that cannot be recorded becomes an error."""
+    try:
+        if len(data) > MAX_VALUE_BYTES:
+            raise NotJson("", f"{len(data):,} bytes of JSON (the limit is {MAX_VALUE_BYTES:,})", "return less")
+        value = decode_foreign(data)
+    except (NotJson, ValueError) as error:
+        cause = str(error) if isinstance(error, NotJson) else "it is not JSON."
+        text = f"The call ran, but its result cannot be returned to you: {cause}"
+        response = {"error": f"{text} Do not call it again for this reason alone.", "error_type": "NotJson"}
+        return ToolOutcome(function_call_id=function_call_id, response=response, error_type="NotJson")
+    return ToolOutcome(
+        function_call_id=function_call_id, response=value if isinstance(value, dict) else {"result": value}
     )
 
 

@@ -50,9 +50,21 @@ class SessionMessage(Recorded):
     budget: Budget = Field(default_factory=Budget)
     metadata: JsonObject = Field(default_factory=dict)
     streaming: bool = False
+    agent: str | None = Field(default=None, max_length=MAX_NAME_CHARS)
+    """Name of the root agent that handles this message and those after it. If None, the agent does not change."""
     token: str | None = Field(default=None, repr=False)
     """Proof of the sender's identity, encrypted for the workers. Requires a `message_id`, so that it counts only
     once."""
+    traceparent: str | None = Field(default=None, max_length=MAX_NAME_CHARS)
+    """The sender's span, passed to the invocation for this message."""
+
+
+class StateChange(Recorded):
+    """The argument of `change_state`: changes to the state of a session outside its invocations."""
+
+    state: JsonObject
+    change_id: str | None = Field(default=None, max_length=100)
+    """An ID that the sender chooses. Each ID counts only once, also among the `message_id`s of the session."""
 
 
 class Turn(Recorded):
@@ -211,6 +223,28 @@ def parse_message(data: bytes) -> SessionMessage:
     return message
 
 
+def parse_state_change(data: bytes) -> StateChange:
+    """Parse the argument of `change_state`.
+
+    Raises:
+        InvalidInput: The data is too large or is not a valid change.
+    """
+    check_message_size(data)
+    return parse(StateChange, data, InvalidInput, what="The change of the state", send="with `state`")
+
+
+def change_state(state: JsonObject, change: StateChange) -> JsonObject:
+    """Return a session's state after a change.
+
+    Raises:
+        InvalidInput: The state would be too large.
+    """
+    changed = {**state, **session_part(change.state)}
+    if len(encode(changed)) > MAX_STATE_BYTES:
+        raise InvalidInput(f"The state of the session would have more than {MAX_STATE_BYTES} bytes.")
+    return changed
+
+
 def parse_nudge(data: bytes) -> tuple[int, int | None]:
     """Parse a signal from an invocation to its session.
 
@@ -331,11 +365,11 @@ class SessionLog:
             turn = self.turns[self.current]
             number = turn.joined + 1
             self._set(turn, joined=number, unconfirmed=(*turn.unconfirmed, (number, message)))
-            self._remember(message, turn.n)
+            _remember(self.message_ids, message.message_id, turn.n)
             return {"invocation_id": self.invocation_id(turn.n), "status": "joined"}
         at_once = not self.busy
         number = self._enqueue(message)
-        self._remember(message, number)
+        _remember(self.message_ids, message.message_id, number)
         return {"invocation_id": self.invocation_id(number), "status": "started" if at_once else "queued"}
 
     def refuse(self, error: SessionRefused | InvalidInput) -> None:
@@ -351,11 +385,15 @@ class SessionLog:
         self.queue.insert(0 if first else len(self.queue), (self.numbered, message))
         return self.numbered
 
-    def _remember(self, message: SessionMessage, number: int) -> None:
-        if message.message_id is not None:
-            self.message_ids[message.message_id] = number
-            while len(self.message_ids) > MAX_MESSAGE_IDS:
-                del self.message_ids[next(iter(self.message_ids))]
+    def change_state(self, change: StateChange) -> None:
+        """Change the state that the next invocation starts with. A duplicate changes nothing.
+
+        Raises:
+            InvalidInput: The state would be too large.
+        """
+        if change.change_id is None or change.change_id not in self.message_ids:
+            self.state = change_state(self.state, change)
+            _remember(self.message_ids, change.change_id, 0)
 
     # Invocations.
 
@@ -368,6 +406,8 @@ class SessionLog:
         if not self.due:
             return None
         number, message = self.queue.pop(0)
+        if message.agent and message.agent != self.given.agent:
+            self.given, self.next_agent = self.given.model_copy(update={"agent": message.agent}), None
         state = {**self.state, **message.state}
         self.state = session_part(state)
         started = InvocationInput(
@@ -391,6 +431,7 @@ class SessionLog:
                 message_id=message.message_id if message.token else None,
             ),
             tenant=self.given.tenant,
+            traceparent=message.traceparent,
         )
         self.reports = []
         self.started += 1
@@ -429,7 +470,7 @@ class SessionLog:
         if next_agent:
             self.next_agent = next_agent if next_agent != self.given.agent else None
         for _, message in reversed(turn.unconfirmed):
-            self._remember(message, self._enqueue(message, first=True))
+            _remember(self.message_ids, message.message_id, self._enqueue(message, first=True))
         self._set(turn, status=status, unconfirmed=())
         closed = [n for n, other in self.turns.items() if other.status not in (*OPEN_STATUSES, "queued")]
         for old in closed[:-MAX_SHOWN_TURNS]:
@@ -449,6 +490,13 @@ class SessionLog:
     def over(self) -> bool:
         """Whether the session is closed and has nothing left to do."""
         return self.closing and not self.queue and not self.open
+
+
+def _remember(numbers: dict[str, int], message_id: str | None, number: int) -> None:
+    if message_id is not None:
+        numbers[message_id] = number
+        while len(numbers) > MAX_MESSAGE_IDS:
+            del numbers[next(iter(numbers))]
 
 
 def _size(queue: list[tuple[int, SessionMessage]]) -> int:

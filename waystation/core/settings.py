@@ -6,6 +6,10 @@ The settings are one frozen value that is passed explicitly, so tests can pass a
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from waystation.core.quota import Quotas
 
 _SECOND, _MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 
@@ -51,6 +55,9 @@ class ToolOptions:
     tool itself may crash the worker."""
     schedule_to_start: timedelta = timedelta(days=7)
     """How long a call may wait for a worker on its task queue before the call fails."""
+    quick: timedelta = timedelta(seconds=1)
+    """How long a quick tool may run inside a workflow task. After that, it runs again as an ordinary activity. The
+    workflow handles nothing else in the meantime, so this must be well below the workflow task timeout."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +170,8 @@ class Settings:
     stores: Stores = Stores()
     workflow: WorkflowSettings = WorkflowSettings()
     activity: ActivitySettings = ActivitySettings()
+    quotas: "Quotas | None" = None
+    """Rate limits for models, and budgets for tenants and users. All workers must have the same ones."""
     concurrent_activities: int = 100
     """Maximum number of concurrent activities. Also the number of threads, because each sync tool occupies one."""
     drain: timedelta = timedelta(seconds=30)
@@ -170,7 +179,9 @@ class Settings:
     event_loop_limit: timedelta = timedelta(seconds=20)
     """How long a tool may block the event loop of a worker process before the tool is stopped and the process exits.
     The default is shorter than the default heartbeat timeout, so that the worker's other tools do not time out. Zero
-    means no limit. The limit does not apply to workers that you start in your own program."""
+    means no limit. In your own program, the limit applies only if you pass `request_exit` to the plugin."""
+    max_rss: int | None = None
+    """Resident memory of the process, in bytes, above which the worker logs a warning and calls `request_exit`."""
     allow_forks: bool = False
     """Whether a new invocation may be a fork, which continues from an event of another invocation."""
     workflow_task_limit: timedelta = timedelta(seconds=8)

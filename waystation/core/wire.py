@@ -3,10 +3,10 @@
 Existing payloads only ever gain optional fields. Any other change gets a new name, and the old name stays.
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from waystation.core import ids
 from waystation.core.approval.proof import Request, SignedRequest
@@ -14,7 +14,7 @@ from waystation.core.approval.remembered import StandingApproval
 from waystation.core.budget import NO_USAGE, Budget, Grant, Spent, Usage
 from waystation.core.conversation.event import message_problem
 from waystation.core.errors import InvalidInput
-from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, parse
+from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, copy_json, encode, parse
 
 if TYPE_CHECKING:
     from waystation.core.session_log import SessionInput
@@ -59,10 +59,10 @@ FOREIGN_PREFIXES = ("temp:", "user:", "app:")
 class SessionLink(Recorded):
     """The session that an invocation belongs to, and the reports that preceded the invocation."""
 
-    id: str = Field(max_length=1_000)
-    """Workflow ID of the session."""
+    id: str = Field(default="", max_length=1_000)
+    """Workflow ID of the session. Empty in the input of a child workflow, because the session is its parent."""
     run_id: str = ""
-    """ID of the session run that started the invocation."""
+    """ID of the session run that started the invocation. Empty in the input of a child workflow, like `id`."""
     number: int
     """Number of the invocation in the session, starting at 1."""
     reports: tuple[str, ...] = ()
@@ -87,7 +87,7 @@ class Report(Recorded):
     standing: tuple[StandingApproval, ...] = ()
     """The invocation's remembered approvals, including those with which it started."""
     search_attributes: bool = False
-    """Whether the invocation knows that Waystation's search attributes are registered."""
+    """Whether the invocation found out that Waystation's search attributes are registered."""
 
 
 def session_part(state: Mapping[str, object]) -> JsonObject:
@@ -108,6 +108,8 @@ ANSWER_UPDATE = "submit_answer"
 SESSION_WORKFLOW = "AgentSession"
 SEND = "send"
 """Signal and update that send a message to a session."""
+CHANGE_STATE = "change_state"
+"""Signal that changes a session's state."""
 CLOSE = "close"
 """Signal and update that close a session."""
 MESSAGE_SIGNAL = "message"
@@ -189,6 +191,8 @@ class InvocationInput(Recorded):
     """The verified requesters of a called agent or a fork. Accepted only from a parent workflow."""
     tenant: TenantName | None = None
     """The tenant that the invocation works for, or None. Invocations of different tenants share no data."""
+    traceparent: str | None = Field(default=None, max_length=MAX_NAME_CHARS)
+    """The caller's span in the format of W3C Trace Context, or None if the caller has no trace."""
 
     @property
     def app_key(self) -> str:
@@ -205,11 +209,25 @@ class InvocationInput(Recorded):
         """The `requester`, if set, and the `user_id`. A policy with `not_requester` bars both from answering."""
         return tuple(name for name in (self.requester, self.user_id) if name)
 
+    def for_child(self) -> "InvocationInput":
+        """Return the input for an invocation of a session, without what follows from its parent workflow."""
+        if self.session is None:
+            return self
+        link = self.session.model_copy(update={"id": "", "run_id": ""})
+        return self.model_copy(update={"session": link, "session_id": None})
+
+    def from_parent(self, parent: str, run_id: str) -> "InvocationInput":
+        """Return the input with what `for_child` leaves out. `parent` and `run_id` identify the parent workflow."""
+        if not parent or self.session is None or self.session.id:
+            return self
+        link = self.session.model_copy(update={"id": parent, "run_id": run_id})
+        return self.model_copy(update={"session": link, "session_id": ids.session_name(parent)})
+
     def request(self) -> Request:
         """Return what the token is bound to: all fields that a client sets or, in a session, only the message."""
         if self.session:
             return message_request(self.message, self.session.message_id)
-        engine_fields = {"token", "signed_request", "standing", "session", "carried"}
+        engine_fields = {"token", "signed_request", "standing", "session", "carried", "traceparent"}
         return Request(content=self.model_dump(mode="json", exclude_defaults=True, exclude=engine_fields))
 
 
@@ -247,9 +265,38 @@ class InvocationResult(Recorded):
     omitted: tuple[str, ...] = ()
     """Names of the fields left out because the result would be too large for a payload."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _restore(cls, data: Any) -> Any:
+        """Restore what `encode` leaves out. Results of earlier versions contain all fields."""
+        if not isinstance(data, dict):
+            return data
+        if data.get("content") is None and data.get("text") and "content" not in data.get("omitted", ()):
+            data = data | {"content": _plain_reply(data["text"])}
+        if isinstance(data.get("report"), dict):
+            report = copy_json(data["report"])
+            replies = (reply for reply in _replies(report) if reply.get("content") is True)
+            for copies, name in ((report, "state_delta"), (report, "standing"), (next(replies, {}), "content")):
+                if copies.get(name) is True:
+                    copies[name] = data.get(name)
+            data = data | {"report": report}
+        return data
+
     def encode(self) -> bytes:
-        """Return the result as JSON with every field present, so that readers do not have to know the defaults."""
-        return self.__pydantic_serializer__.to_json(self)
+        """Return the result as JSON with `status`, `text` and the fields that differ from their defaults.
+
+        The `content` is left out if it contains only the text. The `invocation_id` is left out because it is the
+        workflow ID. In the report, values that the result itself contains are replaced with `true`.
+        """
+        fields = self.model_dump(mode="json", exclude_defaults=True, exclude={"invocation_id"})
+        report = fields.get("report", {})
+        replies = (reply for reply in _replies(report) if self.content and reply.get("content") == self.content)
+        for copies, name in ((report, "state_delta"), (report, "standing"), (next(replies, {}), "content")):
+            if copies.get(name) and copies[name] == fields.get(name):
+                copies[name] = True
+        if self.text and self.content == _plain_reply(self.text):
+            del fields["content"]
+        return encode({"status": self.status, "text": self.text} | fields)
 
     def fitted(self) -> "InvocationResult":
         """Return the result without its large fields, as far as necessary to fit in a payload.
@@ -266,6 +313,18 @@ class InvocationResult(Recorded):
         return result
 
 
+def _plain_reply(text: str) -> JsonObject:
+    """Return the content of a reply that consists only of text."""
+    return {"role": "model", "parts": [{"text": text}]}
+
+
+def _replies(report: JsonObject) -> Iterator[JsonObject]:
+    """Yield the model replies in a recorded report, latest first."""
+    for entry in reversed(report.get("entries") or ()):
+        if isinstance(reply := entry.get("body", {}).get("reply"), dict):
+            yield reply
+
+
 RUNNING = "running"
 HELD = "held"
 """Prefix of the status of a held invocation. A colon and the reason follow."""
@@ -275,22 +334,17 @@ bytes, and a rejected upsert blocks the workflow."""
 
 
 def search_attributes_of(started: "InvocationInput | SessionInput") -> dict[str, str]:
-    """Return the search attributes of an invocation or a session that never change, omitting those without a value."""
+    """Return the search attributes of an invocation or a session that never change, omitting those without a value.
+
+    Null characters are removed: a server on PostgreSQL cannot store them, and would never list the workflow.
+    """
     values = {
         SEARCH_AGENT: started.agent,
         SEARCH_USER: started.user_id,
         SEARCH_SESSION: started.session_id,
         SEARCH_TENANT: started.tenant,
     }
-    return {name: value[:MAX_KEYWORD] for name, value in values.items() if value}
-
-
-def start_attributes(started: InvocationInput) -> dict[str, str]:
-    """Return the search attributes to start the workflow with.
-
-    They make the invocation searchable immediately and save an upsert.
-    """
-    return {**search_attributes_of(started), SEARCH_STATUS: RUNNING}
+    return {name: value.replace("\0", "")[:MAX_KEYWORD] for name, value in values.items() if value}
 
 
 def parse_input(data: bytes) -> InvocationInput:

@@ -8,11 +8,11 @@ from typing import Any, Literal, Protocol
 from pydantic import Field
 
 from waystation.core import ids
-from waystation.core.activity_io import Position
+from waystation.core.activity_io import Position, default_hint
 from waystation.core.approval.policy import ApprovalPolicy, Verified
 from waystation.core.approval.proof import Request, SignedApproval
 from waystation.core.errors import InvalidAnswer
-from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, decode, parse, repeated_key
+from waystation.core.payload import MAX_VALUE_BYTES, JsonObject, Recorded, decode, encode, parse, repeated_key
 
 Action = Literal["approve", "reject", "edit", "respond", "progress", "claim", "release", "view", "waive", "cancel"]
 """The actions of an answer. `progress`, `claim`, `release` and `view` leave the call undecided. With `waive`, an
@@ -36,20 +36,12 @@ class Answer(Recorded):
     with the same ID."""
     answer_id: str | None = None
     wake: bool = True
-    """For `progress`: whether to call the model with the response immediately."""
+    """Whether to call the model with the response immediately. False is for `progress`, and for answers to a
+    long-running call while another call of the agent waits."""
     token: str | None = Field(default=None, repr=False, exclude=True)
     """Proof of the sender's identity, encrypted for the workers."""
     remember: bool = False
     """For `approve`: whether the approval also covers later identical calls, for as long as the policy allows."""
-
-
-def default_hint(tool: str) -> str:
-    """Return the question that approvers see by default."""
-    # ADK 2.13 sends exactly this text.
-    return (
-        f"Please approve or reject the tool call {tool}() by responding with a FunctionResponse "
-        "with an expected ToolConfirmation payload."
-    )
 
 
 class PendingCall(Recorded):
@@ -62,6 +54,10 @@ class PendingCall(Recorded):
     args: JsonObject
     kind: Literal["confirmation", "credential", "long_running", "budget"]
     digest: str
+    title: str | None = None
+    """One line on the effect of the call: the tool's title template, filled in with the arguments. The model chooses
+    the arguments, so do not rely on this text alone. None if the tool has no template, or if an argument that the
+    template names is missing or empty."""
     hint: str = ""
     payload: Any = None
     """Any JSON value."""
@@ -89,6 +85,28 @@ class PendingCall(Recorded):
     """ID of the invocation's first run. It does not change when the invocation continues as new or is reset."""
     tenant: str | None = None
     """The tenant that the invocation works for, or None."""
+
+    def to_memo(self, max_bytes: int) -> JsonObject:
+        """Return the call as the memo lists it: without its run and without what its reader knows.
+
+        The reader knows the invocation ID, the defaults and ADK's default hint. Values of more than `max_bytes` bytes
+        are replaced with their size.
+        """
+        fields = self.model_dump(mode="json", exclude_defaults=True, exclude={"run", "invocation_id"})
+        if self.kind == "confirmation":
+            fields["hint"] = self.hint
+            if self.hint == default_hint(self.tool):
+                del fields["hint"]
+        for name in ("args", "interim", "payload", "response_schema"):
+            if name in fields and (size := len(encode(fields[name]))) > max_bytes:
+                fields[name] = {"omitted_bytes": size}
+        return fields
+
+    @classmethod
+    def from_memo(cls, fields: JsonObject, invocation_id: str) -> "PendingCall":
+        """Parse a call from the memo of an invocation."""
+        hint = default_hint(str(fields.get("tool"))) if fields.get("kind") == "confirmation" else ""
+        return cls.model_validate({"hint": hint, "invocation_id": invocation_id, **fields})
 
     @property
     def approval_id(self) -> str:
@@ -150,7 +168,6 @@ class VerificationInput(Position):
     call: str
     """The function call ID. `ToolCallInput` names this field `function_call_id`. The names differ because a worker that
     does not know this activity would otherwise run the call."""
-    root: str = ""
 
 
 class Verification(Recorded):

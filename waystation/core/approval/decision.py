@@ -71,7 +71,7 @@ NOT_FOUND = AnswerIgnored(
 """The log entry for a signal whose offloaded content is missing from the store of the worker that received it."""
 
 
-def begin_entry(payloads: Sequence[bytes], *, parent: str = "") -> Began | Refused:
+def begin_entry(payloads: Sequence[bytes], *, parent: str = "", parent_run: str = "") -> Began | Refused:
     """Return the first entry of an invocation, created from its workflow arguments. Never raises.
 
     Without a parent, any `session`, `signed_request` and remembered approvals in the input are dropped. A `session`
@@ -80,11 +80,12 @@ def begin_entry(payloads: Sequence[bytes], *, parent: str = "") -> Began | Refus
     Args:
         payloads: The arguments.
         parent: ID of the workflow that started this invocation as its child, or empty.
+        parent_run: ID of that workflow's run.
     """
     try:
         if len(payloads) != 1:
             raise InvalidInput(f"{WORKFLOW} takes one argument, an object, but received {len(payloads)}.")
-        params = parse_input(payloads[0])
+        params = parse_input(payloads[0]).from_parent(parent, parent_run)
         if not parent and (params.standing or params.session or params.signed_request):
             params = params.model_copy(update={"standing": (), "session": None, "signed_request": None})
         if params.session and not (params.session.id == parent and is_own_session(params)):

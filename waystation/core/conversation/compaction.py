@@ -6,10 +6,11 @@ that an approval that takes a month does not prevent the prompt from shrinking. 
 too, and so does everything that the agent's model has not received yet.
 """
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from waystation.core import ids
 from waystation.core.conversation.conversation import CallKey, Conversation
@@ -135,17 +136,20 @@ class ConversationView:
         """Return the conversation as seen by the agent run `work`."""
         conversation = Conversation(conversation) if isinstance(conversation, Log) else conversation
         events = conversation.events
-        responses = {
-            (event.invocation_id, response.get("id")): response.get("response")
-            for event in events
-            for response in event.function_responses()
-        }
+
+        @functools.cache
+        def responses() -> dict[tuple[str, str | None], Any]:  # rarely needed
+            return {
+                (event.invocation_id, response.get("id")): response.get("response")
+                for event in events
+                for response in event.function_responses()
+            }
 
         def is_open(event: Event, call_id: str) -> bool:
             key = event.invocation_id, call_id
             call = conversation.call(key)
             # A call may be closed before its last response becomes an event.
-            return call is not None and not (call.closed and responses.get(key) == call.response)
+            return call is not None and not (call.closed and responses().get(key) == call.response)
 
         return cls(events, work.agent, work.branch, conversation.log.invocation_id, is_open)
 
@@ -204,6 +208,8 @@ class ConversationView:
         range starts up to `overlap` invocations before the first of them. No summary is due if the events that it would
         newly replace are not larger than the latest summary.
         """
+        if not self._has_new(interval):
+            return None
         done: dict[str, list[int]] = {}
         for i, event in enumerate(self.events):
             if self.visible(i) and event.invocation_id != self.invocation_id:
@@ -212,8 +218,6 @@ class ConversationView:
         last_covered = max((summary.last for summary in summaries), default=-1)
         names = list(done)
         new = [name for name in names if done[name][-1] > last_covered]
-        if len(new) < interval:
-            return None
         first = done[names[max(0, names.index(new[0]) - overlap)]][0]
         last = done[new[-1]][-1]
         everything = [i for i in range(len(self.events)) if self.visible(i)]
@@ -223,6 +227,25 @@ class ConversationView:
         if not covered or removable <= (_size([summaries[-1].content]) if summaries else 0):
             return None
         return self._range("sliding_window", (), covered, first, max(covered))
+
+    def _has_new(self, interval: int) -> bool:
+        """Return whether at least `interval` earlier invocations have events after the last summarized event.
+
+        Only these events are read.
+        """
+        ends, names = set[str](), set[str]()
+        for event in reversed(self.events):
+            if event.id in ends:
+                break
+            if not is_visible_on(self.branch, event.branch):
+                continue
+            if event.covered:
+                ends.add(event.covered.last)
+            elif event.invocation_id != self.invocation_id:
+                names.add(event.invocation_id)
+                if len(names) >= interval:
+                    return True
+        return False
 
     def _range(
         self, trigger: Trigger, replaced: Sequence[Summary], covered: set[int], first: int, last: int

@@ -107,7 +107,7 @@ class Transcript:
         if log is None or len(log.entries) < since:
             return
         known = len(log.state.events)
-        log.extend(entries_from_json(entries[max(len(log.entries) - since, 0) :]))
+        log.extend(entries_from_json(entries)[max(len(log.entries) - since, 0) :])
         self.events.extend(log.state.events[known:])
 
 
@@ -129,6 +129,10 @@ class Conversation:
     def call(self, key: CallKey) -> CallState | None:
         """Return a call of the current or an earlier invocation, or None if it does not exist."""
         invocation_id, call_id = key
+        return self.calls_of(invocation_id).get(call_id)
+
+    def calls_of(self, invocation_id: str) -> Mapping[str, CallState]:
+        """Return the calls of the current or an earlier invocation by function call ID. Empty if it does not exist."""
         if invocation_id == self.log.invocation_id:
-            return self.log.state.calls.get(call_id)
-        return self.earlier.calls_of(invocation_id).get(call_id)
+            return self.log.state.calls
+        return self.earlier.calls_of(invocation_id)

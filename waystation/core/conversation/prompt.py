@@ -3,8 +3,9 @@
 The order of the contents, call IDs and quotations of other agents follow ADK 2.13. Exceptions are noted below.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from waystation.core import ids
@@ -66,8 +67,6 @@ class _Shown:
     """The function responses in the event, each with the key of its call, in order."""
     attached: tuple[JsonObject, ...] = ()
     """The parts of the event that are not function responses."""
-    summary: bool = False
-    """Whether this is a summary of older events."""
     begins_turn: bool = False
     """Whether the current turn can start at this event. Used for agents that receive only the current turn."""
 
@@ -76,8 +75,99 @@ OPEN: JsonObject = {"status": "pending"}
 """Placeholder response for a call that is still pending. Model providers reject function calls that have no
 response."""
 
-_shown: WeakKeyDictionary[Log | Transcript, dict[str, list[_Shown | None]]] = WeakKeyDictionary()
-"""Cache of the parts that each agent's model receives. Events never change, and every prompt needs all of them."""
+
+class _View(NamedTuple):
+    """Determines which events a model receives."""
+
+    agent: str
+    branch: str | None
+    current_turn_only: bool
+
+    def needs_rebuild(self, events: Iterable[Event]) -> bool:
+        """Return whether any of these new events is a summary, which replaces events that are already in the prompt."""
+        summaries = (event for event in events if event.covered and not self.current_turn_only)
+        return any(is_visible_on(self.branch, event.branch) for event in summaries)
+
+
+@dataclass(slots=True)
+class _Prompt:
+    """The contents of a view. Each event is added once.
+
+    Requests share the contents, so a content is never changed, only replaced.
+    """
+
+    view: _View
+    whole: bool = False
+    """Whether the prompt of an invocation includes the earlier events of the session."""
+    seen: int = 0
+    """Number of events of the invocation or transcript that have been added or left out."""
+    contents: list[JsonObject] = field(default_factory=list)
+    """The contents, oldest first. Each content with calls is followed by the content with their responses."""
+    calls: dict[CallKey, tuple[int, tuple[CallKey, ...]]] = field(default_factory=dict)
+    """For each call, the index of the content that contains it, and the keys of all calls in that content."""
+    answers: dict[CallKey, tuple[JsonObject, ...]] = field(default_factory=dict)
+    """For each call, its latest response or a placeholder, followed by the parts attached to the response."""
+    turns: list[int] = field(default_factory=list)
+    """Indices of the contents at which the current turn can start. It starts at the last one. A turn that contains a
+    response also contains its call."""
+    answered: tuple[CallKey, ...] | None = None
+    """The calls that the newest event answers, or None if there is no event yet."""
+    separator: int = -1
+    """Index of the latest content that has calls or is a summary."""
+
+    def add_event(self, event: Event, known: Mapping[str, CallState]) -> None:
+        """Add an event, unless the view does not include it. `known` contains the calls of its invocation by ID."""
+        if not is_visible_on(self.view.branch, event.branch):
+            return
+        if (item := _show(known, event, self.view.agent)) is None:
+            return
+        self._add_responses(item)
+        if item.responses and not item.calls:
+            return
+        if item.begins_turn:
+            self.turns.append(len(self.contents))
+        self.contents.append(item.content)
+        if item.calls:
+            self.separator = len(self.contents) - 1
+            for key in item.calls:
+                self.calls[key] = self.separator, item.calls
+                self.answers.setdefault(key, (_pending_response(known[key[1]]),))
+            self.contents.append(self._responses(item.calls))
+
+    def add_summary(self, content: JsonObject) -> None:
+        """Add the content of a summary."""
+        self.separator, self.answered = len(self.contents), ()
+        self.contents.append(content)
+
+    def _add_responses(self, item: _Shown) -> None:
+        self.answered = tuple(key for key, _ in item.responses)
+        for key, part in item.responses:
+            attached = item.attached if key == self.answered[-1] else self.answers.get(key, ())[1:]
+            self.answers[key] = (part, *attached)
+        for index, keys in {self.calls[key] for key in self.answered if key in self.calls}:
+            self.contents[index + 1] = self._responses(keys)
+            while self.turns and self.turns[-1] > index:
+                self.turns.pop()
+
+    def _responses(self, keys: Iterable[CallKey]) -> JsonObject:
+        return {"role": "user", "parts": [part for key in keys for part in self.answers[key]]}
+
+    def arranged(self, start: int = 0) -> list[JsonObject]:
+        """Return the contents from index `start` on, with any call that the newest event answers moved to the end.
+
+        The model then replies to the answer. The contents after the call are left out, unless another call or a summary
+        is among them.
+        """
+        at = max((self.calls[key][0] for key in self.answered or () if key in self.calls), default=-1)
+        if at < 0 or at + 2 == len(self.contents):
+            return self.contents[start:]
+        between = self.contents[at + 2 :] if self.separator > at else ()
+        return [*self.contents[start:at], *between, *self.contents[at : at + 2]]
+
+
+_prompts: WeakKeyDictionary[Log | Transcript, dict[tuple[_View, int], _Prompt]] = WeakKeyDictionary()
+"""Cache of prompts, by view and number of earlier events. Events never change, so a request only has to add the events
+since the previous request."""
 
 
 def contents(
@@ -96,55 +186,75 @@ def contents(
     events on other branches are left out. With `current_turn_only`, the request starts with the latest message from the
     user or another agent. Otherwise, summaries replace the events that they cover; `summary` is the event of a summary
     that is not in the log yet.
+
+    The list is new, but its items are shared and must not be changed.
     """
     if isinstance(conversation, Log):
         conversation = Conversation(conversation)
-    agent = agent or conversation.log.state.agent
-    known, events = _known(conversation, agent), conversation.events
-    summaries = (
-        [] if current_turn_only else compaction.effective_summaries([*events, *([summary] if summary else ())], branch)
-    )
-    hidden = compaction.hidden(events, summaries)
-    items: list[_Shown] = []
-    for index, (item, event) in enumerate(zip(known, events, strict=True)):
-        items += [_Shown(active.content, summary=True) for active in summaries if active.first == index]
-        if item and index not in hidden and is_visible_on(branch, event.branch):
-            items.append(item)
+    view = _View(agent or conversation.log.state.agent, branch, current_turn_only)
+    if summary and not current_turn_only:
+        return _build(view, conversation, conversation.events, summary).arranged()
+    earlier, own = _update(view, conversation)
     if current_turn_only:
-        items = items[_start_of_turn(items) :]
-    responses: dict[CallKey, JsonObject] = {}
-    attached: dict[CallKey, tuple[JsonObject, ...]] = {}
-    for item in items:
-        if item.responses:
-            responses.update(item.responses)
-            attached[item.responses[-1][0]] = item.attached
-    result: list[JsonObject] = []
-    for item in _answer_last(items):
-        if item.responses and not item.calls:
-            continue
-        result.append(item.content)
-        parts: list[JsonObject] = []
-        for key in item.calls:
-            parts.append(responses.get(key) or _pending_response(conversation, key))
-            parts.extend(attached.get(key, ()))
-        if parts:
-            result.append({"role": "user", "parts": parts})
-    return result
+        own = own if own.turns else _build(view, conversation, conversation.events)
+        return own.arranged(own.turns[-1] if own.turns else 0)
+    if earlier is None:
+        return own.arranged()
+    return earlier.arranged() if own.answered is None else [*earlier.contents, *own.arranged()]
 
 
-def _known(conversation: Conversation, agent: str) -> list[_Shown | None]:
-    """Return, for each event, the parts that the agent's model receives, or None if there are none."""
-    earlier, log = conversation.earlier, conversation.log
-    own = _shown.setdefault(log, {}).setdefault(agent, [])
-    own.extend(_show(log.state.calls, event, agent) for event in log.state.events[len(own) :])
-    if not conversation.count:
-        return own
-    before = _shown.setdefault(earlier, {}).setdefault(agent, [])
-    before.extend(
-        _show(earlier.calls_of(event.invocation_id), event, agent)
-        for event in earlier.events[len(before) : conversation.count]
-    )
-    return [*before[: conversation.count], *own]
+def _update(view: _View, conversation: Conversation) -> tuple[_Prompt | None, _Prompt]:
+    """Add new events to the cached prompts.
+
+    Return the prompt of the session's earlier events and the prompt of the invocation's events, or None and a prompt of
+    all events. With `current_turn_only`, the session's earlier events are left out.
+    """
+    log = conversation.log
+    prompts, key = _prompts.setdefault(log, {}), (view, conversation.count)
+    own = prompts.get(key) or _Prompt(view, whole=not conversation.count or view.current_turn_only)
+    earlier = None if own.whole else _update_earlier(view, conversation)
+    new = log.state.events[own.seen :]
+    if view.needs_rebuild(new) or (earlier is None and not own.whole):
+        earlier, own = None, _build(view, conversation, conversation.events)
+    else:
+        for event in new:
+            own.add_event(event, log.state.calls)
+    own.seen = len(log.state.events)
+    prompts[key] = own
+    return earlier, own
+
+
+def _update_earlier(view: _View, conversation: Conversation) -> _Prompt | None:
+    """Return the prompt of the session's earlier events, or None if it already contains later events."""
+    transcript, count = conversation.earlier, conversation.count
+    prompts, key = _prompts.setdefault(transcript, {}), (view, 0)
+    prompt = prompts.get(key) or _Prompt(view)
+    if prompt.seen > count:
+        return None
+    new = transcript.events[prompt.seen : count]
+    if view.needs_rebuild(new):
+        prompt = _build(view, conversation, transcript.events[:count])
+    else:
+        for event in new:
+            prompt.add_event(event, transcript.calls_of(event.invocation_id))
+    prompt.seen = count
+    prompts[key] = prompt
+    return prompt
+
+
+def _build(view: _View, conversation: Conversation, events: Sequence[Event], summary: Event | None = None) -> _Prompt:
+    """Return the prompt of all the given events."""
+    prompt = _Prompt(view, whole=True)
+    known = [*events, *([summary] if summary else ())]
+    summaries = [] if view.current_turn_only else compaction.effective_summaries(known, view.branch)
+    hidden = compaction.hidden(events, summaries)
+    for index, event in enumerate(events):
+        for active in summaries:
+            if active.first == index:
+                prompt.add_summary(active.content)
+        if index not in hidden:
+            prompt.add_event(event, conversation.calls_of(event.invocation_id))
+    return prompt
 
 
 def _show(known: Mapping[str, CallState], event: Event, agent: str) -> _Shown | None:
@@ -202,41 +312,8 @@ def _is_transfer(event: Event) -> bool:
     )
 
 
-def _start_of_turn(items: Sequence[_Shown]) -> int:
-    """Return the index at which the current turn starts, or 0 if no such index is found.
-
-    A turn that contains a response also contains its call.
-    """
-    unmatched: set[CallKey] = set()
-    known = {key for item in items for key in item.calls}
-    for index in range(len(items) - 1, -1, -1):
-        item = items[index]
-        unmatched -= set(item.calls)
-        unmatched |= {key for key, _ in item.responses if key in known}
-        if item.begins_turn and not unmatched:
-            return index
-    return 0
-
-
-def _answer_last(items: Sequence[_Shown]) -> Sequence[_Shown]:
-    """Return the items, with any call that the newest event answers moved to the end.
-
-    The model then replies to the answer. The items after the call are left out, unless another call or a summary is
-    among them.
-    """
-    answered = {key for key, _ in items[-1].responses} if items else set()
-    between_calls = False
-    for index in range(len(items) - 2, -1, -1) if answered else ():
-        if not answered.isdisjoint(items[index].calls):
-            return [*items[:index], *(items[index + 1 :] if between_calls else ()), items[index]]
-        between_calls = between_calls or bool(items[index].calls) or items[index].summary
-    return items
-
-
-def _pending_response(conversation: Conversation, key: CallKey) -> JsonObject:
-    """Return the placeholder response to a call of this or an earlier invocation that has no response yet."""
-    call = conversation.call(key)
-    assert call is not None
+def _pending_response(call: CallState) -> JsonObject:
+    """Return the placeholder response to a call that has no response yet."""
     return _own_id({call.id: call}, {"functionResponse": {"id": call.id, "name": call.name, "response": OPEN}})
 
 

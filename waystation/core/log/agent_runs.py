@@ -13,7 +13,7 @@ def begin_run(state: InvocationState, shape: AgentSpec, parent: AgentRun | None,
     runs = state.runs
     run = AgentRun(runs.begun, shape, parent.index if parent else None, branch, entered_at=state.event_count)
     # The structure of the root agent is not known until its first activity has returned it.
-    run.entered = parent is not None and shape.kind != "llm" and not shape.before
+    run.entered = parent is not None and shape.kind not in ("llm", "custom") and not shape.before
     runs.by_index[run.index] = run
     runs.active.append(run.index)
     runs.begun += 1
@@ -28,6 +28,12 @@ def is_busy(state: InvocationState, run: AgentRun) -> bool:
     return run.in_flight is not None or any(state.calls[call_id].performing for call_id in run.batch)
 
 
+def join_batch(state: InvocationState, run: AgentRun, call_id: str) -> None:
+    """Add an earlier call to the batch of a run, unless it is in the batch already. The batch stays in call order."""
+    joined = {*run.batch, call_id}
+    run.batch = [known for known in state.calls if known in joined]
+
+
 def next_phase(state: InvocationState, run: AgentRun) -> Phase | None:
     """Return the phase of the run's next model activity, or None if no activity is due."""
     if run.over or is_busy(state, run):
@@ -36,6 +42,8 @@ def next_phase(state: InvocationState, run: AgentRun) -> Phase | None:
         return "enter"
     if _exhausted(state, run):
         return "leave" if run.shape.after and not run.left else None
+    if run.shape.kind == "custom":
+        return "turn" if all(map(state.runs.is_over, run.children)) else None
     return "turn" if run.unread and _responded(state, run) else None
 
 
@@ -58,7 +66,7 @@ def advance_runs(state: InvocationState) -> None:
         for run in state.runs.at_work():
             if run.over or run.phase_in_flight:
                 continue
-            if run.entered and not (run.finished or run.spoken_for) and run.shape.kind != "llm":
+            if run.entered and not (run.finished or run.spoken_for) and run.shape.kind not in ("llm", "custom"):
                 changed |= _begin_children(state, run)
             complete = run.entered and not is_busy(state, run) and _exhausted(state, run)
             if complete and (run.left or not run.shape.after):

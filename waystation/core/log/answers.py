@@ -11,7 +11,7 @@ from waystation.core.approval.policy import Notice, Verified
 from waystation.core.approval.remembered import StandingApproval, merge_remembered
 from waystation.core.budget import NOTHING, parse_grant
 from waystation.core.call import CallState
-from waystation.core.log.agent_runs import next_phase
+from waystation.core.log.agent_runs import join_batch, next_phase
 from waystation.core.log.budget_use import admit, exhausted, held_calls, policy_of, reason_of, turn_away
 from waystation.core.log.entry import Failure
 from waystation.core.log.function_calls import credential_key, refuse, settle
@@ -60,10 +60,13 @@ def apply_answer(
         _answer_request(state, now, call, answer)
     else:
         call.response = responses.answered(answer)
-        if answer.action != "progress":
+        closes = answer.action != "progress"
+        if closes:
             call.answer, call.answered_at, call.closed = answer, now, True
-        if answer.action != "progress" or answer.wake:
-            call.responded = run.unread = True
+        # If no other call waits, no later answer would call the model.
+        wakes = answer.wake or (closes and not any(state.calls[other].waiting for other in run.open))
+        call.responded = call.responded or closes or wakes
+        run.unread = run.unread or wakes
         run.held.append(("user", [responses.response_part(call, call.response)]))
     settle(state, now, run)
 
@@ -148,9 +151,7 @@ def _answer_request(state: InvocationState, now: float, call: CallState, answer:
     for again in (call, *(other for other in waiting if key and credential_key(other) == key)):
         again.gate = "passed"
         again.run_again()
-        run = state.runs[again.turn]
-        if again.id not in run.batch:
-            run.batch.append(again.id)
+        join_batch(state, state.runs[again.turn], again.id)
 
 
 # Requests for more budget.

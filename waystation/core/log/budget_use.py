@@ -158,26 +158,26 @@ def count_reply(state: InvocationState, run: AgentRun, phase: Phase | None, repl
     if run.wrapping:
         use.wrapped_up = use.wrapped_up or reply.wrap_up or "the budget is used up"
     calls = max(reply.attempt, 1) if called else reply.attempt
-    use.spent += Spent(model_calls=calls) + _tokens(state, reply.usage, reply.model, reply.model_version)
+    use.spent += Spent(model_calls=calls) + _tokens(state, reply, reply.usage, reply.model, reply.model_version)
     outcome.usage += reply.usage
     if reply.compaction and reply.compaction.usage:
         summary = reply.compaction
-        use.spent += Spent(model_calls=1) + _tokens(state, summary.usage, summary.model)
+        use.spent += Spent(model_calls=1) + _tokens(state, reply, summary.usage, summary.model)
         outcome.usage += summary.usage
 
 
-def _tokens(state: InvocationState, usage: Usage | None, *names: str | None) -> Spent:
-    """Return the tokens of a model call and, if prices are set, their cost or the name of the unpriced model.
+def _tokens(state: InvocationState, reply: ModelReply, usage: Usage | None, *names: str | None) -> Spent:
+    """Return the tokens of a model call and, if costs are counted, their cost or the name of the unpriced model.
 
-    `names` are the names under which a price may be listed.
+    `names` are the names under which the budget or the reply may list a price.
     """
     total = usage.total if usage else 0
     if not (usage and total):
         return NOTHING_SPENT
-    if not state.budget.prices:
+    if not (state.budget.prices or state.budget.max_cost):
         return Spent(total_tokens=total)
     known = [name for name in names if name]
-    if price := state.budget.price(known):
+    if price := state.budget.price(known, reply.prices):
         return Spent(total_tokens=total, cost=price.of(usage))
     return Spent(total_tokens=total, unpriced=(known[0] if known else "a model without a name",))
 

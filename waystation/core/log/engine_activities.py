@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
+from waystation.core import responses
 from waystation.core.activity_io import ModelCallInput, ModelReply, Position, ToolCallInput, ToolOutcome
 from waystation.core.approval.answer import Verification, VerificationInput
 from waystation.core.approval.notification import NoticeReport, NotifyInput
-from waystation.core.conversation.event import parts_of
 from waystation.core.log.entry import (
     AnswerVerified,
     Body,
@@ -99,9 +99,7 @@ class EngineActivity(Generic[R]):
 
 
 def _model_reply(ref: ModelReplyRef, reply: ModelReply) -> ModelReplied:
-    if len(parts_of(reply.content, "functionCall")) != len(reply.calls):
-        raise ValueError("calls without annotation")
-    return ModelReplied(ref.number, reply)
+    return ModelReplied(ref.number, reply.restored())
 
 
 def _tool_outcome(ref: CallRef, outcome: ToolOutcome) -> CallReturned:
@@ -138,6 +136,15 @@ CHILD_RESULT = ResultKind(
     entry=lambda ref, result: ChildReturned(ref.function_call_id, result),
     lost=_lost_call,
 )
+
+
+def target_entry(ref: CallRef, result: bytes | Failure) -> Body:
+    """Return the entry for the JSON that a call's target returned, or for its failure, which never holds the call."""
+    if isinstance(result, Failure):
+        return _lost_call(ref, result.model_copy(update={"hold": "", "mark": "", "used": None}))
+    return CallReturned(responses.of_target(ref.function_call_id, result), ref.run)
+
+
 _KINDS: dict[type[Any], ResultKind] = {
     ModelReplyRef: ResultKind(
         result=ModelReply,

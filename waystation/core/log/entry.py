@@ -16,7 +16,14 @@ from waystation.core.wire import InvocationInput, InvocationResult
 FailureKind = Literal["error", "start_to_close", "schedule_to_start", "schedule_to_close", "heartbeat", "cancelled"]
 
 HoldReason = Literal[
-    "agent_missing", "tool_missing", "toolset_failed", "store_failed", "model_unavailable", "identity_unavailable"
+    "agent_missing",
+    "tool_missing",
+    "toolset_failed",
+    "store_failed",
+    "model_unavailable",
+    "identity_unavailable",
+    "rate_limited",
+    "budget_exhausted",
 ]
 """Why an invocation is held. Other programs depend on these values."""
 

@@ -72,9 +72,12 @@ class MessageRef:
     verdict: Literal["", "!", "?"] = ""
     """`!` means that the message was ignored. `?` means that its answer must be verified before it counts. Empty if
     the message was accepted or has not been decided on yet."""
+    digest: str = ""
+    """Digest of an update's answer that counted at once, or empty. If a workflow task is lost, its updates may arrive
+    again in a different order."""
 
     def __str__(self) -> str:
-        return f"{self.channel}{self.number}{self.verdict}"
+        return _join(f"{self.channel}{self.number}", self.digest) + self.verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +174,7 @@ _PATTERNS: dict[type[Any], re.Pattern[str]] = {
         LifecycleRef: r"(?P<name>start|cancel|end|fork)",
         ModelCallRef: r">(?P<number>\d+)(?:@(?P<turn>\d+))?(?P<wrap_up>\^)?",
         ModelReplyRef: rf"m(?P<number>\d+){_ATTEMPT}",
-        MessageRef: r"(?P<channel>[su])(?P<number>\d+)(?P<verdict>[!?])?",
+        MessageRef: r"(?P<channel>[su])(?P<number>\d+)(?:\.(?P<digest>[0-9a-f]+))?(?P<verdict>[!?])?",
         VerificationRef: rf"r:(?P<message>[su]\d+){_ATTEMPT}(?P<refused>!)?",
         DeadlineRef: r"x:(?P<function_call_id>.+)",
         ReminderRef: rf"n:{_WAIT}(?P<number>\d+)",
@@ -197,14 +200,19 @@ def parse_ref(text: str) -> EntryRef:
 
 
 def without_verdict(ref: EntryRef) -> EntryRef:
-    """Return the reference without its verdict or refusal mark, as it was before the decision about the answer."""
+    """Return the reference as it was before the decision about the answer: without verdict, refusal mark and digest."""
     match ref:
-        case MessageRef(verdict="!" | "?"):
-            return replace(ref, verdict="")
+        case MessageRef():
+            return MessageRef(ref.channel, ref.number)
         case VerificationRef(refused=True):
             return replace(ref, refused=False)
         case _:
             return ref
+
+
+def without_digest(ref: EntryRef) -> EntryRef:
+    """Return the reference without the digest of an answer, which only commands record."""
+    return replace(ref, digest="") if isinstance(ref, MessageRef) else ref
 
 
 def _int(text: str) -> int:

@@ -18,6 +18,8 @@ class Started:
     """Whether the server reports that the run continues another run."""
     parent: str = ""
     """ID of the parent workflow that the server reports, or an empty string."""
+    parent_run: str = ""
+    """ID of that workflow's run."""
     first_run: str | None = None
     """ID of the invocation's first run, as the server reports it."""
 
@@ -61,6 +63,8 @@ class Returned:
     child: bool = False
     followed: bool = False
     """Whether an activity returned the result of a called agent that an earlier run started."""
+    target: bool = False
+    """Whether this is the result of a call's target: an activity, a workflow or a Nexus operation of the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,19 @@ class Lost:
 
     ref: str
     failure: Failure
+    target: bool = False
+    """As in `Returned`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RanLocally:
+    """Fact: within a workflow task, a local activity ended at `time`."""
+
+    result: Returned | Lost | None
+    """None if the call runs again as an ordinary activity."""
+    time: float
+    number: int
+    """Local activities of one workflow task are scheduled in the order of these numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +143,7 @@ Fact: TypeAlias = (
     | Arrived
     | Returned
     | Lost
+    | RanLocally
     | Abandoned
     | TimerFired
     | CancelAsked

@@ -164,9 +164,10 @@ def _result(log: Log, now: float, call_id: str, response: JsonObject) -> Entry:
 
 
 def _select_entries(log: Log) -> Iterator[Entry]:
-    """Yield the entries that the fork inherits, without remembered approvals.
+    """Yield the entries that the fork inherits.
 
-    Answers to calls that have no result yet are left out, except progress updates.
+    Answers and remembered approvals of a call that has no final result are left out if the call has not returned since.
+    Progress updates stay.
     """
     entries = list(_without_end(log))
     # Use the entries without those that end the invocation. The end closes all open calls, which would hide that these
@@ -174,17 +175,22 @@ def _select_entries(log: Log) -> Iterator[Entry]:
     undecided = set(without_result(Log(log.invocation_id).extend(entries)))
     reviewed = {entry.body.ref for entry in entries if isinstance(entry.body, AnswerVerified)}
     submitted: set[str] = set()
-    for entry in entries:
+    # A call that ran and then asked again keeps the answers with which it ran, because its result depends on them.
+    returns = _last_returns(entries)
+    for index, entry in enumerate(entries):
         match entry.body:
             case ModelReplied(number, reply):
-                kept = _without_remembered(reply, undecided).model_copy(update={"signed_request": None})
+                kept = _without_remembered(reply, undecided - returns.keys()).model_copy(
+                    update={"signed_request": None}
+                )
                 yield replace(entry, body=ModelReplied(number, kept))
             case AnswerCounted(call_id, answer):
-                if call_id not in undecided or answer.action == "progress":
+                if answer.action == "progress" or call_id not in undecided or index < returns.get(call_id, -1):
                     yield replace(entry, body=AnswerCounted(call_id, answer.model_copy(update={"remember": False})))
             case AnswerSubmitted(call_id, answer):
-                if call_id not in undecided and str(without_verdict(entry.ref)) in reviewed:
-                    submitted.add(str(without_verdict(entry.ref)))
+                ref = str(without_verdict(entry.ref))
+                if ref in reviewed and (call_id not in undecided or index < returns.get(call_id, -1)):
+                    submitted.add(ref)
                     yield replace(entry, body=AnswerSubmitted(call_id, answer.model_copy(update={"remember": False})))
             case AnswerVerified(ref) if ref not in submitted:
                 continue
@@ -192,6 +198,18 @@ def _select_entries(log: Log) -> Iterator[Entry]:
                 yield replace(entry, body=ChildReturned(call_id, result.model_copy(update={"standing": ()})))
             case _:
                 yield entry
+
+
+def _last_returns(entries: Iterable[Entry]) -> dict[str, int]:
+    """Return the index of each call's last result among the entries."""
+    returns: dict[str, int] = {}
+    for index, entry in enumerate(entries):
+        match entry.body:
+            case CallReturned(outcome):
+                returns[outcome.function_call_id] = index
+            case ChildReturned(call_id):
+                returns[call_id] = index
+    return returns
 
 
 def without_result(log: Log) -> Iterator[str]:

@@ -8,9 +8,9 @@ from typing import Any
 
 from waystation.core import responses
 from waystation.core.activity_io import AgentSpec, CallbackResult, Confirmation, ToolOutcome
-from waystation.core.call import Asked, CallState
+from waystation.core.call import Asked, CallState, stage_of
 from waystation.core.conversation.event import NO_ACTIONS, EventActions, merge_actions
-from waystation.core.log.agent_runs import begin_run, drop_over, is_busy, subtree
+from waystation.core.log.agent_runs import begin_run, drop_over, is_busy, join_batch, subtree
 from waystation.core.log.entry import Failure
 from waystation.core.log.entry_ref import CallRef, ModelReplyRef
 from waystation.core.log.invocation_state import AgentRun, InvocationState, emit
@@ -33,7 +33,7 @@ def apply_outcome(
             kind="error", error_type=outcome.error_type or "ToolFailed", message=f"The tool {call.name!r} raised."
         )
     run = state.runs[call.turn]
-    if call.call.kind == "agent" and call.call.after and not call.run:
+    if outcome.proceed if stage_of(call) == "check" else call.call.after and stage_of(call) == "target":
         call.run_again()
         return
     if (asked := _asked(call.id, outcome)) and not call.closed:
@@ -65,8 +65,7 @@ def refuse(state: InvocationState, call: CallState, response: JsonObject) -> Non
     call.close(response)
     if call.outcome is None:
         call.outcome = ToolOutcome(function_call_id=call.id, response=response)
-        if call.id not in run.batch:
-            run.batch.append(call.id)
+        join_batch(state, run, call.id)
     else:
         run.held.append((call.agent, [responses.response_part(call, response)]))
 

@@ -4,7 +4,7 @@ Only the reducers change it: `agent_runs`, `budget_use`, `function_calls`, `mode
 state refers to agent runs by index and to calls by ID, so that it can be dumped as a snapshot.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -79,6 +79,12 @@ class AgentRun:
     """Whether the model was asked to wrap up and has replied."""
     unread: bool = False
     """Whether something arrived that the model has not received yet."""
+    asked_at: int = 0
+    """For a custom agent: number of events in the invocation when its latest activity was scheduled, or 0 if its first
+    activity was scheduled before the agent's kind was known."""
+    segments: list[tuple[int, int, int, int]] = field(default_factory=list)
+    """For a custom agent: the parts of its body that ended with a sub-agent. Each has the number of events in the
+    invocation when the part began, before its first event and after its last event, and the sub-agent's run."""
 
     @property
     def agent(self) -> str:
@@ -270,6 +276,8 @@ class InvocationState:
     """Number of ignored answers."""
     signed_request: SignedRequest | None = None
     """The verified requesters, or None if the invocation was started without a token."""
+    stores: Mapping[str, str] | None = None
+    """The IDs of the stores that a model reply recorded last, by store, or None. Snapshots leave them out."""
 
     @property
     def agent(self) -> str:

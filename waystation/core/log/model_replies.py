@@ -3,7 +3,7 @@
 from waystation.core.activity_io import Call, ModelReply, ToolOutcome
 from waystation.core.call import CallState
 from waystation.core.conversation.event import parts_of
-from waystation.core.log.agent_runs import next_phase
+from waystation.core.log.agent_runs import begin_run, next_phase
 from waystation.core.log.budget_use import admit, count_reply
 from waystation.core.log.entry import ModelCalled, ModelLost
 from waystation.core.log.function_calls import emit_callback_result, emit_for, emit_requests, settle
@@ -17,6 +17,8 @@ def apply_model_call(state: InvocationState, called: ModelCalled) -> None:
     run = state.runs[called.turn]
     run.phase_in_flight = next_phase(state, run) or "turn"
     run.in_flight, run.unread, run.wrapping = called.number, False, called.wrap_up
+    if run.shape.kind == "custom":
+        run.asked_at = state.event_count
     state.runs.asked[called.number] = run.index
 
 
@@ -39,6 +41,7 @@ def apply_reply(state: InvocationState, now: float, number: int, reply: ModelRep
     signed, known = reply.signed_request, state.signed_request
     if signed and (known is None or signed.messages >= known.messages):
         state.signed_request = signed
+    state.stores = reply.stores or state.stores
     run, runs, outcome = state.runs[index], state.runs, state.outcome
     phase, run.in_flight, run.phase_in_flight = run.phase_in_flight, None, None
     count_reply(state, run, phase, reply)
@@ -56,9 +59,12 @@ def apply_reply(state: InvocationState, now: float, number: int, reply: ModelRep
     emit_callback_result(state, now, run, reply.before)
     run.spoken_for = reply.skipped
     outcome.concluded = outcome.concluded or reply.ends_invocation
-    if reply.skipped or run.shape.kind != "llm":
+    if reply.skipped or run.shape.kind not in ("llm", "custom"):
         run.unread = False
         runs.spoken_for += reply.skipped and run.shape.kind == "llm"
+        return
+    if run.shape.kind == "custom":
+        _continue_body(state, now, run, reply)
         return
     outcome.output = reply.output
     if run.shape.keeps_turn:
@@ -67,6 +73,23 @@ def apply_reply(state: InvocationState, now: float, number: int, reply: ModelRep
     _take_up(state, now, run, number, reply)
     if run.wrapping:
         run.wrapping, run.wrapped, run.unread = False, True, False
+
+
+def _continue_body(state: InvocationState, now: float, run: AgentRun, reply: ModelReply) -> None:
+    """Emit the events that a body yielded, and start the sub-agent that it runs next, if any."""
+    first = state.event_count
+    for event in reply.yielded:
+        about = event.model_dump(include={"error_code", "error_message", "custom_metadata"})
+        state.session.apply(event.actions)
+        emit_for(state, now, run, event.content, event.actions, author=event.author or run.agent, **about)
+    if reply.begins is None:
+        run.finished = True
+        return
+    # The children before have ended. Drop them, or they would accumulate in an endless body.
+    run.children = []
+    last = state.event_count
+    child = begin_run(state, reply.begins, run, run.branch)
+    run.segments.append((run.asked_at or run.entered_at, first, last, child.index))
 
 
 def _take_up(state: InvocationState, now: float, run: AgentRun, number: int, reply: ModelReply) -> None:
@@ -125,5 +148,5 @@ def _call(call: Call, part: JsonObject, now: float, number: int, run: AgentRun) 
     if call.standing:
         state.gate = "passed"
     elif call.confirmation:
-        state.ask(now, "confirmation", call.confirmation)
+        state.ask(now, "confirmation", call.confirmation.resolved(state.name))
     return state

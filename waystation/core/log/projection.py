@@ -19,7 +19,7 @@ from waystation.core.activity_io import Position
 from waystation.core.approval import decision
 from waystation.core.approval.answer import parse_answer
 from waystation.core.errors import ForeignHistory, InvalidAnswer, StoreFailed
-from waystation.core.log.engine_activities import CHILD_OUTCOME, CHILD_RESULT, kind_of, with_attempt
+from waystation.core.log.engine_activities import CHILD_OUTCOME, CHILD_RESULT, kind_of, target_entry, with_attempt
 from waystation.core.log.entry import (
     AnswerCounted,
     AnswerIgnored,
@@ -57,6 +57,7 @@ from waystation.core.log.facts import (
     Fact,
     Lost,
     NotFound,
+    RanLocally,
     Returned,
     Scheduled,
     Signalled,
@@ -85,6 +86,11 @@ class _Task:
     results: list[Source]
     updates: list[Source] = field(default_factory=list)
     scheduled: list[Scheduled] = field(default_factory=list)
+    local: dict[EntryRef, int] = field(default_factory=dict)
+    """The results of local activities, each with its number."""
+    local_time: float = 0.0
+    """When the last local activity ended. The workflow applies the results of all of them, and then everything else,
+    at this time."""
     closed: Closed | None = None
 
 
@@ -104,7 +110,9 @@ class Sources:
         """Remember the entry that a fact results in. Return a reference to it, or None if there is no such entry."""
         match fact:
             case Started() if not fact.carried():
-                return self.put(START, decision.begin_entry(fact.payloads, parent=fact.parent))
+                return self.put(
+                    START, decision.begin_entry(fact.payloads, parent=fact.parent, parent_run=fact.parent_run)
+                )
             case Signalled() | UpdateAccepted():
                 channel: Literal["s", "u"] = "s" if isinstance(fact, Signalled) else "u"
                 self._counts[channel] += 1
@@ -116,6 +124,8 @@ class Sources:
             case Returned() | Lost():
                 ref, body = result_entry(fact)
                 return self.put(with_attempt(ref, body), body)
+            case RanLocally():
+                return self.learn(fact.result) if fact.result else None
             case Abandoned():
                 ref, body = result_entry(Lost(fact.ref, Failure(kind="cancelled")))
                 return self.put(ref, body)
@@ -207,7 +217,7 @@ class Projection:
             ForeignHistory: The history was not recorded by Waystation, or it is truncated.
         """
         for fact in facts:
-            if not isinstance(fact, Scheduled | UpdateAccepted | NotFound | Arrived | Abandoned | Closed):
+            if not isinstance(fact, Scheduled | UpdateAccepted | NotFound | Arrived | Abandoned | RanLocally | Closed):
                 self.flush()
             ref = self.sources.learn(fact)
             match fact:
@@ -217,6 +227,11 @@ class Projection:
                     self._start_task(fact.time)
                 case Scheduled():
                     self._open_task().scheduled.append(fact)
+                case RanLocally():
+                    task = self._open_task()
+                    task.local_time = max(task.local_time, fact.time)
+                    if ref:
+                        task.local[ref] = fact.number
                 case UpdateAccepted():
                     self._open_task().updates.append(self._message(ref))
                 case Signalled():
@@ -254,12 +269,17 @@ class Projection:
         if task is None:
             return
         for scheduled in task.scheduled:
-            self._follow(scheduled, task.time)
-        for source in (*task.messages, *task.updates, *task.results):
-            if made := source(self.log, task.time):
-                self._append(made[0], task.time, made[1])
+            self._follow(scheduled, task)
+        self._apply((*task.messages, *task.updates, *task.results), task.time)
+        task.time = max(task.time, task.local_time)
+        self._apply([self._entry(ref) for ref in sorted(task.local, key=task.local.__getitem__)], task.time)
         if task.closed and task.closed.status != "continued":
             self.log.record(END, task.time, Ended(task.closed.status))
+
+    def _apply(self, sources: Iterable[Source], now: float) -> None:
+        for source in sources:
+            if made := source(self.log, now):
+                self._append(made[0], now, made[1])
 
     def _start_task(self, time: float) -> None:
         self._task = _Task(time, self._messages, self._results)
@@ -270,7 +290,7 @@ class Projection:
             raise ForeignHistory("The history is truncated: it contains a command without the workflow task.")
         return self._task
 
-    def _follow(self, scheduled: Scheduled, now: float) -> None:
+    def _follow(self, scheduled: Scheduled, task: _Task) -> None:
         """Apply the entries that a command names, and then the model call that it schedules, if any."""
         # Skip entries that were already applied according to the rule in the module docstring. Commands may name them
         # in a different order or not at all: a worker that replays during an update receives the results of earlier,
@@ -279,6 +299,7 @@ class Projection:
         for ref in refs_of(position_of(scheduled)):
             if without_verdict(ref) in self._applied:
                 continue
+            now = task.time = max(task.time, task.local_time) if ref in task.local else task.time
             time = self._advance_to(ref, now) if isinstance(ref, MessageRef) and ref.channel == "s" else now
             if isinstance(ref, MessageRef) and ref.verdict == "!":
                 _, body = self.sources.decide(without_verdict(ref), self.log, time)
@@ -294,8 +315,8 @@ class Projection:
             called = _model_call(scheduled)
             ref = ModelCallRef(called.number, called.turn, called.wrap_up)
             if ref not in self._applied:  # otherwise, this is another attempt at a held call
-                self._advance(now)
-                self._append(ref, now, called)
+                self._advance(task.time)
+                self._append(ref, task.time, called)
 
     def _advance(self, now: float, until: float | None = None) -> None:
         before = self.log.length
@@ -383,6 +404,8 @@ def result_entry(fact: Returned | Lost) -> tuple[EntryRef, Body]:
         kind = kind_of(ref)
     except ValueError as error:
         raise ForeignHistory(f"{error} The history is damaged, or a newer version recorded it.") from None
+    if isinstance(ref, CallRef) and fact.target:
+        return ref, target_entry(ref, fact.failure if isinstance(fact, Lost) else fact.data)
     if isinstance(fact, Lost):
         return ref, kind.to_entry(ref, fact.failure)
     if isinstance(ref, CallRef) and (fact.child or fact.followed):

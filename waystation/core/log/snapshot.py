@@ -7,6 +7,7 @@ references to segments in the store. Only the last entries are passed inline, an
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -16,8 +17,8 @@ from waystation.core.approval.answer import Answer
 from waystation.core.call import CallState
 from waystation.core.errors import ForeignHistory
 from waystation.core.log import entry as bodies
-from waystation.core.log.entry import Body, Entry, Failure
-from waystation.core.log.entry_ref import parse_ref
+from waystation.core.log.entry import Entry, Failure
+from waystation.core.log.entry_ref import CallRef, EntryRef, ModelCallRef, ModelReplyRef, parse_ref, without_digest
 from waystation.core.log.invocation_state import InvocationState
 from waystation.core.log.log import Log
 from waystation.core.payload import JsonObject, Recorded, decode, encode
@@ -49,7 +50,17 @@ _KINDS: dict[str, type[Any]] = {
 }
 """Types of entries by the names under which they are recorded. These names never change."""
 _NAMES = {kind: name for name, kind in _KINDS.items()}
-_ADAPTERS: dict[str, TypeAdapter[Body]] = {name: TypeAdapter(kind) for name, kind in _KINDS.items()}
+
+
+# Adapters are created on first use: each takes about a millisecond, and a worker that starts needs none.
+@cache
+def _body_adapter(kind: str) -> TypeAdapter[Any]:
+    return TypeAdapter(_KINDS[kind])
+
+
+@cache
+def _state_adapter() -> TypeAdapter[InvocationState]:
+    return TypeAdapter(InvocationState)
 
 
 class SegmentRef(Recorded):
@@ -63,17 +74,34 @@ class SegmentRef(Recorded):
     """Number of entries."""
 
 
+_USUAL: dict[type[Any], str] = {ModelCallRef: "model_called", ModelReplyRef: "model_replied", CallRef: "call_returned"}
+"""The kinds of entries that are recorded without their kind, by the type of the reference."""
+_SHARED = ("function_call_id", "number", "turn", "wrap_up", "run", "last", "occasion", "activity_id")
+"""Fields of entries that have the same value as the reference's attribute of that name, and are not recorded."""
+
+
 def entries_to_json(entries: Iterable[Entry]) -> list[JsonObject]:
-    """Return entries as JSON objects."""
-    return [
-        {
-            "ref": str(entry.ref),
-            "time": entry.time,
-            "kind": (kind := _NAMES[type(entry.body)]),
-            "body": _ADAPTERS[kind].dump_python(entry.body, mode="json", exclude_defaults=True),
-        }
-        for entry in entries
-    ]
+    """Return entries as JSON objects, without what follows from the reference or, for the time, the previous entry."""
+    objects: list[JsonObject] = []
+    time: float | None = None
+    for entry in entries:
+        kind, ref = _NAMES[type(entry.body)], str(without_digest(entry.ref))
+        body = _body_adapter(kind).dump_python(entry.body, mode="json", exclude_defaults=True)
+        for name in _shared(entry.ref, type(entry.body)):
+            value = body.pop(name, getattr(entry.body, name))
+            if value != getattr(entry.ref, name):
+                body[name] = value
+        recorded: JsonObject = {"ref": ref}
+        if entry.time != time:
+            recorded["time"] = time = entry.time
+        if kind != _USUAL.get(type(entry.ref)):
+            recorded["kind"] = kind
+        objects.append(recorded | ({"body": body} if body else {}))
+    return objects
+
+
+def _shared(ref: EntryRef, kind: type[Any]) -> list[str]:
+    return [name for name in _SHARED if hasattr(ref, name) and name in kind.__dataclass_fields__]
 
 
 def entries_from_json(objects: Sequence[JsonObject]) -> list[Entry]:
@@ -82,16 +110,16 @@ def entries_from_json(objects: Sequence[JsonObject]) -> list[Entry]:
     Raises:
         ForeignHistory: The objects are damaged or were recorded by a newer version.
     """
+    entries: list[Entry] = []
     try:
-        return [
-            Entry(
-                parse_ref(recorded["ref"]),
-                recorded["time"],
-                _ADAPTERS[recorded["kind"]].validate_python(recorded["body"]),
-            )
-            for recorded in objects
-        ]
-    except (KeyError, TypeError, ValueError):
+        for recorded in objects:
+            ref = parse_ref(recorded["ref"])
+            kind = recorded.get("kind") or _USUAL[type(ref)]
+            body = {name: getattr(ref, name) for name in _shared(ref, _KINDS[kind])} | recorded.get("body", {})
+            time = recorded["time"] if "time" in recorded else entries[-1].time
+            entries.append(Entry(ref, time, _body_adapter(kind).validate_python(body)))
+        return entries
+    except (AttributeError, LookupError, TypeError, ValueError):
         raise ForeignHistory(
             "A stored segment of a log cannot be read. It is damaged, or a newer version of Waystation recorded it."
         ) from None
@@ -115,9 +143,6 @@ def unpack_entries(data: bytes) -> list[Entry]:
     return entries_from_json(objects)
 
 
-_STATE: TypeAdapter[InvocationState] = TypeAdapter(InvocationState)
-
-
 class Snapshot(Recorded):
     """The state of an invocation that has no activities in flight. Entries and events are not included."""
 
@@ -135,6 +160,7 @@ class Snapshot(Recorded):
             state,
             run=None,
             input=None,
+            stores=None,
             runs=replace(state.runs, by_index={run.index: run for run in state.runs.at_work()}, unwanted=set()),
             calls=_needed_calls(state),
             session=replace(state.session, scope_writes=state.session.scope_writes[-1:]),
@@ -143,13 +169,14 @@ class Snapshot(Recorded):
             events=[],
             events_before=state.event_count,
         )
-        dump: JsonObject = _STATE.dump_python(pruned, mode="json", exclude_defaults=True)
+        dump: JsonObject = _state_adapter().dump_python(pruned, mode="json", exclude_defaults=True)
         return cls(entries=log.length, invocation=dump)
 
     def restored(self, invocation_id: str, started: InvocationInput) -> Log:
         """Return a log that continues from this snapshot."""
         log = Log(invocation_id)
-        log.state = replace(_STATE.validate_python(self.invocation), invocation_id=invocation_id, input=started)
+        state = _state_adapter().validate_python(self.invocation)
+        log.state = replace(state, invocation_id=invocation_id, input=started)
         log.entries_before = self.entries
         return log
 
