@@ -8,8 +8,9 @@ from waystation.activities.approval_checks import Reviewer
 from waystation.activities.callbacks import Hooks, close_plugins
 from waystation.activities.carry_over import CarryOver
 from waystation.activities.contexts import Contexts, tools_for
-from waystation.activities.log_cache import CacheInterceptor, LogCache
+from waystation.activities.log_cache import CacheInterceptor, LogCache, current_log
 from waystation.activities.model_call.compactor import Compactor
+from waystation.activities.model_call.metered_model import Meters
 from waystation.activities.model_call.model_caller import ModelCaller
 from waystation.activities.model_call.request import build_request, definition_digest, request_processors
 from waystation.activities.model_choice import (
@@ -18,14 +19,16 @@ from waystation.activities.model_choice import (
     find_agents_without_model,
     find_foreign_model_names,
     has_api_key,
+    list_model_warnings,
 )
-from waystation.activities.notifications import Channels, LinkSigner, Notifier, read_channels
+from waystation.activities.notifications import CHANNELS_ENV, Channels, LinkSigner, Notifier, read_channels
 from waystation.activities.proofs import Keys, ProofFactory, TokenVerifier
 from waystation.activities.scope_delivery import ScopeKeeper
 from waystation.activities.session_history import ConversationReader, Sessions
 from waystation.activities.tool_caller import ToolCaller
 
 __all__ = [
+    "CHANNELS_ENV",
     "DEMO",
     "CacheInterceptor",
     "CarryOver",
@@ -38,6 +41,7 @@ __all__ = [
     "Keys",
     "LinkSigner",
     "LogCache",
+    "Meters",
     "ModelCaller",
     "Models",
     "Notifier",
@@ -51,10 +55,12 @@ __all__ = [
     "build_request",
     "close_plugins",
     "current_activity",
+    "current_log",
     "definition_digest",
     "find_agents_without_model",
     "find_foreign_model_names",
     "has_api_key",
+    "list_model_warnings",
     "read_channels",
     "request_processors",
     "tools_for",

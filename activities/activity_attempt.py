@@ -130,7 +130,8 @@ class Heartbeater:
     def _beat(self) -> None:
         self._is_urgent = False
         self._last_beat_at = self._loop.time()
-        activity.heartbeat(*self._details(), *self._mark)
+        if not activity.info().is_local:  # for the server, there is no such activity
+            activity.heartbeat(*self._details(), *self._mark)
         self._timer = self._beat_after(self._interval)
 
 

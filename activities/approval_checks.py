@@ -156,7 +156,7 @@ class Reviewer:
                 requesters = await self._proofs.find_requesters(log)
             check_authority(call, answer, review.who, requesters)
             if answer.action == "edit" and call.gate == "waiting" and answer.args is not None:
-                args = await self._check_edit(params.root, log, call, answer.args)
+                args = await self._check_edit(log, call, answer.args)
                 review = review.model_copy(update={"args": None if args == answer.args else args})
             elif call.gate != "waiting" and answer.response is not None and answer.action in ("respond", "approve"):
                 _check_response(call, answer.response)
@@ -181,14 +181,14 @@ class Reviewer:
         if answer.action not in NOTED and answer.digest != (digest if call.gate == "waiting" else call.digest):
             raise DigestMismatch(OTHER_DIGEST)
 
-    async def _check_edit(self, root_name: str, log: Log, call: CallState, args: JsonObject) -> JsonObject:
+    async def _check_edit(self, log: Log, call: CallState, args: JsonObject) -> JsonObject:
         """Return the edited arguments in the form that the tool receives.
 
         Raises:
             AnswerRefused: The arguments are not valid for the tool, require different approvers, or cannot be checked.
         """
         try:
-            root, agent = self._registry.find(root_name, call.agent)
+            root, agent = self._registry.find(log.state.root, call.agent)
         except UnknownAgent as error:
             if activity.info().attempt < HOLD_AFTER:  # another worker may have the agent
                 raise

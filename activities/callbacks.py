@@ -18,6 +18,7 @@ from waystation.activities.model_call.conversion import content_to_json
 from waystation.agents import BaseAgent, LlmAgent
 from waystation.agents.base_agent import as_list
 from waystation.agents.llm_agent import CALLBACKS
+from waystation.agents.readonly_context import NoInvocationContext
 from waystation.agents.tree import create_shape, transfer_target
 from waystation.core import (
     NO_ACTIONS,
@@ -60,8 +61,10 @@ class WrongReturnType(TypeError):
 
 
 class CallbackRaised(WaystationError):
-    """A callback raised an exception or returned an invalid value. `kind` and the message can be recorded, because they
-    never quote the messages of exceptions from user code.
+    """A callback raised an exception or returned an invalid value. `kind` and the message can be recorded, because
+    they never quote the messages of exceptions from user code.
+
+    Fix the callback that the message names.
     """
 
     def __init__(self, name: str, error: Exception, plugin: str | None = None) -> None:
@@ -75,7 +78,8 @@ class CallbackRaised(WaystationError):
         self.retryable = isinstance(error, StoreFailed)
         if isinstance(error, WrongReturnType):
             text = f"{quoted} {error}"
-        elif isinstance(error, NotAwaited | NotJson | StoreFailed):  # these messages are ours and name the remedy
+        elif isinstance(error, NoInvocationContext | NotAwaited | NotJson | StoreFailed):
+            # These messages are ours and name the remedy.
             text = f"{prefix} {error}" if plugin else f"{quoted}: {error}"
         else:
             text = f"{prefix} {type(error).__name__}{f' at {place}' if (place := find_author_line(error)) else ''}."
@@ -83,7 +87,10 @@ class CallbackRaised(WaystationError):
 
 
 class UserMessageChanged(WaystationError):
-    """A plugin tried to replace an invocation's user message, which is already recorded."""
+    """A plugin tried to replace an invocation's user message, which is already recorded.
+
+    Return None from `on_user_message_callback`.
+    """
 
 
 def collect_actions(context: CallbackContext, name: str) -> EventActions:

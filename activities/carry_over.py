@@ -103,7 +103,7 @@ class CarryOver:
             await self._logs.at(workflow_id, run_id, params)
             if len(data) <= params.inline:
                 return Archived(upto=upto).encode()
-            digest = await self._blobs.put(data)
+            digest = await self._blobs.put(data, workflow_id=workflow_id)
         ref = SegmentRef(digest=digest, size=len(data), entries=upto - params.since)
         events.info("archive.completed", invocation_id=workflow_id, entries=ref.entries, size=ref.size)
         return Archived(upto=upto, segment=ref).encode()
@@ -156,7 +156,8 @@ class CarryOver:
         if len(packed) <= MAX_INLINE_BYTES:
             fork_state = fork_state.model_copy(update={"tail": tuple(entries_to_json(entries))})
         else:
-            ref = SegmentRef(digest=await self._blobs.put(packed), size=len(packed), entries=len(entries))
+            digest = await self._blobs.put(packed, workflow_id=built.invocation_id)
+            ref = SegmentRef(digest=digest, size=len(packed), entries=len(entries))
             fork_state = fork_state.model_copy(update={"segments": (ref,)})
         if (size := len(fork_state.encode())) > MAX_BYTES:
             raise InvalidInput(f"State and pending calls take up {size} bytes; a fork can inherit at most {MAX_BYTES}.")

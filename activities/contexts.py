@@ -1,7 +1,8 @@
 """The contexts that user code receives, and the tools that an agent's model may call."""
 
 import functools
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from waystation.activities.activity_attempt import Heartbeater
@@ -15,6 +16,7 @@ from waystation.core import (
     AgentRun,
     CallState,
     Conversation,
+    Event,
     EventActions,
     InvocationInput,
     JsonObject,
@@ -31,7 +33,7 @@ from waystation.tools.output_schema import SetModelResponseTool
 from waystation.tools.services import NO_SERVICES, Services
 from waystation.tools.session_view import Session
 from waystation.tools.state import State
-from waystation.tools.toolbox import list_tools
+from waystation.tools.toolbox import ToolsetFailure, list_tools
 from waystation.tools.transfer import TransferToAgentTool
 
 
@@ -143,9 +145,9 @@ class Contexts:
             return fields
         session = Session(
             id=started.session_id or started.family or self.log.invocation_id,
-            app_name=started.app_key,
+            app_name=ids.shown_app(started.app_key),
             user_id=started.user_id,
-            events=tuple(self.conversation.events),
+            events=_PastEvents(self.conversation, self.conversation.count + len(self.log.state.events)),
         )
         return fields | {
             "user_id": started.user_id,
@@ -155,6 +157,17 @@ class Contexts:
             "custom_metadata": started.metadata,
             "run_config": _run_config(started),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class _PastEvents:
+    """The first `count` events of a conversation. They are not copied, because few tools read them."""
+
+    conversation: Conversation
+    count: int
+
+    def __iter__(self) -> Iterator[Event]:
+        return itertools.islice(self.conversation.events, self.count)
 
 
 def _run_config(started: InvocationInput) -> RunConfig:
@@ -172,7 +185,7 @@ def _frozen_run_config(max_llm_calls: int, *, streaming: bool) -> RunConfig:
 
 
 async def tools_for(
-    agent: LlmAgent, contexts: Contexts, *, wanted: str | None = None, failed: list[str] | None = None
+    agent: LlmAgent, contexts: Contexts, *, wanted: str | None = None, failed: list[ToolsetFailure] | None = None
 ) -> dict[str, BaseTool]:
     """Return the agent's tools by name, including `set_model_response` and the transfer tool if the agent needs them.
 

@@ -8,6 +8,7 @@ for the workflow's worker.
 import asyncio
 import time
 from collections import OrderedDict
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -31,15 +32,21 @@ from waystation.core import (
     catch_up,
     extend_log,
     position_of,
+    without_digest,
 )
 from waystation.history import HistoryReader, fetch_events_after, fetch_origin
 from waystation.storage import Blobs
 from waystation.workflows.ports import HAND_OVER, raw
 
-MAX_RUNS = 1_000
+MAX_RUNS = 200
+"""Maximum number of cached runs. The log of an invocation that waits for its first approval takes 12 kB of memory, much
+more than its recorded size, which `MAX_BYTES` limits."""
 MAX_BYTES = 256_000_000
 """Maximum total size of the cached runs. Above it, the least recently used runs are evicted until only one is left. An
 evicted run is read again when needed."""
+
+current_log: ContextVar[Log | None] = ContextVar("current_log", default=None)
+"""The log that the current activity has read, or None."""
 
 
 @dataclass(slots=True)
@@ -52,7 +59,15 @@ class _Run:
     carried: Carried | None = None
     """The state carried over from the previous run, or None once it is part of the log."""
     size: int = 0
+    applied: set[EntryRef] = field(default_factory=set)
+    """References to the first entries of the log, as many as `known`. Only histories that are read back need them."""
+    known: int = 0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def note_applied(self) -> None:
+        """Add the references to new entries of the log to `applied`."""
+        self.applied.update(without_digest(entry.ref) for entry in self.log.since(self.known))
+        self.known = self.log.length
 
 
 class Logs(Protocol):
@@ -116,6 +131,7 @@ class LogCache:
                     self._remove(run_id)
                 raise
         self._trim()
+        current_log.set(run.log)
         return run.log
 
     async def origin(self, workflow_id: str, run_id: str) -> Origin | None:
@@ -165,15 +181,15 @@ class LogCache:
         self.reads += 1
         events = await fetch_events_after(self._client, workflow_id, run_id, run.reader.last_event_id)
         self._grow(run_id, sum(event.ByteSize() for event in events))
-        applied = {entry.ref for entry in run.log.entries}
+        run.note_applied()
         for event in events:
             for fact in run.reader.read([event]):
                 if isinstance(fact, Started) and not run.log.length and (carried := fact.carried()):
                     run.sources.continue_from(carried[1])
                     await self._continue(run_id, run, carried[1])
-                    applied = {entry.ref for entry in run.log.entries}
+                    run.note_applied()
                 ref = run.sources.learn(fact)
-                if ref in applied:  # cached before, and now read back
+                if ref in run.applied:  # cached before, and now read back
                     run.sources.take(ref)
                 if isinstance(fact, Scheduled):
                     catch_up(run.log, position_of(fact), run.sources, time.time())
@@ -198,7 +214,7 @@ class LogCache:
         refs = {str(entry.ref) for entry in log.since(min(position.at, log.length))}
         if not refs.issuperset(position.new) or log.length < position.at + len(position.new):
             return False
-        run.log, run.sources, run.reader = log, projection.sources, reader
+        run.log, run.sources, run.reader, run.applied, run.known = log, projection.sources, reader, set(), 0
         return True
 
     async def _continue(self, run_id: str, run: _Run, carried: Carried) -> None:
@@ -207,7 +223,7 @@ class LogCache:
         previous = self._runs.get(carried.run_id)
         if previous and not carried.forked and previous.log.length <= carried.snapshot.entries:
             self._remove(carried.run_id)
-            run.log = previous.log
+            run.log, run.applied, run.known = previous.log, previous.applied, previous.known
             self._grow(run_id, previous.size)
         await extend_log(run.log, carried, self._blobs.get)
         run.carried = None

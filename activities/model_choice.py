@@ -1,44 +1,24 @@
-"""Choose the model for an agent: its own instance, Gemini by model name, or its package's demo model.
+"""Choose the model for an agent: its own instance, the adapter for its model name, or its package's demo model.
 
 At startup, workers check that every agent has a usable model: a known name, credentials or a demo model.
 """
 
-import os
-import re
 from collections.abc import Iterator
+from datetime import date
 
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Problem, Registry, Root
 from waystation.apps import LlmEventSummarizer
 from waystation.core import InvalidAgent, ModelRefused
 from waystation.models import BaseLlm
-from waystation.models.google_llm import Gemini
+from waystation.models.fallback_model import FallbackModel
+from waystation.models.known_models import known_models
+from waystation.models.providers import GEMINI, find_name_problem, find_provider, has_gateway
 from waystation.plugins.base_plugin import BasePlugin
 
 DEMO = "demo"
-KEY_VARIABLES = (
-    "GOOGLE_API_KEY",
-    "GEMINI_API_KEY",
-    "GOOGLE_GENAI_USE_VERTEXAI",
-    "GOOGLE_GENAI_USE_ENTERPRISE",
-)
-_FAMILIES = re.compile(r"(gemini|gemma|learnlm|model-optimizer|nano-banana|deep-research)", re.IGNORECASE)
-"""Matches names of Google models that generate content. Other names without a slash are not accepted for Gemini."""
-_ELSEWHERE = re.compile(
-    r"(azure|bedrock|gemini|groq|ollama|ollama_chat|openrouter|vertex_ai)/|[^/]+/(gpt-\d|chatgpt|o\d)", re.IGNORECASE
-)
-"""Matches LiteLLM `provider/model` names that the Gemini API does not accept: common providers, and OpenAI models of
-any provider. Other names with a slash do not match, because they may be resource names or partner models on Vertex
-AI."""
-_GATEWAYS = ("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL")
-"""Variables that set a custom endpoint. If one is set, model names are not checked, because it may serve any model."""
-
-_NO_DEMO = "its package has no demo model, which `--model demo` requires. Define `demo_model` there, or omit `--model`."
-_NO_KEY = (
-    "there are no credentials for Gemini, and its package has no demo model. Set GOOGLE_API_KEY, or for "
-    "Vertex AI GOOGLE_GENAI_USE_VERTEXAI=true, GOOGLE_CLOUD_PROJECT and GOOGLE_CLOUD_LOCATION; or define `demo_model` "
-    "there."
-)
+_NO_KEY = "there are no credentials for {}. Set {}; or use `--model demo`, which needs none."
+_VERTEX = ", or for Vertex AI GOOGLE_GENAI_USE_VERTEXAI=true, GOOGLE_CLOUD_PROJECT and GOOGLE_CLOUD_LOCATION"
 
 
 class Models:
@@ -48,97 +28,106 @@ class Models:
         """Store the settings.
 
         `override` is a model that replaces every agent's model, or `demo`, which replaces each model that is given by
-        name with the package's demo model.
+        name or calls a service with the package's demo model or, if it has none, the built-in one.
         """
         self._override = override
-        self._gemini: Gemini | None = None
+        self._adapters: dict[str, BaseLlm] = {}
 
     def of(self, agent: LlmAgent, demo: object = None) -> BaseLlm:
-        """Return the model for an agent: the override, the agent's own instance, `demo`, or Gemini.
+        """Return the model for an agent: the override, the agent's own instance, `demo`, or the adapter for its name.
 
-        `demo` is the package's demo model, which is used if the override is `demo` or there are no credentials.
+        `demo` is the package's demo model, which is used if the override is `demo` or there are no credentials for the
+        provider of the model.
 
         Raises:
-            ModelRefused: A demo model is required, but the agent's package has none.
+            ModelRefused: No adapter serves the name.
         """
-        model = self._override if isinstance(self._override, BaseLlm) else agent.canonical_model
+        model = self._override if isinstance(self._override, BaseLlm) else agent.declared_model
         return self.named(model, agent.name, demo)
 
     def named(self, model: str | BaseLlm, agent: str, demo: object = None) -> BaseLlm:
-        """Return the model to use for an agent, given an instance, which is returned unchanged, or a model name.
+        """Return the model to use for an agent, given an instance or a model name.
 
-        For a name, it is the override if that is a model, or else the demo model `demo` or Gemini, as in `of`.
+        An instance is returned unchanged, unless the override is `demo` and the instance calls a service. For a name,
+        it is the override if that is a model, or else the demo model `demo` or an adapter, as in `of`.
 
         Raises:
-            ModelRefused: A demo model is required, but the agent's package has none.
+            ModelRefused: No adapter serves the name.
         """
+        if self._override == DEMO and (isinstance(model, str) or model.is_service):
+            from waystation.models.demo_model import demo_model  # rarely needed
+
+            return demo if isinstance(demo, BaseLlm) else demo_model
         if isinstance(model, BaseLlm):
             return model
         if isinstance(self._override, BaseLlm):
             return self._override
-        if self._override == DEMO or (demo is not None and not has_api_key()):
-            if not isinstance(demo, BaseLlm):
-                raise ModelRefused(
-                    f"Agent {agent!r} has no demo model. Define `demo_model` in its package, or set "
-                    "GOOGLE_API_KEY to use Gemini."
-                )
+        provider = find_provider(model)
+        if isinstance(demo, BaseLlm) and not (provider and provider.has_credentials()):
             return demo
-        if self._gemini is None:
-            self._gemini = Gemini()
-        return self._gemini
+        if provider is None or not provider.is_installed():
+            raise ModelRefused(f"Agent {agent!r}: {find_name_problem(model)}")
+        return provider.adapter_for(model, self._adapters)
 
     async def close(self) -> None:
         """Close the shared connections."""
-        if self._gemini is not None:
-            await self._gemini.close()
+        for adapter in self._adapters.values():
+            await adapter.close()
 
 
 def has_api_key() -> bool:
     """Return whether the environment contains an API key for Gemini, or enables Vertex AI."""
-    return any(os.environ.get(name) for name in KEY_VARIABLES)
+    return GEMINI.has_credentials()
 
 
 def find_agents_without_model(registry: Registry, model: str | None = None) -> Iterator[Problem]:
     """Yield a problem for each package with an agent whose model is given by name and cannot be used in this process.
 
-    The model cannot be used if the package has no demo model, and Gemini is not available or `model` is `demo`.
+    The model cannot be used if there are neither credentials nor a demo model.
 
     A worker that served them would fail every open invocation, even one that has been waiting for weeks. `model` is the
     override that is passed to `Models`.
     """
-    if model != DEMO and (has_api_key() or _has_gateway()):
+    if model == DEMO or has_gateway():
         return
     for root in registry.roots.values():
-        agent = next((agent for agent in _agents_with_models(root) if isinstance(agent.canonical_model, str)), None)
-        if agent is not None and root.demo_model is None:
-            yield Problem(root.place, InvalidAgent(agent.name, _NO_DEMO if model == DEMO else _NO_KEY))
+        for agent in _agents_with_models(root) if root.demo_model is None else ():
+            name = agent.declared_model
+            provider = find_provider(name) if isinstance(name, str) else None
+            if provider is None or provider.has_credentials():
+                continue
+            variables = f"{provider.variables[0]}{_VERTEX if provider is GEMINI else ''}" if provider.variables else ""
+            yield Problem(root.place, InvalidAgent(agent.name, _NO_KEY.format(provider.name, variables)))
+            break
 
 
 def find_foreign_model_names(registry: Registry) -> Iterator[Problem]:
-    """Yield a problem for each model name that is not the name of a Gemini model.
+    """Yield a problem for each model name that no installed adapter serves.
 
-    Skip all names if a custom endpoint is set, and the names in a package whose demo model replaces its models.
+    If a package has a demo model that replaces its models, skip its model names.
     """
-    if _has_gateway():
-        return
     for root in registry.roots.values():
-        has_demo = root.demo_model is not None and not has_api_key()
         for agent, name in _model_names(root):
-            if not has_demo and not can_be_gemini(name):
-                text = (
-                    f"the model {name!r} is not a Gemini model, and model names are sent to Gemini. Use a name such as "
-                    "'gemini-2.5-flash', or pass a `BaseLlm` for another provider."
-                )
-                yield Problem(root.place, InvalidAgent(agent, text))
+            provider = find_provider(name)
+            has_demo = root.demo_model is not None and not (provider or GEMINI).has_credentials()
+            if not has_demo and (problem := find_name_problem(name)):
+                yield Problem(root.place, InvalidAgent(agent, problem))
 
 
-def can_be_gemini(name: str) -> bool:
-    """Return whether the Gemini API or Vertex AI may offer a model with this name."""
-    return not _ELSEWHERE.match(name) if "/" in name else bool(_FAMILIES.match(name))
+def list_model_warnings(registry: Registry, today: date) -> Iterator[str]:
+    """Yield a warning for each model that is retired, will be retired, is not known or has no known price.
 
-
-def _has_gateway() -> bool:
-    return any(os.environ.get(name) for name in _GATEWAYS)
+    Skip names if a custom endpoint is set, because it may serve any model.
+    """
+    for root in registry.roots.values():
+        named = [] if has_gateway() else list(_model_names(root))
+        for agent in _agents_with_models(root):
+            model = agent.model
+            names = model.names() if isinstance(model, FallbackModel) else [getattr(model, "model", None)]
+            named += [(agent.name, name) for name in names if name]
+        for owner, name in named:
+            if problem := known_models().find_problem(name, today):
+                yield f"Agent {owner!r}: {problem}"
 
 
 def _agents_with_models(root: Root) -> Iterator[LlmAgent]:

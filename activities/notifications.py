@@ -89,7 +89,10 @@ class Notification:
 
 
 class NotDelivered(WaystationError):
-    """A notification was not delivered. The error message does not contain an address."""
+    """A notification was not delivered. The error message does not contain an address.
+
+    Check the channel's URL. The delivery is retried unless the service rejected it permanently.
+    """
 
     def __init__(self, problem: str, *, retryable: bool = True) -> None:
         self.retryable = retryable

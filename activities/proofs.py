@@ -7,7 +7,7 @@ authenticated; all other histories are unchanged.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -33,6 +33,7 @@ from waystation.core import (
     Mac,
     MessageJoined,
     NotAllowed,
+    Origin,
     Request,
     SignedApproval,
     SignedRequest,
@@ -138,10 +139,7 @@ class Proofs:
             remember=answer.remember and call.policy is not None and self.scope is not None,
             at=time.time(),
         )
-        coverage = None
-        if approval.remember and call.policy and self.scope:
-            bound_to, alike = call.policy.bound_to(call.declared), call.policy.alike(call.args)
-            coverage = describe_coverage(self.scope, call.agent, call.name, alike, bound_to)
+        coverage = self._coverage_of(call) if approval.remember else None
         approval_id = ids.approval(self.invocation_id, call.id)
         mac = self.keys.sign(approval.claims(self.namespace, approval_id, coverage))
         return approval.model_copy(update={"mac": mac})
@@ -412,19 +410,25 @@ def _joined_messages(log: Log, started: InvocationInput) -> list[tuple[str | Non
     return [(body.token, message_request(body.message, body.message_id)) for body in joined]
 
 
-async def _has_ancestor(logs: LogCache, workflow_id: str, run_id: str, ancestor: tuple[str, str]) -> bool:
-    """Return whether `ancestor`, a workflow ID and first run ID, is this workflow or one of its nearest ancestors.
+async def _lineage(logs: LogCache, workflow_id: str, run_id: str) -> AsyncIterator[tuple[str, Origin]]:
+    """Yield the IDs and origins of a workflow and its ancestors, at most `MAX_ANCESTORS`, until a history is gone.
 
-    At most `MAX_ANCESTORS` workflows are compared, including this one. The server records which workflow started
-    another, so this cannot be forged.
+    The server records which workflow started another, so this cannot be forged.
     """
     for _ in range(MAX_ANCESTORS):
-        origin = await logs.origin(workflow_id, run_id)
-        if origin is None or (workflow_id, origin.first_run_id) == ancestor:
-            return origin is not None
+        if (origin := await logs.origin(workflow_id, run_id)) is None:
+            return
+        yield workflow_id, origin
         if origin.parent is None:
-            return False
+            return
         workflow_id, run_id = origin.parent
+
+
+async def _has_ancestor(logs: LogCache, workflow_id: str, run_id: str, ancestor: tuple[str, str]) -> bool:
+    """Return whether `ancestor`, a workflow ID and first run ID, is this workflow or one of its nearest ancestors."""
+    async for id, origin in _lineage(logs, workflow_id, run_id):
+        if (id, origin.first_run_id) == ancestor:
+            return True
     return False
 
 
@@ -433,18 +437,12 @@ async def _find_scope(logs: LogCache, workflow_id: str, run_id: str) -> str | No
 
     An invocation that neither a session nor another invocation started is its own topmost caller. Return None if a
     history is gone, or if there are more than `MAX_ANCESTORS` levels.
-
-    The server records which workflow started another, so this cannot be forged.
     """
-    for _ in range(MAX_ANCESTORS):
-        origin = await logs.origin(workflow_id, run_id)
-        if origin is None:
-            return None
-        scope = f"{workflow_id}/{origin.first_run_id}"
+    async for id, origin in _lineage(logs, workflow_id, run_id):
+        scope = f"{id}/{origin.first_run_id}"
         if origin.parent is None or origin.workflow_type == SESSION_WORKFLOW:
             return scope
         parent = await logs.origin(*origin.parent)
         if parent is not None and parent.workflow_type not in (WORKFLOW, SESSION_WORKFLOW):
             return scope
-        workflow_id, run_id = origin.parent
     return None

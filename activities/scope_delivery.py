@@ -7,6 +7,7 @@ from typing import Protocol
 import structlog
 from temporalio import activity
 from temporalio.client import Client
+from temporalio.common import Priority
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.activities.activity_attempt import activity_failure, convert_errors, send_heartbeats
@@ -28,6 +29,7 @@ from waystation.core import (
     StoreFailed,
     app_scope,
     encode,
+    ids,
     user_scope,
 )
 from waystation.history import ScopeReader
@@ -64,8 +66,8 @@ class ScopeKeeper:
             ScopeNameTooLong: The names are too long for a workflow ID.
             ForeignHistory: A different kind of workflow has this ID.
         """
-        ids = app_scope(started.app_key), user_scope(started.app_key, started.user_id)
-        app, user = await asyncio.gather(*map(self.scopes.read, ids))
+        scopes = app_scope(started.app_key), user_scope(started.app_key, started.user_id)
+        app, user = await asyncio.gather(*map(self.scopes.read, scopes))
         return {**app.state, **user.state}
 
     async def apply(self, params: ScopeDelivery) -> bytes:
@@ -121,13 +123,13 @@ class ScopeKeeper:
             if size > MAX_SCOPE_BYTES
         ]
         for signal in _batch_deltas(fitting):
-            await self._send(scope_id, signal)
+            await self._send(scope_id, app, signal)
         try:
             return [*refused, *(await self._wait_for_refusals(scope_id, log, fitting))] if fitting else refused
         except ForeignHistory as error:
             return [*refused, *_refuse(fitting, str(error))]
 
-    async def _send(self, scope_id: str, deltas: Sequence[ScopeDelta]) -> None:
+    async def _send(self, scope_id: str, app: str, deltas: Sequence[ScopeDelta]) -> None:
         try:
             await self._client.start_workflow(
                 SCOPE_WORKFLOW,
@@ -135,6 +137,7 @@ class ScopeKeeper:
                 task_queue=activity.info().task_queue,
                 start_signal=APPLY_SIGNAL,
                 start_signal_args=[delta.model_dump(exclude_defaults=True) for delta in deltas],
+                priority=Priority(fairness_key=ids.fairness_key(app)),
             )
         except RPCError as error:
             final = error.status in (RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.PERMISSION_DENIED)

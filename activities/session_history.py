@@ -258,7 +258,8 @@ class Sessions:
             return None
 
     async def _store(self, data: bytes, entries: int) -> SegmentRef:
-        return SegmentRef(digest=await self._blobs.put(data), size=len(data), entries=entries)
+        digest = await self._blobs.put(data, workflow_id=activity.info().workflow_id or "")
+        return SegmentRef(digest=digest, size=len(data), entries=entries)
 
     async def archive(self, params: SessionArchiveInput) -> bytes:
         """Return an encoded `StoredTranscript`, which contains or refers to the calling session's transcript.

@@ -59,12 +59,14 @@ from waystation.core import (
     UnknownAgent,
     copy_json,
     responses,
+    stage_of,
     with_article,
 )
-from waystation.tools import AgentTool, BaseTool, BaseToolset, ToolContext, entries_of
+from waystation.tools import BaseTool, BaseToolset, ToolContext, entries_of
 from waystation.tools.outcome import create_not_stored_outcome
 from waystation.tools.places import find_author_line
 from waystation.tools.services import NO_SERVICES, Services
+from waystation.tools.toolbox import ToolsetFailure
 
 events = structlog.get_logger("waystation.activities")
 
@@ -76,6 +78,8 @@ READ_AGAIN_S = (1.0, 2.0, 4.0, 8.0)
 the activity's timeout on the server exceeds the tool's timeout."""
 STARTS = "waystation_starts"
 """Field of the last heartbeat detail of a held call: how many attempts have started the tool."""
+MAX_QUICK_BYTES = 32_000
+"""Maximum size of the result of a local activity. A call with a larger result runs again as an ordinary activity."""
 MAX_STARTS = 4
 """How many times the tool of a held call may start; with effect `once`, it may start only once. There is a limit
 because the tool may crash the worker."""
@@ -113,6 +117,8 @@ class ToolCaller:
             update={"function_call_id": call.id, "duration_s": duration, "mark": secrets.token_hex(3)}
         )
         data = outcome.encode()
+        if len(data) > MAX_QUICK_BYTES and activity.info().is_local:
+            raise _decline(f"The result is {len(data)} bytes; a local activity returns at most {MAX_QUICK_BYTES}.")
         if len(data) > MAX_VALUE_BYTES:
             # Store the result here: if the SDK failed to store it, the server would retry the activity and the tool.
             try:
@@ -147,7 +153,7 @@ class ToolCaller:
         """
         info = activity.info()
         problem = ""
-        for delay in (*(() if _is_held() else READ_AGAIN_S), 0.0):
+        for delay in (*(() if _is_held() or info.is_local else READ_AGAIN_S), 0.0):
             try:
                 log = await self._logs.at(info.workflow_id or "", info.workflow_run_id or "", params)
                 return await self._sessions.conversation(log)
@@ -168,7 +174,7 @@ class ToolCaller:
             ApplicationError: This worker does not have the agent.
         """
         try:
-            root, agent = self._registry.find(params.root, call.agent)
+            root, agent = self._registry.find(conversation.log.state.root, call.agent)
         except UnknownAgent as error:
             raise _fail_held(params, "agent_missing", "UnknownAgent", str(error)) from None
         if not isinstance(agent, LlmAgent):  # a deployment changed the kind of agent
@@ -191,8 +197,10 @@ class ToolCaller:
             return await run.without_tool(problem, _error_outcome(call, problem, "UnknownTool"))
         if _is_held():
             await run.heart.mark({STARTS: _count_starts() + 1})
-        if isinstance(tool, AgentTool) and call.provisional:
-            outcome = await run.after_agent(tool, call.provisional)
+        if stage_of(call) == "after" and call.provisional:
+            outcome = await run.after_target(tool, call.provisional)
+        elif stage_of(call) == "check":
+            outcome = await run.check(tool)
         else:
             outcome = await run.outcome(tool)
         return add_transfer(outcome, hooks)
@@ -210,7 +218,7 @@ def _count_starts() -> int:
 
 
 def _find_lost_start(call: CallState, params: ToolCallInput) -> ToolOutcome | None:
-    """Return the outcome of a held call whose tool must not start again after a worker was lost, or None if it may."""
+    """Return the outcome of a held call whose worker was lost, or None if the tool may start again."""
     starts = _count_starts()
     if starts < (1 if params.effect == "once" else MAX_STARTS):
         return None
@@ -238,17 +246,20 @@ async def _find_tool(run: "_ToolRun") -> BaseTool | None:
         ApplicationError: This worker does not have the tool. The tool did not run.
     """
     call, contexts = run.call, run.contexts
-    is_optional = call.call.unknown or any(isinstance(entry, BaseToolset) for entry in entries_of(run.agent))
-    give_up_at = time.monotonic() + (0.0 if _is_held() else contexts.limits.toolset_retry.total_seconds())
+    started, is_local = time.monotonic(), activity.info().is_local
     while True:
-        failed = list[str]()
+        failed = list[ToolsetFailure]()
         tool = (await tools_for(run.agent, contexts, wanted=call.name, failed=failed)).get(call.name)
-        if tool is not None or (is_optional and not failed):
+        if tool is not None:
             return tool
+        is_optional = call.call.unknown or any(isinstance(entry, BaseToolset) for entry in entries_of(run.agent))
+        if is_optional and not failed and not is_local:
+            return None
         if not failed:
             raise _fail_held(run.params, "tool_missing", "UnknownTool", _describe_missing(call))
-        if time.monotonic() >= give_up_at:
-            text = f"This worker cannot run `{call.name}`: {', '.join(failed)} could not list it."
+        retry_s = 0.0 if _is_held() or is_local else contexts.limits.toolset_retry.total_seconds()
+        if time.monotonic() >= started + retry_s:
+            text = " ".join([f"This worker cannot run `{call.name}`.", *(failure.description for failure in failed)])
             raise _fail_held(run.params, "toolset_failed", "ToolsetFailed", text)
         await asyncio.sleep(1.0)
 
@@ -263,6 +274,8 @@ def _fail_held(params: ToolCallInput, hold: HoldReason, kind: str, text: str) ->
     The call is held after its first attempt, because further attempts would count against the tool's retries.
     """
     info = activity.info()
+    if info.is_local:
+        return _decline(text)
     if not _is_held():
         if info.attempt == 1 or params.effect == "read":
             text = f"{text} The tool did not run."
@@ -271,6 +284,12 @@ def _fail_held(params: ToolCallInput, hold: HoldReason, kind: str, text: str) ->
             unknown = responses.unknown_effect(info.attempt - 1)
             kind, text = "OutcomeUnknown", f"An earlier attempt may have run `{name}`. {unknown} {text}"
     return activity_failure("tool_call.held", kind, text, hold=hold, hold_after=1, started=_count_starts() > 0)
+
+
+def _decline(problem: str) -> ApplicationError:
+    """Return the error with which a local activity leaves its call to an ordinary activity."""
+    events.info("tool_call.declined", invocation_id=activity.info().workflow_id, problem=problem)
+    return ApplicationError("Runs as an ordinary activity.", type="Declined", category=ApplicationErrorCategory.BENIGN)
 
 
 @dataclass(slots=True)
@@ -299,8 +318,13 @@ class _ToolRun:
 
         return await run_with_callbacks(self.hooks, tool, copy_json(self.call.args), context, fail)
 
-    async def after_agent(self, tool: BaseTool, child: ToolOutcome) -> ToolOutcome:
-        """Run the callbacks on the outcome of an agent that was called as a tool."""
+    async def check(self, tool: BaseTool) -> ToolOutcome:
+        """Verify a call's approval before the workflow runs the call's target. Return a refusal if it is not valid."""
+        refusal = await self._find_refusal(tool, copy_json(self.call.args), self.context(1))
+        return refusal or ToolOutcome(function_call_id=self.call.id, proceed=True)
+
+    async def after_target(self, tool: BaseTool, child: ToolOutcome) -> ToolOutcome:
+        """Run the callbacks on the outcome of the call's target or of an agent that was called as a tool."""
         self.contexts = self.contexts.after(child.actions)
         return await run_after_agent(self.hooks, tool, copy_json(self.call.args), self.context(1), child)
 
@@ -317,17 +341,19 @@ class _ToolRun:
         proofs = await self.proofs.proofs()
         return proofs.signed_request(self.call, outcome) if proofs else outcome
 
+    async def _find_refusal(self, tool: BaseTool, args: JsonObject, context: ToolContext) -> ToolOutcome | None:
+        refusal = await find_refusal(self.call, self.params, tool, args, context, self.rules)
+        return refusal or await find_missing_proof(
+            self.call, tool, args, context, self.rules, self.proofs, self.contexts.log
+        )
+
     async def _run_approved(self, tool: BaseTool, args: JsonObject, context: ToolContext) -> Attempt:
         """Run the tool, or return a refusal if the call does not match its approval.
 
         If the tool raises an exception and the call has retries left, this activity runs the tool again if the call is
         held or has the effect `once`. Otherwise, the server retries the activity.
         """
-        refusal = await find_refusal(self.call, self.params, tool, args, context, self.rules)
-        refusal = refusal or await find_missing_proof(
-            self.call, tool, args, context, self.rules, self.proofs, self.contexts.log
-        )
-        if refusal:
+        if refusal := await self._find_refusal(tool, args, context):
             return Attempt(context, outcome=refusal)
         attempt = context.attempt
         written, removed = context.state.delta()

@@ -36,7 +36,7 @@ from waystation.core import (
     ids,
 )
 from waystation.workflows.engine_activity import execute_engine_activity
-from waystation.workflows.ports import failure_of, raw
+from waystation.workflows.ports import failure_of, measure, raw, trace
 from waystation.workflows.scheduler import LogWriter, Scheduler
 from waystation.workflows.visibility import Visibility
 
@@ -101,8 +101,10 @@ class ContinueAsNew:
         if complete and self._scheduler.only_children():
             self._continue(state.input, messages, urgency)
             return False
-        # Keep scheduling while a called agent that cannot outlive the run is in flight, because it may never end.
-        waits = any(call.call.kind == "agent" and not call.call.detached for call in state.performing())
+        # Keep scheduling while a target, or a called agent that cannot outlive the run, is in flight: it may never end.
+        waits = any(
+            call.call.target or (call.call.kind == "agent" and not call.call.detached) for call in state.performing()
+        )
         return urgency >= PRESSING and not waits
 
     def _urgency(self, started: InvocationInput, signals: int, updates: int) -> float:
@@ -173,6 +175,8 @@ class ContinueAsNew:
                 urgency, f"state and open calls are {len(data)} bytes; at most {MAX_CARRIED} can be carried over."
             )
             return
+        trace(self._writer.log, over=True)
+        measure(self._writer.log)
         workflow.continue_as_new(raw(data), memo=self._visibility.memo(started))
 
     def _tail(self) -> list[JsonObject]:
@@ -182,7 +186,7 @@ class ContinueAsNew:
         return [*self._carried.tail, *own] if self._carried and since < log.entries_before else own
 
 
-async def take_over(writer: LogWriter) -> ForkRefused:
+async def take_over(writer: LogWriter, visibility: Visibility) -> ForkRefused:
     """Continue a fork as new with the entries inherited from its source. Return only if it cannot inherit them.
 
     At this point, the log contains only ignored messages that arrived while the source was read. The fork keeps the
@@ -211,7 +215,7 @@ async def take_over(writer: LogWriter) -> ForkRefused:
         updates=taken.updates,
         segments=taken.segments,
         tail=(*taken.tail, *entries_to_json(own.entries)),
-        search_attributes=taken.search_attributes,
+        search_attributes=taken.search_attributes or visibility.registered,
         forked=True,
     )
     workflow.continue_as_new(raw(carried.input(started)), memo={MEMO_FORK: started.fork.memo()} if started.fork else {})

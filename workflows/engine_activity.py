@@ -26,6 +26,8 @@ SETTINGS = "waystation.settings"
 """Name of the external function that returns the worker's settings."""
 SEARCHABLE = "waystation.searchable"
 """Name of the external function that returns whether the namespace has the search attributes at the moment."""
+IS_CACHED = "waystation.is_cached"
+"""Name of the external function that returns whether the worker caches workflows."""
 SIGNAL_TIMES = "waystation.signal_times"
 """Name of the external function that returns when the signals of a run arrived at the server, given its workflow ID and
 run ID."""
@@ -53,6 +55,12 @@ def signal_times() -> list[float]:
     return passed(info.workflow_id, info.run_id) if passed else []
 
 
+def is_cached() -> bool:
+    """Return whether this worker keeps workflows in memory between workflow tasks. May differ on replay."""
+    passed = workflow.extern_functions().get(IS_CACHED)
+    return passed() if passed else False
+
+
 class SettingsInterceptor(Interceptor):
     """Gives workflows access to the worker's settings and to the server's current state."""
 
@@ -61,13 +69,17 @@ class SettingsInterceptor(Interceptor):
         settings: WorkflowSettings,
         searchable: Callable[[str | None], bool] = lambda _tenant: True,
         signal_times: Callable[[str, str], list[float]] = lambda _workflow_id, _run_id: [],
+        *,
+        is_cached: bool = False,
     ) -> None:
         self._settings, self._searchable, self._signal_times = settings, searchable, signal_times
+        self._is_cached = is_cached
 
     def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> None:
         input.unsafe_extern_functions[SETTINGS] = lambda: self._settings
         input.unsafe_extern_functions[SEARCHABLE] = self._searchable
         input.unsafe_extern_functions[SIGNAL_TIMES] = self._signal_times
+        input.unsafe_extern_functions[IS_CACHED] = lambda: self._is_cached
 
 
 def retry_policy(retries: Retries) -> RetryPolicy:
@@ -84,7 +96,7 @@ async def execute_engine_activity(
     activity: EngineActivity[Any],
     params: Recorded,
     *,
-    summary: str,
+    summary: str | None,
     activity_id: str | None = None,
     options: ActivityOptions | None = None,
 ) -> bytes:
@@ -117,7 +129,7 @@ async def entry_of(
     ref: EntryRef,
     params: Recorded,
     *,
-    summary: str,
+    summary: str | None,
     options: ActivityOptions | None = None,
 ) -> Body:
     """Run an activity and return the log entry for its result or failure."""

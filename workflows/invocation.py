@@ -58,9 +58,11 @@ from waystation.workflows.ports import (
     hand_over,
     input_data,
     is_elsewhere,
+    measure,
     now,
     paged,
     raw,
+    trace,
     unless_closed,
 )
 from waystation.workflows.scheduler import LogWriter, Scheduler
@@ -213,8 +215,10 @@ class AgentInvocation:
                 hand_over(START, self._carried, len(data))
             else:
                 parent = workflow.info().parent
-                caller = parent.workflow_id if parent else ""
-                body = Refused(NOT_FOUND.message) if is_elsewhere(params) else begin_entry([data], parent=caller)
+                caller, run_id = (parent.workflow_id, parent.run_id) if parent else ("", "")
+                body: Began | Refused = Refused(NOT_FOUND.message)
+                if not is_elsewhere(params):
+                    body = begin_entry([data], parent=caller, parent_run=run_id)
                 self._writer.record(START, body)
                 if isinstance(body, Began):
                     self._visibility.begin(body.input)
@@ -232,7 +236,7 @@ class AgentInvocation:
         started = self._log.state.input
         try:
             if started and started.fork and not self._carried:
-                self._writer.record(FORK, await take_over(self._writer))
+                self._writer.record(FORK, await take_over(self._writer, self._visibility))
             while True:
                 self._scheduler.stop_unwanted()
                 self._scheduler.notify()
@@ -250,6 +254,8 @@ class AgentInvocation:
                         if self._log.state.waiting() and not is_working(self._log.state):
                             self._scheduler.flush_scopes()
                         self._session.waiting(self._log)
+                        if not is_working(self._log.state):
+                            trace(self._log, over=False)
                         await self._change()
                     case Finish() | Fail() if (
                         await self._flush_scopes() or await self._scheduler.wait_for_notifications()
@@ -271,6 +277,7 @@ class AgentInvocation:
         Raise any exception that occurred outside the main loop.
         """
         writer, scheduler, timer = self._writer, self._scheduler, self._timer
+        measure(self._log)
         self._visibility.publish(self._log.state)
         timer.arm(self._log.state.next_deadline())
         length, until, arrivals = self._log.length, timer.until, scheduler.arrivals
@@ -312,7 +319,7 @@ class AgentInvocation:
     async def _finish(self, reason: str | None) -> RawValue:
         await self._stop_children()
         await self._end("completed")
-        report = self._session.report(self._log, search_attributes=self._visibility.registered)
+        report = self._session.report(self._log, search_attributes=self._visibility.discovered)
         return raw(self._log.state.result(reason).model_copy(update={"report": report}).fitted().encode())
 
     async def _fail(self, failure: Failure) -> ApplicationError:
@@ -336,6 +343,8 @@ class AgentInvocation:
         """Record the end, publish it, and signal it to the session if necessary."""
         self._writer.record(END, Ended(status))
         self._visibility.publish(self._log.state)
+        trace(self._log, over=True)
+        measure(self._log)
         await self._session.ended(self._log)
 
     # External messages.

@@ -15,6 +15,7 @@ from temporalio.exceptions import (
     ApplicationError,
     CancelledError,
     ChildWorkflowError,
+    NexusOperationError,
     RetryState,
     TimeoutError,
     TimeoutType,
@@ -28,6 +29,7 @@ from waystation.core import (
     Failure,
     FailureKind,
     JsonObject,
+    Log,
     Origin,
     encode,
     ids,
@@ -38,14 +40,23 @@ _JSON = {"encoding": b"json/plain"}
 _READABLE = (b"json/plain", b"json/protobuf")
 _UNREADABLE = b"waystation/unreadable"
 """The encoding of the payload that `waystation.storage.driver` returns if a referenced payload is not in the store."""
+_ENCRYPTED = b"binary/encrypted"
+"""The encoding of a payload for which this worker has no key; see `waystation.storage.encryption`."""
 
-_REMEDY = "All workers must share one store (--store)."
+_DELETED = b"waystation/deleted"
+"""The encoding of a payload whose key was deleted with the data of its user."""
 
 MAX_FAILURE_CHARS = 4_096
 MAX_QUERY_BYTES = 1_500_000
 
 HAND_OVER = "waystation.hand_over"
 """Name of the external function with which a workflow caches log entries for the activities in its process."""
+
+TRACE = "waystation.trace"
+"""Name of the external function with which a workflow passes its log to the export of spans."""
+
+MEASURE = "waystation.measure"
+"""Name of the external function with which a workflow passes its log to the export of metrics."""
 
 TIMEOUT_KINDS: dict[TimeoutType, FailureKind] = {
     TimeoutType.START_TO_CLOSE: "start_to_close",
@@ -56,9 +67,10 @@ TIMEOUT_KINDS: dict[TimeoutType, FailureKind] = {
 
 
 class ResultElsewhere(Exception):
-    """A payload is not in this worker's store. This fails the workflow task but not the workflow.
+    """A payload is not in this worker's store, or this worker lacks its key. This fails the workflow task but not the
+    workflow.
 
-    The server retries the task until a worker with the right store picks it up.
+    The server retries the task until a worker with the right store and keys picks it up.
     """
 
 
@@ -71,11 +83,43 @@ def result_of(payload: Payload) -> bytes:
     """Return the JSON of an activity's or child workflow's result.
 
     Raises:
+        ResultElsewhere: The result is not in this worker's store, or this worker lacks its key.
+    """
+    if problem := why_missing(payload):
+        raise ResultElsewhere(f"A payload {problem}")
+    return data_of(payload)
+
+
+def why_missing(payload: Payload) -> str | None:
+    """Return why this worker cannot read a payload that other workers may be able to read, and the remedy."""
+    if payload.metadata.get("encoding") == _UNREADABLE:
+        return "is not in this worker's store. All workers must share one store (--store)."
+    if payload.metadata.get("encoding") == _DELETED:
+        return "is [deleted], because its key was deleted with the data of its user. Terminate this workflow."
+    if key_id := find_key_id(payload):
+        if key_id.startswith("user-"):
+            remedy = "Set WAYSTATION_USER_KEYS to the store of user keys that all workers share."
+            return f"is encrypted with the user key {key_id!r}, which is missing. {remedy}"
+        remedy = "Add it to the file that WAYSTATION_ENCRYPTION_KEYS names, and restart the worker."
+        return f"is encrypted with the key {key_id!r}, which this worker does not have. {remedy}"
+    return None
+
+
+def find_key_id(payload: Payload) -> str | None:
+    """Return the ID of the missing key of a payload that could not be decrypted, or None for any other payload."""
+    is_encrypted = payload.metadata.get("encoding") == _ENCRYPTED
+    return payload.metadata.get("encryption-key-id", b"")[:80].decode(errors="replace") if is_encrypted else None
+
+
+def target_result_of(value: RawValue | None) -> bytes:
+    """Return the JSON that a user's activity, workflow or Nexus operation returned, or `null` if it returned nothing.
+
+    Raises:
         ResultElsewhere: The result is not in this worker's store.
     """
-    if payload.metadata.get("encoding") == _UNREADABLE:
-        raise ResultElsewhere(f"A payload is not in this worker's store. {_REMEDY}")
-    return data_of(payload)
+    if value is None or value.payload.metadata.get("encoding") == b"binary/null":
+        return b"null"
+    return result_of(value.payload)
 
 
 def all_data(values: Sequence[RawValue]) -> list[bytes]:
@@ -84,8 +128,8 @@ def all_data(values: Sequence[RawValue]) -> list[bytes]:
 
 
 def is_elsewhere(value: RawValue) -> bool:
-    """Return whether an argument was offloaded and is not in this worker's store."""
-    return value.payload.metadata.get("encoding") == _UNREADABLE
+    """Return whether this worker lacks the store or the key that an argument needs."""
+    return why_missing(value.payload) is not None
 
 
 def input_data(params: RawValue) -> bytes:
@@ -93,10 +137,12 @@ def input_data(params: RawValue) -> bytes:
 
     Raises:
         ResultElsewhere: An earlier run or the parent workflow offloaded the input, and it is not in this worker's
-            store.
+            store. Or this worker lacks its key.
     """
     info = workflow.info()
-    return result_of(params.payload) if info.continued_run_id or info.parent else data_of(params.payload)
+    if info.continued_run_id or info.parent or find_key_id(params.payload):
+        return result_of(params.payload)
+    return data_of(params.payload)
 
 
 def signal_data(values: Sequence[RawValue], number: int) -> list[bytes] | None:
@@ -112,8 +158,8 @@ def signal_data(values: Sequence[RawValue], number: int) -> list[bytes] | None:
     lacking = any(is_elsewhere(value) for value in values)
     if observe(ids.not_found(number), lambda: lacking):
         return None
-    if lacking:
-        raise ResultElsewhere(f"A signal is not in this worker's store. {_REMEDY}")
+    for problem in filter(None, (why_missing(value.payload) for value in values)):
+        raise ResultElsewhere(f"A signal {problem}")
     return all_data(values)
 
 
@@ -152,7 +198,8 @@ def hand_over(ref: EntryRef, body: Body | Carried, size: int) -> None:
     """Cache an entry for the activities in this process, so that they do not have to read it from the history.
 
     Workflows never read this cache. Use it only for entries that are identical in every attempt at a workflow task. An
-    update does not qualify: if its task is lost, it may arrive again under a different number.
+    update qualifies only if its reference contains a digest: if the task is lost, the update may arrive again under a
+    different number.
     """
     cache = workflow.extern_functions().get(HAND_OVER)
     if cache and not workflow.unsafe.is_replaying():
@@ -162,9 +209,30 @@ def hand_over(ref: EntryRef, body: Body | Carried, size: int) -> None:
         cache(info.workflow_id, info.run_id, origin, ref, body, size)
 
 
-def failure_of(error: ActivityError | ChildWorkflowError) -> Failure:
-    """Return the failure to record for a failed activity or child workflow."""
-    cause = error.cause
+def trace(log: Log, *, over: bool) -> None:
+    """Pass the log of a run that waits, or is over, to the export of spans if this worker has one."""
+    receive = workflow.extern_functions().get(TRACE)
+    if receive and not workflow.unsafe.is_replaying():
+        receive(workflow.info().run_id, log, now(), over)
+
+
+def measure(log: Log) -> None:
+    """Pass the log of a run to the export of metrics if this worker has one.
+
+    Also do this on replay. The export then knows which entries have been counted already.
+    """
+    if receive := workflow.extern_functions().get(MEASURE):
+        receive(workflow.info().run_id, log, workflow.unsafe.is_replaying())
+
+
+def failure_of(error: ActivityError | ChildWorkflowError | NexusOperationError) -> Failure:
+    """Return the failure to record for a failed activity, child workflow or Nexus operation.
+
+    If a workflow of the user failed because its own activity failed, for example, return the failure of that activity.
+    """
+    cause: BaseException | None = error.cause
+    while cause and cause.__cause__ and not isinstance(cause, TimeoutError | CancelledError | ApplicationError):
+        cause = cause.__cause__
     match cause:
         case TimeoutError():
             kind = TIMEOUT_KINDS.get(cause.type or TimeoutType.START_TO_CLOSE, "start_to_close")

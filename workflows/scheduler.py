@@ -11,16 +11,19 @@ from datetime import timedelta
 from typing import Any, TypeAlias
 
 from temporalio import workflow
-from temporalio.common import RawValue, RetryPolicy
+from temporalio.common import RawValue, RetryPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
     CancelledError,
     ChildWorkflowError,
+    FailureError,
+    NexusOperationError,
     RetryState,
     WorkflowAlreadyStartedError,
+    is_cancelled_exception,
 )
-from temporalio.workflow import ActivityCancellationType, ChildWorkflowCancellationType, ParentClosePolicy
+from temporalio.workflow import ActivityCancellationType, ChildWorkflowCancellationType, NexusClient, ParentClosePolicy
 
 from waystation.core import (
     CHILD,
@@ -58,6 +61,7 @@ from waystation.core import (
     ScopeDelivery,
     ScopeFlushRef,
     StandingApproval,
+    Target,
     ToolCallInput,
     VerificationInput,
     VerificationRef,
@@ -67,17 +71,19 @@ from waystation.core import (
     latest_notifications,
     parse_usage,
     responses,
+    stage_of,
     summary,
+    target_entry,
     with_attempt,
 )
 from waystation.core.approval import decision
 from waystation.workflows.engine_activity import entry_of, execute_engine_activity, retry_policy, settings
-from waystation.workflows.ports import failure_of, now, raw, result_of
+from waystation.workflows.ports import failure_of, now, raw, result_of, target_result_of
 from waystation.workflows.visibility import Visibility, at_start
 
 MAX_INLINE_ARGS = 4_096
-"""Arguments and confirmations up to this size in bytes are repeated in the activity's input, which makes them visible
-in the Temporal Web UI. The activity reads larger ones from the log."""
+"""Arguments up to this size in bytes are repeated in the activity's input, which makes them visible in the Temporal Web
+UI. The activity reads larger ones from the log."""
 LAST_NOTIFICATIONS_LIMIT = timedelta(seconds=3)
 """How long an invocation that is about to end waits for its notifications in flight."""
 InFlight: TypeAlias = "asyncio.Task[Body | None]"
@@ -103,8 +109,12 @@ class LogWriter:
 
     def position(self) -> Position:
         """Return the log's current position. The next command must include it, so call this method once per command."""
-        start, self._named = self._named, self.log.length
-        return Position(at=start, new=self.log.refs(start))
+        position, self._named = self.peek(), self.log.length
+        return position
+
+    def peek(self) -> Position:
+        """Return the log's current position for a local activity, whose input is not part of the history."""
+        return Position(at=self._named, new=self.log.refs(self._named))
 
     @contextmanager
     def guard(self) -> Iterator[None]:
@@ -143,6 +153,8 @@ class Scheduler:
         self.stopped: set[EntryRef] = set()
         """Work that was canceled while in flight because its agent was stopped."""
         self._notified_at = -1
+        self._quick: dict[EntryRef, bool] = {}
+        """Calls whose local activity has no entry yet, in the order of the calls, and whether it is still running."""
 
     def call_model(self, step: CallModel) -> None:
         """Call an agent's model, or run the agent's callbacks."""
@@ -153,20 +165,23 @@ class Scheduler:
         self._writer.record(ModelCallRef(number, step.turn, called.wrap_up), called)
         params = ModelCallInput(
             agent=agent,
-            root=state.root,
+            root=state.root if state.root != agent else "",
             number=number,
             turn=step.turn,
             phase=step.phase,
             wrap_up=step.wrap_up,
             standing=tuple(remembered.origin for remembered in _in_force(log)),
+            check_search=not self._visibility.registered,
             at=position.at,
             new=position.new,
         )
-        ref, about = ModelReplyRef(number), "callbacks" if step.phase == "leave" else f"model call {number}"
+        # The activity's type and ID already say that this is a model call, and which one.
+        about = f"{agent}, callbacks" if step.phase == "leave" else agent if agent != state.root else None
+        ref = ModelReplyRef(number)
 
         def attempt(held: bool) -> Coroutine[Any, Any, Body]:
             options = _while_held(settings()) if held else None
-            return entry_of(MODEL, ref, params, summary=f"{agent}, {about}", options=options)
+            return entry_of(MODEL, ref, params, summary=about, options=options)
 
         self._begin(ref, self._until_possible(ref, attempt))
 
@@ -281,15 +296,39 @@ class Scheduler:
 
     def _perform(self, call: CallState, ref: CallRef) -> Coroutine[Any, Any, Body]:
         log = self._writer.log
-        # The input of a child workflow does not contain a position. Do not call `position` here: the next command would
-        # then leave out the entries that this position covers.
+        # The inputs of targets and child workflows do not contain a position. Do not call `position` here: the next
+        # command would then leave out the entries that this position covers.
+        if call.call.target and stage_of(call) == "target":
+            return _run_target(log, call, ref, call.call.target)
         if call.call.kind == "agent" and not call.run:
             if run_id := self._carried.get(call.id):
                 self.children[call.id] = run_id
                 return _follow_agent(log, call, run_id, self._writer.position())
             return _call_agent(log, call, self._child_started, findable=self._visibility.check())
-        params = _tool_input(log, call, self._writer.position())
+        if call.call.quick and not call.run:
+            self._quick[ref] = True
+            return self._call_quickly(call, ref, _tool_input(log, call, self._writer.peek()))
+        return self._call_ordinarily(call, ref, _tool_input(log, call, self._writer.position()))
+
+    def _call_ordinarily(self, call: CallState, ref: CallRef, params: ToolCallInput) -> Coroutine[Any, Any, Body]:
         return self._until_possible(ref, lambda held: _call_tool(call, ref, params, held=held))
+
+    async def _call_quickly(self, call: CallState, ref: CallRef, params: ToolCallInput) -> Body:
+        """Run a tool as a local activity and, if that has no result, as an ordinary activity.
+
+        A replay delivers the results of all local activities of a workflow task together, in the order in which they
+        were scheduled. So wait for all of them, and then continue in that order.
+        """
+        body = await _call_locally(call, ref, params)
+        self._quick[ref] = False
+        try:
+            await workflow.wait_condition(lambda: not any(self._quick.values()) and next(iter(self._quick)) == ref)
+        except asyncio.CancelledError:
+            body = body or TOOL_OUTCOME.to_entry(ref, Failure(kind="cancelled"))
+        del self._quick[ref]
+        if body:
+            return body
+        return await self._call_ordinarily(call, ref, _tool_input(self._writer.log, call, self._writer.position()))
 
     async def _until_possible(self, ref: EntryRef, attempt: Callable[[bool], Coroutine[Any, Any, Body]]) -> Body:
         """Attempt work until it is not held, and return the entry for its result.
@@ -317,16 +356,13 @@ def _while_held(options: WorkflowSettings) -> ActivityOptions:
 def _tool_input(log: Log, call: CallState, position: Position) -> ToolCallInput:
     plan = call.call
     inline = len(encode(call.args)) <= MAX_INLINE_ARGS
-    confirmation = call.tool_confirmation()
     return ToolCallInput(
         function_call_id=call.id,
         at=position.at,
         new=position.new,
         args=call.args if inline else None,
-        confirmation=confirmation if len(encode(confirmation)) <= MAX_INLINE_ARGS else None,
-        root=log.state.root,
         run=call.run,
-        effect=plan.effect,
+        effect="read" if stage_of(call) == "check" else plan.effect,
         timeout_s=plan.timeout_s,
         retries=plan.retries,
         digest=call.approved_digest,
@@ -339,7 +375,7 @@ async def _call_tool(call: CallState, ref: CallRef, params: ToolCallInput, *, he
     If the call is held, the number of attempts is not limited. The activity then limits how often the tool is started.
     """
     plan, options, hold = call.call, settings().tool, settings().hold
-    once = plan.effect == "once"
+    once = params.effect == "once"
     attempts = 1 if once else 1 + plan.retries + options.lost_worker_attempts
     tries = 1 + plan.retries if once or held else 1  # these calls are retried inside a single attempt
     timeout = timedelta(seconds=plan.timeout_s) if plan.timeout_s else options.timeout
@@ -349,7 +385,7 @@ async def _call_tool(call: CallState, ref: CallRef, params: ToolCallInput, *, he
             HELD_TOOL.name if held else f"{call.agent}.{call.name}",
             raw(params.encode()),
             activity_id=str(ref),
-            task_queue=plan.task_queue or workflow.info().task_queue,
+            task_queue=(None if plan.target else plan.task_queue) or workflow.info().task_queue,
             result_type=RawValue,
             start_to_close_timeout=tries * (timeout + options.grace),
             schedule_to_close_timeout=hold.limit if held else None,
@@ -364,6 +400,112 @@ async def _call_tool(call: CallState, ref: CallRef, params: ToolCallInput, *, he
         if error.retry_state is RetryState.MAXIMUM_ATTEMPTS_REACHED:
             failure = failure.model_copy(update={"attempts": attempts})
         return TOOL_OUTCOME.to_entry(ref, failure)
+    return TOOL_OUTCOME.to_entry(ref, result_of(outcome.payload))
+
+
+async def _run_target(log: Log, call: CallState, ref: CallRef, target: Target) -> Body:
+    """Run the user's code for a call, with the call's arguments and nothing else."""
+    names = target.parameters
+    args = [raw(encode(arg)) for arg in ([call.args] if names is None else [call.args.get(name) for name in names])]
+    run = {"activity": _run_activity, "workflow": _run_workflow, "nexus": _run_operation}[target.kind]
+    try:
+        return target_entry(ref, target_result_of(await run(log, call, ref, target, args)))
+    except WorkflowAlreadyStartedError as error:
+        return target_entry(ref, Failure(kind="error", error_type=type(error).__name__))
+    except (ActivityError, ChildWorkflowError, NexusOperationError) as error:
+        failure = failure_of(error)
+        if isinstance(error, ActivityError) and error.retry_state is RetryState.MAXIMUM_ATTEMPTS_REACHED:
+            failure = failure.model_copy(update={"attempts": _count_attempts(call)})
+        return target_entry(ref, failure)
+
+
+def _count_attempts(call: CallState) -> int:
+    """Return how often the target of a call may be tried.
+
+    The server cannot distinguish an exception from a lost worker, so a call with the effect `once` has one attempt.
+    """
+    return 1 if call.call.effect == "once" else 1 + call.call.retries
+
+
+async def _run_activity(_: Log, call: CallState, ref: CallRef, target: Target, args: list[RawValue]) -> RawValue | None:
+    plan, options = call.call, settings().tool
+    result: RawValue | None = await workflow.execute_activity(
+        target.name,
+        args=args,
+        activity_id=ids.target(str(ref)),
+        task_queue=plan.task_queue or workflow.info().task_queue,
+        result_type=RawValue,
+        start_to_close_timeout=_seconds(plan.timeout_s) or options.timeout,
+        schedule_to_start_timeout=options.schedule_to_start,
+        heartbeat_timeout=_seconds(plan.heartbeat_timeout_s),
+        retry_policy=RetryPolicy(maximum_attempts=_count_attempts(call)),
+        cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        summary=summary.call(call.name, call.args),
+    )
+    return result
+
+
+async def _run_workflow(
+    log: Log, call: CallState, ref: CallRef, target: Target, args: list[RawValue]
+) -> RawValue | None:
+    plan, is_once = call.call, call.call.effect == "once"
+    result: RawValue | None = await workflow.execute_child_workflow(
+        target.name,
+        args=args,
+        id=ids.child_invocation(log.invocation_id, str(ref)),
+        task_queue=plan.task_queue or workflow.info().task_queue,
+        result_type=RawValue,
+        execution_timeout=_seconds(plan.timeout_s),
+        # After a reset, a call that must not run twice finds the workflow that it started before.
+        id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE if is_once else WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+        retry_policy=RetryPolicy(maximum_attempts=_count_attempts(call)) if plan.retries else None,
+        cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+        parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
+        static_summary=summary.call(call.name, call.args),
+    )
+    return result
+
+
+async def _run_operation(
+    _: Log, call: CallState, ref: CallRef, target: Target, args: list[RawValue]
+) -> RawValue | None:
+    client: NexusClient[Any] = workflow.create_nexus_client(
+        service=target.service or "", endpoint=target.endpoint or ""
+    )
+    result: RawValue | None = await client.execute_operation(
+        target.name,
+        args[0] if args else raw(b"null"),
+        output_type=RawValue,
+        schedule_to_close_timeout=_seconds(call.call.timeout_s),
+        headers={ids.CALL_HEADER: str(ref)},
+        summary=summary.call(call.name, call.args),
+    )
+    return result
+
+
+def _seconds(value: float | None) -> timedelta | None:
+    return timedelta(seconds=value) if value else None
+
+
+async def _call_locally(call: CallState, ref: CallRef, params: ToolCallInput) -> Body | None:
+    """Run a quick tool inside the workflow task. Return None if it must run as an ordinary activity instead.
+
+    This is the case if the local activity fails for any reason, such as a worker that lacks the agent. Since the tool
+    only reads, it may run again.
+    """
+    try:
+        outcome = await workflow.execute_local_activity(
+            f"{call.agent}.{call.name}",
+            raw(params.encode()),
+            activity_id=str(ref),
+            result_type=RawValue,
+            schedule_to_close_timeout=settings().tool.quick,
+            retry_policy=RetryPolicy(maximum_attempts=1),
+            cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+            summary=summary.call(call.name, call.args),
+        )
+    except FailureError as error:  # a replay raises the cause of the `ActivityError` that was raised at first
+        return TOOL_OUTCOME.to_entry(ref, Failure(kind="cancelled")) if is_cancelled_exception(error) else None
     return TOOL_OUTCOME.to_entry(ref, result_of(outcome.payload))
 
 
@@ -395,6 +537,7 @@ async def _call_agent(
         signed_request=state.signed_request,
         standing=_in_force(log),
         tenant=started.tenant,
+        traceparent=started.traceparent,
     )
     try:
         running = await workflow.start_child_workflow(
@@ -458,7 +601,7 @@ async def _verify(log: Log, ref: VerificationRef, position: Position) -> Body:
     message = str(ref.message)
     answer = log.state.approvals.submitted[message]
     call_id = ids.requesting_call(answer.function_call_id)
-    params = VerificationInput(ref=message, call=call_id, root=log.state.root, at=position.at, new=position.new)
+    params = VerificationInput(ref=message, call=call_id, at=position.at, new=position.new)
     result = await entry_of(VERIFY, ref, params, summary=f"verify answer: {answer.action} {call_id}")
     assert isinstance(result, AnswerVerified)
     log.advance(now())

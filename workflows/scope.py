@@ -10,7 +10,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 
 from waystation.core import SCOPE_WORKFLOW, JsonObject, ScopeFold, ScopeSnapshot, decode, prefix_of
-from waystation.workflows.ports import NO_ARGUMENT, all_data, data_of, raw
+from waystation.workflows.ports import NO_ARGUMENT, all_data, find_key_id, raw, result_of
 
 MAX_SIGNALS = 200
 """Number of signals at which a run continues as new. A reader without a cache has to read all of a run's signals, which
@@ -34,7 +34,7 @@ class AgentScope:
         # Trust state in the input only if this run continues another, because anyone can start a first run. If this
         # version cannot read the state, the workflow task fails until a worker that can read it takes over.
         carried = workflow.info().continued_run_id is not None
-        snapshot = ScopeSnapshot.model_validate(decode(data_of(params.payload))) if carried else None
+        snapshot = ScopeSnapshot.model_validate(decode(result_of(params.payload))) if carried else None
         self._fold = ScopeFold(prefix, snapshot)
         self._signals = 0
         self._bytes = 0
@@ -53,7 +53,15 @@ class AgentScope:
 
     @workflow.signal(dynamic=True)
     def signalled(self, name: str, values: Sequence[RawValue]) -> None:
-        """Apply a signal with any name. Invalid deltas are refused."""
+        """Apply a signal with any name. Invalid deltas are refused.
+
+        Raises:
+            ResultElsewhere: This worker lacks the key of a delta, which would be lost in the next run. The server
+                retries the workflow task until a worker with the key picks it up.
+        """
+        for value in values:
+            if find_key_id(value.payload):
+                result_of(value.payload)
         data = all_data(values)
         self._signals += 1
         self._bytes += sum(map(len, data))

@@ -30,8 +30,9 @@ from waystation.core import (
     parse_message,
     parse_nudge,
     parse_session,
+    parse_state_change,
 )
-from waystation.workflows.inbox import next_workflow_task, sent_data, typed
+from waystation.workflows.inbox import Arrivals, sent_data, typed
 from waystation.workflows.ports import NO_ARGUMENT, ResultElsewhere, input_data, paged, raw, result_of, signal_data
 from waystation.workflows.session_invocations import SessionInvocations
 from waystation.workflows.visibility import SessionVisibility
@@ -57,6 +58,7 @@ class AgentSession:
         self._fault: Exception | None = None
         """An exception caused by an early signal."""
         self._cut_from = 0
+        self._arrivals = Arrivals()
         self._visibility = SessionVisibility()
 
     @property
@@ -97,7 +99,7 @@ class AgentSession:
             if not self._cut_due():
                 # The waiting invocation may have ended in this workflow task, after the message. Process its end first.
                 if log.due and log.status == "waiting":
-                    await next_workflow_task()
+                    await self._arrivals.applied()
                     await invocations.readings_done()
                 invocations.start()
             self._visibility.publish(log)
@@ -164,6 +166,8 @@ class AgentSession:
                     message = parse_message(argument)
                     self._log.check(message)
                     self._accept(message)
+                case "change_state":
+                    self._log.change_state(parse_state_change(argument))
                 case "close":
                     self._close()
                 case "parked" | "child_ended":
@@ -215,7 +219,7 @@ class AgentSession:
             await workflow.wait_condition(lambda: self._begun is not None)
         message = parse_message(result_of(params.payload))
         if message.when_busy != "queue":
-            await next_workflow_task()
+            await self._arrivals.applied()
             self._invocations.changed = True
         try:
             self._log.check(message)  # the validator cannot check an update that arrives together with the start

@@ -145,19 +145,18 @@ class SessionInvocations:
 
     async def _follow(self, number: int, started: InvocationInput) -> None:
         """Run an invocation until it ends. Then apply the report in its result, or read its history if necessary."""
-        text = started.message if isinstance(started.message, str) else "…"
         status: TurnStatus = "failed"
         result: InvocationResult | None = None
         try:
             child = await workflow.start_child_workflow(
                 WORKFLOW,
-                raw(started.encode()),
+                raw(started.for_child().encode()),
                 id=self.log.invocation_id(number),
                 result_type=RawValue,
                 # The server also applies this policy on continue-as-new. Invocations must outlive the run, so they are
                 # abandoned, and the session cancels them itself.
                 parent_close_policy=ParentClosePolicy.ABANDON,
-                static_summary=summary.clip(f"{started.agent}: {text}"),
+                static_summary=summary.message(started.message),
                 search_attributes=at_start(started) if self._visibility.check(self.log) else None,
             )
             self._handles[number] = child

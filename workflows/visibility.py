@@ -21,13 +21,10 @@ from waystation.core import (
     InvocationInput,
     InvocationState,
     JsonObject,
-    PendingCall,
     SessionInput,
     SessionLog,
-    encode,
     ids,
     search_attributes_of,
-    start_attributes,
     summary,
 )
 from waystation.workflows.engine_activity import searchable
@@ -44,7 +41,7 @@ TENANT = SearchAttributeKey.for_keyword(SEARCH_TENANT)
 
 def at_start(started: InvocationInput) -> TypedSearchAttributes:
     """Return the search attributes that a child invocation has from its start, which saves an upsert."""
-    return TypedSearchAttributes(_pairs(start_attributes(started)))
+    return TypedSearchAttributes(_pairs(search_attributes_of(started)))
 
 
 class SearchAttributeCheck:
@@ -65,6 +62,7 @@ class Visibility:
     def __init__(self, carried: Carried | None = None, tenant: str | None = None) -> None:
         self.registered = workflow.info().typed_search_attributes.get(AGENT) is not None
         """Whether the search attributes are registered. Upserting unregistered attributes would block the workflow."""
+        self._known = self.registered
         self._check, self._tenant = SearchAttributeCheck(), tenant
         self._identified = self.registered
         self._withheld = False
@@ -75,6 +73,11 @@ class Visibility:
         if carried:
             self.registered, self.published = carried.search_attributes, carried.posted
         self._status = _status(self.published, self._held)
+
+    @property
+    def discovered(self) -> bool:
+        """Whether the search attributes are registered, although the run started without them."""
+        return self.registered and not self._known
 
     def check(self) -> bool:
         """Return whether search attributes can be used. If they were lost, do not use them until a reply reports them.
@@ -108,7 +111,7 @@ class Visibility:
         """Publish the pending calls, the held calls and the status if they have changed."""
         pending = state.pending()[:MAX_MEMO_CALLS]
         held = [hold.facts() for hold in state.holds.values()][:MAX_MEMO_CALLS]
-        before, self.published = self.published, tuple(map(_for_memo, pending))
+        before, self.published = self.published, tuple(call.to_memo(MAX_MEMO_ARGS) for call in pending)
         if self.published != before or held != self._held or not self._identified:
             self.check()
         if held != self._held:
@@ -184,14 +187,3 @@ def _status(pending: Sequence[JsonObject], held: Sequence[JsonObject]) -> str:
 
 def _ids(published: tuple[JsonObject, ...]) -> list[str]:
     return [call["function_call_id"] for call in published]
-
-
-def _for_memo(call: PendingCall) -> JsonObject:
-    """Return a pending call in the form used in the memo, without its run. Large values are replaced by their size."""
-    # Earlier versions carried over calls without a run. If runs were compared, those calls would be published again.
-    fields = call.model_dump(mode="json", exclude_none=True, exclude={"run"})
-    for name in ("args", "interim", "payload", "response_schema"):
-        size = len(encode(fields.get(name)))
-        if size > MAX_MEMO_ARGS:
-            fields[name] = {"omitted_bytes": size}
-    return fields

@@ -37,17 +37,25 @@ from waystation.core import (
     merge_actions,
     responses,
 )
-from waystation.tools import AgentTool, BaseTool, ToolContext
-from waystation.tools.approval import judge_call, parameters_digest
+from waystation.tools import AgentTool, ArgumentsRejected, BaseTool, TemporalTool, ToolContext
+from waystation.tools.approval import RequiredApproval, judge_call, parameters_digest
 from waystation.tools.outcome import create_outcome
 from waystation.tools.output_schema import ResponseRejected, SetModelResponseTool
 from waystation.tools.transfer import TransferToAgentTool
 
 MAX_DEPTH = 8
+MAX_DESCRIPTION = 1_000
+"""Maximum number of characters of a tool's description to record with a call that approvers may see."""
 """Maximum depth of agents that call each other as tools. A deeper call is refused."""
 MAX_AGENT_INPUT_BYTES = 2_000_000
 """Maximum total input of the agents that one reply calls. Calls that exceed it are refused, because the server
 terminates a workflow if one of its workflow tasks sends 4 MB."""
+MAX_CALLS = 500
+"""Maximum number of calls in one reply. Further calls are refused: the server fails every workflow task that would make
+an invocation have more than 2,000 activities or 2,000 called agents in flight."""
+MAX_QUICK_CALLS = 25
+"""Maximum number of calls of one reply that run as local activities. Together with `MAX_QUICK_BYTES`, it limits the
+size of the workflow task that records their results."""
 
 
 def find_content_problem(content: object) -> str | None:
@@ -148,6 +156,9 @@ class Annotator:
     async def _call(self, call_id: str, requested: JsonObject) -> Call:
         call = Call(id=call_id, model_id=requested.get("id"))
         name, args = requested.get("name") or "", requested.get("args") or {}
+        if len(self.calls) >= MAX_CALLS:
+            text = f"`{name}()` was not called: a reply can make at most {MAX_CALLS} calls. Call it in another reply."
+            return _refuse(call, text, "TooManyCalls")
         tool = callable_tools(self.tools).get(name)
         if tool is None:
             # If there are tool callbacks, the tool activity runs them.
@@ -167,6 +178,8 @@ class Annotator:
                 return _answer_with(call, add_transfer(outcome, self.hooks))
             case AgentTool():
                 return await self._agent(call, tool, args)
+            case TemporalTool():
+                return await self._target(call, tool, args, context)
         return await self._function(call, tool, args, context)
 
     async def _function(self, call: Call, tool: BaseTool, args: JsonObject, context: ToolContext) -> Call:
@@ -179,12 +192,39 @@ class Annotator:
         confirmation, original = judgement.confirmation, copy_json(args)
         if confirmation is not None and (answered_call := await self._before(call, tool, args)):
             return answered_call
+        return self._plan(call, tool, judgement, args, original)
+
+    async def _target(self, call: Call, tool: TemporalTool, args: JsonObject, context: ToolContext) -> Call:
+        """Annotate a call for which the workflow runs a user's activity, workflow or Nexus operation.
+
+        The target receives arguments that match the tool's schema, and nothing else.
+        """
+        original = copy_json(args)
+        if answered_call := await self._before(call, tool, args):
+            return answered_call
+        try:
+            args = tool.prepare(args)
+        except ValueError as error:
+            return _answer(call, dict(ArgumentsRejected.wrong(tool.name, [str(error)])))
+        judgement = await judge_call(tool, args, context, self.approvals.rules)
+        check = judgement != RequiredApproval() or may_need_verified_approval(tool, self.approvals.rules)
+        update = {
+            "target": tool.target(check=check),
+            "after": self.hooks.has("after_tool_callback", "on_tool_error_callback"),
+        }
+        return self._plan(call.model_copy(update=update), tool, judgement, args, original)
+
+    def _plan(
+        self, call: Call, tool: BaseTool, judgement: RequiredApproval, args: JsonObject, original: JsonObject
+    ) -> Call:
+        """Annotate a call with the tool's settings and the approval that it needs. The model sent `original`."""
+        confirmation = judgement.confirmation
         asks = confirmation is not None or tool.is_long_running or judgement.policy is not None
         call = call.model_copy(
             update={
                 "kind": "long_running" if tool.is_long_running else "function",
-                "args": None if args == original else to_recordable(args),
-                "confirmation": confirmation,
+                "args": None if encode(args) == encode(original) else to_recordable(args),
+                "confirmation": confirmation.shortened(tool.name) if confirmation else None,
                 "approval": judgement.policy,
                 "declared": parameters_digest(tool) if asks else None,
                 "response_schema": tool.answer_schema() if tool.is_long_running else None,
@@ -193,6 +233,9 @@ class Annotator:
                 "retries": tool.retries,
                 "heartbeat_timeout_s": tool.heartbeat_timeout.total_seconds() if tool.heartbeat_timeout else None,
                 "task_queue": tool.task_queue,
+                "quick": tool.quick and not asks and len(self.calls) < MAX_QUICK_CALLS,
+                "title": tool.title if isinstance(tool.title, str) else None,
+                "description": (tool.description or "")[:MAX_DESCRIPTION] or None if asks or tool.title else None,
                 "deadline_s": tool.deadline.total_seconds() if tool.deadline else None,
             }
         )

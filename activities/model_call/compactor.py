@@ -6,36 +6,40 @@ If summarizing fails, the model is called with all events, and the reason is rec
 import asyncio
 import functools
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 from cachetools import LRUCache
-from pydantic import ValidationError
 
 from waystation.activities.contexts import Contexts
 from waystation.activities.model_call.annotate import find_content_problem
+from waystation.activities.model_call.conversion import content_to_json
 from waystation.activities.model_choice import Models
 from waystation.agents.llm_agent import LlmAgent
 from waystation.agents.registry import Root
 from waystation.apps import BaseEventsSummarizer, EventsCompactionConfig, LlmEventSummarizer
 from waystation.core import (
     ActivitySettings,
+    BudgetExhausted,
     Compaction,
     ConversationView,
-    Event,
     JsonObject,
     ModelError,
     NotJson,
+    RateLimited,
     SummaryRange,
     Usage,
     WaystationError,
     encode,
     estimate,
-    to_plain_json,
     with_article,
 )
 from waystation.core.conversation import prompt
+from waystation.events.lazy_list import LazyList
 from waystation.tools.places import find_author_line
+
+if TYPE_CHECKING:
+    from waystation.activities.model_call.metered_model import Meter, Meters
 
 events = structlog.get_logger("waystation.activities")
 
@@ -51,7 +55,10 @@ MAX_KEPT = 1_000
 
 
 class NoSummary(WaystationError):
-    """The summarizer did not return a usable summary."""
+    """The summarizer did not return a usable summary.
+
+    Fix the summarizer. The conversation continues without a summary.
+    """
 
 
 class SummarizesEvents(Protocol):
@@ -67,8 +74,10 @@ class SummarizesEvents(Protocol):
 class Compactor:
     """Creates and caches the summaries of one worker process."""
 
-    def __init__(self, models: Models, *, limits: ActivitySettings | None = None) -> None:
-        self._models = models
+    def __init__(
+        self, models: Models, *, limits: ActivitySettings | None = None, meters: "Meters | None" = None
+    ) -> None:
+        self._models, self._meters = models, meters
         self._timeout_s = (limits or ActivitySettings()).callback_timeout.total_seconds()
         self._made: LRUCache[tuple[str, str], Compaction] = LRUCache(MAX_KEPT)
 
@@ -91,9 +100,12 @@ class Compactor:
         if due_range is None:
             return None
         about = {"agent": agent.name, "invocation_id": contexts.log.invocation_id, "trigger": due_range.trigger}
+        meter = self._meters.of(contexts, "summary") if self._meters else None
         try:
             async with asyncio.timeout(self._timeout_s):
-                summary = await self._summarize(config.summarizer, agent, due_range, root.demo_model)
+                summary = await self._summarize(config.summarizer, agent, due_range, root.demo_model, meter)
+        except (BudgetExhausted, RateLimited):  # the model call would have to wait, too
+            raise
         except Exception as error:  # noqa: BLE001  # user code and model adapters raise anything
             reason = self._reason(error)
             events.warning("compaction.failed", **about, reason=reason)
@@ -113,17 +125,22 @@ class Compactor:
         return compaction
 
     async def _summarize(
-        self, summarizer: BaseEventsSummarizer | None, agent: LlmAgent, due_range: SummaryRange, demo: object
+        self,
+        summarizer: BaseEventsSummarizer | None,
+        agent: LlmAgent,
+        due_range: SummaryRange,
+        demo: object,
+        meter: "Meter | None",
     ) -> JsonObject | None:
         """Return the fields of a new summary, or None if the summarizer did not return one."""
+        wrap = meter.wrap if meter else lambda model: model
         if summarizer is None:
-            summarizer = LlmEventSummarizer(agent.canonical_model).using(self._models.of(agent, demo))
+            summarizer = LlmEventSummarizer(agent.declared_model).using(wrap(self._models.of(agent, demo)))
         elif isinstance(summarizer, LlmEventSummarizer):
-            summarizer = summarizer.using(self._models.named(summarizer.llm, agent.name, demo))
-        summarized = list(due_range.events)
-        if type(summarizer) is not LlmEventSummarizer:
-            summarized = [_to_genai_event(event.model_copy(deep=True)) for event in summarized]
-        event = await summarizer.maybe_summarize_events(events=summarized)
+            summarizer = summarizer.using(wrap(self._models.named(summarizer.llm, agent.name, demo)))
+        from waystation.events import Event  # loads google-genai, which takes long
+
+        event = await summarizer.maybe_summarize_events(events=LazyList(due_range.events, Event.from_recorded))
         if event is None:
             return None
         if not isinstance(event, Event):
@@ -132,7 +149,7 @@ class Compactor:
             raise NoSummary("The event that the summarizer returned has no `actions.compaction`.")
         return {
             "content": _clean_summary(event.actions.compaction.compacted_content),
-            "usage": Usage.model_validate(event.usage_metadata) if event.usage_metadata else None,
+            "usage": Usage.from_genai(event.usage_metadata),
             "model": event.model_version,
         }
 
@@ -165,7 +182,7 @@ def _clean_summary(content: Any) -> JsonObject:
         NoSummary: The content is not valid, is too large, or has no other parts.
     """
     try:
-        summary = to_plain_json(content)
+        summary = content_to_json(content)
     except NotJson as error:
         raise NoSummary(f"The summary cannot be recorded: {error}") from None
     if problem := find_content_problem(summary):
@@ -180,17 +197,3 @@ def _clean_summary(content: Any) -> JsonObject:
     if (size := len(encode(parts))) > MAX_SUMMARY_BYTES:
         raise NoSummary(f"The summary is {size} bytes; at most {MAX_SUMMARY_BYTES} can be recorded.")
     return {"role": "model", "parts": parts}
-
-
-def _to_genai_event(event: Event) -> Event:
-    """Return the event with a genai Content, which summarizers written for ADK expect.
-
-    The Content has no parts if the installed version of genai cannot represent them.
-    """
-    from google.genai import types
-
-    try:
-        content = types.Content.model_validate(event.content) if event.content else None
-    except ValidationError:  # content that is newer than the installed types
-        content = types.Content(role=(event.content or {}).get("role"), parts=[])
-    return event.model_copy(update={"content": content})

@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
-from waystation.core import JsonObject, Usage, copy_json, to_plain_json, with_article
+from waystation.core import JsonObject, Usage, to_plain_json, with_article
+from waystation.events.lazy_list import LazyList
 from waystation.models import LlmRequest, LlmResponse
+from waystation.models.adk_protocol import enum_value
 from waystation.models.llm_request import LlmRequest as EditableRequest
 from waystation.tools.base_tool import BaseTool
 
@@ -22,12 +24,6 @@ class TypedRequest:
         from google.genai import types
 
         self._plain = request
-        contents = [_content(content) for content in request.contents]
-        # Keep a reference to each object so that its `id()` is not reused.
-        self._originals = {
-            id(content): (content, _json(content), plain_content)
-            for content, plain_content in zip(contents, request.contents, strict=True)
-        }
         config = types.GenerateContentConfig.model_validate(request.config)
         config.system_instruction = request.system_instruction
         declared = [types.FunctionDeclaration.model_validate(tool) for tool in request.tools]
@@ -39,7 +35,9 @@ class TypedRequest:
             for tool, declaration in zip(declared, request.tools, strict=True)
         }
         self._config = _settings(config)
-        self.editable = EditableRequest(model=request.model, contents=contents, config=config, tools_dict=dict(tools))
+        self._contents = LazyList(request.contents, _content)
+        self.editable = EditableRequest(model=request.model, config=config, tools_dict=dict(tools))
+        self.editable.contents = self._contents
 
     def plain(self) -> LlmRequest:
         """Return the request, with the changes that callbacks and tools made, as plain JSON.
@@ -56,17 +54,19 @@ class TypedRequest:
         return replace(
             self._plain,
             model=now.model or self._plain.model,
-            contents=[self._content(content, f"contents[{i}]") for i, content in enumerate(now.contents)],
+            contents=[self._content(item, number) for number, item in enumerate(list.__iter__(now.contents))],
             system_instruction=_text(config.system_instruction),
             tools=declared,
             native_tools=native,
             config=self._plain.config if settings == self._config else settings,
         )
 
-    def _content(self, content: Any, place: str) -> JsonObject:
-        _, before, original = self._originals.get(id(content), (None, None, {}))
-        now = _json(content, place)
-        return original if before is not None and now == before else now
+    def _content(self, item: Any, number: int) -> JsonObject:
+        if type(item) is int and self.editable.contents is self._contents:  # not converted, so not changed
+            plain: JsonObject = self._contents.plain[item]
+            return plain
+        now, (_, original) = _json(item, f"contents[{number}]"), self._contents.converted.get(id(item), (None, None))
+        return original if original is not None and now == _json(_content(original)) else now
 
     def _tools(self, tools: Sequence[Any]) -> tuple[list[JsonObject], list[JsonObject]]:
         declared: list[JsonObject] = []
@@ -87,16 +87,9 @@ class TypedRequest:
 
 def to_genai_response(response: LlmResponse) -> LlmResponse:
     """Return a copy of a model's response with genai's types, for callbacks."""
-    from google.genai import types
+    from waystation.events.event import to_usage_metadata  # loads google-genai, which takes long
 
-    usage = response.usage
-    usage_metadata = usage and types.GenerateContentResponseUsageMetadata(
-        prompt_token_count=usage.prompt_tokens,
-        candidates_token_count=usage.output_tokens,
-        thoughts_token_count=usage.thoughts_tokens,
-        cached_content_token_count=usage.cached_tokens,
-        total_token_count=usage.total_tokens,
-    )
+    usage_metadata = response.usage and to_usage_metadata(response.usage.model_dump())
     content = _content(response.content) if isinstance(response.content, dict) else response.content
     return replace(response, content=content, usage_metadata=usage_metadata)
 
@@ -116,14 +109,15 @@ def to_plain_response(response: LlmResponse, original: LlmResponse | None = None
         content = _json(content)
     if original is not None and content is not None and isinstance(original.content, dict):
         content = original.content if content == _json(_content(original.content)) else content
-    usage = response.usage or _usage(response.usage_metadata) or (original.usage if original else None)
+    usage = response.usage or Usage.from_genai(response.usage_metadata) or (original.usage if original else None)
     return LlmResponse(
         content=content,
-        finish_reason=_name(response.finish_reason),
-        error_code=_name(response.error_code),
+        finish_reason=enum_value(response.finish_reason),
+        error_code=enum_value(response.error_code),
         error_message=response.error_message,
         usage=usage,
         model_version=response.model_version,
+        model=response.model or (original.model if original else None),
         grounding_metadata=_maybe_json(response.grounding_metadata, "grounding_metadata", "GroundingMetadata"),
         citation_metadata=_maybe_json(response.citation_metadata, "citation_metadata", "CitationMetadata"),
     )
@@ -134,14 +128,9 @@ def _maybe_json(value: Any, place: str, kind: str) -> JsonObject | None:
 
 
 def _content(content: JsonObject) -> Any:
-    from google.genai import types
+    from waystation.events.event import to_content  # loads google-genai, which takes long
 
-    field_names = {field.alias or name for name, field in types.Part.model_fields.items()} | set(
-        types.Part.model_fields
-    )
-    parts = [{key: value for key, value in part.items() if key in field_names} for part in content.get("parts") or ()]
-    # Copy the parts: genai's types keep references to arguments and responses, which belong to the log.
-    return types.Content.model_validate({"role": content.get("role"), "parts": copy_json(parts)})
+    return to_content(content)
 
 
 def _json(value: Any, place: str = "content", kind: str = "Content") -> JsonObject:
@@ -186,23 +175,6 @@ def _text(instruction: Any) -> str | None:
         parts = [instruction]
     texts = [part.get("text") if isinstance(part, dict) else getattr(part, "text", None) for part in parts]
     return "\n\n".join(filter(None, texts))
-
-
-def _usage(usage: Any) -> Usage | None:
-    if usage is None:
-        return None
-    return Usage(
-        prompt_tokens=usage.prompt_token_count or 0,
-        output_tokens=usage.candidates_token_count or 0,
-        thoughts_tokens=usage.thoughts_token_count or 0,
-        cached_tokens=usage.cached_content_token_count or 0,
-        total_tokens=usage.total_token_count or 0,
-    )
-
-
-def _name(value: Any) -> str | None:
-    """Return the value of an enum member, such as a finish reason. Return strings and None unchanged."""
-    return None if value is None else str(getattr(value, "value", value))
 
 
 def content_to_json(content: Any) -> JsonObject:

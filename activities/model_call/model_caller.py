@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import structlog
 from pydantic import ValidationError
@@ -18,7 +18,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from waystation.activities.activity_attempt import Heartbeater, activity_failure, send_heartbeats
+from waystation.activities.activity_attempt import HOLD_AFTER, Heartbeater, activity_failure, send_heartbeats
 from waystation.activities.callbacks import (
     AgentCallbacks,
     CallbackRaised,
@@ -29,8 +29,10 @@ from waystation.activities.callbacks import (
 from waystation.activities.carry_over import apply_overrides
 from waystation.activities.contexts import Contexts, tools_for
 from waystation.activities.log_cache import Logs
+from waystation.activities.model_call.agent_body import continue_body
 from waystation.activities.model_call.annotate import Annotator, Approvals, find_content_problem
 from waystation.activities.model_call.compactor import Compactor, SummarizesEvents
+from waystation.activities.model_call.planning import can_change_reply, plan_reply, plan_request
 from waystation.activities.model_call.request import (
     InstructionFailed,
     build_request,
@@ -42,12 +44,17 @@ from waystation.activities.model_choice import Models
 from waystation.activities.proofs import NO_PROOFS, ProofFactory, may_need_verified_approval
 from waystation.activities.scope_delivery import ScopeSource
 from waystation.activities.session_history import ConversationReader
-from waystation.agents import ApprovalRule, LlmAgent
+from waystation.agents import ApprovalRule, BaseAgent, LlmAgent
+from waystation.agents.custom_agent import BodyFailed, CustomAgent
 from waystation.agents.registry import Registry, Root
+from waystation.agents.tree import kind_of
 from waystation.core import (
     MAX_VALUE_BYTES,
     NO_ACTIONS,
     ActivitySettings,
+    AgentRun,
+    Budget,
+    BudgetExhausted,
     CallbackResult,
     EventActions,
     ForeignHistory,
@@ -63,6 +70,8 @@ from waystation.core import (
     ModelReplyRef,
     NotAllowed,
     NotJson,
+    Price,
+    RateLimited,
     ScopeNameTooLong,
     SignedRequest,
     StoreFailed,
@@ -76,15 +85,27 @@ from waystation.core import (
     with_article,
 )
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
+from waystation.models.known_models import known_models
 from waystation.storage import StoreIds
 from waystation.tools import BaseTool, BaseToolset, CallbackContext
 from waystation.tools.output_schema import OUTPUT_SCHEMA, explain_schema_errors, parse_answer_text
 from waystation.tools.places import find_author_line
 from waystation.tools.services import NO_SERVICES, Services
+from waystation.tools.toolbox import ToolsetFailure
+
+if TYPE_CHECKING:
+    from waystation.activities.model_call.metered_model import Meters
 
 events = structlog.get_logger("waystation.activities")
 
+_NO_PRICE = (
+    "The model {!r} was not called: the budget limits the cost, and the model has no price. Add it to the budget's "
+    "`prices`, or limit the tokens instead."
+)
 MAX_RETRY_DELAY_S = 300.0
+HOLD_AFTER_WAITS = 7
+"""Number of attempts after which a model call that waits for a rate limit is held. It is more than for other reasons,
+because waiting is expected, and a hold adds events to the history. The server makes at most eight attempts."""
 MAX_ERROR_CHARS = 4_000
 AROUND = "a callback around the model"
 NO_CONTENT = "MODEL_RETURNED_NO_CONTENT"
@@ -119,6 +140,8 @@ class ModelCaller:
         proofs: ProofFactory = NO_PROOFS,
         stores: StoreIds | None = None,
         is_announced: Callable[[str], Awaitable[bool]] = _announce_none,
+        quick_calls: bool = False,
+        meters: "Meters | None" = None,
     ) -> None:
         """Store the settings.
 
@@ -126,13 +149,14 @@ class ModelCaller:
         each reply. `notify` names the channels for pending calls whose policy does not name any. `seen` is called with
         each request, before callbacks and tools change it, and with the digest of the agent's definition. The IDs of
         `stores` are recorded. `is_announced` returns whether any worker has ever announced a root agent with a given
-        name.
+        name. `quick_calls` is whether calls of quick tools can be local activities. `meters` reserves the model calls.
         """
         self._registry, self._logs, self._models, self._sessions = registry, logs, models, sessions
         self._services, self._scopes, self._limits = services, scopes, limits or ActivitySettings()
         self._search_attributes, self._is_announced = search_attributes, is_announced
         self._notify, self._proofs, self._stores = tuple(notify), proofs, stores or StoreIds()
         self._compactor, self._seen = compactor or Compactor(models), seen
+        self._quick_calls, self._meters = quick_calls, meters
 
     async def call(self, params: ModelCallInput) -> bytes:
         """Return an encoded `ModelReply`.
@@ -145,12 +169,15 @@ class ModelCaller:
         try:
             reply = await self._reply(params)
         except (
+            BodyFailed,
+            BudgetExhausted,
             CallbackRaised,
             ForeignHistory,
             IdentityUnavailable,
             InstructionFailed,
             ModelRefused,
             NotAllowed,
+            RateLimited,
             RPCError,
             ScopeNameTooLong,
             StoreFailed,
@@ -159,7 +186,7 @@ class ModelCaller:
             raise fail_model_call(params.agent, error) from None
         except UnknownAgent as error:
             # An agent that has run or been announced is missing only from this worker, so the call is held.
-            is_known = params.number > 1 or await self._is_announced(params.root)
+            is_known = params.number > 1 or await self._is_announced(params.root or params.agent)
             hold: HoldReason | None = "agent_missing" if is_known else None
             raise build_failure(params.agent, "UnknownAgent", str(error), hold=hold) from None
         about = {
@@ -169,6 +196,8 @@ class ModelCaller:
             "notify": self._notify,
             "wrap_up": params.wrap_up,
         }
+        if not self._quick_calls:
+            about["calls"] = tuple(call.model_copy(update={"quick": False}) for call in reply.calls)
         reply = reply.model_copy(update=about)
         data = reply.encode()
         if (size := len(data)) > MAX_REPLY_BYTES:
@@ -194,11 +223,10 @@ class ModelCaller:
 
     async def _reply(self, params: ModelCallInput) -> ModelReply:
         info = activity.info()
-        root, agent = self._registry.find(params.root, params.agent)
+        root, agent = self._registry.find(params.root or params.agent, params.agent)
         log = await self._logs.at(info.workflow_id or "", info.workflow_run_id or "", params)
-        if params.phase == "turn" and not isinstance(agent, LlmAgent):
-            text = f"Agent {agent.name!r} is {with_article(agent)} now; it has no model to continue with."
-            raise build_failure(agent.name, "InvalidAgent", text)
+        if params.phase == "turn":
+            _check_kind(agent, log.state.runs[params.turn])
         agent = apply_overrides(agent, log.state.input)
         hooks = Hooks(agent, root.plugins_of(agent), self._limits.callback_timeout)
         scopes = await self._read_scopes(root, log, params)
@@ -219,32 +247,40 @@ class ModelCaller:
             elif params.phase == "enter":
                 reply = await AgentCallbacks(hooks, contexts).enter()
                 contexts = contexts.after(reply.before.actions if reply.before else None)
+            if isinstance(agent, CustomAgent) and params.phase != "leave" and not reply.skipped:
+                reply = reply.model_copy(update=await continue_body(agent, contexts, root.plugins_of(agent)))
             if isinstance(agent, LlmAgent) and params.phase != "leave" and not reply.skipped:
+                # Before compaction, which may call a model: retries until the toolsets are available would repeat it.
+                tools = {} if params.wrap_up else await _list_tools(agent, contexts)
                 compaction = await self._compactor.compaction(root, agent, contexts)
-                tools = {} if params.wrap_up else await tools_for(agent, contexts)
                 request = await build_request(agent, contexts, tools, info.attempt, compaction, params.wrap_up)
                 definition = definition_digest(agent, request)
                 self._seen(request, definition)
+                budget = log.state.input.budget if log.state.input else Budget()
+                name = model_name(agent)
+                _check_price(budget, name)
+                model, meter = self._models.of(agent, root.demo_model), self._meters and self._meters.of(contexts)
                 turn = ModelTurn(
                     agent=agent,
                     contexts=contexts,
                     hooks=hooks,
                     approvals=await self._approvals(root.rules_of(agent), tools.values(), log, params, signed),
-                    model=self._models.of(agent, root.demo_model),
+                    model=meter.wrap(model) if meter else model,
                     request=request,
                     tools=tools,
                     changing=[] if params.wrap_up else request_processors(agent, tools),
                     on_text=_text_listener(heart, log, hooks, number=params.number, attempt=info.attempt),
                 )
-                priced = log.state.input is not None and log.state.input.budget.prices
-                update = {"definition": definition, "compaction": compaction, "attempt": info.attempt}
-                update |= {"model": model_name(agent) if priced else None}
+                update = {"definition": definition, "compaction": compaction}
+                update |= {"model": name if budget.prices or budget.max_cost else None}
                 reply = await turn.reply(reply.model_copy(update=update))
-        replies = (entry.body.reply for entry in reversed(log.entries) if isinstance(entry.body, ModelReplied))
-        recorded = next((reply.stores for reply in replies if reply.stores), None)
+                names = (reply.model, reply.model_version, compaction.model if compaction else None)
+                called = info.attempt - (meter.waits if meter else 0)
+                reply = reply.model_copy(update={"prices": _table_prices(budget, *names), "attempt": called})
         tenant = log.state.input.tenant if log.state.input else None
-        known: JsonObject = {"scopes": scopes, "search_attributes": self._search_attributes(tenant)}
-        known |= {"signed_request": signed, "stores": await self._stores.compare(recorded)}
+        searchable = params.check_search and self._search_attributes(tenant)
+        known: JsonObject = {"scopes": scopes, "search_attributes": searchable}
+        known |= {"signed_request": signed, "stores": await self._stores.compare(log.state.stores)}
         return reply.model_copy(update=known)
 
     async def _approvals(
@@ -279,16 +315,52 @@ class ModelCaller:
             raise build_failure(params.agent, "StoreFailed", text, hold="store_failed") from None
 
 
+def _check_kind(agent: BaseAgent, work: AgentRun) -> None:
+    """Raise an ApplicationError if a deployment changed the kind of an agent that continues."""
+    kind = work.shape.kind
+    if kind_of(agent) != kind:
+        needed = "model" if kind == "llm" else "body"
+        text = f"Agent {agent.name!r} is {with_article(agent)} now; it has no {needed} to continue with."
+        raise build_failure(agent.name, "InvalidAgent", text)
+
+
+def _check_price(budget: Budget, model: str) -> None:
+    """Raise ModelRefused if a budget limits the cost, and the model has no price."""
+    if budget.max_cost and not (budget.price([model]) or _table_prices(budget, model)):
+        raise ModelRefused(_NO_PRICE.format(model))
+
+
+def _table_prices(budget: Budget, *names: str | None) -> dict[str, Price]:
+    """Return this worker's prices of the models that have no price in a budget. Return {} if it has no `max_cost`."""
+    rows = {name: known_models().find(name) for name in names if name and budget.max_cost and not budget.price([name])}
+    return {name: row.price for name, row in rows.items() if row and row.price}
+
+
+async def _list_tools(agent: LlmAgent, contexts: Contexts) -> dict[str, BaseTool]:
+    """Return the agent's tools by name.
+
+    Raises:
+        ApplicationError: A toolset that is not optional is not available. The server retries the activity.
+    """
+    failed: list[ToolsetFailure] = []
+    tools = await tools_for(agent, contexts, failed=failed)
+    if problems := [failure.description for failure in failed if failure.must_wait]:
+        remedy = "To call the model without these tools in the meantime, set `optional=True` on the toolset."
+        raise build_failure(agent.name, "ToolsetFailed", " ".join([*problems, remedy]), hold="toolset_failed")
+    return tools
+
+
 def _text_listener(
     heart: Heartbeater, log: Log, hooks: Hooks, *, number: int, attempt: int
 ) -> Callable[[str], None] | None:
     """Return a listener that streams a model's text in heartbeats, or None if the text is not streamed.
 
-    Text is streamed only if the invocation requests it and no callback may change the reply, because a callback may
-    remove parts of the text.
+    Text is streamed only if the invocation requests it and no callback or planner may change the reply, because a
+    callback may remove parts of the text.
     """
     streaming = log.state.input is not None and log.state.input.streaming
-    if not streaming or hooks.has("after_model_callback", "on_model_error_callback"):
+    may_change = hooks.has("after_model_callback", "on_model_error_callback")
+    if not streaming or may_change or can_change_reply(getattr(hooks.agent, "planner", None)):
         return None
     window = TextWindow(agent=hooks.agent.name, number=number, attempt=attempt, mark=secrets.token_hex(3))
 
@@ -328,14 +400,15 @@ class ModelTurn:
             ApplicationError: The model raised an exception, or callbacks made the request or response invalid.
             CallbackRaised: A callback raised an exception, or its actions cannot be recorded.
         """
-        context = self.contexts.callback("model") if self.changing or self.hooks.has_model_callbacks else None
+        has_author_code = self.changing or self.hooks.has_model_callbacks or self.agent.planner is not None
+        context = self.contexts.callback("model") if has_author_code else None
         if context is None:
             try:
                 response = _check_not_empty(await self._generate(self.request))
             except Exception as error:  # noqa: BLE001  # adapters raise anything
                 raise fail_model_call(self.agent.name, error) from None
         else:
-            response = await self._ask_with_callbacks(context)
+            response = self._plan_reply(await self._ask_with_callbacks(context), context)
         try:
             content = _content_of(response)
         except _Unusable as error:
@@ -365,6 +438,8 @@ class ModelTurn:
 
         try:
             typed_request = TypedRequest(self.request, self.tools)
+            if self.agent.planner is not None:
+                plan_request(self.agent.planner, self.contexts.readonly(), typed_request.editable)
             for tool in self.changing:
                 await self._change_request(tool, context, typed_request.editable)
             answer = await self.hooks.around_model("before_model_callback", context, llm_request=typed_request.editable)
@@ -397,6 +472,16 @@ class ModelTurn:
         except Exception as error:
             raise CallbackRaised(f"{type(tool).__name__}.process_llm_request", error) from error
 
+    def _plan_reply(self, response: LlmResponse, context: CallbackContext) -> LlmResponse:
+        from waystation.activities.model_call.conversion import to_genai_response
+
+        planner, content = self.agent.planner, response.content
+        if not can_change_reply(planner) or not content or not content.get("parts") or find_content_problem(content):
+            return response
+        typed = to_genai_response(response)
+        typed.content.parts = plan_reply(planner, context, typed.content.parts)
+        return self._to_plain(typed, response)
+
     def _to_plain(self, response: LlmResponse, original: LlmResponse | None = None) -> LlmResponse:
         from waystation.activities.model_call.conversion import to_plain_response
 
@@ -428,6 +513,7 @@ class ModelTurn:
             "error_message": summary.clip(message, MAX_ERROR_CHARS) if message else None,
             "usage": response.usage,
             "model_version": response.model_version,
+            "model": response.model or entered.model,
             "grounding_metadata": _metadata(response.grounding_metadata),
             "citation_metadata": _metadata(response.citation_metadata),
         }
@@ -563,6 +649,20 @@ def fail_model_call(agent: str, error: Exception) -> ApplicationError:
     match error:
         case ModelRefused():
             return build_failure(agent, "ModelFailed", str(error))
+        case RateLimited():
+            return build_failure(
+                agent,
+                "RateLimited",
+                str(error),
+                hold="rate_limited",
+                hold_after=HOLD_AFTER_WAITS,
+                delay_s=error.retry_after_s,
+            )
+        case BudgetExhausted():
+            hold: HoldReason | None = "budget_exhausted" if error.is_held else None
+            return build_failure(
+                agent, "BudgetExhausted", str(error), hold=hold, hold_after=1, delay_s=error.retry_after_s
+            )
         case ModelOverloaded():
             return build_failure(
                 agent, "ModelUnavailable", str(error), hold="model_unavailable", delay_s=error.retry_after_s
@@ -576,7 +676,7 @@ def fail_model_call(agent: str, error: Exception) -> ApplicationError:
             return build_failure(agent, "IdentityUnavailable", str(error), hold="identity_unavailable")
         case CallbackRaised() | InstructionFailed():
             return build_failure(agent, error.kind, str(error))
-        case ForeignHistory() | NotAllowed() | ScopeNameTooLong() | UserMessageChanged():
+        case BodyFailed() | ForeignHistory() | NotAllowed() | ScopeNameTooLong() | UserMessageChanged():
             return build_failure(agent, type(error).__name__, str(error))
         case _:
             # Leave out the exception's message, which may quote the conversation.
@@ -585,14 +685,20 @@ def fail_model_call(agent: str, error: Exception) -> ApplicationError:
 
 
 def build_failure(
-    agent: str, kind: str, text: str, *, hold: HoldReason | None = None, delay_s: float | None = None
+    agent: str,
+    kind: str,
+    text: str,
+    *,
+    hold: HoldReason | None = None,
+    hold_after: int = HOLD_AFTER,
+    delay_s: float | None = None,
 ) -> ApplicationError:
     """Log a failed attempt at a model call and return the error to raise. Only attempts with `hold` are repeated.
 
     `delay_s` is the delay before the next attempt. It is reduced to `MAX_RETRY_DELAY_S` if it is longer.
     """
     delay = None if delay_s is None else timedelta(seconds=min(delay_s, MAX_RETRY_DELAY_S))
-    return activity_failure("model_call.failed", kind, text, hold=hold, delay=delay, agent=agent)
+    return activity_failure("model_call.failed", kind, text, hold=hold, hold_after=hold_after, delay=delay, agent=agent)
 
 
 def mark_unusable(code: str, text: str, response: LlmResponse | ModelReply, entered: ModelReply) -> ModelReply:
@@ -602,5 +708,6 @@ def mark_unusable(code: str, text: str, response: LlmResponse | ModelReply, ente
             "error_message": text,
             "usage": response.usage,
             "model_version": response.model_version,
+            "model": response.model or entered.model,
         }
     )

@@ -19,6 +19,7 @@ from waystation.core import (
     Compaction,
     JsonObject,
     ScopesNotRead,
+    StoreFailed,
     WaystationError,
     decode,
     digest,
@@ -28,6 +29,7 @@ from waystation.core import (
 )
 from waystation.core.conversation import prompt
 from waystation.models import LlmRequest
+from waystation.models.base_llm import name_of_model
 from waystation.models.llm_request import joined, split_instruction
 from waystation.tools import BaseTool, BaseToolset, BuiltInCodeExecutionTool
 from waystation.tools.base_tool import declare
@@ -77,6 +79,8 @@ _PREFIXES = (State.APP_PREFIX, State.USER_PREFIX, State.TEMP_PREFIX)
 class InstructionFailed(WaystationError):
     """An instruction, or the declaration of a native tool, cannot be built.
 
+    Fix the instruction: each `{name}` in it must be in the state, or be written as `{name?}`.
+
     `kind` is the error type to record for the failed invocation.
     """
 
@@ -98,10 +102,10 @@ class Instructions:
     def append(self, text: str) -> None:
         self.system = joined(self.system, text)
 
-    def place_in(self, contents: Sequence[JsonObject]) -> list[JsonObject]:
-        """Return a copy of `contents` with the prefix inserted."""
+    def place_in(self, contents: Sequence[JsonObject]) -> Sequence[JsonObject]:
+        """Return `contents` with the prefix inserted."""
         if not self.prefix:
-            return list(contents)
+            return contents
         at = 0 if self.leads else _find_start_of_turn(contents)
         return [*contents[:at], *self.prefix, *contents[at:]]
 
@@ -198,7 +202,16 @@ async def _resolve_placeholder(braced: str, contexts: Contexts) -> str:
 async def _resolve_artifact(name: str, contexts: Contexts, *, optional: bool) -> str:
     if contexts.services.artifacts is None:
         raise InstructionFailed("ValueError", "Artifact service is not initialized.")
-    artifact = await contexts.callback("instruction").load_artifact(name)
+    try:
+        artifact = await contexts.callback("instruction").load_artifact(name)
+    except StoreFailed:  # may be temporary
+        raise
+    except Exception as error:
+        problem = (
+            f"Artifact {name!r}, which an instruction of {contexts.work.agent!r} contains, cannot be loaded: the "
+            f"artifact service raised {type(error).__name__}."
+        )
+        raise InstructionFailed(type(error).__name__, problem) from error
     if artifact is None:
         if optional:
             return ""
@@ -312,9 +325,8 @@ def _response_schema(agent: LlmAgent) -> JsonObject:
 
 
 def model_name(agent: LlmAgent) -> str:
-    """Return the model name to use in requests. For a model object without a name, return the name of its class."""
-    model = agent.canonical_model
-    return model if isinstance(model, str) else str(getattr(model, "model", None) or type(model).__name__)
+    """Return the model name to use in an agent's requests."""
+    return name_of_model(agent.declared_model)
 
 
 def config_of(agent: LlmAgent) -> JsonObject:
