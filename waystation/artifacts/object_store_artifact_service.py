@@ -23,7 +23,7 @@ from pydantic import BaseModel
 
 from waystation.artifacts.base_artifact_service import USER_PREFIX, ArtifactVersion, BaseArtifactService
 from waystation.core import InputValidationError, JsonObject, NotJson, encode, to_plain_json
-from waystation.storage import ObjectFiles
+from waystation.storage import ObjectFiles, Owner
 
 if TYPE_CHECKING:
     from google.genai.types import Part
@@ -58,9 +58,14 @@ class Scope(NamedTuple):
     """The session ID, or None for artifacts that all of the user's sessions share."""
 
     @property
+    def user_folder(self) -> str:
+        """The folder that contains everything of the user in the app."""
+        return f"{_segment(self.app_name)}/users/{_segment(self.user_id)}"
+
+    @property
     def folder(self) -> str:
         """The folder that contains one folder per artifact."""
-        user = f"{_segment(self.app_name)}/users/{_segment(self.user_id)}"
+        user = self.user_folder
         return f"{user}/files" if self.session_id is None else f"{user}/sessions/{_segment(self.session_id)}"
 
 
@@ -216,7 +221,7 @@ class ObjectStoreArtifactService(BaseArtifactService):
         listing = await self._list(key)
         if data in listing.others:
             for version in reversed(listing.versions):
-                if await self._is_saved(key, version, data):
+                if await _is_saved(self._files, key, version, data):
                     return version
         record = _Record(
             name=filename,
@@ -229,10 +234,11 @@ class ObjectStoreArtifactService(BaseArtifactService):
             custom_metadata=metadata,
         )
         # Write the file even if it is empty: a repeated save uses it to find the first one.
-        await self._files.put(f"{key.folder}/{data}", content.data or b"")
+        owner, text = Owner(app_name, user_id), record.model_dump_json().encode()
+        await self._files.put(f"{key.folder}/{data}", content.data or b"", owner=owner)
         version = listing.versions[-1] + 1 if listing.versions else 0
-        while not await self._files.put(f"{key.folder}/{version}.json", record.model_dump_json().encode(), new=True):
-            if await self._is_saved(key, version, data):
+        while not await self._files.put(f"{key.folder}/{version}.json", text, new=True, owner=owner):
+            if await _is_saved(self._files, key, version, data):
                 # Either the store's client retried after losing a response, or another attempt saved this version.
                 break
             version += 1
@@ -281,7 +287,7 @@ class ObjectStoreArtifactService(BaseArtifactService):
         cutoff = datetime.now(UTC) - ABANDONED_AFTER
         data = {name for name, written in listing.others.items() if written < cutoff}
         for version in reversed(listing.versions):
-            if record := await self._read_record(key.folder, version):
+            if record := await _read_record(self._files, key.folder, version):
                 data.add(record.data)
             await self._files.remove(f"{key.folder}/{version}.json")
         await asyncio.gather(*(self._files.remove(f"{key.folder}/{name}") for name in sorted(data)))
@@ -290,12 +296,25 @@ class ObjectStoreArtifactService(BaseArtifactService):
         """Delete all files of one session, including content without a record, and return the artifact names."""
         scope = _scope_of(app_name, user_id, session_id)
         names = sorted(await self._list_names(scope))
-        paths = [path for path, _ in await self._files.below(scope.folder)]
-        # Delete records first so that no version is ever incomplete.
-        for of_record in (True, False):
-            selected = [path for path in paths if bool(_RECORD.fullmatch(path.rpartition("/")[2])) is of_record]
-            await asyncio.gather(*(self._files.remove(f"{scope.folder}/{path}") for path in selected))
+        await _remove_files(self._files, scope.folder, [path for path, _ in await self._files.below(scope.folder)])
         return names
+
+    async def list_user_apps(self, *, user_id: str) -> list[str]:
+        """Return the names of the apps in which a user has artifacts.
+
+        Apps with a name that was replaced by its hash, because the name was too long, are left out.
+        """
+        paths = [path.split("/") for path, _ in await self._files.below("")]
+        user = ["users", _segment(user_id)]
+        return sorted({_name(path[0]) for path in paths if path[1:3] == user and not path[0].startswith(_HASHED)})
+
+    async def delete_user(self, *, app_name: str, user_id: str, dry_run: bool = False) -> int:
+        """Delete all files of a user in an app, including content without a record. Return the number of artifacts."""
+        folder = _scope_of(app_name, user_id, None).user_folder
+        paths = [path for path, _ in await self._files.below(folder)]
+        if not dry_run:
+            await _remove_files(self._files, folder, paths)
+        return len({place for place, _, name in map(_split, paths) if _RECORD.fullmatch(name)})
 
     async def list_sessions(self) -> dict[tuple[str, str, str], datetime]:
         """Return each session that has artifacts, as (app, user, session), with the time when one was last written.
@@ -372,7 +391,7 @@ class ObjectStoreArtifactService(BaseArtifactService):
         for segment, version in versions.items():
             if not segment.startswith(_HASHED):
                 names.append(prefix + _name(segment))
-            elif record := await self._read_record(f"{scope.folder}/{segment}", version):
+            elif record := await _read_record(self._files, f"{scope.folder}/{segment}", version):
                 names.append(record.name)
         return names
 
@@ -382,20 +401,34 @@ class ObjectStoreArtifactService(BaseArtifactService):
         others = {name: written for name, written in files.items() if name not in records}
         return _Listing(sorted(records.values()), others)
 
-    async def _is_saved(self, key: ArtifactKey, version: int, data: str) -> bool:
-        """Return whether the record of this version refers to this content file."""
-        record = await self._read_record(key.folder, version)
-        return record is not None and record.data == data
-
     async def _find_version(self, key: ArtifactKey, version: int | None) -> tuple[int, _Record | None]:
         """Return the version number, by default the latest, and its record. The record of a missing version is None."""
         if version is None:
             version = max((await self._list(key)).versions, default=-1)
-        return version, await self._read_record(key.folder, version) if version >= 0 else None
+        return version, await _read_record(self._files, key.folder, version) if version >= 0 else None
 
-    async def _read_record(self, folder: str, version: int) -> _Record | None:
-        data = await self._files.get(f"{folder}/{version}.json")
-        return None if data is None else _Record.model_validate_json(data)
+
+async def _read_record(files: ObjectFiles, folder: str, version: int) -> _Record | None:
+    data = await files.get(f"{folder}/{version}.json")
+    return None if data is None else _Record.model_validate_json(data)
+
+
+async def _is_saved(files: ObjectFiles, key: ArtifactKey, version: int, data: str) -> bool:
+    """Return whether the record of this version refers to this content file."""
+    record = await _read_record(files, key.folder, version)
+    return record is not None and record.data == data
+
+
+async def _remove_files(files: ObjectFiles, folder: str, paths: Sequence[str]) -> None:
+    """Remove files below a folder, records first so that no version is ever incomplete."""
+    for of_record in (True, False):
+        selected = [path for path in paths if bool(_RECORD.fullmatch(_split(path)[2])) is of_record]
+        await asyncio.gather(*(files.remove(f"{folder}/{path}") for path in selected))
+
+
+def _split(path: str) -> tuple[str, str, str]:
+    """Return the folder of a path, a slash, and the name of the file."""
+    return path.rpartition("/")
 
 
 def _segment(name: str) -> str:

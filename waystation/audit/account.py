@@ -52,6 +52,7 @@ from waystation.core import (
     Verified,
     digest,
     ids,
+    stage_of,
 )
 from waystation.history import (
     check_readable,
@@ -143,7 +144,7 @@ class _Accountant:
         unanswered = {waiting.id for waiting in log.state.waiting()} if isinstance(body, Ended) else set()
         log.append(entry.ref, entry.time, body)
         self._number = log.length - 1
-        if not isinstance(body, OMITTED):
+        if not isinstance(body, OMITTED) and not (isinstance(body, CallReturned) and body.outcome.proceed):
             yield self._line(entry, **self._describe(body, reviewed))
         if call and call.answer is not previous_answer and call.answer:
             yield self._decision(entry, call, call.answer)
@@ -163,7 +164,7 @@ class _Accountant:
 
     def _start_call(self, entry: Entry, call_id: str, run: int) -> Iterator[JsonObject]:
         call = self._log.state.calls.get(call_id)
-        if call is None or (call_id, run) in self._started:
+        if call is None or stage_of(call) == "check" or (call_id, run) in self._started:
             return
         self._started.add((call_id, run))
         is_agent = call.call.kind == "agent"

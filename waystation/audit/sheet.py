@@ -30,7 +30,10 @@ MIN_SECRET_BYTES = 32
 
 
 class Fault(WaystationError):
-    """An audit file was altered, has an unsupported version or no valid signature, or does not match the histories."""
+    """An audit file was altered, has an unsupported version or no valid signature, or does not match the histories.
+
+    Compare the file with an earlier copy, and export the audit again.
+    """
 
     def __init__(self, line: int, problem: str) -> None:
         self.line, self.problem = line, problem

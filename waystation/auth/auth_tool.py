@@ -30,6 +30,15 @@ class AuthConfig(CredentialPart):
     headers of the same name.
     """
 
+    @classmethod
+    def of(cls, value: object) -> AuthConfig | None:
+        """Return a configuration, which can be a dictionary with the same fields. Return None for any other value.
+
+        Raises:
+            ValidationError: The dictionary is not a configuration. The error does not contain its values.
+        """
+        return cls.model_validate(value) if isinstance(value, Mapping) else value if isinstance(value, cls) else None
+
     @model_validator(mode="after")
     def _name_key(self) -> AuthConfig:
         if not self.credential_key:

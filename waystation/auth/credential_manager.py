@@ -109,6 +109,7 @@ class CredentialManager:
         if not isinstance(store, CredentialStore):
             return raw.model_copy(update={"oauth2": oauth.fetch_for_client(self._config)})
         bucket = Bucket.of(context, self._config.key)
+        store.register(bucket)
         with store.held(("refresh", *bucket)):  # parallel calls share one fetch
             credential = store.credential(bucket)
             if credential is None or credential.oauth2 is None or oauth.is_expired(credential):

@@ -125,6 +125,27 @@ class CredentialStore(BaseCredentialService):
             credential = credential.model_copy(update={"oauth2": tokens})
         self.write(("credential", *bucket), None if credential is None else json.dumps(credential.exposed()))
 
+    def register(self, bucket: Bucket) -> None:
+        """Add a bucket to the list of its user's buckets, which `delete_user` needs. Call this before `keep`."""
+        place = ("buckets", bucket.user)
+        if bucket not in self._read_buckets(bucket.user):
+            with self.held(place):
+                self.write(place, json.dumps([*self._read_buckets(bucket.user), bucket]))
+
+    def _read_buckets(self, user: str) -> list[Bucket]:
+        return [Bucket(*names) for names in json.loads(self.read(("buckets", user)) or "[]")]
+
+    async def list_user_apps(self, *, user_id: str) -> list[str]:
+        """Return the names of the apps in which a user has, or had, credentials."""
+        return sorted({bucket.app for bucket in await asyncio.to_thread(self._read_buckets, user_id)})
+
+    async def delete_user(self, *, app_name: str, user_id: str, dry_run: bool = False) -> int:
+        """Delete all credentials and unfinished logins of a user in an app. Return their number.
+
+        With `dry_run`, only count them.
+        """
+        return await asyncio.to_thread(_delete_user, self, app_name, user_id, dry_run)
+
     async def load_credential(
         self, auth_config: AuthConfig, callback_context: ReadonlyContext
     ) -> AuthCredential | None:
@@ -137,9 +158,9 @@ class CredentialStore(BaseCredentialService):
 
     async def save_credential(self, auth_config: AuthConfig, callback_context: ReadonlyContext) -> None:
         """Store the `exchanged_auth_credential` of a configuration for the context's user."""
-        await asyncio.to_thread(
-            self.keep, Bucket.of(callback_context, auth_config.key), auth_config.exchanged_auth_credential
-        )
+        bucket = Bucket.of(callback_context, auth_config.key)
+        await asyncio.to_thread(self.register, bucket)
+        await asyncio.to_thread(self.keep, bucket, auth_config.exchanged_auth_credential)
 
     async def authorize(
         self,
@@ -213,6 +234,7 @@ def load_refreshed(store: CredentialStore, config: AuthConfig, bucket: Bucket) -
     """
     credential = store.credential(bucket)
     if oauth.is_expired(credential):
+        store.register(bucket)
         with store.held(("refresh", *bucket)):
             credential = store.credential(bucket)  # another call may have refreshed it
             if credential is not None and oauth.is_expired(credential):
@@ -247,6 +269,7 @@ def begin_login(store: CredentialStore, config: AuthConfig, bucket: Bucket, call
         ValueError: The configuration is incomplete, or its OAuth flow does not involve a user.
         AuthorizationFailed: The provider's endpoints cannot be discovered.
     """
+    store.register(bucket)
     with store.held(("login", *bucket)):
         current = _read_login(store, bucket)
         calls = list(dict.fromkeys([*(current.calls if current else ()), call]))
@@ -446,3 +469,22 @@ def _write_login(store: CredentialStore, bucket: Bucket, login: _Login | None) -
     store.write(("login", *bucket), None if login is None else json.dumps(login.exposed()), keep_s=KEEP_S)
     if login is not None and login.state:
         store.write(("state", login.state), json.dumps(bucket), keep_s=KEEP_S)
+
+
+def _delete_user(store: CredentialStore, app: str, user: str, dry_run: bool) -> int:
+    place = ("buckets", user)
+    buckets, count = [bucket for bucket in store._read_buckets(user) if bucket.app == app], 0
+    for bucket in buckets:
+        with store.held(("login", *bucket)):
+            login = _read_login(store, bucket)
+            count += (store.read(("credential", *bucket)) is not None) + (login is not None)
+            if not dry_run:
+                store.keep(bucket, None)
+                _write_login(store, bucket, None)
+                for call in login.calls if login else ():
+                    store.write(("call", *call), None)
+    if not dry_run and buckets:
+        with store.held(place):
+            rest = [bucket for bucket in store._read_buckets(user) if bucket.app != app]
+            store.write(place, json.dumps(rest) if rest else None)
+    return count

@@ -1,5 +1,11 @@
-"""Errors that tools and agents may raise. Mirrors ADK's `google.adk.errors` package."""
+"""Errors that tools, agents and session services may raise. Mirrors ADK's `google.adk.errors` package."""
 
+from functools import partial
+
+from waystation.adk_names import import_name
 from waystation.core import InputValidationError
+from waystation.errors.already_exists_error import AlreadyExistsError
+from waystation.errors.session_not_found_error import SessionNotFoundError
 
-__all__ = ["InputValidationError"]
+__getattr__ = partial(import_name, __name__)
+__all__ = ["AlreadyExistsError", "InputValidationError", "SessionNotFoundError"]

@@ -19,10 +19,14 @@ from waystation.history.history_events import (
     get_attributes,
     get_time_s,
     get_workflow_type,
+    is_local_activity,
     payloads_of,
     read_json_content,
     read_json_payloads,
+    read_local_activity,
     read_outcome,
+    scheduled_by,
+    starts_target,
 )
 from waystation.history.history_fetch import (
     HistoryPoll,
@@ -35,6 +39,7 @@ from waystation.history.history_fetch import (
     find_session_runs,
     is_not_found,
     list_runs,
+    read_memo,
 )
 from waystation.history.history_files import SavedHistory, check_readable, format_saved_history, read_history_file
 from waystation.history.invocation_reader import (
@@ -89,12 +94,17 @@ __all__ = [
     "get_attributes",
     "get_time_s",
     "get_workflow_type",
+    "is_local_activity",
     "is_not_found",
     "list_runs",
     "payloads_of",
     "read_history_file",
     "read_json_content",
     "read_json_payloads",
+    "read_local_activity",
+    "read_memo",
     "read_outcome",
     "restore_carried_log",
+    "scheduled_by",
+    "starts_target",
 ]

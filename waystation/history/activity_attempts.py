@@ -11,16 +11,19 @@ from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHistory
 from temporalio.converter import DataConverter
 
-from waystation.core import CHILD, WORKFLOW, Failure
+from waystation.core import CHILD, WORKFLOW, Failure, ids
 from waystation.history.history_events import (
     EventType,
     decode_events,
+    decode_messages,
     failure_of,
     get_attributes,
     get_time_s,
+    is_local_activity,
     loss_of,
     payloads_of,
     read_json_content,
+    read_local_activity,
     scheduled_by,
 )
 from waystation.history.history_fetch import describe_workflow
@@ -34,12 +37,14 @@ class ActivityAttempts:
     """
 
     activity: str
-    """The activity ID or, for a called agent, the function call ID."""
+    """The activity ID, without the suffix of `ids.target`, or, for a called agent, the function call ID."""
     type: str
     """The activity type or, for a called agent, the workflow type."""
     event_id: int
-    """ID of the history event that scheduled the activity or initiated the called agent. It is unique within a run."""
+    """ID of the history event that scheduled the activity or initiated the called agent, or of the marker that records
+    a local activity. It is unique within a run."""
     scheduled: float
+    """For a local activity, the start of its workflow task."""
     started: float | None = None
     """Start time of the last recorded attempt."""
     ended: float | None = None
@@ -77,15 +82,23 @@ def collect_attempts(histories: Iterable[WorkflowHistory]) -> list[ActivityAttem
     result: list[ActivityAttempts] = []
     for history in histories:
         scheduled: dict[int, ActivityAttempts] = {}
+        task_started = 0.0
         for event in history.events:
             id, attributes = event.event_id, get_attributes(event)
             match event.event_type:
                 case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
                     kind = attributes.activity_type.name
-                    scheduled[id] = ActivityAttempts(attributes.activity_id, kind, id, get_time_s(event))
+                    activity = ids.parse_target(attributes.activity_id) or attributes.activity_id
+                    scheduled[id] = ActivityAttempts(activity, kind, id, get_time_s(event))
                 case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
                     call_id = attributes.workflow_id.rpartition("/")[2]
                     scheduled[id] = ActivityAttempts(call_id, attributes.workflow_type.name, id, get_time_s(event))
+                case EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED:
+                    task_started = get_time_s(event)
+                case EventType.EVENT_TYPE_MARKER_RECORDED if is_local_activity(event):
+                    ran = read_local_activity(event)
+                    times = task_started, task_started, ran.ended
+                    scheduled[id] = ActivityAttempts(ran.id, ran.type, id, *times, count=1, failure=ran.failure)
                 case _ if attempts := scheduled.get(scheduled_by(attributes)):
                     attempts.apply(event)
         result += scheduled.values()
@@ -187,6 +200,8 @@ async def fetch_retries(client: Client, workflow_id: str) -> tuple[list[PendingR
         workflow_ids += [
             child.workflow_id for child in description.pending_children if child.workflow_type_name == WORKFLOW
         ]
+        for activity in description.pending_activities:
+            await decode_messages(activity.last_failure, client.data_converter.payload_codec)
         # Skip the activity that polls a called agent. It fails until that agent ends, so its retries are normal.
         retries += [
             _retry(id, activity)

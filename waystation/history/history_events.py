@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
@@ -13,21 +14,27 @@ from temporalio.api.enums.v1 import RetryState, TimeoutType
 from temporalio.api.failure.v1 import Failure as FailureProto
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
-from temporalio.converter import DataConverter
+from temporalio.converter import DataConverter, PayloadCodec
 
 from waystation.core import (
+    SCOPE_WORKFLOW,
+    SESSION_WORKFLOW,
+    WORKFLOW,
     Carried,
     ChildOutcome,
     Failure,
     FailureKind,
+    ForeignHistory,
     InvocationInput,
+    KeyMissing,
     StoreFailed,
     decode,
+    ids,
     parse_hold,
     parse_usage,
 )
 from waystation.core.log import facts
-from waystation.storage import STORE_VARIABLE, UNREADABLE, is_reference, retrieve_payloads
+from waystation.storage import STORE_VARIABLE, UNREADABLE, describe_missing_key, is_reference, retrieve_payloads
 
 EventType: Any = SimpleNamespace(**dict(Generated.items()))
 COMMANDS = frozenset(
@@ -38,6 +45,8 @@ COMMANDS = frozenset(
         EventType.EVENT_TYPE_TIMER_CANCELED,
         EventType.EVENT_TYPE_MARKER_RECORDED,
         EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED,
+        EventType.EVENT_TYPE_NEXUS_OPERATION_SCHEDULED,
+        EventType.EVENT_TYPE_NEXUS_OPERATION_CANCEL_REQUESTED,
         EventType.EVENT_TYPE_REQUEST_CANCEL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED,
         EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED,
         EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES,
@@ -50,12 +59,18 @@ SILENT = frozenset({EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED, EventType.EVEN
 """Types of the events that contain no facts for readers."""
 
 
+WORKFLOWS = frozenset({WORKFLOW, SESSION_WORKFLOW, SCOPE_WORKFLOW})
+"""The types of Waystation's workflows."""
 _TIMEOUTS: dict[int, FailureKind] = {
     TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE: "start_to_close",
     TimeoutType.TIMEOUT_TYPE_SCHEDULE_TO_START: "schedule_to_start",
     TimeoutType.TIMEOUT_TYPE_SCHEDULE_TO_CLOSE: "schedule_to_close",
     TimeoutType.TIMEOUT_TYPE_HEARTBEAT: "heartbeat",
 }
+_FINAL = ("timeout_failure_info", "canceled_failure_info", "application_failure_info")
+"""Kinds of failures that are recorded. Of any other failure, its cause is recorded, if it has one."""
+_OTHERS = {"nexus_handler_failure_info": "HandlerError", "terminated_failure_info": "TerminatedError"}
+"""Names of the SDK's errors for other failures without a cause."""
 MAX_FAILURE_CHARS = 4_096
 
 
@@ -65,6 +80,8 @@ def failure_of(failure: FailureProto, *, is_over: bool | None = None) -> Failure
     `is_over` is whether no time is left for further attempts. If it is None, the failure does not include why the work
     is held.
     """
+    while failure.WhichOneof("failure_info") not in _FINAL and failure.HasField("cause"):
+        failure = failure.cause
     if failure.HasField("timeout_failure_info"):
         timeout = failure.timeout_failure_info
         started = bool(timeout.last_heartbeat_details.payloads)
@@ -76,7 +93,7 @@ def failure_of(failure: FailureProto, *, is_over: bool | None = None) -> Failure
         kind = failure.application_failure_info.type or "Error"
         about = {"kind": "error", "error_type": kind, "message": failure.message[:MAX_FAILURE_CHARS]}
         return Failure.model_validate({**about, **hold})
-    return Failure(kind="error", error_type="Error")
+    return Failure(kind="error", error_type=_OTHERS.get(failure.WhichOneof("failure_info") or "", "Error"))
 
 
 def _details(failure: FailureProto) -> list[Any]:
@@ -99,13 +116,21 @@ async def decode_events(events: Iterable[HistoryEvent], converter: DataConverter
         StoreFailed: The store could not be read.
     """
     codec = converter.payload_codec
-    result = []
+    result: list[HistoryEvent] = []
     for event in events:
-        if codec is None and not any(is_reference(p) for payloads in payloads_of(event) for p in payloads.payloads):
+        has_reference = any(is_reference(p) for payloads in payloads_of(event) for p in payloads.payloads)
+        is_operation = event.event_type == EventType.EVENT_TYPE_NEXUS_OPERATION_COMPLETED
+        if codec is None and not has_reference and not is_operation:
             result.append(event)
             continue
         copied = HistoryEvent()
         copied.CopyFrom(event)
+        if is_operation:  # its result is a single payload
+            single = copied.nexus_operation_completed_event_attributes.result
+            (content,) = await retrieve_payloads([single], converter)
+            single.CopyFrom((await codec.decode([content]))[0] if codec else content)
+        for failure in _failures_of(copied):
+            await decode_messages(failure, codec)
         for payloads in payloads_of(copied):
             decoded = await retrieve_payloads(payloads.payloads, converter)
             if codec is not None:
@@ -114,6 +139,31 @@ async def decode_events(events: Iterable[HistoryEvent], converter: DataConverter
             payloads.payloads.extend(decoded)
         result.append(copied)
     return result
+
+
+def _failures_of(event: HistoryEvent) -> Iterator[FailureProto]:
+    """Yield the failures that an event records."""
+    attributes = get_attributes(event)
+    for part in (attributes, getattr(attributes, "outcome", None)):
+        for name in ("failure", "last_failure", "continued_failure"):
+            failure = getattr(part, name, None)
+            if isinstance(failure, FailureProto) and failure.ByteSize():
+                yield failure
+
+
+async def decode_messages(failure: FailureProto, codec: PayloadCodec | None) -> None:
+    """Restore the messages and stack traces of a failure and its causes, if the failure converter encoded them."""
+    if codec is None:
+        return
+    if failure.HasField("encoded_attributes"):
+        [payload] = await codec.decode([failure.encoded_attributes])
+        with suppress(ValueError, AttributeError):  # the key is missing, or another failure converter encoded them
+            attributes = decode(payload.data)
+            failure.message = str(attributes.get("message", ""))
+            failure.stack_trace = str(attributes.get("stack_trace", ""))
+            failure.ClearField("encoded_attributes")
+    if failure.HasField("cause"):
+        await decode_messages(failure.cause, codec)
 
 
 _CONTENT = {
@@ -135,9 +185,16 @@ _CONTENT = {
 """For each kind of event, the field with the payloads that belong to the content of an invocation."""
 
 
+_LOCAL_RESULT = "result"
+
+
 def payloads_of(event: HistoryEvent) -> Iterator[Payloads]:
+    """Yield the payloads of an event that belong to the content of an invocation."""
     kind = event.WhichOneof("attributes") or ""
     place = _CONTENT.get(kind.removesuffix("_event_attributes"))
+    details = event.marker_recorded_event_attributes.details
+    if _LOCAL_RESULT in details and is_local_activity(event):
+        yield details[_LOCAL_RESULT]
     if place and (payloads := attrgetter(f"{kind}.{place}")(event)).payloads:
         yield payloads
 
@@ -177,6 +234,12 @@ def loss_of(event: HistoryEvent) -> Failure | None:
         case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED | EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
             attributes = get_attributes(event)
             return failure_of(attributes.failure, is_over=attributes.retry_state == RetryState.RETRY_STATE_TIMEOUT)
+        case (
+            EventType.EVENT_TYPE_NEXUS_OPERATION_FAILED
+            | EventType.EVENT_TYPE_NEXUS_OPERATION_CANCELED
+            | EventType.EVENT_TYPE_NEXUS_OPERATION_TIMED_OUT
+        ):
+            return failure_of(get_attributes(event).failure)
         case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED | EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_FAILED:
             return agent_failure_of(get_attributes(event).failure)
         case kind:
@@ -268,18 +331,80 @@ def read_json_content(payloads: Sequence[Payload]) -> bytes:
     return b"".join(read_json_payloads(payloads))
 
 
+def starts_target(event: HistoryEvent) -> bool:
+    """Return whether an event scheduled code of the user for a call: an activity, a workflow or a Nexus operation."""
+    match event.event_type:
+        case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+            return ids.parse_target(event.activity_task_scheduled_event_attributes.activity_id) is not None
+        case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
+            child = event.start_child_workflow_execution_initiated_event_attributes
+            return child.workflow_type.name not in WORKFLOWS
+        case kind:
+            return bool(kind == EventType.EVENT_TYPE_NEXUS_OPERATION_SCHEDULED)
+
+
+def read_target_result(payloads: Sequence[Payload]) -> bytes:
+    """Return the JSON that a user's activity, workflow or Nexus operation returned, or `null` if it returned nothing.
+
+    Raises:
+        StoreFailed: A payload is not in this process's store.
+    """
+    returns_nothing = all(payload.metadata.get("encoding") == b"binary/null" for payload in payloads)
+    return b"null" if returns_nothing else read_json_content(payloads)
+
+
 def describe_missing(payloads: Iterable[Payload]) -> str | None:
-    """Return why an offloaded payload is missing from this process, or None if all payloads are present."""
+    """Return why this process cannot read an offloaded or encrypted payload, or None if it can read all payloads."""
     for payload in payloads:
+        if problem := describe_missing_key(payload):
+            return problem
         if payload.metadata.get("encoding") == UNREADABLE["encoding"] or is_reference(payload):
             problem = payload.data.decode(errors="replace") if not is_reference(payload) else "no store is configured."
             return f"{problem} Set --store or {STORE_VARIABLE}."
     return None
 
 
-def check_content(payloads: Iterable[Payload]) -> None:
+def check_content(payloads: Sequence[Payload]) -> None:
+    for reason in filter(None, map(describe_missing_key, payloads)):
+        raise KeyMissing(reason)
     if problem := describe_missing(payloads):
         raise StoreFailed("an unknown location", problem)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalActivity:
+    """The end of a local activity, as the SDK records it in a marker."""
+
+    id: str
+    type: str
+    number: int
+    """Increases with each activity that a run schedules."""
+    ended: float
+    """In seconds since 1970, or 0 if the activity was canceled before it started."""
+    failure: Failure | None
+
+
+def is_local_activity(event: HistoryEvent) -> bool:
+    """Return whether an event is the marker that records the end of a local activity."""
+    return event.marker_recorded_event_attributes.marker_name == "core_local_activity"
+
+
+def read_local_activity(event: HistoryEvent) -> LocalActivity:
+    """Read the marker that records the end of a local activity. `payloads_of` yields the activity's result.
+
+    Raises:
+        ForeignHistory: The marker is damaged.
+    """
+    attributes = event.marker_recorded_event_attributes
+    try:
+        about = decode(attributes.details["data"].payloads[0].data)
+        id, kind, number = str(about["activity_id"]), str(about["activity_type"]), int(about["seq"])
+        time = about["complete_time"] or {"seconds": 0, "nanos": 0}
+        ended = (int(time["seconds"]) * 10**9 + int(time["nanos"])) / 1e9
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ForeignHistory(f"Event {event.event_id} is a damaged marker ({type(error).__name__}).") from None
+    failure = failure_of(attributes.failure) if attributes.HasField("failure") else None
+    return LocalActivity(id, kind, number, ended, failure)
 
 
 def patch_of(event: HistoryEvent) -> str:

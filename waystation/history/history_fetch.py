@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from itertools import dropwhile, takewhile
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import structlog
 from temporalio.api.common.v1 import WorkflowExecution as WorkflowExecutionProto
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflowservice.v1 import (
@@ -23,6 +24,9 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.core import Origin, ids
 from waystation.history.history_events import TASK_IN_FLIGHT, EventType, decode_events, find_run_id, get_time_s
+from waystation.storage import describe_missing_key
+
+log = structlog.get_logger("waystation.history")
 
 T = TypeVar("T")
 
@@ -65,6 +69,23 @@ async def describe_workflow(client: Client, workflow_id: str) -> WorkflowExecuti
     return await fetch_or_none(client.get_workflow_handle(workflow_id).describe())
 
 
+async def read_memo(execution: WorkflowExecution) -> dict[str, Any]:
+    """Return the memo of a workflow without the fields that this process cannot decrypt, which it logs.
+
+    Anyone who can start a workflow can add such a field, which must not prevent others from being listed.
+    """
+    memo: dict[str, Any] = {}
+    for name, payload in execution.raw_info.memo.fields.items():
+        try:
+            [memo[name]] = await execution.data_converter.decode([payload])
+        except (KeyError, RuntimeError):  # the SDK raises them for an unknown encoding and for invalid content
+            codec = execution.data_converter.payload_codec
+            [decoded] = await codec.decode([payload]) if codec else [payload]
+            problem = describe_missing_key(decoded) or "it cannot be decoded."
+            log.warning("memo.unreadable", workflow_id=execution.id, field=name, problem=problem)
+    return memo
+
+
 LISTING_PAUSES_S = (0.1, 0.3, 1.0, 3.0, 10.0)
 """Pauses between attempts to find a new run in the server's list."""
 
@@ -86,8 +107,7 @@ async def list_runs(client: Client, workflow_id: str, latest: str) -> list[Workf
     Raises:
         RPCError: The server cannot be reached.
     """
-    # Queries cannot contain quotation marks, backslashes or control characters, so search for the part before them.
-    prefix = "".join(takewhile(lambda char: char.isprintable() and char not in "'\"\\", workflow_id))
+    prefix = _quotable_part(workflow_id)
     query = f"WorkflowId {'=' if prefix == workflow_id else 'STARTS_WITH'} '{prefix}'"
     runs = list[WorkflowExecution]()
     for pause in (*LISTING_PAUSES_S, 0.0):
@@ -98,17 +118,24 @@ async def list_runs(client: Client, workflow_id: str, latest: str) -> list[Workf
     return runs
 
 
+def _quotable_part(workflow_id: str) -> str:
+    """Return an ID up to its first quotation mark, backslash or control character, which queries cannot contain."""
+    return "".join(takewhile(lambda char: char.isprintable() and char not in "'\"\\", workflow_id))
+
+
 async def find_session_runs(client: Client, session: str) -> dict[WorkflowRun, bool]:
-    """Return all known runs of a session and its descendants, and for each run whether it is open.
+    """Return all known runs of a session, or any other workflow, and its descendants, and whether each run is open.
 
     The server's visibility store lists new runs only after a delay. To avoid this delay, running workflows are also
     found as children of their parents, and the latest invocations by their numbers. A called agent that has just
     closed may still be missing.
     """
     runs: dict[WorkflowRun, bool] = {}
-    # Names in a session ID are percent-encoded, so the ID cannot contain quotation marks. If the server treats `_` and
-    # `%` as wildcards, `is_in_session` removes the extra matches.
-    query = f"WorkflowId = '{session}' OR WorkflowId STARTS_WITH '{session}/'"
+    # `is_in_session` removes the extra matches, such as those of a server that treats `_` and `%` as wildcards.
+    if (prefix := _quotable_part(session)) == session:
+        query = f"WorkflowId = '{session}' OR WorkflowId STARTS_WITH '{session}/'"
+    else:
+        query = f"WorkflowId STARTS_WITH '{prefix}'"
     async for execution in client.list_workflows(query):
         if is_in_session(execution.id, session):
             is_running = execution.status is WorkflowExecutionStatus.RUNNING

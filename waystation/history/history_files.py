@@ -12,20 +12,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 
 from waystation.core import (
     ENGINE_ACTIVITIES,
-    SCOPE_WORKFLOW,
-    SESSION_WORKFLOW,
-    WORKFLOW,
     ForeignHistory,
     JsonObject,
     ids,
 )
-from waystation.history.history_events import EventType, get_workflow_type, patch_of, payloads_of
-from waystation.storage import UNREADABLE, is_reference
+from waystation.history.history_events import (
+    WORKFLOWS,
+    EventType,
+    get_workflow_type,
+    patch_of,
+    payloads_of,
+    starts_target,
+)
+from waystation.storage import UNREADABLE, describe_missing_key, is_reference
 
 EARLIER = "earlierRuns"
 """Key of a list of the earlier runs, oldest first. Each item has the format of a separate history file."""
@@ -259,7 +264,6 @@ def _base64(text: str) -> str:
 # The checks below find histories that this version would misread, because an unknown codec encoded them or a newer
 # version recorded them.
 
-WORKFLOWS = frozenset({WORKFLOW, SESSION_WORKFLOW, SCOPE_WORKFLOW})
 _MADE_BY_WORKERS = frozenset(
     {
         EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED,
@@ -286,7 +290,10 @@ def check_readable(histories: Iterable[WorkflowHistory], name: str) -> None:
         if kind not in WORKFLOWS:
             known = ", ".join(map(repr, sorted(WORKFLOWS)))
             raise ForeignHistory(f"{name} is a history of {kind!r}. Waystation only reads histories of {known}.")
-        if encoding := _unknown_encoding(history.events):
+        if payload := _find_undecoded(history.events):
+            if problem := describe_missing_key(payload):
+                raise ForeignHistory(f"{name} cannot be read: {problem}")
+            encoding = payload.metadata.get("encoding", b"").decode(errors="replace") or "nothing"
             raise ForeignHistory(
                 f"{name} has payloads encoded as {encoding!r}, so its workers use a payload codec. "
                 "Save the decoded history with `temporal workflow show -o json --codec-endpoint URL`, or download it "
@@ -300,8 +307,8 @@ def check_readable(histories: Iterable[WorkflowHistory], name: str) -> None:
             )
 
 
-def _unknown_encoding(events: Sequence[HistoryEvent]) -> str | None:
-    """Return the first encoding that requires a codec, or None if no payload requires one.
+def _find_undecoded(events: Sequence[HistoryEvent]) -> Payload | None:
+    """Return the first payload that requires a codec, or None if no payload requires one.
 
     Only payloads written by workers are checked, because anyone can send inputs and signals in any encoding. If an
     input is not JSON, the invocation fails, but its history is still valid. If no workflow task has completed yet, the
@@ -311,14 +318,14 @@ def _unknown_encoding(events: Sequence[HistoryEvent]) -> str | None:
     for payload in (item for event in recorded for payloads in payloads_of(event) for item in payloads.payloads):
         encoding = payload.metadata.get("encoding", b"")
         if encoding not in _READABLE and not is_reference(payload):
-            return encoding.decode(errors="replace") or "nothing"
+            return payload
     if any(event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED for event in events):
         return None
     for payload in events[0].workflow_execution_started_event_attributes.input.payloads:
         encoding = payload.metadata.get("encoding", b"")
         # No worker has written a payload yet, so check whether the input looks encrypted or compressed.
         if encoding.startswith(b"binary/") and encoding not in (b"binary/plain", b"binary/null"):
-            return encoding.decode(errors="replace")
+            return payload
     return None
 
 
@@ -332,9 +339,5 @@ def _find_newer_features(events: Iterable[HistoryEvent]) -> Iterator[str]:
                     yield f"the marker {marker!r}"
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
                 name = event.activity_task_scheduled_event_attributes.activity_type.name
-                if "." not in name and name not in ENGINE_ACTIVITIES:
+                if "." not in name and name not in ENGINE_ACTIVITIES and not starts_target(event):
                     yield f"the activity {name!r}"
-            case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
-                name = event.start_child_workflow_execution_initiated_event_attributes.workflow_type.name
-                if name not in WORKFLOWS:
-                    yield f"the workflow {name!r}"

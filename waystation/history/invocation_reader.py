@@ -48,11 +48,16 @@ from waystation.history.history_events import (
     get_attributes,
     get_time_s,
     get_workflow_type,
+    is_local_activity,
     loss_of,
     patch_of,
+    payloads_of,
     read_json_content,
     read_json_payloads,
+    read_local_activity,
+    read_target_result,
     scheduled_by,
+    starts_target,
 )
 from waystation.history.history_fetch import HistoryPoll, fetch_or_none
 from waystation.history.history_files import SavedHistory
@@ -91,6 +96,8 @@ class HistoryReader:
         self.last_event_id = 0
         self._scheduled: dict[int, str] = {}
         self._followed: set[int] = set()
+        self._targets: set[int] = set()
+        """IDs of the events that scheduled the targets of calls."""
         self._tools: dict[int, int] = {}
         """Maximum number of attempts of each tool call, by the ID of the event that scheduled it."""
         self._admitted: dict[int, Request] = {}
@@ -164,6 +171,8 @@ class HistoryReader:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
                 payloads = attributes.input.payloads
                 yield facts.Signalled(attributes.signal_name, read_json_payloads(payloads), describe_missing(payloads))
+            case EventType.EVENT_TYPE_MARKER_RECORDED if is_local_activity(event):
+                yield _read_local(event)
             case EventType.EVENT_TYPE_MARKER_RECORDED:
                 if ref := ids.parse_not_found(mark := patch_of(event)):
                     yield facts.NotFound(ref)
@@ -199,14 +208,20 @@ class HistoryReader:
             read_json_payloads(attributes.input.payloads),
             continues=bool(attributes.continued_execution_run_id),
             parent=attributes.parent_workflow_execution.workflow_id,
+            parent_run=attributes.parent_workflow_execution.run_id,
             first_run=attributes.first_execution_run_id or None,
         )
 
     def _read_activity(self, event: HistoryEvent, attributes: Any) -> Iterator[Fact]:
+        if starts_target(event):
+            self._targets.add(event.event_id)
         match event.event_type:
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
                 kind, ref = attributes.activity_type.name, attributes.activity_id
-                self._scheduled[event.event_id] = ref
+                self._scheduled[event.event_id] = ids.parse_target(ref) or ref
+                if starts_target(event):  # its input contains no position
+                    self._tools[event.event_id] = attributes.retry_policy.maximum_attempts
+                    return
                 if kind == CHILD.name:
                     self._scheduled[event.event_id] = call_id_of(ref)
                     self._followed.add(event.event_id)
@@ -222,19 +237,43 @@ class HistoryReader:
                     yield facts.Abandoned(self._scheduled[attributes.scheduled_event_id])
             case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
                 number = attributes.scheduled_event_id
-                content = read_json_content(attributes.result.payloads)
-                yield facts.Returned(self._scheduled[number], content, followed=number in self._followed)
+                if number in self._targets:
+                    content = read_target_result(attributes.result.payloads)
+                    yield facts.Returned(self._scheduled[number], content, target=True)
+                else:
+                    content = read_json_content(attributes.result.payloads)
+                    yield facts.Returned(self._scheduled[number], content, followed=number in self._followed)
             case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
                 self._scheduled[event.event_id] = attributes.workflow_id.rsplit("/", 1)[-1]
+            case EventType.EVENT_TYPE_NEXUS_OPERATION_SCHEDULED:
+                self._scheduled[event.event_id] = attributes.nexus_header.get(ids.CALL_HEADER, "")
+            case EventType.EVENT_TYPE_NEXUS_OPERATION_COMPLETED:
+                content = read_target_result([attributes.result])
+                yield facts.Returned(self._scheduled[attributes.scheduled_event_id], content, target=True)
             case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED:
-                ref = self._scheduled[attributes.initiated_event_id]
-                yield facts.Returned(ref, read_json_content(attributes.result.payloads), child=True)
+                number = attributes.initiated_event_id
+                if number in self._targets:
+                    content = read_target_result(attributes.result.payloads)
+                    yield facts.Returned(self._scheduled[number], content, target=True)
+                else:
+                    content = read_json_content(attributes.result.payloads)
+                    yield facts.Returned(self._scheduled[number], content, child=True)
             case _:
                 if failure := loss_of(event):
                     number = scheduled_by(attributes)
                     if number in self._tools and getattr(attributes, "retry_state", 0) == _NO_ATTEMPTS_LEFT:
                         failure = failure.model_copy(update={"attempts": self._tools[number]})
-                    yield facts.Lost(self._scheduled[number], failure)
+                    yield facts.Lost(self._scheduled[number], failure, target=number in self._targets)
+
+
+def _read_local(event: HistoryEvent) -> Fact:
+    ran = read_local_activity(event)
+    result: facts.Returned | facts.Lost | None = None
+    if ran.failure is None:
+        result = facts.Returned(ran.id, b"".join(read_json_content(p.payloads) for p in payloads_of(event)))
+    elif ran.failure.kind == "cancelled":
+        result = facts.Lost(ran.id, ran.failure)
+    return facts.RanLocally(result, ran.ended, ran.number)
 
 
 def build_log(histories: Sequence[WorkflowHistory], log: Log | None = None) -> Log:

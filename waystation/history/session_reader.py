@@ -1,29 +1,40 @@
 """Build the transcript of a session from its histories."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from pydantic import ValidationError
 from temporalio.api.history.v1 import HistoryEvent
 
 from waystation.core import (
+    CHANGE_STATE,
     COLLECT,
     SESSION_WORKFLOW,
     WORKFLOW,
     Collected,
     ForeignHistory,
+    InvalidInput,
     InvocationInput,
     InvocationResult,
     JsonObject,
     Report,
     SessionInput,
     Transcript,
+    change_state,
     decode,
     entries_to_json,
+    parse_state_change,
     session_part,
     unpack_entries,
     without_carried,
 )
-from waystation.history.history_events import EventType, get_attributes, get_time_s, read_json_content
+from waystation.history.history_events import (
+    EventType,
+    get_attributes,
+    get_time_s,
+    read_json_content,
+    read_json_payloads,
+)
 from waystation.storage import Blobs
 
 
@@ -46,6 +57,8 @@ class SessionReader:
         """The ID of the next run, or None if the session has not continued as new."""
         self._children: dict[int, int] = {}
         self._collecting: set[int] = set()
+        self._change_ids: set[str] = set()
+        """IDs of messages and changes that count already."""
 
     async def read(self, events: Iterable[HistoryEvent]) -> None:
         """Update the transcript from events. Events that have already been read are skipped.
@@ -80,6 +93,7 @@ class SessionReader:
                     number = int(attributes.workflow_id.rpartition("/")[2])
                     self._children[event.event_id] = number
                     request = InvocationInput.model_validate(decode(read_json_content(attributes.input.payloads)))
+                    request = request.from_parent(self._session, "")
                     self.transcript.start(number, get_time_s(event), request)
                     self.state = session_part(request.state)
             case EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED:
@@ -94,12 +108,15 @@ class SessionReader:
                     collected = Collected.model_validate(decode(read_json_content(attributes.result.payloads)))
                     if collected.report:
                         self._apply_report(collected.number, await self._fetch_report(collected))
+            case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED if attributes.signal_name == CHANGE_STATE:
+                self._change_state(read_json_payloads(attributes.input.payloads))
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
                 self.continued = attributes.new_execution_run_id
 
     async def _begin(self, params: SessionInput) -> None:
         self.given = params
         self.state = params.carried.state if params.carried else params.state
+        self._change_ids.update(dict(params.carried.message_ids) if params.carried else ())
         stored = sum(ref.entries for ref in params.segments)
         if self._previous and len(self._previous.items) == stored + len(params.items) and stored:
             self.transcript = self._previous
@@ -107,6 +124,14 @@ class SessionReader:
         for ref in params.segments:
             self.transcript.restore(decode(await self._blobs.get(ref.digest)))
         self.transcript.restore(params.items)
+
+    def _change_state(self, arguments: Sequence[bytes] | None) -> None:
+        """Apply a change, as the workflow does. Ignore it if it is invalid or a duplicate."""
+        with suppress(InvalidInput):
+            change = parse_state_change(arguments[0] if arguments and len(arguments) == 1 else b"")
+            if change.change_id not in self._change_ids:
+                self.state = change_state(self.state, change)
+                self._change_ids.update([change.change_id] if change.change_id else ())
 
     def _apply_report(self, number: int, report: Report) -> None:
         if self.transcript.add_report(number, report) is None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from waystation.core import Event
+    from waystation.events import Event
     from waystation.memory.memory_entry import MemoryEntry, SearchMemoryResponse
     from waystation.tools.session_view import Session
 
@@ -81,6 +81,24 @@ class BaseMemoryService(abc.ABC):
             NotImplementedError: This service cannot delete the memories of a session.
         """
         raise NotImplementedError("This memory service does not support deleting the memories of a session.")
+
+    async def list_user_apps(self, *, user_id: str) -> list[str]:
+        """Return the names of the apps in which a user has memories. This method is not part of ADK.
+
+        Raises:
+            NotImplementedError: This service cannot list them.
+        """
+        raise NotImplementedError("This memory service does not list the apps of a user.")
+
+    async def delete_user(self, *, app_name: str, user_id: str, dry_run: bool = False) -> int:
+        """Delete all memories of a user in an app, and return their number. With `dry_run`, only count them.
+
+        This method is not part of ADK.
+
+        Raises:
+            NotImplementedError: This service cannot delete them.
+        """
+        raise NotImplementedError("This memory service does not delete all memories of a user.")
 
     async def store_id(self) -> str | None:
         """Return the ID of the store, "" if the store does not exist yet, or None if stores of this kind have no ID.

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
-import unicodedata
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import structlog
 
 from waystation.core import digest
 from waystation.memory.sqlite_memory_service import MAX_QUERY_CHARS, MAX_RESULTS, MAX_TERMS
-from waystation.memory.stored_memory import StoredMemory, StoringMemoryService, runs, terms
-from waystation.storage import PostgresDatabase
+from waystation.memory.stored_memory import StoredMemory, StoringMemoryService, fold, list_indexes, runs, terms
+from waystation.storage import Owner, PostgresDatabase
 
 if TYPE_CHECKING:
     from waystation.memory.memory_entry import SearchMemoryResponse
@@ -36,7 +33,6 @@ MAX_WORD_CHARS = 500
 """Longer words are cut. PostgreSQL limits a word to 2,046 bytes."""
 _MAX_POSITIONS = 255
 """PostgreSQL keeps at most 255 positions of a word."""
-_ACCENTS = re.compile("[\u0300-\u036f]")
 _RANK_OFFSET = 60
 """The constant of reciprocal rank fusion. Larger values give less weight to the first results of each search."""
 _SCHEMA = (
@@ -86,6 +82,10 @@ _DELETE = "DELETE FROM waystation_memories WHERE key = %s AND memory IS NOT NULL
 _KEEP_DELETED = "INSERT INTO waystation_memories (key, app_name, user_id) VALUES (%s, %s, %s)"
 _DELETE_SESSION = f"DELETE FROM waystation_memories WHERE {_OWNED} AND session_id = %(session)s"
 
+_APPS = "SELECT DISTINCT app_name FROM waystation_memories WHERE user_id = %s"
+# Includes the rows of memories that were deleted one by one, which have no words.
+_OF_USER = "FROM waystation_memories WHERE app_name = %(app)s AND user_id = %(user)s"
+
 
 class PostgresMemoryService(StoringMemoryService):
     """Finds up to `max_results` memories that share words with the query, best match first.
@@ -118,8 +118,9 @@ class PostgresMemoryService(StoringMemoryService):
 
         owner = _Owner(app_name, user_id)
         query = query[:MAX_QUERY_CHARS]
-        phrases = filter(None, map(_words, terms(query)[:MAX_TERMS]))
-        words = " | ".join(f"({' <-> '.join(phrase)})" for phrase in phrases)
+        phrases = [phrase for term in terms(query)[:MAX_TERMS] if (phrase := fold(term))]
+        forms = list_indexes(owner.word, phrases)
+        words = " | ".join(f"({' <-> '.join(map(_quote, phrase))})" for form in forms for phrase in form)
         searches: list[tuple[str, dict[str, Any]]] = []
         if words:
             searches.append((_SEARCH, owner.params(f" & ({words})") | {"query": words}))
@@ -139,7 +140,7 @@ class PostgresMemoryService(StoringMemoryService):
                 scores[key] += 1 / place
                 memories[key] = memory
         keys = sorted(scores, key=scores.__getitem__, reverse=True)[: self._max_results]
-        best = [StoredMemory(**json.loads(memories[key])) for key in keys]
+        best = [StoredMemory.decode(memories[key]) for key in keys]
         return SearchMemoryResponse(memories=[memory.entry() for memory in best])
 
     async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:
@@ -159,6 +160,26 @@ class PostgresMemoryService(StoringMemoryService):
         params = _Owner(app_name, user_id).params() | {"session": json.dumps(session_id)}
         return await self._do(lambda db: db.execute(_DELETE_SESSION.encode(), params).rowcount)
 
+    async def list_user_apps(self, *, user_id: str) -> list[str]:
+        """Return the names of the apps in which a user has memories."""
+        rows = await self._do(lambda db: db.execute(_APPS, [json.dumps(user_id)]).fetchall())
+        return sorted(json.loads(str(app)) for (app,) in rows)
+
+    async def delete_user(self, *, app_name: str, user_id: str, dry_run: bool = False) -> int:
+        """Delete all memories of a user in an app, and return their number. With `dry_run`, only count them.
+
+        The server's files contain them until it vacuums the table.
+        """
+        params = _Owner(app_name, user_id).params()
+
+        def delete(db: Connection) -> int:
+            [(count,)] = db.execute(f"SELECT COUNT(memory) {_OF_USER}".encode(), params).fetchall()
+            if not dry_run:
+                db.execute(f"DELETE {_OF_USER}".encode(), params)
+            return int(str(count))
+
+        return await self._do(delete)
+
     async def store_id(self) -> str | None:
         """Return the ID of the table."""
         return await self._do(self.database.read_store_id)
@@ -169,7 +190,14 @@ class PostgresMemoryService(StoringMemoryService):
         owner = _Owner(app_name, user_id)
         by_key = {owner.key(memory.id): memory for memory in memories}
         rows = [
-            (key, owner.app, owner.user, json.dumps(memory.session_id), json.dumps(asdict(memory)), owner.index(memory))
+            (
+                key,
+                owner.app,
+                owner.user,
+                json.dumps(memory.session_id),
+                memory.encode(Owner(app_name, user_id)),
+                owner.index(memory),
+            )
             for key, memory in by_key.items()
         ]
 
@@ -232,25 +260,24 @@ class _Owner:
     def __init__(self, app_name: str, user_id: str) -> None:
         # PostgreSQL cannot store text with null characters, which names may contain. JSON escapes them.
         self.app, self.user = json.dumps(app_name), json.dumps(user_id)
-        self._word = f"'u{digest([app_name, user_id])}'"
+        self.word = f"'u{digest([app_name, user_id])}'"
 
     def key(self, memory_id: str) -> str:
         return digest([self.app, self.user, memory_id])
 
     def params(self, words: str = "") -> dict[str, Any]:
-        return {"app": self.app, "user": self.user, "words": f"{self._word}{words}"}
+        return {"app": self.app, "user": self.user, "words": f"{self.word}{words}"}
 
     def index(self, memory: StoredMemory) -> str:
         """Return the memory's words with their positions, and the word for the user, as a TSVECTOR literal."""
         positions: defaultdict[str, list[int]] = defaultdict(list)
-        text = memory.text[:MAX_INDEXED_CHARS]
-        for position, word in enumerate((word for run in runs(text) for word in _words(run)), 1):
+        form, *_ = list_indexes(self.word, [fold(run) for run in runs(memory.text[:MAX_INDEXED_CHARS])])
+        for position, word in enumerate((_quote(word) for phrase in form for word in phrase), 1):
             positions[word].append(position)
         words = (f"{word}:{','.join(map(str, places[:_MAX_POSITIONS]))}" for word, places in positions.items())
-        return " ".join([self._word, *words])
+        return " ".join([self.word, *words])
 
 
-def _words(run: str) -> list[str]:
-    """Return the words of a run without case and accents, quoted for PostgreSQL. They contain no quotation marks."""
-    folded = (_ACCENTS.sub("", unicodedata.normalize("NFD", word)).casefold() for word in run.split())
-    return [f"'{unicodedata.normalize('NFC', word)[:MAX_WORD_CHARS]}'" for word in folded if word]
+def _quote(word: str) -> str:
+    """Return a word, quoted for PostgreSQL. Words contain no quotation marks."""
+    return f"'{word[:MAX_WORD_CHARS]}'"

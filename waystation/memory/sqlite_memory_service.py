@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
+import itertools
 import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from waystation.core import StoreFailed, digest
-from waystation.memory.stored_memory import StoredMemory, StoringMemoryService, spaced, terms
-from waystation.storage import read_sqlite_id
+from waystation.core import digest
+from waystation.memory.stored_memory import StoredMemory, StoringMemoryService, fold, list_indexes, runs, spaced, terms
+from waystation.storage import Owner, SqliteDatabase, find_cipher, read_sqlite_id
 
 if TYPE_CHECKING:
     from waystation.memory.memory_entry import SearchMemoryResponse
@@ -28,7 +25,6 @@ MAX_TERMS = 64
 depth of expressions.
 """
 MAX_INDEXED_CHARS = 200_000
-BUSY_TIMEOUT_S = 30.0
 
 _SCHEMA = (
     """CREATE TABLE IF NOT EXISTS memories (
@@ -55,6 +51,8 @@ _OF_SESSION = """
 SELECT number FROM memories
 WHERE app_name = ? AND user_id = ? AND json_extract(memory, '$.session_id') = ?
 """
+_OF_USER = "FROM memories WHERE app_name = ? AND user_id = ?"
+_APPS = "SELECT DISTINCT app_name FROM memories WHERE user_id = ? ORDER BY app_name"
 
 
 class SqliteMemoryService(StoringMemoryService):
@@ -65,7 +63,7 @@ class SqliteMemoryService(StoringMemoryService):
 
     def __init__(self, path: str | Path, *, max_results: int = MAX_RESULTS) -> None:
         """Use the SQLite file at `path`, which is created when first needed."""
-        self._path = Path(path).absolute()
+        self._database = SqliteDatabase(path, "words", _SCHEMA)
         self._max_results = max_results
 
     async def search_memory(self, *, app_name: str, user_id: str, query: str) -> SearchMemoryResponse:
@@ -73,22 +71,25 @@ class SqliteMemoryService(StoringMemoryService):
         from waystation.memory.memory_entry import SearchMemoryResponse
 
         query_terms = terms(query[:MAX_QUERY_CHARS])[:MAX_TERMS]
-        if not query_terms or not self._path.exists():
+        if not query_terms or not self._database.path.exists():
             return SearchMemoryResponse()
+        scope = _scope(app_name, user_id)
+        *digests, _ = list_indexes(scope, [fold(term) for term in query_terms])
+        phrases = [*query_terms, *(" ".join(phrase) for index in digests for phrase in index)]
         # Quoting is safe: terms contain no quotation marks, and FTS5 does not interpret quoted text.
-        words = " OR ".join(f'"{term}"' for term in query_terms)
-        match = f'scope : "{_scope(app_name, user_id)}" AND text : ({words})'
+        words = " OR ".join(f'"{phrase}"' for phrase in phrases)
+        match = f'scope : "{scope}" AND text : ({words})'
 
         def search(db: sqlite3.Connection) -> list[StoredMemory]:
             rows = db.execute(_SEARCH, (match, app_name, user_id, self._max_results))
-            return [StoredMemory(**json.loads(row[0])) for row in rows]
+            return [StoredMemory.decode(row[0]) for row in rows]
 
         memories = await self._do(search, writing=False)
         return SearchMemoryResponse(memories=[memory.entry() for memory in memories])
 
     async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:
         """Delete one memory and its entry in the index."""
-        if not memory_id or not self._path.exists():
+        if not memory_id or not self._database.path.exists():
             return
 
         def delete(db: sqlite3.Connection) -> None:
@@ -101,7 +102,7 @@ class SqliteMemoryService(StoringMemoryService):
 
     async def delete_session_memory(self, *, app_name: str, user_id: str, session_id: str) -> int:
         """Delete the memories of one session, and their index entries. Return the number of deleted memories."""
-        if not self._path.exists():
+        if not self._database.path.exists():
             return 0
 
         def delete(db: sqlite3.Connection) -> int:
@@ -112,9 +113,34 @@ class SqliteMemoryService(StoringMemoryService):
 
         return await self._do(delete, writing=True)
 
+    async def list_user_apps(self, *, user_id: str) -> list[str]:
+        """Return the names of the apps in which a user has memories."""
+        if not self._database.path.exists():
+            return []
+        return await self._do(lambda db: [app for (app,) in db.execute(_APPS, [user_id])], writing=False)
+
+    async def delete_user(self, *, app_name: str, user_id: str, dry_run: bool = False) -> int:
+        """Delete all memories of a user in an app, also from unused parts of the file. Return their number.
+
+        With `dry_run`, only count them.
+        """
+        key = app_name, user_id
+
+        def delete() -> int:
+            with self._database.transaction(erasing=not dry_run) as db:
+                [count] = db.execute(f"SELECT COUNT(memory) {_OF_USER}", key).fetchone()
+                if not dry_run:
+                    db.execute(f"DELETE FROM words WHERE rowid IN (SELECT number {_OF_USER})", key)
+                    db.execute(f"DELETE {_OF_USER}", key)
+                    # Without this, the index would contain the deleted words until it is merged.
+                    db.execute("INSERT INTO words (words) VALUES ('optimize')")
+            return int(count)
+
+        return await asyncio.to_thread(delete) if self._database.path.exists() else 0
+
     async def store_id(self) -> str | None:
         """Return the ID of the file, or "" if it does not exist yet."""
-        return await self._do(read_sqlite_id, writing=True) if self._path.exists() else ""
+        return await self._do(read_sqlite_id, writing=True) if self._database.path.exists() else ""
 
     async def _add(self, app_name: str, user_id: str, memories: Sequence[StoredMemory]) -> None:
         if not memories:
@@ -123,9 +149,9 @@ class SqliteMemoryService(StoringMemoryService):
 
         def add(db: sqlite3.Connection) -> None:
             for memory in memories:
-                added = db.execute(_ADD, (app_name, user_id, memory.id, json.dumps(asdict(memory))))
+                added = db.execute(_ADD, (app_name, user_id, memory.id, memory.encode(Owner(app_name, user_id))))
                 if added.rowcount:
-                    db.execute(_INDEX, (added.lastrowid, scope, spaced(memory.text[:MAX_INDEXED_CHARS])))
+                    db.execute(_INDEX, (added.lastrowid, scope, _index(scope, memory.text[:MAX_INDEXED_CHARS])))
 
         await self._do(add, writing=True)
 
@@ -135,37 +161,20 @@ class SqliteMemoryService(StoringMemoryService):
         Raises:
             StoreFailed: The file could not be read or written.
         """
-        try:
-            return await asyncio.to_thread(self._transact, work, writing)
-        except (sqlite3.Error, OSError) as error:
-            raise StoreFailed(str(self._path), f"{type(error).__name__}: {error}") from None
 
-    def _transact(self, work: Callable[[sqlite3.Connection], T], writing: bool) -> T:
-        if not self._path.exists():
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            # Conversations are private. SQLite creates its WAL and journal files with the same mode.
-            os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
-        # Use one connection per transaction, so that none is shared between threads or left open.
-        with closing(sqlite3.connect(self._path, timeout=BUSY_TIMEOUT_S, isolation_level=None)) as db:
-            _prepare(db)
-            with db:
-                # With a plain BEGIN, a write after a read may fail immediately instead of waiting for the lock.
-                db.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
+        def transact() -> T:
+            with self._database.transaction(writing=writing) as db:
                 return work(db)
 
+        return await asyncio.to_thread(transact)
 
-def _prepare(db: sqlite3.Connection) -> None:
-    """Configure a connection, and create the tables if the file is new."""
-    if db.execute("PRAGMA journal_mode").fetchone() != ("wal",):
-        # This fails while another process has the file open. In that case, a later connection sets the mode.
-        with suppress(sqlite3.OperationalError):
-            db.execute("PRAGMA journal_mode = WAL")
-    db.execute("PRAGMA synchronous = NORMAL")
-    if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'words'").fetchone() is None:
-        with db:
-            db.execute("BEGIN IMMEDIATE")
-            for statement in _SCHEMA:
-                db.execute(statement)
+
+def _index(scope: str, text: str) -> str:
+    """Return the words of a text for the index: as they are or, if encryption is switched on, as digests."""
+    if find_cipher() is None:
+        return spaced(text)
+    digests, *_ = list_indexes(scope, [fold(run) for run in runs(text)])
+    return " ".join(itertools.chain.from_iterable(digests))
 
 
 def _scope(app_name: str, user_id: str) -> str:

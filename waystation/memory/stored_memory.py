@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import abc
+import base64
 import itertools
+import json
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from waystation.core import InputValidationError, JsonObject, NotJson, digest, to_plain_json
+from waystation.core import InputValidationError, JsonObject, NotJson, StoreFailed, digest, to_plain_json
 from waystation.memory.base_memory_service import BaseMemoryService
+from waystation.storage import Owner, decrypt_file, encrypt_file, find_cipher
 
 if TYPE_CHECKING:
-    from waystation.core import Event
+    from waystation.events import Event
     from waystation.memory.memory_entry import MemoryEntry
     from waystation.tools.session_view import Session
 
@@ -24,6 +27,9 @@ _SPACELESS = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
 """Matches a character of a script that does not put spaces between words. Each such character counts as a word."""
+
+
+_ACCENTS = re.compile("[\u0300-\u036f]")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,6 +45,29 @@ class StoredMemory:
     custom_metadata: JsonObject
     session_id: str | None = None
     """The ID of the event's session, if known."""
+
+    @classmethod
+    def decode(cls, text: str) -> StoredMemory:
+        """Return the memory that `encode` converted to text.
+
+        Raises:
+            StoreFailed: The memory is encrypted and damaged, or the key is missing.
+        """
+        stored = json.loads(text)
+        if (encrypted := stored.get("encrypted")) is not None:
+            try:
+                stored = json.loads(decrypt_file(stored["id"], base64.b64decode(encrypted)))
+            except ValueError as error:
+                raise StoreFailed("a memory", str(error)) from None
+        return cls(**stored)
+
+    def encode(self, owner: Owner) -> str:
+        """Return this memory as JSON. If encryption is switched on, only its ID and its session are readable."""
+        text = json.dumps(asdict(self))
+        if find_cipher() is None:
+            return text
+        encrypted = base64.b64encode(encrypt_file(self.id, text.encode(), owner)).decode()
+        return json.dumps({"id": self.id, "session_id": self.session_id, "encrypted": encrypted})
 
     @property
     def text(self) -> str:
@@ -172,6 +201,23 @@ def runs(text: str) -> Iterator[str]:
 def terms(query: str) -> list[str]:
     """Return the unique search terms of a query, in order. A term is one of its `runs`."""
     return list(dict.fromkeys(runs(query)))
+
+
+def fold(run: str) -> list[str]:
+    """Return the words of a run without case and accents."""
+    folded = (_ACCENTS.sub("", unicodedata.normalize("NFD", word)).casefold() for word in run.split())
+    return [unicodedata.normalize("NFC", word) for word in folded if word]
+
+
+def list_indexes(owner: str, phrases: Sequence[Sequence[str]]) -> list[list[list[str]]]:
+    """Return folded phrases in each form in which a search index may contain them, in that of new entries first.
+
+    If encryption is switched on, an index contains digests of the words, which differ for each key and each owner.
+    Entries from before contain the words themselves.
+    """
+    words = [list(phrase) for phrase in phrases]
+    cipher = find_cipher()
+    return [words] if cipher is None else [*cipher.digest_words(owner, words), words]
 
 
 def _kind(character: str) -> str:

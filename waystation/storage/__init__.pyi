@@ -2,31 +2,62 @@ from waystation.storage.blobs import STORE_VARIABLE, BlobMissing, Blobs, payload
 from waystation.storage.driver import (
     INLINE_LIMIT,
     OFFLOAD_OVER,
-    UNREADABLE,
     add_storage,
+    encrypting,
     is_reference,
     list_shortened,
     offloading,
     retrieve_payloads,
+    skip_needless_walks,
     without_storage,
 )
+from waystation.storage.encryption import (
+    ENCRYPTED,
+    ENCRYPTION_VARIABLE,
+    UNREADABLE,
+    USER_KEYS_VARIABLE,
+    decrypt_file,
+    describe_missing_key,
+    encrypt_file,
+    find_cipher,
+    find_user_keys,
+)
 from waystation.storage.object_files import ObjectFiles, unusable
+from waystation.storage.owners import KeyDeleted, Owner
 from waystation.storage.postgres import PostgresDatabase, is_postgres_url
+from waystation.storage.quota_store import MeteredCall, QuotaStore, Reservation, Spending
+from waystation.storage.sqlite import SqliteDatabase
 from waystation.storage.store_ids import StoreIds, list_differences
 from waystation.storage.store_places import describe_place, is_on_this_machine, load_store, local_path, read_sqlite_id
 
 __all__ = [
+    "ENCRYPTED",
+    "ENCRYPTION_VARIABLE",
     "INLINE_LIMIT",
     "OFFLOAD_OVER",
     "STORE_VARIABLE",
     "UNREADABLE",
+    "USER_KEYS_VARIABLE",
     "BlobMissing",
     "Blobs",
+    "KeyDeleted",
+    "MeteredCall",
     "ObjectFiles",
+    "Owner",
     "PostgresDatabase",
+    "QuotaStore",
+    "Reservation",
+    "Spending",
+    "SqliteDatabase",
     "StoreIds",
     "add_storage",
+    "decrypt_file",
+    "describe_missing_key",
     "describe_place",
+    "encrypt_file",
+    "encrypting",
+    "find_cipher",
+    "find_user_keys",
     "is_on_this_machine",
     "is_postgres_url",
     "is_reference",
@@ -38,6 +69,7 @@ __all__ = [
     "payload_place",
     "read_sqlite_id",
     "retrieve_payloads",
+    "skip_needless_walks",
     "unusable",
     "without_storage",
 ]

@@ -1,5 +1,6 @@
 """Immutable bytes in an object store, identified by their digest."""
 
+import asyncio
 import hashlib
 import os
 import re
@@ -10,7 +11,9 @@ from typing import NamedTuple
 from cachetools import TTLCache
 
 from waystation.core import StoreFailed
+from waystation.storage.encryption import decrypt_file, encrypt_file, find_user_keys, is_encrypted_file
 from waystation.storage.object_files import ObjectFiles
+from waystation.storage.owners import Owner
 
 STORE = Path(".waystation") / "payloads"
 STORE_VARIABLE = "WAYSTATION_STORE"
@@ -36,7 +39,10 @@ class StoredBlob(NamedTuple):
 
 
 class BlobMissing(StoreFailed):
-    """The bytes for a digest are missing from the store, or damaged."""
+    """The bytes for a digest are missing from the store, or damaged.
+
+    Use the store of the workers (`--store`), or restore the file from a backup.
+    """
 
 
 class Blobs:
@@ -50,14 +56,19 @@ class Blobs:
         self.files = ObjectFiles(payload_place(url_or_path))
         self._recent: TTLCache[str, bool] = TTLCache(MAX_RECENT, RECENT_S)
 
-    async def put(self, data: bytes) -> str:
+    async def put(self, data: bytes, *, workflow_id: str = "") -> str:
         """Store bytes and return their digest.
+
+        If there is a store of user keys and the workflow's ID contains a user, the user's key encrypts the bytes.
 
         Raises:
             StoreFailed: The bytes could not be stored.
         """
         digest = hashlib.sha256(data).hexdigest()
         if digest not in self._recent:
+            # Under the encryption of the file, so that pruning can move it without the user's key.
+            if (owner := Owner.of_workflow(workflow_id)) and find_user_keys():
+                data = await asyncio.to_thread(encrypt_file, digest, data, owner)
             await self.files.put(_path(digest), data, new=True)
             self._recent[digest] = True
         return digest
@@ -77,6 +88,10 @@ class Blobs:
         if data is None:
             text = f"it does not have {digest[:12]}…. Use the same store as the workers; see {STORE_VARIABLE}."
             raise BlobMissing(self.files.place, text)
+        try:
+            data = await asyncio.to_thread(decrypt_file, digest, data) if is_encrypted_file(data) else data
+        except ValueError as error:
+            raise BlobMissing(self.files.place, f"{digest[:12]}…: {error}") from None
         if hashlib.sha256(data).hexdigest() != digest:
             raise BlobMissing(self.files.place, f"{digest[:12]}… is damaged: its bytes have a different digest.")
         return data

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from waystation.core import StoreFailed
+from waystation.storage.encryption import decrypt_file, encrypt_file
+from waystation.storage.owners import Owner
 from waystation.storage.store_places import describe_place, local_path
 
 if TYPE_CHECKING:
@@ -40,7 +42,10 @@ def unusable(folder: Path) -> str | None:
 
 
 class ObjectFiles:
-    """Reads and writes files by path. All methods raise StoreFailed if the store fails."""
+    """Reads and writes files by path, encrypted if encryption is switched on.
+
+    All methods raise StoreFailed if the store fails.
+    """
 
     def __init__(self, url_or_path: str | Path) -> None:
         """Use a folder, which is created when first needed, or a URL such as `s3://bucket/prefix`."""
@@ -99,18 +104,23 @@ class ObjectFiles:
 
         with self._convert_errors():
             try:
-                return bytes(await (await obstore.get_async(self.store, path)).bytes_async())
+                data = bytes(await (await obstore.get_async(self.store, path)).bytes_async())
             except FileNotFoundError:
                 return None
+        try:
+            return decrypt_file(path, data)
+        except ValueError as error:
+            raise StoreFailed(self.place, f"{path}: {error}") from None
 
-    async def put(self, path: str, data: bytes, *, new: bool = False) -> bool:
-        """Write a file. If `new` is true and the file exists, write nothing and return False."""
+    async def put(self, path: str, data: bytes, *, new: bool = False, owner: Owner | None = None) -> bool:
+        """Write a file of `owner`. If `new` is true and the file exists, write nothing and return False."""
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
+        content = encrypt_file(path, data, owner)
         with self._convert_errors():
             try:
-                await obstore.put_async(self.store, path, data, mode="create" if new else "overwrite")
+                await obstore.put_async(self.store, path, content, mode="create" if new else "overwrite")
             except AlreadyExistsError:
                 return False
         return True

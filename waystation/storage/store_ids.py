@@ -42,7 +42,7 @@ class StoreIds:
                 problem = str(error) or f"no answer within {LIMIT_S:g} s"
                 log.warning("store.unavailable", store=OPTIONS[name], problem=problem)
             if id is None:
-                del self._stores[name]  # not read again for each model call
+                self._stores.pop(name, None)  # not read again for each model call; a concurrent read may have done it
                 self._ids.pop(name, None)
             else:
                 self._ids[name] = id

@@ -1,0 +1,122 @@
+"""Key sets: secret keys by key ID, in a file or an environment variable."""
+
+import base64
+import binascii
+import contextlib
+import hmac
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from waystation.configuration import PREFIX, read_secret
+from waystation.core import InvalidConfiguration
+
+MIN_BYTES = 32
+
+
+class KeySet:
+    """Keys by key ID. The first key is used for new data, and all keys for existing data.
+
+    The file is a JSON Web Key Set (RFC 7517) of symmetric keys.
+    """
+
+    algorithm: ClassVar[str]
+    """The `alg` of new keys, as in RFC 7518."""
+    variable: ClassVar[str]
+    """Environment variable with the path of the key file, or with `env:NAME` for a variable that has its content."""
+    create_command: ClassVar[str]
+    """The command that creates a key file, for error messages."""
+
+    def __init__(self, keys: Mapping[str, bytes]) -> None:
+        """Store the keys by key ID. There must be at least one."""
+        self._keys = dict(keys)
+        self._current = next(iter(self._keys))
+
+    @classmethod
+    def generate(cls) -> Self:
+        """Return a key set with one new, random key, which is not stored anywhere."""
+        return cls({secrets.token_hex(4): secrets.token_bytes(MIN_BYTES)})
+
+    @classmethod
+    def read(cls, source: str | Path) -> Self:
+        """Read a key set from a file, or from an environment variable if `source` is `env:NAME`.
+
+        Raises:
+            InvalidConfiguration: There is no such file or variable, or it does not contain usable keys.
+        """
+        name = str(source)
+        place = Path(cls.variable) if name.startswith(PREFIX) else Path(name)
+        text = read_secret(place, "", name if name.startswith(PREFIX) else place.name)
+        try:
+            keys = {key["kid"]: _decode_key(key) for key in json.loads(text)["keys"]}
+        except (ValueError, TypeError, KeyError):
+            keys = {}
+        if not keys or not all(isinstance(kid, str) and len(key) >= MIN_BYTES for kid, key in keys.items()):
+            problem = (
+                "is not a JSON Web Key Set of symmetric keys (`oct`) with `kid` and at least 32 bytes in `k`. Create "
+                f"one with `{cls.create_command}`."
+            )
+            raise InvalidConfiguration(name, "", problem)
+        return cls(keys)
+
+    @classmethod
+    def read_or_create(cls, file: Path) -> Self:
+        """Read a key file. If it does not exist, create one with a new key that only the current user can read.
+
+        Raises:
+            InvalidConfiguration: The file does not contain usable keys.
+            OSError: The file cannot be created.
+        """
+        with contextlib.suppress(FileExistsError):
+            cls.generate().create(file)
+        return cls.read(file)
+
+    def create(self, file: Path) -> None:
+        """Write the keys to a new file that only the current user can read.
+
+        Raises:
+            FileExistsError: The file exists.
+            OSError: The file cannot be written.
+        """
+        file.parent.mkdir(parents=True, exist_ok=True)
+        keys = [
+            {"kty": "oct", "kid": kid, "alg": self.algorithm, "k": to_base64(key)} for kid, key in self._keys.items()
+        ]
+        # Give the file its final name only when it is complete, so that a worker that starts at the same time never
+        # reads a part of it.
+        part = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
+        with open(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as out:
+            json.dump({"keys": keys}, out, indent=2)
+        try:
+            os.link(part, file)
+        finally:
+            part.unlink()
+
+
+class EncryptionKeys(KeySet):
+    """The keys that encrypt data. The first one encrypts."""
+
+    algorithm: ClassVar[str] = "A256GCM"
+    variable: ClassVar[str] = "WAYSTATION_ENCRYPTION_KEYS"
+    create_command: ClassVar[str] = "waystation encryption keys FILE"
+
+    def derive(self, purpose: bytes) -> dict[bytes, bytes]:
+        """Return a key of 32 bytes for a single purpose for each key ID, the one for new data first."""
+        return {id.encode(): hmac.digest(key, b"waystation " + purpose, "sha256") for id, key in self._keys.items()}
+
+
+def to_base64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _decode_key(key: Any) -> bytes:
+    if key["kty"] != "oct":
+        raise ValueError("not a symmetric key")
+    text = key["k"]
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except binascii.Error:
+        raise ValueError("not base64url") from None

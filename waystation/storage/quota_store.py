@@ -1,0 +1,316 @@
+"""The store in which workers reserve model calls before they make them, and count what tenants and users used.
+
+A reservation counts from the moment it is committed, and is corrected when the call has ended. If the worker is lost in
+between, the reservation remains: the provider may have received the call, so it counts as it was reserved.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from waystation.core import (
+    Ahead,
+    Amounts,
+    BudgetExhausted,
+    PeriodBudget,
+    RateLimit,
+    RateState,
+    find_period_end,
+    find_wait,
+    list_exhausted,
+    list_periods,
+    next_turn,
+)
+from waystation.storage.postgres import PostgresDatabase, is_postgres_url
+from waystation.storage.sqlite import SqliteDatabase
+
+KEEP_S = 400 * 86_400.0
+"""How long to keep the counts of past days and months: a little more than a year."""
+LOST_AFTER_S = 3_600.0
+"""How long a waiting call may be overdue before it loses its turn."""
+NEAR = 1 / 12
+"""The part of the window, 5 seconds of a minute, within which a call that is due counts as about to try again. A call
+that is overdue by more than that counts as lost until it tries again."""
+
+_TABLE = "waystation_quota_rates"
+# Both SQLite and PostgreSQL accept these statements. Placeholders are replaced for PostgreSQL.
+_SCHEMA = (
+    f"CREATE TABLE IF NOT EXISTS {_TABLE} (name TEXT PRIMARY KEY, state TEXT NOT NULL)",
+    """CREATE TABLE IF NOT EXISTS waystation_quota_waiting (
+    call TEXT,
+    name TEXT,
+    sender TEXT NOT NULL,
+    turn BIGINT NOT NULL,
+    tokens BIGINT NOT NULL,
+    due DOUBLE PRECISION NOT NULL,  -- when the call is expected to try again
+    attempt BIGINT NOT NULL,  -- the first attempt that had to wait
+    PRIMARY KEY (call, name)
+)""",
+    "CREATE INDEX IF NOT EXISTS waystation_quota_turns ON waystation_quota_waiting (name, turn)",
+    """CREATE TABLE IF NOT EXISTS waystation_quota_spent (
+    period TEXT,  -- a day or a month, such as 2026-11-23 or 2026-11
+    scope TEXT,  -- tenant or user
+    tenant TEXT,
+    user_id TEXT,  -- empty for a tenant
+    calls BIGINT NOT NULL,
+    tokens BIGINT NOT NULL,
+    cost DOUBLE PRECISION NOT NULL,
+    PRIMARY KEY (period, tenant, scope, user_id)
+)""",
+)
+_CREATE = f"INSERT INTO {_TABLE} VALUES (?, '{{}}') ON CONFLICT DO NOTHING"
+_READ = f"SELECT state FROM {_TABLE} WHERE name = ?"
+_WRITE = f"UPDATE {_TABLE} SET state = ? WHERE name = ?"
+_OWN_PLACE = "SELECT turn, attempt FROM waystation_quota_waiting WHERE call = ? AND name = ?"
+_LAST_TURN = "SELECT MAX(turn) FROM waystation_quota_waiting WHERE name = ? AND sender = ?"
+_EARLIEST_TURN = "SELECT MIN(turn) FROM waystation_quota_waiting WHERE name = ? AND due > ?"
+_AHEAD = """
+SELECT COUNT(*), SUM(tokens), SUM(CASE WHEN due < ? THEN 1 ELSE 0 END), SUM(CASE WHEN due < ? THEN tokens ELSE 0 END)
+FROM waystation_quota_waiting WHERE name = ? AND due > ? AND (turn < ? OR (turn = ? AND call < ?))
+"""
+_WAIT = """
+INSERT INTO waystation_quota_waiting VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (call, name) DO UPDATE SET tokens = excluded.tokens, due = excluded.due, attempt = excluded.attempt
+"""
+_FORGET = "DELETE FROM waystation_quota_waiting WHERE call = ?"
+_FORGET_LOST = "DELETE FROM waystation_quota_waiting WHERE name = ? AND due < ?"
+_SPENT = """
+SELECT scope, period, calls, tokens, cost FROM waystation_quota_spent
+WHERE period IN (?, ?) AND tenant = ? AND user_id IN ('', ?)
+"""
+_SPEND = """
+INSERT INTO waystation_quota_spent VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (period, tenant, scope, user_id)
+DO UPDATE SET calls = waystation_quota_spent.calls + excluded.calls,
+    tokens = waystation_quota_spent.tokens + excluded.tokens, cost = waystation_quota_spent.cost + excluded.cost
+"""
+_LIST = """
+SELECT period, tenant, scope, user_id, calls, tokens, cost FROM waystation_quota_spent
+WHERE period IN (?, ?) ORDER BY period, tenant, scope, cost DESC, user_id
+"""
+_OF_USER = "FROM waystation_quota_spent WHERE scope = 'user' AND tenant = ? AND user_id = ?"
+
+_Row: TypeAlias = tuple[Any, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeteredCall:
+    """A model call, with what it is expected to use."""
+
+    id: str
+    """The same in all attempts at the call."""
+    attempt: int = 1
+    sender: str
+    """The fairness key. Waiting calls with different keys start in turns."""
+    tenant: str
+    user: str
+    name: str = ""
+    """The name of the rate limit. Empty if none applies."""
+    rate: RateLimit = field(default_factory=RateLimit)
+    tokens: int = 0
+    cost: float = 0.0
+    budgets: tuple[PeriodBudget, ...] = ()
+    counts: bool = False
+    """Whether to count what the tenant and the user use."""
+
+
+class Reservation(NamedTuple):
+    """A call that may start now."""
+
+    call: MeteredCall
+    at: float
+    """The time of the reservation in the store, in seconds since 1970."""
+    reserved_at: float
+    """The same time, as this process's monotonic clock shows it."""
+    waits: int
+    """The number of earlier attempts that ended because the call had to wait."""
+
+
+class Spending(NamedTuple):
+    """The usage of a tenant or a user in a day or a month."""
+
+    period: str
+    tenant: str
+    user: str | None
+    calls: int
+    tokens: int
+    cost: float
+
+
+class QuotaStore:
+    """Counts calls in an SQLite file or a PostgreSQL database, whose clock decides."""
+
+    def __init__(self, place: str | Path) -> None:
+        """Set the store. It is created when first needed.
+
+        Raises:
+            StoreFailed: The URL is not valid, or the extra `postgres` is missing.
+        """
+        is_postgres = is_postgres_url(place)
+        self._database = (PostgresDatabase if is_postgres else SqliteDatabase)(str(place), _TABLE, _SCHEMA)
+        self._is_postgres = is_postgres
+
+    async def reserve(self, call: MeteredCall) -> Reservation | float:
+        """Reserve what a call is expected to use, or return after how many seconds to try again.
+
+        Raises:
+            BudgetExhausted: A budget is used up.
+            StoreFailed: The store is not available.
+        """
+        return await asyncio.to_thread(self._reserve, call)
+
+    async def settle(
+        self,
+        reservation: Reservation,
+        used: Amounts | None,
+        *,
+        retry_after_s: float | None = None,
+        delay_s: float = 0.0,
+    ) -> None:
+        """Replace what was reserved by what was used, unless that is unknown, which None means.
+
+        `retry_after_s` is how long the provider asked not to send requests. It applies to all calls under the limit.
+        `delay_s` is how long after the reservation the call was sent.
+
+        Raises:
+            StoreFailed: The store is not available. The call then counts as it was reserved.
+        """
+        if used or retry_after_s:
+            await asyncio.to_thread(self._settle, reservation, used, retry_after_s, delay_s)
+
+    async def list_spending(self, period: str | None = None) -> list[Spending]:
+        """Return what tenants and users used in a day or month such as `2026-11`, by default in the current ones.
+
+        Raises:
+            StoreFailed: The store is not available.
+        """
+        rows = await asyncio.to_thread(self._list_spending, period)
+        return [
+            Spending(period, tenant, user if scope == "user" else None, *amounts)
+            for period, tenant, scope, user, *amounts in rows
+        ]
+
+    async def delete_user(self, tenant: str, user: str, *, dry_run: bool = False) -> int:
+        """Delete what a user has used in each day and month, and return the number of these periods.
+
+        With `dry_run`, only count them. The tenant's own usage is kept.
+
+        Raises:
+            StoreFailed: The store is not available.
+        """
+        return await asyncio.to_thread(self._delete_user, tenant, user, dry_run)
+
+    def _delete_user(self, tenant: str, user: str, dry_run: bool) -> int:
+        with self._database.transaction() as db:
+            [(count,)] = self._run(db, f"SELECT COUNT(*) {_OF_USER}", tenant, user)
+            if not dry_run:
+                self._run(db, f"DELETE {_OF_USER}", tenant, user)
+            return int(count)
+
+    def _list_spending(self, period: str | None) -> list[_Row]:
+        with self._database.transaction() as db:
+            periods = [period, period] if period else list_periods(self._now(db)).values()
+            return self._run(db, _LIST, *periods)
+
+    def _reserve(self, call: MeteredCall) -> Reservation | float:
+        with self._database.transaction() as db:
+            state, now, reserved_at = self._lock(db, call), self._now(db), time.monotonic()
+            if call.counts:
+                self._check_budgets(db, call, now)
+            first = call.attempt
+            if call.name:
+                place = self._run(db, _OWN_PLACE, call.id, call.name)
+                turn, first = place[0] if place else (self._next_turn(db, call, state), first)
+                # The attempts of a call that is held start again at 1.
+                first = min(first, call.attempt)
+                if wait_s := self._find_wait(db, call, state, now, turn):
+                    row = (call.id, call.name, call.sender, turn, call.tokens, now + wait_s, first)
+                    self._run(db, _FORGET_LOST, call.name, now - LOST_AFTER_S)
+                    self._run(db, _WAIT, *row)
+                    return wait_s
+                self._run(db, _FORGET, call.id)
+                [(earliest,)] = self._run(db, _EARLIEST_TURN, call.name, now - call.rate.window_s * NEAR)
+                # If this call has passed others, a new call must not have to wait for all of them.
+                passed = turn if earliest is None else min(turn, earliest)
+                self._write(db, call, state.started(call.rate, now, call.tokens, passed))
+            self._spend(db, call, now, Amounts(1, call.tokens, call.cost))
+            return Reservation(call, now, reserved_at, call.attempt - first)
+
+    def _settle(
+        self, reservation: Reservation, used: Amounts | None, retry_after_s: float | None, delay_s: float
+    ) -> None:
+        call, at, *_ = reservation
+        used = used or Amounts(0, call.tokens, call.cost)
+        with self._database.transaction() as db:
+            state = self._lock(db, call)
+            if call.name:
+                state = state.settled(call.rate, at, at + delay_s, call.tokens, used.tokens)
+                self._write(db, call, state.blocked(self._now(db) + retry_after_s) if retry_after_s else state)
+            self._spend(db, call, at, Amounts(0, used.tokens - call.tokens, used.cost - call.cost))
+
+    def _next_turn(self, db: Any, call: MeteredCall, state: RateState) -> int:
+        [(last,)] = self._run(db, _LAST_TURN, call.name, call.sender)
+        return next_turn(state, last)
+
+    def _find_wait(self, db: Any, call: MeteredCall, state: RateState, now: float, turn: int) -> float:
+        """Return after how many seconds a call should try again, or 0.0 if it may start.
+
+        A call starts before others with earlier turns if they are not about to try again, so that no capacity is lost.
+        """
+        near_s = call.rate.window_s * NEAR
+        soon = now + near_s
+        [row] = self._run(db, _AHEAD, soon, soon, call.name, now - near_s, turn, turn, call.id)
+        calls, tokens, calls_soon, tokens_soon = (int(count or 0) for count in row)
+        if not find_wait(call.rate, state, now, call.tokens, Ahead(calls_soon, tokens_soon)):
+            return 0.0
+        wait_s, long_s = find_wait(call.rate, state, now, call.tokens, Ahead(calls, tokens)), call.rate.window_s / 4
+        # Calls ahead may use less than they reserved, so look again after half of a long wait.
+        return wait_s if wait_s < long_s else max(long_s, wait_s / 2)
+
+    def _check_budgets(self, db: Any, call: MeteredCall, now: float) -> None:
+        periods = list_periods(now)
+        rows = self._run(db, _SPENT, *periods.values(), call.tenant, call.user)
+        spent = {(scope, period): Amounts(*amounts) for scope, period, *amounts in rows}
+        for budget in call.budgets:
+            scope, period = "tenant" if budget.user is None else "user", periods[budget.period]
+            used = spent.get((scope, period), Amounts())
+            if problems := list(list_exhausted(budget, used)):
+                whose = "the user" if scope == "user" else f"tenant {call.tenant!r}" if call.tenant else "all users"
+                ends = find_period_end(budget.period, now)
+                raise BudgetExhausted(
+                    f"The budget of {whose} for {period} is used up: {', '.join(problems)}. The {budget.period} ends "
+                    f"at {ends:%Y-%m-%dT%H:%MZ}. Raise the budget, or wait until then.",
+                    retry_after_s=ends.timestamp() - now,
+                )
+        if ("tenant", periods["month"]) not in spent:  # the first call of a month
+            self._run(db, "DELETE FROM waystation_quota_spent WHERE period < ?", list_periods(now - KEEP_S)["day"])
+
+    def _spend(self, db: Any, call: MeteredCall, at: float, amounts: Amounts) -> None:
+        for period in list_periods(at).values() if call.counts else ():
+            for scope, user in (("tenant", ""), ("user", call.user)):
+                self._run(db, _SPEND, period, scope, call.tenant, user, *amounts)
+
+    def _lock(self, db: Any, call: MeteredCall) -> RateState:
+        """Wait until no other call of the tenant and under the limit is reserved or settled. Return the limit's state.
+
+        SQLite has only one transaction at a time.
+        """
+        state = "{}"
+        for name in ((f"tenant {call.tenant}",) if call.counts else ()) + ((call.name,) if call.name else ()):
+            self._run(db, _CREATE, name)
+            [(state,)] = self._run(db, f"{_READ} FOR UPDATE" if self._is_postgres else _READ, name)
+        return RateState.model_validate_json(state)
+
+    def _write(self, db: Any, call: MeteredCall, state: RateState) -> None:
+        self._run(db, _WRITE, state.encode().decode(), call.name)
+
+    def _now(self, db: Any) -> float:
+        if not self._is_postgres:  # all processes are on this machine
+            return time.time()
+        return float(self._run(db, "SELECT EXTRACT(EPOCH FROM clock_timestamp())")[0][0])
+
+    def _run(self, db: Any, statement: str, *params: object) -> list[_Row]:
+        sql = statement.replace("?", "%s").encode() if self._is_postgres else statement
+        cursor = db.execute(sql, params)
+        return list(cursor.fetchall()) if cursor.description else []
