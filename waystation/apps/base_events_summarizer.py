@@ -1,8 +1,12 @@
 """Mirrors ADK's `google.adk.apps.base_events_summarizer` module."""
 
-import abc
+from __future__ import annotations
 
-from waystation.core import Event
+import abc
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from waystation.events import Event
 
 
 class BaseEventsSummarizer(abc.ABC):
@@ -15,6 +19,6 @@ class BaseEventsSummarizer(abc.ABC):
         The summary replaces all `events`, whatever time range the returned event contains.
 
         Args:
-            events: The events to summarize, oldest first, with genai contents. If there is a previous summary, it is
+            events: The events to summarize, oldest first. If there is a previous summary, it is
                 the first event.
         """

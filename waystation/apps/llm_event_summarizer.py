@@ -1,11 +1,16 @@
 """Mirrors ADK's `google.adk.apps.llm_event_summarizer`, with the prompt and format of ADK 2.13."""
 
+from __future__ import annotations
+
 import copy
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from waystation.apps import BaseEventsSummarizer
-from waystation.core import Event, EventActions, EventCompaction, JsonObject, ModelError, ModelRefused, with_article
+from waystation.core import JsonObject, ModelError, ModelRefused, with_article
 from waystation.models import BaseLlm, LlmRequest
+
+if TYPE_CHECKING:
+    from waystation.events import Event
 
 CREDENTIAL_REQUEST = "adk_request_credential"
 
@@ -68,16 +73,20 @@ class LlmEventSummarizer(BaseEventsSummarizer):
             raise ModelError(f"The summarizer's model stopped with {response.error_code}.")
         if not response.content:
             return None
+        # Imported here because they load google-genai, which takes long.
+        from waystation.events import EventActions, EventCompaction
+        from waystation.events.event import Event, to_content, to_usage_metadata
+
         compaction = EventCompaction(
             start_timestamp=events[0].timestamp,
             end_timestamp=events[-1].timestamp,
-            compacted_content={**_plain(response.content), "role": "model"},
+            compacted_content=to_content({**_plain(response.content), "role": "model"}),
         )
         return Event(
             author="user",
             actions=EventActions(compaction=compaction),
             invocation_id=Event.new_id(),
-            usage_metadata=response.usage.model_dump(exclude_defaults=True) if response.usage else None,
+            usage_metadata=to_usage_metadata(response.usage.model_dump()) if response.usage else None,
             model_version=response.model_version or self._name,
         )
 

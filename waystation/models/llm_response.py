@@ -21,6 +21,8 @@ class LlmResponse:
     error_message: str | None = None
     usage: Usage | None = None
     model_version: str | None = None
+    model: str | None = None
+    """The name of the model that answered, if the adapter chose among several."""
     custom_metadata: JsonObject | None = None
     """This field and the ones below exist for ADK callbacks. Only usage, grounding and citation metadata are
     recorded."""

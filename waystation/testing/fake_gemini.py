@@ -23,9 +23,9 @@ import urllib.parse
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self
 
 from waystation.core import JsonObject
+from waystation.testing.scripted_server import ScriptedServer
 
 MAX_DELAY_S = 60.0
 SECRET_HEADERS = frozenset({"x-goog-api-key", "authorization"})
@@ -81,33 +81,19 @@ class _Answer:
     hold: asyncio.Event | None = None
 
 
-class FakeGemini:
+class FakeGemini(ScriptedServer):
     """A fake Gemini server. Call `reply` and `fault` to script its responses, in request order."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, checks_turns: bool = True) -> None:
+        """Create a server, which starts when the `async with` block is entered.
+
+        Set `checks_turns` to False to accept prompts whose turns are in an order that the real service may reject.
+        """
         self.requests: list[RecordedRequest] = []
         """All requests to known paths with valid JSON, including rejected requests."""
+        super().__init__()
+        self._checks_turns = checks_turns
         self._script: deque[_Answer] = deque()
-        self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
-
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._server is not None:
-            self._server.close()
-        for connection in self._connections:
-            connection.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
-
-    @property
-    def url(self) -> str:
-        """The base URL for clients. It is available only inside `async with`."""
-        if self._server is None or not self._server.sockets:
-            raise RuntimeError("FakeGemini serves only inside its `async with` block.")
-        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     @property
     def remaining(self) -> int:
@@ -206,19 +192,6 @@ class FakeGemini:
         fields = dict(headers or {}) | ({} if retry_after is None else {"Retry-After": str(retry_after)})
         self._script.append(_Answer(whole=data, status=status, headers=fields, delay_s=delay_s))
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = asyncio.current_task()
-        assert connection is not None
-        self._connections.add(connection)
-        try:
-            while await self._serve(reader, writer):
-                pass
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass  # the client or the test has finished
-        finally:
-            self._connections.discard(connection)
-            writer.close()
-
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Respond to one request. Return whether the connection stays open."""
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
@@ -245,7 +218,7 @@ class FakeGemini:
         )
         if not headers.keys() & SECRET_HEADERS:
             return _refuse(403, "Method doesn't allow unregistered callers. Please use API Key.")
-        if problem := next(_find_problems(body), None):
+        if problem := next(_find_problems(body, checks_turns=self._checks_turns), None):
             return _refuse(400, problem)
         if not self._script:
             return _refuse(400, f"FakeGemini's script is exhausted at request {len(self.requests)}; add a reply.")
@@ -296,7 +269,7 @@ async def _send(writer: asyncio.StreamWriter, answer: _Answer, *, streamed: bool
     return not answer.drop
 
 
-def _find_problems(body: JsonObject) -> Iterator[str]:
+def _find_problems(body: JsonObject, *, checks_turns: bool) -> Iterator[str]:
     """Yield the errors that the real service reports for a request, with the same wording."""
     for name in body:
         if not _FIELDS.fullmatch(name):
@@ -306,7 +279,8 @@ def _find_problems(body: JsonObject) -> Iterator[str]:
         yield "* GenerateContentRequest.contents: contents is not specified"
     for place, content in enumerate(contents):
         yield from _find_content_problems(content, f"contents[{place}]")
-    yield from _find_turn_problems(contents)
+    if checks_turns:
+        yield from _find_turn_problems(contents)
     names: set[str] = set()
     tools = body.get("tools") or ()
     for function in (function for tool in tools for function in tool.get("functionDeclarations") or ()):
