@@ -54,6 +54,8 @@ from waystation.tools.services import NO_SERVICES as NO_SERVICES
 from waystation.tools.services import Services as Services
 from waystation.tools.session_view import Session as Session
 from waystation.tools.state import State as State
+from waystation.tools.temporal_tools import ActivityTool, NexusTool, WorkflowTool
+from waystation.tools.temporal_tools import TemporalTool as TemporalTool
 from waystation.tools.tool_context import CallbackContext, ToolContext
 from waystation.tools.toolbox import NAME as NAME
 from waystation.tools.toolbox import RESERVED_NAMES as RESERVED_NAMES
@@ -65,6 +67,7 @@ from waystation.tools.url_context_tool import UrlContextTool, url_context
 from waystation.tools.vertex_ai_search_tool import VertexAiSearchTool
 
 __all__ = [
+    "ActivityTool",
     "AgentTool",
     "BaseTool",
     "BaseToolset",
@@ -77,12 +80,14 @@ __all__ = [
     "GoogleSearchTool",
     "LangchainTool",
     "LongRunningFunctionTool",
+    "NexusTool",
     "ReadonlyContext",
     "ToolContext",
     "ToolPredicate",
     "UrlContextTool",
     "VertexAiRagRetrieval",
     "VertexAiSearchTool",
+    "WorkflowTool",
     "built_in_code_execution",
     "enterprise_web_search",
     "exit_loop",

@@ -26,7 +26,7 @@ class AuthenticatedFunctionTool(FunctionTool):
     def __init__(
         self,
         func: Callable[..., Any],
-        auth_config: AuthConfig | None = None,
+        auth_config: AuthConfig | JsonObject | None = None,
         response_for_auth_required: JsonObject | str | None = None,
         **settings: Any,
     ) -> None:

@@ -25,7 +25,9 @@ PENDING = "Pending User Authorization."
 class ToolCredential:
     """One tool's credential, and the response that the model receives until the user has provided it."""
 
-    def __init__(self, tool: str, auth_config: auth.AuthConfig | None, response: JsonObject | str | None) -> None:
+    def __init__(
+        self, tool: str, auth_config: auth.AuthConfig | JsonObject | None, response: JsonObject | str | None
+    ) -> None:
         """Validate `auth_config`.
 
         Raises:
@@ -38,10 +40,11 @@ class ToolCredential:
                 "authentication.missing", tool=tool, problem="no auth_config; the tool runs without a credential"
             )
             return
-        if not isinstance(auth_config, auth.AuthConfig):
-            raise InvalidTool(tool, f"`auth_config` is {with_article(auth_config)}; use an AuthConfig.")
         try:
-            self._manager = auth.CredentialManager(auth_config)
+            config = auth.AuthConfig.of(auth_config)
+            if config is None:
+                raise InvalidTool(tool, f"`auth_config` is {with_article(auth_config)}; use an AuthConfig.")
+            self._manager = auth.CredentialManager(config)
         except ValueError as error:
             raise InvalidTool(tool, str(error)) from None
 

@@ -19,7 +19,7 @@ class BaseAuthenticatedTool(BaseTool):
         *,
         name: str,
         description: str,
-        auth_config: AuthConfig | None = None,
+        auth_config: AuthConfig | JsonObject | None = None,
         response_for_auth_required: JsonObject | str | None = None,
     ) -> None:
         """Initialize the tool.

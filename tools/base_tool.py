@@ -5,7 +5,7 @@ recorded call.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar, get_args
@@ -27,6 +27,7 @@ from waystation.core import (
     decode,
     default_hint,
     encode,
+    summary,
     to_plain_json,
 )
 from waystation.tools import ToolContext, call_predicate, find_author_line
@@ -85,6 +86,9 @@ class BaseTool:
     with an idempotency key. `once`: the call must never run twice, so if its worker is lost, the outcome is reported
     as unknown. None: `once` for a call that an approver confirmed, otherwise `repeatable`.
     """
+    quick: bool = False
+    """Whether calls usually take a few milliseconds. Calls that no approver is asked about then run as local activities
+    in the worker that runs the workflow, which saves time and history events. Requires the effect `read`."""
     on_error: OnError = "tell"
     """How to handle an exception: `tell` reports it to the model; `raise` ends the invocation, as in ADK."""
     deadline: timedelta | None = None
@@ -95,6 +99,10 @@ class BaseTool:
     approval: ApprovalPolicy | None = None
     """Approval policy. If set, every call waits for approval unless `check_require_confirmation` returns False. A
     long-running tool starts immediately; instead, the answer to its call must satisfy the policy."""
+    title: str | None = None
+    """One line on the effect of a call, for approvers, such as `Pay {amount:,.2f} EUR to {payee}`. A name in braces
+    stands for the value of that argument. A number may have a format: `,` separates thousands, `.2f` rounds to two
+    digits, and `,.2f` does both."""
     response_schema: Any = None
     """Schema of the `response` in an answer to a long-running call: a pydantic model, or a JSON schema that describes
     an object."""
@@ -218,7 +226,34 @@ class BaseTool:
         problems += [
             f"`{name}` is {getattr(self, name)!r}; use {remedy}." for name, valid, remedy in rules if not valid
         ]
-        return [*problems, *self._approval_problems(), *self._response_schema_problems()]
+        return [*problems, *self._quick_problems(), *self._approval_problems(), *self._response_schema_problems()]
+
+    def title_problems(self, parameters: Container[str]) -> Iterator[str]:
+        """Yield one sentence for each mistake in `title`. It may name the tool's `parameters`."""
+        try:
+            names = [name for _, name, _ in summary.parse_title(self.title or "") if name is not None]
+        except (TypeError, ValueError) as error:
+            yield f"`title` is {self.title!r}: {error}."
+        else:
+            unknown = [name for name in names if name not in parameters]
+            yield from (f"`title` names {name!r}, which is not a parameter of the tool." for name in unknown)
+
+    def _quick_problems(self) -> Iterator[str]:
+        if not isinstance(self.quick, bool):
+            yield f"`quick` is {self.quick!r}; use True or False."
+        elif self.quick:
+            if self.effect != "read":
+                yield (
+                    f"`quick` is True, but `effect` is {self.effect!r}, and a quick tool may run twice; "
+                    "set `effect='read'` if the tool only reads, or remove `quick`."
+                )
+            if self.task_queue is not None:
+                yield (
+                    f"`quick` is True, but `task_queue` is {self.task_queue!r}, and a quick tool runs in the worker "
+                    "that runs the workflow; remove one of them."
+                )
+            if self.is_long_running:
+                yield "`quick` is True, but the tool is long-running; remove `quick`."
 
     def _approval_problems(self) -> Iterator[str]:
         policy = self.approval

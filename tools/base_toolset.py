@@ -33,6 +33,8 @@ class BaseToolset(abc.ABC):
 
     tool_filter: ToolPredicate | Collection[str] | None = None
     tool_name_prefix: str | None = None
+    optional: bool = False
+    """Whether the model is called without the toolset's tools while the toolset is not available."""
     _use_invocation_cache: bool = False
     """Whether to call `get_tools` only once per invocation and process, as in ADK."""
 
@@ -41,6 +43,7 @@ class BaseToolset(abc.ABC):
         *,
         tool_filter: ToolPredicate | Collection[str] | None = None,
         tool_name_prefix: str | None = None,
+        optional: bool = False,
     ) -> None:
         """Set the options that all toolsets share.
 
@@ -48,15 +51,20 @@ class BaseToolset(abc.ABC):
             tool_filter: Names of the tools to offer, without the prefix, or a function that decides for each tool.
                 Implementations of `get_tools` apply the filter by calling `_is_tool_selected`.
             tool_name_prefix: Prefix for all tool names. An underscore separates the prefix and the name.
+            optional: Whether the model is called without the toolset's tools while the toolset is not available. By
+                default, the invocation is held.
         """
         self.tool_filter = tool_filter
         self.tool_name_prefix = tool_name_prefix
+        self.optional = optional
 
     @abc.abstractmethod
     async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[Any]:
         """Return the tools for a context, or all tools if there is no context. Names do not include the prefix.
 
-        If this method raises an exception, the model call runs without the toolset.
+        If this method raises `ConnectionError`, `TimeoutError` or another `OSError`, or a connection error of httpx or
+        aiohttp, the model call is retried and then held until the toolset is available, unless the toolset is
+        `optional`. After any other exception, the model is called without the toolset's tools.
         """
 
     async def get_tools_with_prefix(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:

@@ -58,13 +58,16 @@ class FunctionTool(BaseTool):
         self,
         func: Callable[..., Any],
         *,
+        name: str | None = None,
         require_confirmation: bool | Callable[..., Any] = False,
+        title: str | None = None,
         hint: str | None = None,
         timeout: timedelta | None = None,
         retries: int = 0,
         heartbeat_timeout: timedelta | None = None,
         task_queue: str | None = None,
         effect: Effect | None = None,
+        quick: bool = False,
         on_error: OnError = "tell",
         deadline: timedelta | None = None,
         approval: ApprovalPolicy | None = None,
@@ -73,15 +76,18 @@ class FunctionTool(BaseTool):
 
         Args:
             func: A function, coroutine function, method, partial or callable object.
+            name: The tool's name. By default, the function's name.
             require_confirmation: Whether an approver must confirm each call, or a function that decides this for a
                 call. The function receives the arguments that match its parameter names, converted to the tool's
                 types.
+            title: One line on the effect of a call, for the approver, such as `Pay {amount} to {payee}`.
             hint: Text to show to the approver.
             timeout: Time limit for one attempt. See `BaseTool` for details of this and the following settings.
             retries: Number of retries if the function raises an exception.
             heartbeat_timeout: Maximum time between heartbeats.
             task_queue: The tool's task queue. Defaults to the agent's task queue.
             effect: What happens if the function runs twice for the same call.
+            quick: Whether the function usually returns within a few milliseconds. Requires `effect="read"`.
             on_error: `tell` reports an exception to the model; `raise` ends the invocation.
             deadline: How long the approver has to confirm a call.
             approval: Approval policy. If set, every call waits for approval, or only the calls that
@@ -92,13 +98,13 @@ class FunctionTool(BaseTool):
         """
         if not callable(func):
             raise TypeError(f"Expected a callable object, got {type(func).__name__}")
-        super().__init__(name=name_of(func), description=doc_of(func), is_long_running=self.is_long_running)
+        super().__init__(name=name or name_of(func), description=doc_of(func), is_long_running=self.is_long_running)
         self.func = func
         self.require_confirmation = require_confirmation
-        self.hint = hint
+        self.title, self.hint = title, hint
         self.timeout, self.heartbeat_timeout, self.deadline = timeout, heartbeat_timeout, deadline
         self.retries, self.task_queue, self.effect, self.on_error = retries, task_queue, effect, on_error
-        self.approval = approval
+        self.quick, self.approval = quick, approval
         if problems := self.setting_problems():
             raise InvalidTool(self.name, " ".join(problems))
 
@@ -154,7 +160,7 @@ class FunctionTool(BaseTool):
 
     def setting_problems(self) -> list[str]:
         """Return one sentence for each invalid setting."""
-        problems = super().setting_problems()
+        problems = [*super().setting_problems(), *self.title_problems(self.signature.annotations)]
         if not isinstance(self.hint, str | None):
             problems.append(f"`hint` is {self.hint!r}; use a string.")
         if isinstance(self.approval, ApprovalPolicy):

@@ -25,7 +25,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError, to_json
 
-from waystation.core import Event, InvalidTool, JsonObject, NotJson, to_plain_json
+from waystation.core import InvalidTool, JsonObject, NotJson, to_plain_json
 from waystation.tools import ToolContext
 
 EMPTY = inspect.Parameter.empty
@@ -48,6 +48,16 @@ _STATELESS = frozenset(
 """The attributes of a context that a function can use without reading state."""
 _SHOWN_ERRORS = 10
 """Maximum number of errors reported to the model per argument. A long list can have an error in every item."""
+
+
+_LOCALIZED_ARGS = re.compile(r"^(引数|인수|參數|参数)\s*[:\uff1a]\s*$", re.MULTILINE)
+"""Matches the heading of the parameters in Japanese, Korean, and traditional or simplified Chinese."""
+_LOCALIZED_RETURNS = re.compile(
+    r"^(戻り値|반환|반환값|반환 값|傳回|傳回值|回傳|回傳值|返回|返回值)\s*[:\uff1a][ \t]*$", re.MULTILINE
+)
+"""Matches the heading of the result in these languages."""
+_FULL_WIDTH_COLON = re.compile(r"^(\s+\w+(?:\s*[(\uff08][^)\uff09]*[)\uff09])?)\s*\uff1a\s*", re.MULTILINE)
+"""Matches a parameter's name, with or without a type, and the full-width colon before its description."""
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -81,17 +91,27 @@ def _has_generated_doc(instance: object) -> bool:
 
 
 def parameter_descriptions(function: Callable[..., Any]) -> dict[str, str]:
-    """Return the parameter descriptions from the `Args:` section of a Google-style docstring, by name."""
+    """Return the parameter descriptions from the `Args:` section of a Google-style docstring, by name.
+
+    The section's heading can also be Chinese, Japanese or Korean, as in the translations of ADK's documentation.
+    """
     descriptions: dict[str, str] = {}
     for doc in reversed(_docs_of(function)):  # `__call__` first: it describes its parameters better than its class does
         try:
-            parsed = docstring_parser.parse(doc, style=docstring_parser.DocstringStyle.GOOGLE)
+            parsed = docstring_parser.parse(_translate_headings(doc), style=docstring_parser.DocstringStyle.GOOGLE)
         except docstring_parser.ParseError:  # not a Google-style docstring
             continue
         for param in parsed.params:
             if param.args[0] == "param" and param.description:
                 descriptions.setdefault(param.arg_name, " ".join(param.description.split()))
     return descriptions
+
+
+def _translate_headings(doc: str) -> str:
+    if not _LOCALIZED_ARGS.search(doc):
+        return doc
+    doc = _LOCALIZED_RETURNS.sub("Returns:", _LOCALIZED_ARGS.sub("Args:", doc))
+    return _FULL_WIDTH_COLON.sub(r"\g<1>: ", doc)
 
 
 class Signature:
@@ -262,8 +282,12 @@ class Signature:
 
     def find_missing(self, args: JsonObject) -> list[str]:
         """Return the required parameters that are missing from `args`, in signature order."""
+        return [name for name in self._required if name not in args]
+
+    @functools.cached_property
+    def _required(self) -> list[str]:
         fields = zip(self.annotations, self.model.model_fields.values(), strict=True)
-        return [name for name, field in fields if field.is_required() and name not in args]
+        return [name for name, field in fields if field.is_required()]
 
     def convert(self, args: JsonObject) -> dict[str, Any]:
         """Return a deep copy of the known arguments, converted to the annotated types.
@@ -371,7 +395,7 @@ def _find_output_type(annotation: Any) -> Any:
         return annotation
     yielded = typing.get_args(annotation)[0]
     members = typing.get_args(yielded) if typing.get_origin(yielded) in _UNIONS else (yielded,)
-    outputs = tuple(member for member in members if member is not Event)
+    outputs = tuple(member for member in members if not _is_event(member))
     return typing.Union[outputs] if outputs else Any  # noqa: UP007  # built from a list
 
 
@@ -434,6 +458,11 @@ def _remedy(annotation: Any) -> str:
     return "use plain types, dataclasses or pydantic models"
 
 
+def _is_event(kind: Any) -> bool:
+    """Return whether a type is the class of events, which takes long to import."""
+    return getattr(kind, "__module__", "") == "waystation.events.event"
+
+
 def _add_output(output: Any, yielded: Any) -> Any:
     """Return a generator's output after it yields another value. As in ADK, at most one value may be non-None.
 
@@ -443,7 +472,7 @@ def _add_output(output: Any, yielded: Any) -> Any:
     """
     if yielded is None:
         return output
-    if isinstance(yielded, Event):
+    if _is_event(type(yielded)):
         raise TypeError("A tool cannot yield events; yield its one output, and write to `tool_context.state`.")
     if output is not None:
         raise ValueError("Output already set. A node can produce at most one output.")

@@ -26,6 +26,8 @@ class LongRunningFunctionTool(FunctionTool):
         self,
         func: Callable[..., Any],
         *,
+        name: str | None = None,
+        title: str | None = None,
         timeout: timedelta | None = None,
         retries: int = 0,
         heartbeat_timeout: timedelta | None = None,
@@ -44,6 +46,8 @@ class LongRunningFunctionTool(FunctionTool):
         self.response_schema = response_schema
         super().__init__(
             func,
+            name=name,
+            title=title,
             timeout=timeout,
             retries=retries,
             heartbeat_timeout=heartbeat_timeout,

@@ -35,7 +35,10 @@ _MAX_DEPTH = 1
 
 
 class TooLarge(NotJson):
-    """A value that a tool returned or wrote exceeds the size limit."""
+    """A value that a tool returned or wrote exceeds the size limit.
+
+    Return or store less, or save the data as an artifact.
+    """
 
     def __init__(self, size: int, limit: int = MAX_VALUE_BYTES) -> None:
         self.size = size
@@ -106,15 +109,18 @@ def _build_response(value: Any, long_running: bool) -> ToolOutcome:
 def _make_recordable(answer: ToolOutcome, context: ToolContext, duration_s: float) -> ToolOutcome:
     """Mask secrets in an outcome and add the context's actions, or report an error if they cannot be recorded."""
     secrets = tuple(context.secrets_given())
-    masks = {"response": mask(answer.response, secrets), "parts": mask(answer.parts, secrets)}
-    answer = answer.model_copy(update=masks)
+    if secrets:
+        answer = answer.model_copy(
+            update={"response": mask(answer.response, secrets), "parts": mask(answer.parts, secrets)}
+        )
     about: dict[str, Any] = {"function_call_id": context.function_call_id or "", "duration_s": duration_s}
     try:
         actions = context.recorded_actions()
+        if actions is NO_ACTIONS:  # the answer alone is plain JSON, which can always be recorded
+            return answer.model_copy(update=about)
         if secrets and mask(written := actions.model_dump(mode="json"), secrets) != written:
             raise NotJson("", "partly a credential", "leave the credential in the credential store")
-        if actions is not NO_ACTIONS:
-            _check_size(actions.encode())
+        _check_size(actions.encode())
         outcome = answer.model_copy(update=about | {"actions": None if actions == NO_ACTIONS else actions})
         decode(outcome.encode())
         return outcome

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from waystation.core import Event, JsonObject, copy_json
+from waystation import core
+from waystation.core import JsonObject, copy_json
+from waystation.events.lazy_list import LazyList
+
+if TYPE_CHECKING:
+    from waystation.events import Event
 
 
 class Session:
@@ -22,8 +27,9 @@ class Session:
         app_name: str = "",
         user_id: str = "",
         state: Mapping[str, Any] | None = None,
-        events: Sequence[Event] = (),
+        events: Iterable[core.Event | Event] = (),
     ) -> None:
+        """Initialize the view. Recorded events are converted, and other events are shown as they are."""
         self.id, self.app_name, self.user_id = id, app_name, user_id
         self._given_state, self._given_events = state, events
 
@@ -37,6 +43,24 @@ class Session:
         return {key: copy_json(value) for key, value in (self._given_state or {}).items()}
 
     @cached_property
-    def events(self) -> Sequence[Event]:
-        """Copies of the events that precede the call."""
-        return tuple(event.model_copy(deep=True) for event in self._given_events)
+    def events(self) -> list[Event]:
+        """The events that precede the call, each copied and converted to genai's types when it is first read."""
+        return LazyList(tuple(self._given_events), _convert_event)
+
+    @property
+    def given_events(self) -> Iterable[core.Event | Event]:
+        """The events as they were passed. They must not be changed."""
+        return self._given_events
+
+    @property
+    def last_update_time(self) -> float:
+        """The time of the last event, in seconds since 1970. 0 if there is none."""
+        return max((event.timestamp for event in self._given_events), default=0.0)
+
+
+def _convert_event(event: core.Event | Event) -> Event:
+    if not isinstance(event, core.Event):
+        return event
+    from waystation.events import Event  # loads google-genai, which takes long
+
+    return Event.from_recorded(event)

@@ -19,7 +19,10 @@ _REMEDY = "store plain data (strings, numbers, lists, dictionaries), or save it 
 
 
 class StateRefused(NotJson):
-    """A tool wrote a value to the state that cannot be represented as JSON."""
+    """A tool wrote a value to the state that cannot be represented as JSON.
+
+    Store JSON values only: strings, numbers, booleans, lists, dicts and None.
+    """
 
     def __init__(self, key: str, tool: str, path: str, found: str, remedy: str = _REMEDY) -> None:
         super().__init__(path, found, remedy)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from waystation.artifacts import ArtifactVersion, BaseArtifactService
     from waystation.auth import AuthConfig, AuthCredential, BaseCredentialService, CredentialStore
-    from waystation.core import Event
+    from waystation.events import Event
     from waystation.memory import MemoryEntry, SearchMemoryResponse
 
 P = ParamSpec("P")
@@ -111,7 +111,10 @@ class _StateDelta(MutableMapping[str, Any]):
 
 
 class NotAwaited(WaystationError):
-    """An async method of the context was called without `await`."""
+    """An async method of the context was called without `await`.
+
+    Write `await` before the call, in an `async def` function.
+    """
 
     def __init__(self, *methods: str) -> None:
         self.methods = methods
@@ -211,9 +214,10 @@ def _require_list(method: str, name: str, value: object, kind: str) -> None:
             raise TypeError(f"`{name}` of `{method}` contains {reprlib.repr(item)}; use {remedy}.")
 
 
-def _require_config(method: str, value: object) -> None:
-    if not isinstance(value, auth.AuthConfig):  # not quoted: it may contain a credential
+def _to_config(method: str, value: object) -> AuthConfig:
+    if (config := auth.AuthConfig.of(value)) is None:  # the value is not quoted, because it may contain a credential
         raise TypeError(f"`auth_config` of `{method}` is {with_article(value)}; use an AuthConfig.")
+    return config
 
 
 def _require_service(service: T | None, missing: str) -> T:
@@ -255,15 +259,17 @@ class _ArtifactContext(_ActionContext):
         _require_version("load_artifact", version)
         service = self._artifacts()
         artifact = await service.load_artifact(**self._session_scope(), filename=filename, version=version)
-        deltas = (event.actions.artifact_delta for event in self.session.events)
+        if artifact is not None:
+            return artifact
+        deltas = (event.actions.artifact_delta for event in self.session.given_events)
         saved = max((delta[filename] for delta in deltas if filename in delta), default=-1)
-        if artifact is None and (saved if version is None else version) in range(saved + 1):
+        if (saved if version is None else version) in range(saved + 1):
             raise StoreFailed(
                 getattr(service, "place", type(service).__name__),
                 f"This conversation saved {filename!r}, but the store does not have it. Use the same --artifacts for "
                 "all workers.",
             )
-        return artifact
+        return None
 
     @_must_be_awaited
     async def save_artifact(
@@ -406,7 +412,7 @@ class _CredentialContext(_ActionContext):
         """Whether the worker has a credential service."""
         return self._services.credentials is not None
 
-    def request_credential(self, auth_config: AuthConfig) -> None:
+    def request_credential(self, auth_config: AuthConfig | JsonObject) -> None:
         """Ask the user for a credential. The tool should then return an interim response for the model.
 
         When the credential arrives, the tool runs again from the start and reads the credential with
@@ -423,7 +429,7 @@ class _CredentialContext(_ActionContext):
                 "request_credential requires function_call_id: only a tool call can wait for a credential. Elsewhere, "
                 "use load_credential and save_credential."
             )
-        _require_config("request_credential", auth_config)
+        auth_config = _to_config("request_credential", auth_config)
         self.actions.requested_auth_configs[call_id] = auth.begin_login(
             self._store("request_credential"),
             auth_config,
@@ -431,7 +437,7 @@ class _CredentialContext(_ActionContext):
             auth.WaitingCall(self.invocation_id, call_id),
         )
 
-    def get_auth_response(self, auth_config: AuthConfig) -> AuthCredential | None:
+    def get_auth_response(self, auth_config: AuthConfig | JsonObject) -> AuthCredential | None:
         """Return the user's credential, or None if it is not available yet. An expired token is refreshed.
 
         Credentials from earlier invocations are found too.
@@ -439,7 +445,7 @@ class _CredentialContext(_ActionContext):
         Raises:
             AuthorizationFailed: The credential has expired, and the provider does not respond.
         """
-        _require_config("get_auth_response", auth_config)
+        auth_config = _to_config("get_auth_response", auth_config)
         if not self.has_credential_service:
             return None
         bucket = auth.Bucket.of(self, auth_config.key)
@@ -455,23 +461,23 @@ class _CredentialContext(_ActionContext):
         bucket = auth.find_bucket(store, auth.WaitingCall(self.invocation_id, call_id))
         return None if bucket is None else self.note_credential(store.credential(bucket))
 
-    async def load_credential(self, auth_config: AuthConfig) -> AuthCredential | None:
+    async def load_credential(self, auth_config: AuthConfig | JsonObject) -> AuthCredential | None:
         """Return the user's credential, or None if there is none. An expired token is refreshed.
 
         Raises:
             ValueError: The worker has no credential service.
             AuthorizationFailed: The credential has expired, and the provider does not respond.
         """
-        _require_config("load_credential", auth_config)
+        auth_config = _to_config("load_credential", auth_config)
         return self.note_credential(await self._service().load_credential(auth_config, self))
 
-    async def save_credential(self, auth_config: AuthConfig) -> None:
+    async def save_credential(self, auth_config: AuthConfig | JsonObject) -> None:
         """Store the configuration's `exchanged_auth_credential` for the user.
 
         Raises:
             ValueError: The worker has no credential service.
         """
-        _require_config("save_credential", auth_config)
+        auth_config = _to_config("save_credential", auth_config)
         await self._service().save_credential(auth_config, self)
 
     def get_credential(self, key: str) -> AuthCredential | None:

@@ -4,6 +4,7 @@ import asyncio
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 
 import structlog
@@ -34,6 +35,20 @@ CLOSE_TIMEOUT_S = 10.0
 """Time limit for closing one toolset, as in ADK."""
 
 _DEFAULT_LIMIT = ActivitySettings().toolset_timeout
+
+UNAVAILABLE = frozenset({"ClientConnectionError", "CredentialStoreError", "OSError", "StoreFailed", "TransportError"})
+"""Names of the exceptions that mean that a toolset is not available, including subclasses such as ConnectionError and
+TimeoutError. They are compared by name because aiohttp and httpx, which define two of them, may not be installed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolsetFailure:
+    """A toolset that did not list its tools."""
+
+    description: str
+    """A sentence that names the toolset and the cause."""
+    must_wait: bool
+    """Whether a model call waits for the toolset, because it is required and not available."""
 
 
 def tools_of(agent: LlmAgent) -> dict[str, BaseTool]:
@@ -156,7 +171,7 @@ async def list_tools(
     context: Callable[[], ReadonlyContext],
     *,
     wanted: str | None = None,
-    failed: list[str] | None = None,
+    failed: list[ToolsetFailure] | None = None,
     limit: timedelta = _DEFAULT_LIMIT,
 ) -> dict[str, BaseTool]:
     """Return an agent's tools by name, in the order of `agent.tools`, with toolsets expanded.
@@ -169,7 +184,7 @@ async def list_tools(
         context: Creates a context. Called once for each toolset.
         wanted: Name of the only tool that the caller needs. Toolsets that cannot contain that tool are skipped, because
             listing their tools may require network access.
-        failed: A list that receives the class names of toolsets that raised an exception or exceeded `limit`.
+        failed: A list that receives the toolsets that raised an exception or exceeded `limit`.
         limit: Time limit for each toolset.
 
     Raises:
@@ -204,7 +219,7 @@ def _find_candidates(entries: Sequence[BaseTool | BaseToolset], wanted: str) -> 
 
 
 async def _list_usable_tools(
-    toolset: BaseToolset, agent: LlmAgent, context: ReadonlyContext, failures: list[str], limit: timedelta
+    toolset: BaseToolset, agent: LlmAgent, context: ReadonlyContext, failures: list[ToolsetFailure], limit: timedelta
 ) -> list[BaseTool]:
     """Return a toolset's usable tools, or an empty list if the toolset raises an exception."""
     kind = type(toolset).__name__
@@ -218,7 +233,7 @@ async def _list_usable_tools(
         log.warning(
             "toolset.failed", agent=agent.name, toolset=kind, error_type=type(error).__name__, **prefix, **reason
         )
-        failures.append(kind)
+        failures.append(_describe_failure(toolset, error))
         return []
     usable = []
     for tool in tools:
@@ -227,6 +242,16 @@ async def _list_usable_tools(
         else:
             usable.append(tool)
     return usable
+
+
+def _describe_failure(toolset: BaseToolset, error: Exception) -> ToolsetFailure:
+    prefix = f" with prefix {toolset.tool_name_prefix!r}" if toolset.tool_name_prefix else ""
+    cause = str(error) if isinstance(error, WaystationError) else f"{type(error).__name__} at {find_author_line(error)}"
+    is_unavailable = any(kind.__name__ in UNAVAILABLE for kind in type(error).__mro__)
+    return ToolsetFailure(
+        f"Toolset {type(toolset).__name__}{prefix} did not list its tools: {cause.rstrip('.')}.",
+        must_wait=is_unavailable and not toolset.optional,
+    )
 
 
 def _find_problem(tool: BaseTool, agent: LlmAgent) -> str | None:

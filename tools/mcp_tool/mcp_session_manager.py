@@ -232,12 +232,22 @@ class _RecordingStream:
         return getattr(self._stream, name)
 
 
+SseServerParams = SseConnectionParams
+StreamableHTTPServerParams = StreamableHTTPConnectionParams
+
+
 class McpConnectionError(WaystationError, ConnectionError):
-    """The server is unreachable, or the connection was lost."""
+    """The server is unreachable, or the connection was lost.
+
+    Check that the MCP server runs and can be reached from the worker.
+    """
 
 
 class OutcomeUnknown(McpConnectionError):
-    """The connection was lost after the request was sent, so the server may have processed the request."""
+    """The connection was lost after the request was sent, so the server may have processed the request.
+
+    Find out whether the server has processed the request before you repeat it.
+    """
 
 
 class McpSession:

@@ -8,7 +8,7 @@ from typing import Any, TextIO, TypeVar
 
 import structlog
 from cachetools import TTLCache
-from mcp import Client, StdioServerParameters
+from mcp import Client, MCPError, StdioServerParameters
 from mcp.types import ListToolsResult, Resource, SamplingCapability, Tool, ToolListChangedNotification
 
 from waystation.agents import ReadonlyContext
@@ -30,6 +30,7 @@ from waystation.tools.mcp_tool.mcp_session_manager import (
     StdioConnectionParams,
     StreamableHTTPConnectionParams,
     parameter_problems,
+    place_of,
 )
 from waystation.tools.mcp_tool.mcp_tool import McpTool, plain_result
 
@@ -50,6 +51,8 @@ MAX_LISTINGS = 64
 MAX_PAGES = 100
 MAX_TOOLS = 1_000
 """Maximum number of tools in a listing. The rest is left out, because every tool becomes part of each prompt."""
+HTTP_ERROR = "Server returned an error response"
+"""The message with which `mcp` reports an HTTP status of 400 or above, except 404, without a JSON-RPC error."""
 
 Result = TypeVar("Result")
 
@@ -81,6 +84,8 @@ class McpToolset(BaseToolset):
         elicitation_callback: Handles the server's requests for input from the user.
         effect: What happens if a call runs twice, for all tools or by tool name. Defaults to what the tool's
             annotations say, or to `once` if it does not have annotations.
+        optional: Whether the model is called without these tools while the server is unreachable. By default, the
+            invocation is held.
 
     Raises:
         ValueError: `connection_params` is None, or `tool_list_cache_ttl_seconds` is not positive.
@@ -104,8 +109,9 @@ class McpToolset(BaseToolset):
         sampling_capabilities: SamplingCapability | None = None,
         elicitation_callback: Callable[..., Any] | None = None,
         effect: Effect | Mapping[str, Effect] | None = None,
+        optional: bool = False,
     ) -> None:
-        super().__init__(tool_filter=tool_filter, tool_name_prefix=tool_name_prefix)
+        super().__init__(tool_filter=tool_filter, tool_name_prefix=tool_name_prefix, optional=optional)
         if connection_params is None:
             raise ValueError("Missing connection params in McpToolset.")
         if tool_list_cache_ttl_seconds is not None and tool_list_cache_ttl_seconds <= 0:
@@ -236,7 +242,12 @@ class McpToolset(BaseToolset):
             # Allow twice the timeout: once for connecting and once for the request.
             return await asyncio.wait_for(self._sessions.call(request, headers, repeatable=True), 2 * limit)
         except TimeoutError:
-            raise McpConnectionError(f"The MCP server did not respond within {limit:g} s.") from None
+            problem = f"did not respond within {limit:g} s"
+        except MCPError as error:
+            if error.message != HTTP_ERROR:
+                raise
+            problem = "responded with an HTTP error, for example because it is restarting"
+        raise McpConnectionError(f"The MCP server {place_of(self.connection_params)} {problem}.")
 
     async def _headers(self, context: ReadonlyContext | None, *, ask: bool = False) -> Mapping[str, str] | None:
         """Return the headers for this context. As in ADK, the credential's headers override all others.
