@@ -22,9 +22,6 @@ from waystation.core import (
     Budget,
     DigestMismatch,
     Escalation,
-    Event,
-    EventActions,
-    EventCompaction,
     Expired,
     ForeignHistory,
     Grant,
@@ -46,10 +43,13 @@ from waystation.core import (
     Usage,
     WaystationError,
 )
+from waystation.core import Event as RecordedEvent
+from waystation.events import Event, EventActions, EventCompaction
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.models.google_llm import Gemini
 from waystation.plugins.base_plugin import BasePlugin
 from waystation.plugins.reflect_retry_tool_plugin import ReflectAndRetryToolPlugin, TrackingScope
+from waystation.runners.runner import Runner
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.base_toolset import BaseToolset
@@ -68,11 +68,14 @@ from waystation.tools.long_running_tool import LongRunningFunctionTool
 from waystation.tools.preload_memory_tool import preload_memory_tool as preload_memory
 from waystation.tools.request_input_tool import request_input
 from waystation.tools.retrieval.vertex_ai_rag_retrieval import VertexAiRagRetrieval
-from waystation.tools.tool_context import CallbackContext, ToolContext
+from waystation.tools.temporal_tools import ActivityTool, NexusTool, WorkflowTool
+from waystation.tools.tool_context import CallbackContext, Context, ToolContext
 from waystation.tools.url_context_tool import UrlContextTool, url_context
 from waystation.tools.vertex_ai_search_tool import VertexAiSearchTool
+from waystation.workflows.agent_call import run_agent
 
 __all__ = [
+    "ActivityTool",
     "Agent",
     "AgentClient",
     "AgentTool",
@@ -93,6 +96,7 @@ __all__ = [
     "BuiltInCodeExecutionTool",
     "BuiltInCodeExecutor",
     "CallbackContext",
+    "Context",
     "ContextCacheConfig",
     "CrewaiTool",
     "DigestMismatch",
@@ -124,15 +128,18 @@ __all__ = [
     "ModelError",
     "ModelOverloaded",
     "ModelRefused",
+    "NexusTool",
     "NotAllowed",
     "NotReplayable",
     "ParallelAgent",
     "PendingCall",
     "Price",
     "ReadonlyContext",
+    "RecordedEvent",
     "ReflectAndRetryToolPlugin",
     "ResumabilityConfig",
     "RunConfig",
+    "Runner",
     "SequentialAgent",
     "Spent",
     "ToolConfirmation",
@@ -145,6 +152,7 @@ __all__ = [
     "VertexAiRagRetrieval",
     "VertexAiSearchTool",
     "WaystationError",
+    "WorkflowTool",
     "built_in_code_execution",
     "enterprise_web_search",
     "exit_loop",
@@ -155,6 +163,7 @@ __all__ = [
     "load_memory",
     "preload_memory",
     "request_input",
+    "run_agent",
     "stream_file",
     "url_context",
 ]

@@ -4,7 +4,9 @@ from waystation.agents.base_agent import BaseAgent
 from waystation.agents.base_agent import Callbacks as Callbacks
 from waystation.agents.base_agent import as_list as as_list
 from waystation.agents.base_agent import lineage as lineage
+from waystation.agents.context import Context as Context
 from waystation.agents.context_cache_config import ContextCacheConfig as ContextCacheConfig
+from waystation.agents.invocation_context import InvocationContext as InvocationContext
 from waystation.agents.llm_agent import CALLBACKS as CALLBACKS
 from waystation.agents.llm_agent import Agent, LlmAgent
 from waystation.agents.loop_agent import LoopAgent

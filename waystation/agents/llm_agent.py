@@ -1,13 +1,24 @@
 """Agents that use a language model."""
 
-from typing import Any, ClassVar, Literal
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
+from waystation.adk import adapt_tool, is_adk
 from waystation.agents import ApprovalRule, BaseAgent, Callbacks, lineage
 from waystation.code_executors import BuiltInCodeExecutor
 from waystation.core import with_article
 from waystation.models import BaseLlm
+from waystation.models.base_llm import DEFAULT_MODEL, AdkLlm, GeneratesContent
+from waystation.models.providers import create_model
+from waystation.models.service_model import check_name
+
+if TYPE_CHECKING:
+    from waystation.agents import ReadonlyContext
+    from waystation.tools import BaseTool
 
 _CONFIG_BELONGS_ELSEWHERE = {
     "tools": ("tools", "All tools must be set via LlmAgent.tools, not via generate_content_config.tools."),
@@ -23,7 +34,6 @@ _CONFIG_BELONGS_ELSEWHERE = {
 """Fields of `generate_content_config` that ADK rejects, each with its JSON name and the error message."""
 
 _UNSUPPORTED = {
-    "planner": "A planner is not supported; put `thinking_config` into `generate_content_config`.",
     "mode": "Only the mode `chat` is supported. Wrap an agent that handles a single request in AgentTool.",
     "parallel_worker": "Use a ParallelAgent.",
     "retry_config": "The engine retries model calls. For tools, set `retries` on FunctionTool.",
@@ -49,11 +59,12 @@ CALLBACKS: dict[str, tuple[str, ...]] = {
 class LlmAgent(BaseAgent):
     """An agent that uses a language model. `Agent` is an alias. The fields have the same meaning as in ADK 2.13."""
 
-    DEFAULT_MODEL: ClassVar[str] = "gemini-3.5-flash"
+    DEFAULT_MODEL: ClassVar[str] = DEFAULT_MODEL
     """The model that is used when neither the agent nor any of its ancestors sets one."""
 
     model: str | BaseLlm = ""
-    """The model or its name. By default, the model of the nearest ancestor that has one, or else `DEFAULT_MODEL`."""
+    """The model or its name. By default, the model of the nearest ancestor that has one, or else `DEFAULT_MODEL`. Other
+    objects with ADK's method `generate_content_async` are accepted, too, and wrapped."""
     instruction: Any = ""
     """Text with `{state_key}` placeholders, or a sync or async function `(readonly_context)` that returns text."""
     global_instruction: Any = ""
@@ -63,7 +74,7 @@ class LlmAgent(BaseAgent):
     the system instruction to the contents.
     """
     tools: list[Any] = Field(default_factory=list)
-    """Functions, BaseTools or BaseToolsets."""
+    """Functions, BaseTools or BaseToolsets. Those of google-adk are adapted."""
     approval_rules: list[ApprovalRule] = Field(default_factory=list)
     """Approval rules for the agent's tool calls. The first rule that matches a call applies, unless the tool has its
     own policy.
@@ -83,6 +94,8 @@ class LlmAgent(BaseAgent):
     """
     output_key: str | None = None
     """The state key that the agent's answer is saved under."""
+    planner: Any = None
+    """A planner of `waystation.planners` or of google-adk, which changes requests and replies."""
     code_executor: BuiltInCodeExecutor | None = None
     """Lets the model run code at its provider. No other code executor is supported."""
     before_model_callback: Callbacks = None
@@ -101,10 +114,35 @@ class LlmAgent(BaseAgent):
     """Called with `(tool, args, tool_context, error)`. A result other than None replaces the error."""
 
     @property
-    def canonical_model(self) -> str | BaseLlm:
+    def declared_model(self) -> str | BaseLlm:
         """The agent's own model, or that of the nearest ancestor that has one, or `DEFAULT_MODEL`."""
         models = (agent.model for agent in lineage(self) if isinstance(agent, LlmAgent) and agent.model)
         return next(models, self.DEFAULT_MODEL)
+
+    @property
+    def canonical_model(self) -> BaseLlm:
+        """The model of `declared_model` as an object, for code that reads its attributes, such as `model`.
+
+        Raises:
+            ValueError: No installed adapter serves the name.
+        """
+        model = self.declared_model
+        return create_model(model) if isinstance(model, str) else model
+
+    async def canonical_instruction(self, ctx: ReadonlyContext) -> tuple[str, bool]:
+        """Return the instruction as text, and whether a function provided it. Placeholders are not filled in."""
+        return await _resolve(self.instruction, ctx)
+
+    async def canonical_global_instruction(self, ctx: ReadonlyContext) -> tuple[str, bool]:
+        """Return the global instruction as text, and whether a function provided it."""
+        return await _resolve(self.global_instruction, ctx)
+
+    async def canonical_tools(self, ctx: ReadonlyContext | None = None) -> list[BaseTool]:
+        """Return the agent's tools, with functions wrapped and toolsets expanded."""
+        from waystation.tools import ToolContext
+        from waystation.tools.toolbox import list_tools
+
+        return list((await list_tools(self, lambda: ctx or ToolContext())).values())
 
     @model_validator(mode="before")
     @classmethod
@@ -118,6 +156,18 @@ class LlmAgent(BaseAgent):
                 raise ValueError(f"`{name}` is not supported. {remedy}")
         # Drop unsupported fields that are None, because code written for ADK may pass None explicitly.
         return {key: value for key, value in data.items() if key not in _UNSUPPORTED}
+
+    @model_validator(mode="after")
+    def _adapt_tools(self) -> LlmAgent:
+        if any(is_adk(tool) for tool in self.tools):
+            self.tools = [adapt_tool(self, tool) if is_adk(tool) else tool for tool in self.tools]
+        return self
+
+    @field_validator("model", mode="before")
+    @classmethod
+    def _adapt_model(cls, model: Any) -> Any:
+        check_name(model)
+        return AdkLlm(model) if isinstance(model, GeneratesContent) and not isinstance(model, BaseLlm) else model
 
     @field_validator("tools")
     @classmethod
@@ -145,6 +195,14 @@ class LlmAgent(BaseAgent):
                 raise ValueError(problem)
         return config
 
+    @field_validator("planner")
+    @classmethod
+    def _check_planner(cls, planner: Any) -> Any:
+        methods = ("build_planning_instruction", "process_planning_response")
+        if planner is not None and not all(callable(getattr(planner, name, None)) for name in methods):
+            raise ValueError(f"It is {with_article(planner)}; use an instance of a subclass of BasePlanner.")
+        return planner
+
     @field_validator("code_executor", mode="before")
     @classmethod
     def _check_code_executor(cls, executor: Any) -> Any:
@@ -154,6 +212,13 @@ class LlmAgent(BaseAgent):
                 "provider, or add a tool that runs code."
             )
         return executor
+
+
+async def _resolve(instruction: Any, context: ReadonlyContext) -> tuple[str, bool]:
+    if isinstance(instruction, str):
+        return instruction, False
+    text = instruction(context)
+    return (await text if inspect.isawaitable(text) else text), True
 
 
 Agent = LlmAgent

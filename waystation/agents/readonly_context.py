@@ -6,11 +6,25 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from waystation.core import JsonObject, copy_json
+from waystation.core import JsonObject, WaystationError, copy_json
 from waystation.tools import NO_SERVICES, Services, Session, State
 
 if TYPE_CHECKING:
     from google.genai.types import Content
+
+
+class NoInvocationContext(WaystationError, AttributeError):
+    """Code for ADK read the invocation context, which does not exist here.
+
+    Use the `ToolContext` or `CallbackContext` that the code already has. It provides state, artifacts and memory.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "`_invocation_context` is an internal of ADK, which does not exist here, because invocations are "
+            "workflows. Use the context's own `session`, `state`, `user_id`, `agent_name`, `invocation_id` and "
+            "`run_config`, and its methods for artifacts, memories and credentials."
+        )
 
 
 class ReadonlyContext:
@@ -75,6 +89,18 @@ class ReadonlyContext:
         if self._shown is None:
             self._shown = self._session.over(self._state)
         return self._shown
+
+    @property
+    def _invocation_context(self) -> Any:
+        raise NoInvocationContext
+
+    def get_invocation_context(self) -> Any:
+        """Refuse the invocation context, which ADK returns.
+
+        Raises:
+            NoInvocationContext: Always.
+        """
+        raise NoInvocationContext
 
     @property
     def custom_metadata(self) -> Mapping[str, Any]:

@@ -23,6 +23,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from waystation.adk import from_adk, is_adk
 from waystation.agents import (
     CALLBACKS,
     ApprovalRule,
@@ -34,6 +35,7 @@ from waystation.agents import (
     as_list,
     kind_of,
 )
+from waystation.agents.custom_agent import CustomAgent
 from waystation.apps import App, EventsCompactionConfig
 from waystation.core import (
     AgentNameTaken,
@@ -64,8 +66,8 @@ from waystation.tools import (
 )
 from waystation.tools.json_schema import json_schema
 
-_ADK = "; replace `google.adk` with `waystation` in the imports."
-_NOT_HERE = "; docs/reference/adk.md lists what Waystation does not have, and the replacements."
+_ADK = "; replace `google.adk` with `waystation` in the imports, or install `waystation[adk]` to run it as it is."
+_NOT_HERE = "; docs/reference/adk-names.md lists which names of ADK Waystation has."
 _EXPOSED = re.compile(rb"\b(root_agent|app)\b")
 
 
@@ -135,6 +137,10 @@ class Registry:
             raise AgentNameTaken(root.agent.name, (other.place, root.place))
         self._roots[root.agent.name] = root
 
+    def remove(self, name: str) -> None:
+        """Remove the root agent with this name, if any."""
+        self._roots.pop(name, None)
+
     @property
     def roots(self) -> Mapping[str, Root]:
         """The root agents by name."""
@@ -159,7 +165,8 @@ def tree_of(agent: BaseAgent) -> dict[str, BaseAgent]:
     return {member.name: member for _, member in agents_below(agent)}
 
 
-def _root(exposed: BaseAgent | App, place: str = "", demo_model: BaseLlm | None = None) -> Root:
+def _root(exposed: object, place: str = "", demo_model: BaseLlm | None = None) -> Root:
+    exposed = from_adk(exposed) if is_adk(exposed) else exposed
     agent = exposed.root_agent if isinstance(exposed, App) else exposed
     if not isinstance(agent, BaseAgent):
         raise TypeError(f"{agent!r} is neither an agent nor an app; pass one, such as a module's `root_agent`.")
@@ -183,7 +190,7 @@ def _agent_may_read_state(agent: BaseAgent) -> bool:
     if any(getattr(agent, name, None) for name in (*CALLBACKS, "approval_rules")):
         return True
     if not isinstance(agent, LlmAgent):
-        return False
+        return isinstance(agent, CustomAgent)
     if any(not isinstance(text, str) or "{" in text for text in (agent.instruction, agent.global_instruction)):
         return True
     try:
@@ -244,7 +251,7 @@ def _load(package: Path) -> Root:
     for name, kinds in (("app", (App,)), ("root_agent", (BaseAgent, App))):
         for module in modules:
             # A variable named `app` may be something else, such as a web application.
-            if isinstance(exposed := getattr(module, name, None), kinds):
+            if isinstance(exposed := getattr(module, name, None), kinds) or is_adk(exposed):
                 place = str(package / Path(module.__file__ or "agent.py").name)
                 return _root(exposed, place, demo if isinstance(demo, BaseLlm) else None)
     other = next((module.root_agent for module in modules if hasattr(module, "root_agent")), None)

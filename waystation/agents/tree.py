@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from waystation.agents import BaseAgent, LlmAgent, LoopAgent, ParallelAgent, SequentialAgent, lineage
+from waystation.agents.custom_agent import CustomAgent
 from waystation.core import AgentKind, AgentSpec
 from waystation.plugins import BasePlugin, overrides_callback
 
@@ -11,6 +12,7 @@ _KINDS: tuple[tuple[type[BaseAgent], AgentKind], ...] = (
     (SequentialAgent, "sequential"),
     (ParallelAgent, "parallel"),
     (LoopAgent, "loop"),
+    (CustomAgent, "custom"),
 )
 
 

@@ -1,5 +1,5 @@
-"""Events of invocations. Mirrors ADK's `google.adk.events` package."""
+"""Events of conversations, with genai's types. Mirrors ADK's `google.adk.events` package."""
 
-from waystation.core import Event, EventActions, ToolConfirmation
+from waystation.lazy_exports import lazy_exports
 
-__all__ = ["Event", "EventActions", "ToolConfirmation"]
+__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

@@ -1,0 +1,66 @@
+"""Run google-adk agents unmodified."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from waystation.adk.replayable_mark import replayable as replayable
+from waystation.core import AuthoringError, JsonObject
+from waystation.version import find_adk_problem
+
+if TYPE_CHECKING:
+    from waystation.agents import BaseAgent
+    from waystation.apps import App
+    from waystation.plugins import BasePlugin
+    from waystation.tools import BaseTool, BaseToolset
+
+
+class AdkUnavailable(AuthoringError):
+    """google-adk is not installed, or has an unsupported version.
+
+    Install the extra: `pip install 'waystation[adk]'`.
+    """
+
+
+def is_adk(value: object) -> bool:
+    """Return whether a value is an agent, app or other object of a class of google-adk. google-adk is not imported."""
+    return any(cls.__module__.startswith("google.adk.") for cls in type(value).__mro__)
+
+
+def describe_differences(agents: Iterable[BaseAgent], plugins: Iterable[BasePlugin]) -> Iterator[JsonObject]:
+    """Yield each difference between adapted agents and google-adk, as the fields of a log event."""
+    if "waystation.adk.agent_adapter" in sys.modules:  # otherwise nothing has been adapted
+        from waystation.adk.agent_adapter import list_differences
+
+        yield from list_differences(agents, plugins)
+
+
+def from_adk(agent: object) -> BaseAgent | App:
+    """Return a Waystation agent that runs a google-adk agent. For a google-adk App, return an App.
+
+    Raises:
+        AdkUnavailable: google-adk is not installed, or has an unsupported version.
+        InvalidAgent: An agent of the tree cannot run.
+    """
+    if problem := find_adk_problem():
+        raise AdkUnavailable(problem)
+    from waystation.adk.agent_adapter import adapt
+
+    return adapt(agent)
+
+
+def adapt_tool(agent: BaseAgent, tool: object) -> BaseTool | BaseToolset:
+    """Return a tool or toolset of google-adk as one of Waystation, for one of Waystation's agents.
+
+    Raises:
+        AdkUnavailable: google-adk has an unsupported version.
+        InvalidAgent: The tool cannot run.
+    """
+    if problem := find_adk_problem():
+        raise AdkUnavailable(problem)
+    from waystation.adk.agent_adapter import Adapter
+
+    adapted: BaseTool | BaseToolset = Adapter().tool(agent, tool)
+    return adapted

@@ -1,0 +1,3 @@
+from waystation.runners.runner import InMemoryRunner, Runner
+
+__all__ = ["InMemoryRunner", "Runner"]

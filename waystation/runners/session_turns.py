@@ -1,0 +1,197 @@
+"""Send messages and function responses to one session, and follow the invocations that handle them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from google.genai import types
+
+from waystation import client
+from waystation.client import Invocation, new_events, stream_logs
+from waystation.core import Action, Event, InvocationError, JsonObject, Log, Wait, ids, is_working, next_step
+from waystation.core.responses import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL
+
+if TYPE_CHECKING:
+    from waystation.agents import RunConfig
+    from waystation.runners.consumer_pace import ConsumerPace
+    from waystation.sessions import RecordedSessionService
+
+POLL_S = 0.01
+
+
+class SessionTurns:
+    """The turns of a runner in one session. The methods belong to the background's event loop."""
+
+    def __init__(self, service: RecordedSessionService, session: client.Session) -> None:
+        self._service, self._session = service, session
+        self._owners: dict[str, Invocation] = {}
+        """The latest invocation with a call of each ID."""
+        self._answers: dict[tuple[str, str], int] = {}
+        """Number of answers that the program has sent, by invocation ID and function call ID."""
+
+    async def send(
+        self, content: JsonObject, state_delta: dict[str, Any] | None, run_config: RunConfig | None
+    ) -> tuple[Invocation, int]:
+        """Send a message. Return the invocation that handles it, and the index of the first event after the message."""
+        options: dict[str, Any] = {}
+        if run_config:
+            options = {
+                "budget": run_config.budget(),
+                "metadata": run_config.custom_metadata,
+                "streaming": run_config.streaming,
+            }
+        sent = await self._session.send(
+            content,
+            message_id=self._service.next_message_id(self._session, content),
+            state=state_delta,
+            agent=self._session.given.agent,
+            create=False,
+            **options,
+        )
+        await sent.started()
+        return sent, 1
+
+    async def respond(self, responses: Sequence[types.FunctionResponse]) -> tuple[Invocation, int]:
+        """Send function responses. Return their invocation, and the index of the first event after the last response.
+
+        Raises:
+            ValueError: No call of the session has the ID of a response, or the call is closed.
+            AnswerRefused: A call cannot be answered for another reason.
+        """
+        position: tuple[Invocation, int] | None = None
+        for response in responses:
+            owner = await self._find(response.id or "")
+            if owner is None:
+                raise ValueError(
+                    f"Function call not found for function response ids: {{{response.id!r}}}. Ensure each function "
+                    "response ID matches an existing function call in the session history."
+                )
+            wakes = response is responses[-1]
+            position = owner, await self._answer(owner, response, wakes=wakes)
+        assert position is not None
+        return position
+
+    async def find(self, invocation_id: str) -> tuple[Invocation, int]:
+        """Return an invocation, and the number of its events so far."""
+        invocation = Invocation.from_id(self._session.client, invocation_id)
+        return invocation, len((await invocation.log()).state.events)
+
+    async def _find(self, call_id: str) -> Invocation | None:
+        """Return the latest invocation with a call that has waited for an answer and has this ID."""
+        if owner := self._owners.get(call_id):
+            return owner
+        for listed in reversed(await self._session.invocations()):
+            if listed["status"] != "queued":
+                invocation = Invocation.from_id(self._session.client, listed["id"])
+                call = (await invocation.log()).state.calls.get(ids.requesting_call(call_id))
+                if call is not None and call.ever_waits:
+                    return invocation
+        return None
+
+    async def _answer(self, invocation: Invocation, response: types.FunctionResponse, *, wakes: bool) -> int:
+        """Answer a call, and return the index of the event that follows the answer.
+
+        If the run was resumed and the previous run sent this answer, or another person did, do not send it again.
+
+        Raises:
+            ValueError: The call is closed.
+            AnswerRefused: The call cannot be answered for another reason.
+        """
+        call_id = response.id or ""
+        log = await invocation.log()
+        answered = _answers_to(log, call_id)
+        known = 0 if self._service.run.is_resumed else len(answered)
+        number = self._answers.setdefault((invocation.id, call_id), known)
+        self._answers[invocation.id, call_id] += 1
+        if len(answered) <= number:
+            action, fields = _to_answer(response, wakes=wakes)
+            if action in ("respond", "progress") and log.state.calls[ids.requesting_call(call_id)].closed:
+                raise ValueError(
+                    f"Function call {call_id!r} cannot receive another function response: it has its final response, "
+                    "or its deadline has passed. Set `will_continue=True` in each response that others will follow."
+                )
+            await invocation.answer(action, ids.requesting_call(call_id), **fields)
+            async for grown in invocation.follow():
+                if len(answered := _answers_to(grown, call_id)) > number:
+                    break
+        return answered[number] + 1
+
+    async def events(
+        self, invocation: Invocation, start: int, pace: ConsumerPace, *, streaming: bool = False
+    ) -> AsyncGenerator[Event]:
+        """Yield the events from index `start` on, until the invocation needs the program's next message or has ended.
+
+        Raises:
+            InvocationError: The invocation failed.
+        """
+        log: Log | None = None
+        await pace.advance(invocation.id, 0)
+        try:
+            async with aclosing(stream_logs(invocation, partial=streaming)) as logs:
+                async for log, pieces in logs:
+                    for event in new_events(log, start, pieces):
+                        if _is_input(event):  # in a resumed run, what followed it belongs to the program's next message
+                            return
+                        self._owners.update((call["id"], invocation) for call in event.function_calls())
+                        if not event.actions.compaction:
+                            yield event
+                    start = max(start, len(log.state.events))
+                    if log.state.outcome.ended or _is_parked(log):
+                        break
+                    await pace.advance(invocation.id, log.length)
+        finally:
+            await pace.advance(invocation.id, None)
+        await self._reported(invocation)
+        if log is not None and log.state.outcome.ended in ("failed", "terminated", "timed_out", "cancelled"):
+            raise _describe_failure(log)
+
+    async def _reported(self, invocation: Invocation) -> None:
+        """Wait until the session has the invocation's events, so that the next message and `get_session` see them."""
+        number = int(invocation.id.rpartition("/")[2])
+        while any(turn["n"] == number and turn["status"] == "running" for turn in await self._session.invocations()):
+            await asyncio.sleep(POLL_S)
+
+
+def _describe_failure(log: Log) -> InvocationError:
+    failure, ended = log.state.outcome.failure, log.state.outcome.ended
+    reason = f"{failure.error_type}: {failure.message}" if failure else f"it was {ended}."
+    return InvocationError(f"Invocation {log.invocation_id!r} failed. {reason}")
+
+
+def _is_parked(log: Log) -> bool:
+    """Return whether the invocation does nothing before a call is answered."""
+    state = log.state
+    return (
+        isinstance(next_step(log), Wait)
+        and bool(state.waiting())
+        and not is_working(state)
+        and state.unflushed() is None
+    )
+
+
+def _is_input(event: Event) -> bool:
+    return event.author == "user" and event.actions.compaction is None
+
+
+def _answers_to(log: Log, call_id: str) -> list[int]:
+    """Return the indexes of the events with a user's answers to a call."""
+    return [
+        index
+        for index, event in enumerate(log.state.events)
+        if event.author == "user" and any(response.get("id") == call_id for response in event.function_responses())
+    ]
+
+
+def _to_answer(response: types.FunctionResponse, *, wakes: bool) -> tuple[Action, JsonObject]:
+    """Return the action and the fields of the answer that a function response means."""
+    body = response.response or {}
+    if response.name == REQUEST_CREDENTIAL:
+        raise ValueError("A credential cannot be sent as a function response. Store it with `Invocation.authorize`.")
+    if response.name == REQUEST_CONFIRMATION:
+        payload = body.get("payload")
+        return "approve" if body.get("confirmed") else "reject", {"response": payload} if payload else {}
+    # As genai documents it, a response is final unless it announces others.
+    return "progress" if response.will_continue else "respond", {"response": body, "wake": wakes}

@@ -1,0 +1,231 @@
+"""Sessions whose histories are in Temporal."""
+
+from __future__ import annotations
+
+import abc
+import hashlib
+import time
+import uuid
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from temporalio.client import WorkflowExecutionStatus
+
+from waystation import client
+from waystation.client import AgentClient, Invocation, count_events
+from waystation.core import JsonObject, encode
+from waystation.core.errors import SessionExists, UnknownSession
+from waystation.errors import AlreadyExistsError
+from waystation.events import Event
+from waystation.history import describe_workflow
+from waystation.sessions.background import BACKGROUND
+from waystation.sessions.base_session_service import BaseSessionService, GetSessionConfig, ListSessionsResponse
+from waystation.sessions.session import Session
+
+if TYPE_CHECKING:
+    from waystation.sessions.program_run import ProgramRun
+
+
+class RecordedSessionService(BaseSessionService):
+    """A session service that names sessions. Each session is a workflow, and its history contains its events."""
+
+    def __init__(self) -> None:
+        self._created = 0
+        self._sent: dict[str, int] = {}
+        """Number of messages that this process has sent, by session."""
+
+    @abc.abstractmethod
+    def _open_run(self) -> tuple[ProgramRun, str]:
+        """Return the current run of the program, and the tenant that separates the service's sessions from others."""
+
+    @cached_property
+    def _opened(self) -> tuple[ProgramRun, str]:
+        return self._open_run()
+
+    @property
+    def run(self) -> ProgramRun:
+        """The current run of the program."""
+        return self._opened[0]
+
+    def task_queue(self, app_name: str) -> str:
+        """Return the task queue of the sessions of an app."""
+        return f"waystation-{self._opened[1]}-{app_name}"
+
+    async def handle(self, app_name: str, user_id: str, session_id: str, agent: str = "") -> client.Session:
+        """Return the handle of a session, whether or not it exists. Call this in the background's event loop."""
+        agent_client = AgentClient(await BACKGROUND.client(), task_queue=self.task_queue(app_name))
+        return agent_client.session(
+            agent=agent, session_id=session_id, user_id=user_id, app=app_name, tenant=self._opened[1]
+        )
+
+    def next_message_id(self, session: client.Session, content: JsonObject) -> str:
+        """Return the ID of the next message to a session.
+
+        If the run was resumed, the ID is that of the message that the previous run sent at the same point, unless the
+        content is different. The session then does not handle the message again.
+        """
+        number = self._sent[session.id] = self._sent.get(session.id, 0) + 1
+        return f"{self.run.id}-{number}-{hashlib.sha256(encode(content)).hexdigest()[:12]}"
+
+    async def create_session(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        state: dict[str, Any] | None = None,
+        session_id: str | None = None,
+    ) -> Session:
+        """Create a session. If it exists and is unfinished, return it; the program then continues with it.
+
+        A session is unfinished if one of its invocations is open, or if the program was killed or failed after the
+        session had been created.
+
+        Raises:
+            AlreadyExistsError: The session exists and is finished.
+        """
+        return await BACKGROUND.call(self._create(app_name, user_id, (session_id or "").strip(), state))
+
+    async def _create(self, app_name: str, user_id: str, session_id: str, state: dict[str, Any] | None) -> Session:
+        self._created += 1
+        # A resumed run has to find the sessions that the previous run created.
+        session_id = session_id or str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self.run.id}/{self._created}"))
+        session = await self.handle(app_name, user_id, session_id)
+        try:
+            await session.create(state)
+        except SessionExists:
+            if not await self._attach(session):
+                raise AlreadyExistsError(f"Session with id {session_id} already exists.") from None
+        found = await self._read(session, GetSessionConfig())
+        assert found is not None
+        return found
+
+    async def _attach(self, session: client.Session) -> bool:
+        if self.run.is_resumed and self.run.was_interrupted:
+            return True
+        invocations = session.started_invocations
+        await invocations.caught_up()
+        for invocation_id in invocations.order:
+            if invocation_id not in invocations.reported:
+                described = await describe_workflow(session.client.temporal, invocation_id)
+                if described and described.status is WorkflowExecutionStatus.RUNNING:
+                    self.run.resume()
+                    return True
+        return False
+
+    @staticmethod
+    async def exists(session: client.Session) -> bool:
+        """Return whether a session exists. Call this in the background's event loop."""
+        return await describe_workflow(session.client.temporal, session.id) is not None
+
+    async def get_session(
+        self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
+    ) -> Session | None:
+        """Return a session with its events so far, or None if it does not exist."""
+
+        async def get() -> Session | None:
+            return await self._read(await self.handle(app_name, user_id, session_id), config or GetSessionConfig())
+
+        return await BACKGROUND.call(get())
+
+    async def _read(self, session: client.Session, config: GetSessionConfig) -> Session | None:
+        try:
+            recorded, state = await session.events(), await session.state()
+        except UnknownSession:
+            return None
+        await session.started_invocations.caught_up()
+        counts = count_events(recorded)
+        for invocation_id in session.started_invocations.order:
+            if invocation_id not in session.started_invocations.reported:
+                log = await Invocation.from_id(session.client, invocation_id).log()
+                if new := log.state.events[counts[invocation_id] :]:
+                    recorded, state = [*recorded, *new], {**state, **log.state.session.values}
+        kept = [event for event in recorded if event.timestamp >= (config.after_timestamp or 0)]
+        if config.num_recent_events is not None:
+            kept = kept[max(len(kept) - config.num_recent_events, 0) :]
+        return Session(
+            id=session.given.session_id,
+            app_name=session.given.app,
+            user_id=session.given.user_id,
+            state={key: value for key, value in state.items() if not key.startswith("temp:")},
+            events=[Event.from_recorded(event) for event in kept],
+            last_update_time=recorded[-1].timestamp if recorded else time.time(),
+        )
+
+    async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
+        """Return the sessions of an app, least recently started first. A new session may be missing for a second."""
+
+        async def find() -> list[Session]:
+            sessions = AgentClient(await BACKGROUND.client()).sessions
+            return [
+                Session(
+                    id=entry.session_id,
+                    app_name=app_name,
+                    user_id=entry.user_id,
+                    last_update_time=entry.started_at.timestamp(),
+                )
+                async for entry in sessions.list(user_id=user_id, app=app_name, tenant=self._opened[1])
+            ]
+
+        return ListSessionsResponse(sessions=(await BACKGROUND.call(find()))[::-1])
+
+    async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
+        """Delete a session with its invocations. Artifacts and memories are kept."""
+
+        async def delete() -> None:
+            agent_client = AgentClient(await BACKGROUND.client())
+            await agent_client.delete_session(session_id, user_id=user_id, app=app_name, tenant=self._opened[1])
+
+        await BACKGROUND.call(delete())
+
+    async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
+        """Return a user's state in an app, without the prefix `user:` of its keys."""
+
+        async def get() -> dict[str, Any]:
+            agent_client = AgentClient(await BACKGROUND.client())
+            return await agent_client.user_state(app=app_name, user_id=user_id, tenant=self._opened[1])
+
+        return {key.removeprefix("user:"): value for key, value in (await BACKGROUND.call(get())).items()}
+
+    async def append_event(self, session: Session, event: Event) -> Event:
+        """Record the state changes of an event, and add the event to `session`.
+
+        The next invocation starts with the changed state. `get_session` returns the state, but not the event. In a
+        resumed run, a change that the previous run recorded at the same point is not recorded again.
+
+        Raises:
+            NotImplementedError: The event contains more than changes to the session's own state.
+            UnknownSession: The session does not exist.
+        """
+        if event.partial:
+            return event
+        delta = {key: value for key, value in event.actions.state_delta.items() if not key.startswith("temp:")}
+        if problem := _find_append_problem(event, delta):
+            raise NotImplementedError(f"`append_event` {problem}")
+        if delta:
+            await BACKGROUND.call(self._change_state(session, delta))
+        session.state |= delta
+        session.events.append(event)
+        session.last_update_time = event.timestamp
+        return event
+
+    async def _change_state(self, session: Session, delta: JsonObject) -> None:
+        handle = await self.handle(session.app_name, session.user_id, session.id)
+        await handle.change_state(delta, change_id=self.next_message_id(handle, {"state": delta}))
+
+    async def flush(self) -> None:
+        """Do nothing: everything is recorded immediately."""
+
+
+def _find_append_problem(event: Event, delta: JsonObject) -> str | None:
+    """Return why an event cannot be appended to a recorded session, with the remedy, or None."""
+    if event.content is not None:
+        return "cannot add content to a recorded session. Send a message with `Runner.run_async`."
+    actions = event.actions.model_dump(exclude_defaults=True, exclude={"state_delta"})
+    if actions:
+        return f"cannot record `{next(iter(actions))}`. Only tools, callbacks and agents can have such actions."
+    if shared := next((key for key in delta if key.startswith(("user:", "app:"))), None):
+        return (
+            f"cannot change {shared!r}, because only invocations write to the state of users and apps. Change it in a "
+            "tool or a callback, or pass `state_delta` to `Runner.run_async`."
+        )
+    return None

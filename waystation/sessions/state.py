@@ -1,0 +1,5 @@
+"""Mirrors ADK's `google.adk.sessions.state` module."""
+
+from waystation.tools.state import State
+
+__all__ = ["State"]
