@@ -1,7 +1,7 @@
 from waystation.client.agent_client import AgentClient
-from waystation.client.agent_directory import AgentDirectory
-from waystation.client.approvals import Approvals, Outcome, Page, is_quotable
-from waystation.client.connection import connect, connection_problem, connection_settings
+from waystation.client.agent_directory import DETAILS, AgentDetails, AgentDirectory, Tools
+from waystation.client.approvals import ApprovalFilter, Approvals, Outcome, Page, is_quotable
+from waystation.client.connection import connect, connection_problem, connection_settings, is_address_configured
 from waystation.client.held_invocations import HeldInvocation, HeldInvocations
 from waystation.client.invocation_forks import Forks, FoundFork, PreparedFork
 from waystation.client.invocation_handle import (
@@ -12,6 +12,7 @@ from waystation.client.invocation_handle import (
     stream_file,
     stream_logs,
 )
+from waystation.client.invocation_list import STATUSES, InvocationEntry, Invocations, fold_called, read_entry
 from waystation.client.recorded_stores import find_store_differences
 from waystation.client.search_attributes import (
     SEARCH_ATTRIBUTE_TYPES,
@@ -19,6 +20,7 @@ from waystation.client.search_attributes import (
     add_search_attributes,
     fetch_search_attributes,
     has_search_attributes,
+    wait_until_accepted,
 )
 from waystation.client.session_handle import (
     Sent,
@@ -29,21 +31,36 @@ from waystation.client.session_handle import (
     count_events,
     stream_session,
 )
-from waystation.client.session_management import DeletedSession, ScopedState, SessionEntry, Sessions
+from waystation.client.session_management import (
+    DeletedSession,
+    ScopedState,
+    SessionActivity,
+    SessionEntry,
+    Sessions,
+    parse_session_id,
+)
 from waystation.client.store_pruning import Pruned, prune_stores
 from waystation.client.token_encryption import Token, TokenEncrypter
+from waystation.client.user_deletion import DeletedUser, UserStore
 
 __all__ = [
+    "DETAILS",
     "SEARCH_ATTRIBUTE_TYPES",
+    "STATUSES",
     "AgentClient",
+    "AgentDetails",
     "AgentDirectory",
+    "ApprovalFilter",
     "Approvals",
     "DeletedSession",
+    "DeletedUser",
     "Forks",
     "FoundFork",
     "HeldInvocation",
     "HeldInvocations",
     "Invocation",
+    "InvocationEntry",
+    "Invocations",
     "Outcome",
     "Page",
     "PartialTextReader",
@@ -53,6 +70,7 @@ __all__ = [
     "SearchAttributeMonitor",
     "Sent",
     "Session",
+    "SessionActivity",
     "SessionEntry",
     "SessionInvocation",
     "SessionUpdate",
@@ -60,6 +78,8 @@ __all__ = [
     "StartedInvocations",
     "Token",
     "TokenEncrypter",
+    "Tools",
+    "UserStore",
     "add_search_attributes",
     "connect",
     "connection_problem",
@@ -67,12 +87,17 @@ __all__ = [
     "count_events",
     "fetch_search_attributes",
     "find_store_differences",
+    "fold_called",
     "has_search_attributes",
+    "is_address_configured",
     "is_quotable",
     "new_events",
+    "parse_session_id",
     "prune_stores",
+    "read_entry",
     "stream_events",
     "stream_file",
     "stream_logs",
     "stream_session",
+    "wait_until_accepted",
 ]

@@ -7,10 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from pydantic import ValidationError
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import ResetReapplyExcludeType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
-from temporalio.client import Client
+from temporalio.client import (
+    Client,
+    Schedule,
+    ScheduleActionStartWorkflow,
+    ScheduleHandle,
+    SchedulePolicy,
+    ScheduleSpec,
+)
+from temporalio.common import Priority, TypedSearchAttributes
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -20,7 +29,8 @@ from waystation.client.connection import connect
 from waystation.client.held_invocations import HeldInvocations
 from waystation.client.invocation_forks import Forks
 from waystation.client.invocation_handle import CredentialKeeper, Invocation, approve_calls, start_invocation
-from waystation.client.search_attributes import REMEDY, has_search_attributes
+from waystation.client.invocation_list import Invocations
+from waystation.client.search_attributes import REMEDY, has_search_attributes, make_start_attributes
 from waystation.client.session_handle import Session
 from waystation.client.session_management import (
     GRACE,
@@ -31,16 +41,23 @@ from waystation.client.session_management import (
     Sessions,
 )
 from waystation.client.token_encryption import Token, TokenEncrypter, TokenEncryption
+from waystation.client.user_deletion import DeletedUser, UsageStore, UserDeletion, UserStore
 from waystation.core import (
     DEFAULT_APP,
     DEFAULT_USER,
     TASK_QUEUE,
+    WORKFLOW,
     Budget,
     Event,
     InvalidInput,
+    InvocationInput,
     InvocationResult,
     JsonObject,
     PendingCall,
+    decode,
+    describe_faults,
+    ids,
+    summary,
 )
 from waystation.storage import Blobs
 
@@ -81,6 +98,7 @@ class AgentClient:
         self.token_encryption = TokenEncryption(identity)
         self.approvals = Approvals(self)
         """Pending calls in the whole namespace."""
+        self.invocations = Invocations(temporal)
         self.sessions = Sessions(temporal)
         self.state = ScopedState(temporal)
         """User and app state, which outlives sessions."""
@@ -158,6 +176,7 @@ class AgentClient:
 
         Raises:
             InvalidConfiguration: No key is configured for encrypting the token.
+            InvalidInput: A field is not valid, or the ID is that of an invocation of another tenant.
             UnknownAgent: Workers have announced their agents in this namespace, but none has announced this one.
         """
         await self.agents.check(agent)
@@ -177,7 +196,14 @@ class AgentClient:
         try:
             return Invocation(self, await start_invocation(self, invocation_id, params, token=token))
         except WorkflowAlreadyStartedError:
-            return Invocation(self, self.temporal.get_workflow_handle(invocation_id), existed=True)
+            handle = self.temporal.get_workflow_handle(invocation_id)
+            priority = (await handle.describe()).raw_description.workflow_execution_info.priority
+            if ids.tenant_of_fairness_key(priority.fairness_key) != tenant:
+                owner = f"does not work for the tenant {tenant!r}" if tenant else "works for a tenant"
+                raise InvalidInput(
+                    f"An invocation with the ID {invocation_id!r} exists and {owner}. Choose another ID."
+                ) from None
+            return Invocation(self, handle, existed=True)
 
     async def searchable(self, tenant: str | None = None, *, again: bool = False) -> bool:
         """Return whether the namespace has the search attributes that an invocation needs.
@@ -194,6 +220,53 @@ class AgentClient:
     async def run(self, agent: str, message: str | JsonObject, **options: Any) -> InvocationResult:
         """Start an invocation and wait for its result; see `start` and `Invocation.result`."""
         return await (await self.start(agent, message, **options)).result()
+
+    async def schedule(
+        self,
+        agent: str,
+        message: str | JsonObject,
+        spec: ScheduleSpec,
+        *,
+        id: str | None = None,
+        policy: SchedulePolicy | None = None,
+        **fields: Any,
+    ) -> ScheduleHandle:
+        """Create a Temporal schedule that starts an invocation at the times in `spec`, and return its handle.
+
+        Args:
+            agent: Name of the root agent.
+            message: Text, or a genai `Content` as JSON.
+            spec: The times.
+            id: ID of the schedule, by default the name of the agent. The ID of each invocation is this ID and the time.
+            policy: The schedule's policy, for example what happens while the previous invocation is still running. By
+                default, a start is then skipped.
+            fields: Other fields of the invocation's input, such as `state`, `user_id`, `budget` or `tenant`. A `token`
+                is not possible, because it names a single invocation.
+
+        Raises:
+            InvalidInput: A field is not valid.
+            ScheduleAlreadyRunningError: A schedule with this ID exists.
+            UnknownAgent: Workers have announced their agents in this namespace, but none has announced this one.
+        """
+        await self.agents.check(agent)
+        schedule_id = id or agent
+        try:
+            started = InvocationInput.model_validate({"agent": agent, "message": message, **fields})
+        except ValidationError as error:
+            raise InvalidInput(f"The invocation's input is not valid: {describe_faults(error)}.") from None
+        searchable = await self.searchable(started.tenant)
+        action = ScheduleActionStartWorkflow(
+            WORKFLOW,
+            decode(started.encode()),
+            id=schedule_id,
+            task_queue=self.task_queue,
+            static_summary=summary.message(started.message),
+            typed_search_attributes=make_start_attributes(started) if searchable else TypedSearchAttributes.empty,
+            priority=Priority(fairness_key=ids.fairness_key(started.app_key, started.user_id)),
+        )
+        return await self.temporal.create_schedule(
+            schedule_id, Schedule(action, spec, policy=policy or SchedulePolicy())
+        )
 
     def invocation(self, id: str, *, run_id: str | None = None) -> Invocation:
         """Return a handle for the invocation with this ID, whether or not it exists."""
@@ -268,6 +341,48 @@ class AgentClient:
         return await self.sessions.delete(
             session_id, user_id=user_id, app=app, tenant=tenant, artifacts=artifacts, memory=memory, grace=grace
         )
+
+    async def forget_user(
+        self,
+        user_id: str,
+        *,
+        app: str | None = None,
+        tenant: str | None = None,
+        artifacts: UserStore | None = None,
+        memory: UserStore | None = None,
+        credentials: UserStore | None = None,
+        usage: UsageStore | None = None,
+        grace: timedelta = GRACE,
+        dry_run: bool = False,
+    ) -> DeletedUser:
+        """Delete everything that is stored for a user, and return what was deleted and what could not be.
+
+        The user's schedules are deleted and open invocations and sessions are canceled first. Deletion does not require
+        a running worker, and is safe to repeat, even after an interruption. The server deletes workflows in the
+        background, after about 30 seconds.
+
+        Args:
+            user_id: The user.
+            app: Only data in this app. By default, in all apps.
+            tenant: The user's tenant. Without it, only data outside of tenants is deleted.
+            artifacts: The artifact service, such as `waystation.artifacts.ObjectStoreArtifactService(url)`. If None,
+                artifacts are kept, and the same applies to the other stores.
+            memory: The memory service, such as `waystation.memory.SqliteMemoryService(path)`.
+            credentials: The credential store, such as `waystation.auth.EncryptedFileCredentialService(path)`.
+            usage: The quota store, `waystation.storage.quota_store.QuotaStore(place)`.
+            grace: Time that running tools have to finish before their invocations are terminated.
+            dry_run: Only return what would be deleted.
+
+        Raises:
+            ValueError: The app or the tenant is not valid.
+            StoreFailed: A store is unavailable, so the deletion is incomplete. Repeat it later.
+            CredentialStoreError: The same for the credential store.
+        """
+        ids.app_key(app or DEFAULT_APP, tenant)
+        deletion = UserDeletion(
+            temporal=self.temporal, user_id=user_id, app=app, tenant=tenant, grace=grace, dry_run=dry_run
+        )
+        return await deletion.run({"artifacts": artifacts, "memories": memory, "credentials": credentials}, usage)
 
     async def pending(self, *, below: str | None = None) -> list[PendingCall]:
         """Return all pending calls, oldest first; see `approvals.pending`."""

@@ -5,10 +5,14 @@ no running worker.
 """
 
 import asyncio
+import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
 import structlog
+from pydantic import ValidationError
 from temporalio.client import Client
 from temporalio.service import RPCError
 
@@ -19,20 +23,43 @@ from waystation.core import (
     ForeignHistory,
     JsonObject,
     PendingCall,
+    Recorded,
     ScopeDelta,
     UnknownAgent,
 )
-from waystation.history import ScopeReader
+from waystation.history import ScopeReader, describe_workflow
 from waystation.storage import without_storage
 
 log = structlog.get_logger("waystation.worker")
 
-Tools = Mapping[str, Sequence[str] | None]
-"""Names of the tools of each agent in a tree, or None for an agent whose toolsets list tools at run time."""
+Tools = Mapping[str, Sequence[str] | JsonObject | None]
+"""Names of the tools of each agent in a tree, or None for an agent whose toolsets list tools at run time.
+
+The key `DETAILS` contains each agent's `AgentDetails` as JSON.
+"""
+DETAILS = "(details)"
+"""A key of `Tools` that no agent can have, because the names of agents are identifiers."""
 
 GRACE_S = (0.1, 0.2, 0.4, 0.8, 1.5)
 """Pauses, in seconds, between the attempts to find an agent. Its worker may have started at the same time."""
+SETTLED_S = 10.0
+"""Age, in seconds, at which the directory is complete. If the server's database was emptied, all workers have announced
+their agents again by then."""
 _PREFIX = "app:"
+
+
+class AgentDetails(Recorded):
+    """An announced agent, as its worker describes it."""
+
+    kind: str = ""
+    """`llm`, `sequential`, `parallel`, `loop` or `custom`. Empty if the worker announced no details."""
+    description: str = ""
+    model: str = ""
+    sub_agents: tuple[str, ...] = ()
+    called: tuple[str, ...] = ()
+    """The agents that the agent calls as tools."""
+    tools: tuple[str, ...] | None = None
+    """None if toolsets list the tools at run time. Announced separately, in `Tools`."""
 
 
 class AgentDirectory:
@@ -42,6 +69,7 @@ class AgentDirectory:
         self._client = client
         self._scopes = ScopeReader(client)
         self._known: JsonObject = {}
+        """All agents that this object has ever read."""
 
     async def read(self) -> JsonObject:
         """Return the announced root agents by name, each with its `Tools`.
@@ -51,15 +79,26 @@ class AgentDirectory:
             ForeignHistory: A workflow of another type has the ID of the directory.
         """
         state = (await self._scopes.read(AGENT_DIRECTORY)).state
-        self._known = {key.removeprefix(_PREFIX): tools for key, tools in state.items()}
-        return self._known
+        agents = {key.removeprefix(_PREFIX): tools for key, tools in state.items()}
+        self._known |= agents
+        return agents
+
+    async def describe(self) -> dict[str, dict[str, AgentDetails]]:
+        """Return the announced root agents by name, each with the agents in its tree by name, itself first.
+
+        Raises:
+            RPCError: The server cannot be reached.
+            ForeignHistory: A workflow of another type has the ID of the directory.
+        """
+        agents = await self.read()
+        return {name: parse_details(name, agents[name]) for name in sorted(agents)}
 
     async def is_announced(self, agent: str) -> bool:
-        """Return whether any worker has announced the root agent. True if the directory cannot be read."""
-        try:
-            return agent in self._known or agent in await self.read()
-        except (ForeignHistory, RPCError):
-            return True
+        """Return whether any worker has announced the root agent.
+
+        Also return True if this is uncertain, because the directory is new or cannot be read.
+        """
+        return await self._may_list(agent) or not await self._is_settled()
 
     async def check(self, agent: str) -> None:
         """Check that an invocation of the agent can run, now or when its workers are running again.
@@ -67,12 +106,25 @@ class AgentDirectory:
         Raises:
             UnknownAgent: Workers have announced agents, but none has announced this one.
         """
-        for pause in GRACE_S:
-            if await self.is_announced(agent) or not self._known:
-                return
-            await asyncio.sleep(pause)
-        if not await self.is_announced(agent):
-            raise UnknownAgent(agent, self._known, where="Workers in this namespace have announced")
+        pauses = list(GRACE_S)
+        while not await self._may_list(agent):
+            if not pauses and await self._is_settled():
+                raise UnknownAgent(agent, self._known, where="Workers in this namespace have announced")
+            await asyncio.sleep(pauses.pop(0) if pauses else 1.0)
+
+    async def _may_list(self, agent: str) -> bool:
+        """Return whether the directory lists the root agent, is empty or cannot be read."""
+        try:
+            return agent in self._known or not (agents := await self.read()) or agent in agents
+        except (ForeignHistory, RPCError):
+            return True
+
+    async def _is_settled(self) -> bool:
+        """Return whether the directory is so old that no running worker has still to announce its agents."""
+        with suppress(RPCError):
+            described = await describe_workflow(self._client, AGENT_DIRECTORY)
+            return described is not None and described.start_time.timestamp() + SETTLED_S < time.time()
+        return False
 
     async def find_missing_tool(self, call: PendingCall) -> str | None:
         """Return a warning for the approver if the tool of a call has been removed, or None.
@@ -115,3 +167,18 @@ class AgentDirectory:
         except (ForeignHistory, RPCError) as error:
             if not again:
                 log.warning("agents.not_announced", problem=str(error))
+
+
+def parse_details(root: str, tools: Any) -> dict[str, AgentDetails]:
+    """Return the agents of a tree by name, the root agent first. Details that are missing or not valid are left out."""
+    tools = tools if isinstance(tools, dict) else {}
+    described = tools.get(DETAILS)
+    details: JsonObject = described if isinstance(described, dict) else {}
+    agents = dict[str, AgentDetails]()
+    for name in dict.fromkeys((root, *details, *(name for name in tools if name != DETAILS))):
+        names = tools.get(name, ())
+        try:
+            agents[name] = AgentDetails.model_validate({**(details.get(name) or {}), "tools": names})
+        except (TypeError, ValidationError):  # written by a later version, or not by a worker
+            agents[name] = AgentDetails()
+    return agents

@@ -36,7 +36,7 @@ from waystation.core import (
     ids,
     is_among_people,
 )
-from waystation.history import is_not_found
+from waystation.history import is_not_found, read_memo
 
 AT_ONCE = 8
 """Default number of answers that `answer_all` sends concurrently."""
@@ -192,7 +192,7 @@ async def find_pending_calls(
     query = filter.query(searchable=searchable, before=at.before if at else None)
     async for execution in client.list_workflows(query, page_size=PAGE_SIZE):
         if filter.may_contain(execution, root) and not (at and at.has_passed(execution)):
-            calls = parse_pending_calls(await execution.memo(), execution.typed_search_attributes)
+            calls = parse_pending_calls(execution, await read_memo(execution))
             yield execution, [call for call in calls if filter.matches(call, searchable=searchable, now=time.time())]
 
 

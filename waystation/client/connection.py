@@ -4,6 +4,7 @@ import atexit
 import os
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from temporalio.client import Client
@@ -50,6 +51,13 @@ def connection_settings(
             f"{host!r}{source} is not a valid HOST:PORT, such as {DEFAULT_ADDRESS} or [::1]:7233.",
         )
     return config
+
+
+def is_address_configured() -> bool:
+    """Return whether the environment or the profile specifies the address of a Temporal server."""
+    with suppress(RuntimeError, ValueError, OSError):
+        return bool(ClientConfig.load_client_connect_config().get("target_host"))
+    return True  # the settings are invalid, which `connect` reports
 
 
 def connection_problem(error: Exception) -> str:

@@ -9,7 +9,7 @@ from temporalio.client import Client
 
 from waystation.client.search_attributes import AGENT
 from waystation.core import GIVE_UP_SIGNAL, HELD, HELD_TOOL, MEMO_HELD, MODEL, SEARCH_STATUS, WORKFLOW, JsonObject
-from waystation.history import PendingRetry, fetch_retries
+from waystation.history import PendingRetry, fetch_retries, read_memo
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class HeldInvocations:
         if searchable:
             query += f" AND ({SEARCH_STATUS} STARTS_WITH '{HELD}' OR {AGENT.name} IS NULL)"
         async for execution in self._client.list_workflows(query):
-            if holds := (await execution.memo()).get(MEMO_HELD):
+            if holds := (await read_memo(execution)).get(MEMO_HELD):
                 yield HeldInvocation(execution.id, execution.typed_search_attributes.get(AGENT), holds)
 
     async def holds(self, id: str) -> list[JsonObject]:
@@ -45,7 +45,7 @@ class HeldInvocations:
             RPCError: The invocation does not exist, or the server cannot be reached.
         """
         described = await self._client.get_workflow_handle(id).describe()
-        return list((await described.memo()).get(MEMO_HELD) or ())
+        return list((await read_memo(described)).get(MEMO_HELD) or ())
 
     async def retry(self, id: str) -> list[PendingRetry]:
         """Make the server retry the held calls of an invocation and its called agents now, and return those calls.

@@ -10,6 +10,7 @@ from waystation.client.invocation_handle import ClientContext, Invocation, start
 from waystation.client.token_encryption import Token
 from waystation.core import MEMO_FORK, WORKFLOW, Budget, Fork, InvalidInput, InvocationInput, JsonObject, Log, ids
 from waystation.core.log import fork
+from waystation.history import read_memo
 
 MAX_NUMBERS = 100
 """Maximum number of generated IDs to try when a fork is started without an explicit ID."""
@@ -111,7 +112,7 @@ class Forks:
         quoted = prefix.replace("\\", "\\\\").replace('"', '\\"')
         query = f'WorkflowType = "{WORKFLOW}" AND WorkflowId STARTS_WITH "{quoted}"'
         forks = {  # keyed by ID, because the list has a row for every run
-            row.id: FoundFork(row.id, (await row.memo()).get(MEMO_FORK, {}).get("event"))
+            row.id: FoundFork(row.id, (await read_memo(row)).get(MEMO_FORK, {}).get("event"))
             async for row in self._client.temporal.list_workflows(query)
             if ids.is_fork(id, row.id)
         }

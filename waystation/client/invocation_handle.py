@@ -18,18 +18,26 @@ from pydantic import ValidationError
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import (
     Client,
+    WorkflowExecution,
     WorkflowExecutionStatus,
     WorkflowHandle,
     WorkflowHistory,
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
-from temporalio.common import TypedSearchAttributes, WorkflowIDReusePolicy
+from temporalio.common import Priority, WorkflowIDReusePolicy
 from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.client.search_attributes import AGENT, PENDING, make_start_attributes
+from waystation.client.agent_directory import AgentDirectory
+from waystation.client.search_attributes import (
+    AGENT,
+    PENDING,
+    is_unmapped,
+    make_start_attributes,
+    wait_until_accepted,
+)
 from waystation.client.token_encryption import Token, TokenEncryption
 from waystation.core import (
     ANSWER_SIGNAL,
@@ -59,6 +67,7 @@ from waystation.core import (
     ids,
     is_encrypted,
     parse_answer,
+    search_attributes_of,
     summary,
 )
 from waystation.core.approval import decision
@@ -73,12 +82,14 @@ from waystation.history import (
     follow_log,
     is_not_found,
     read_history_file,
+    read_memo,
 )
-from waystation.storage import INLINE_LIMIT, STORE_VARIABLE, UNREADABLE, Blobs
+from waystation.storage import INLINE_LIMIT, STORE_VARIABLE, UNREADABLE, Blobs, encrypting
+from waystation.trace_context import find_traceparent
 
 CONFIRMATION_LIMIT = timedelta(seconds=15)
-"""Time limit for a worker to confirm an answer. After a worker crash, confirmation takes the sticky timeout of 1 s plus
-a replay; a task that was lost with its worker goes to another worker after 10 s."""
+"""Time limit for a worker to confirm an answer. After a worker crash, confirmation takes the sticky timeout of 0.8 s
+plus a replay; a task that was lost with its worker goes to another worker after 10 s."""
 _REFUSALS = (RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.RESOURCE_EXHAUSTED)
 """Status codes that the server returns if an input is too large. The second is for messages over gRPC's 4 MB limit."""
 RESEND_PAUSE_S = 0.2
@@ -92,6 +103,7 @@ class ClientContext(Protocol):
     temporal: Client
     """The wrapped Temporal client."""
     task_queue: str
+    agents: AgentDirectory
     blobs: Blobs
     token_encryption: TokenEncryption
 
@@ -158,10 +170,12 @@ class Invocation:
         Raises:
             WorkflowFailureError: The invocation failed or was canceled; see the cause.
             StoreFailed: The result is large, and the client's store does not contain it.
+            UnknownInvocation: The invocation does not exist, or no longer exists.
         """
         await self.started()
         try:
-            return InvocationResult.model_validate(await self.handle.result())
+            result = InvocationResult.model_validate(await self.handle.result())
+            return result.model_copy(update={"invocation_id": self.id})
         except KeyError as error:  # the SDK's error for a payload that the converter cannot decode
             if UNREADABLE["encoding"].decode() not in str(error):
                 raise
@@ -169,6 +183,8 @@ class Invocation:
                 "this client",
                 f"it does not have the result of {self.id!r}. Use the workers' store (--store, {STORE_VARIABLE}).",
             ) from None
+        except RPCError as error:
+            raise _translate_not_found(error, self.id) from None
 
     async def history(self) -> WorkflowHistory:
         """Return the history of the latest run; see `histories` for all runs."""
@@ -218,10 +234,16 @@ class Invocation:
         """Yield the log whenever the history grows, until the invocation ends.
 
         The log is the same object each time, unless the invocation has been reset.
+
+        Raises:
+            UnknownInvocation: The invocation does not exist, or no longer exists.
         """
         await self.started()
-        async for log in follow_log(self.client.temporal, self.handle, self.client.blobs.get):
-            yield log
+        try:
+            async for log in follow_log(self.client.temporal, self.handle, self.client.blobs.get):
+                yield log
+        except RPCError as error:
+            raise _translate_not_found(error, self.id) from None
 
     async def pending(self) -> list[PendingCall]:
         """Return the pending calls, without those of called agents. This does not require a running worker."""
@@ -229,7 +251,7 @@ class Invocation:
         description = await self.handle.describe()
         if description.status is not WorkflowExecutionStatus.RUNNING:
             return []
-        return parse_pending_calls(await description.memo(), description.typed_search_attributes)
+        return parse_pending_calls(description, await read_memo(description))
 
     async def approve(self, function_call_id: str | None = None, **answer: Any) -> JsonObject:
         """Approve a call; see `answer`."""
@@ -341,6 +363,10 @@ class Invocation:
         await self.handle.cancel()
 
 
+def _translate_not_found(error: RPCError, invocation_id: str) -> Exception:
+    return errors.UnknownInvocation(invocation_id) if is_not_found(error) else error
+
+
 async def _find_only_pending(invocation: Invocation) -> str:
     waiting = [call.function_call_id for call in await invocation.pending()]
     if not waiting:
@@ -384,18 +410,21 @@ async def start_invocation(
 
     Raises:
         WorkflowAlreadyStartedError: An invocation with this ID exists or used to exist.
-        InvalidInput: A field is not valid, or the input is too large for the server, and this client has no store for
-            large payloads.
+        InvalidInput: The ID or a field is not valid, or the input is too large for the server, and this client has no
+            store for large payloads.
         InvalidConfiguration: No key is configured for encrypting the token.
     """
+    if "\0" in id:  # PostgreSQL refuses it, and the SDK would repeat the request for seconds
+        raise InvalidInput(f"The ID {id!r} contains a null character. Remove it.")
     try:
         started = InvocationInput.model_validate(params)
     except ValidationError as error:
         raise InvalidInput(f"The invocation's input is not valid: {describe_faults(error)}.") from None
+    if traceparent := started.traceparent or find_traceparent():
+        params = params | {"traceparent": traceparent}
     if token is not None:
         place = {"namespace": client.temporal.namespace, "approval_id": id}
         params = params | {"token": client.token_encryption.encrypt(token, **place, answer=started.request())}
-    text = started.message if isinstance(started.message, str) else "…"
 
     async def start(searchable: bool) -> WorkflowHandle[Any, Any]:
         return await client.temporal.start_workflow(
@@ -404,9 +433,10 @@ async def start_invocation(
             id=id,
             id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
             task_queue=client.task_queue,
-            static_summary=summary.clip(f"{started.agent}: {text}"),
+            static_summary=summary.message(started.message),
             search_attributes=make_start_attributes(started) if searchable else None,
             memo=memo,
+            priority=Priority(fairness_key=ids.fairness_key(started.app_key, started.user_id)),
         )
 
     searchable = await client.searchable(started.tenant)
@@ -416,6 +446,9 @@ async def start_invocation(
         is_invalid = error.status is RPCStatusCode.INVALID_ARGUMENT
         if searchable and is_invalid and not await client.searchable(started.tenant, again=True):
             return await start(False)
+        if is_unmapped(error):
+            await wait_until_accepted(client.temporal, search_attributes_of(started))
+            return await start(True)
         if error.status not in _REFUSALS or (size := len(encode(params))) <= INLINE_LIMIT:
             raise
         raise InvalidInput(
@@ -501,9 +534,10 @@ def explain_closed_call(log: Log, call_id: str) -> errors.AnswerRefused:
     return errors.UnknownCall(f"C{place[1:]} is no longer pending: {reason}.")
 
 
-def parse_pending_calls(memo: Mapping[str, Any], attributes: TypedSearchAttributes) -> list[PendingCall]:
+def parse_pending_calls(execution: WorkflowExecution, memo: Mapping[str, Any]) -> list[PendingCall]:
     """Return the pending calls in a memo. If the workflow has search attributes, return only the calls they list."""
-    calls = [PendingCall.model_validate(call) for call in memo.get(MEMO_PENDING) or ()]
+    calls = [PendingCall.from_memo(call, execution.id) for call in memo.get(MEMO_PENDING) or ()]
+    attributes = execution.typed_search_attributes
     listed = attributes.get(PENDING) or ()
     return [call for call in calls if attributes.get(AGENT) is None or call.function_call_id in listed]
 
@@ -621,7 +655,7 @@ class PartialTextReader:
 
 
 async def stream_file(
-    path: str | Path, *, start: int = 0, converter: DataConverter = DataConverter.default
+    path: str | Path, *, start: int = 0, converter: DataConverter | None = None
 ) -> AsyncIterator[Event]:
     """Yield the events from a history file, like `Invocation.stream` does for a closed invocation.
 
@@ -633,7 +667,8 @@ async def stream_file(
     Raises:
         ForeignHistory: The history is damaged or does not belong to an invocation.
     """
-    histories = await decode_histories((await asyncio.to_thread(read_history_file, Path(path))).histories, converter)
+    saved = await asyncio.to_thread(read_history_file, Path(path))
+    histories = await decode_histories(saved.histories, converter or encrypting())
     check_readable(histories, repr(str(path)))
     for event in build_log(histories).state.events[start:]:
         yield event

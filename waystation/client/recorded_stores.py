@@ -7,7 +7,7 @@ from temporalio.client import Client, WorkflowHistoryEventAsyncIterator
 
 from waystation.core import WORKFLOW, decode
 from waystation.history import decode_events, get_attributes, read_json_payloads
-from waystation.storage import StoreIds, list_differences, without_storage
+from waystation.storage import StoreIds, describe_missing_key, list_differences, without_storage
 
 NEWEST = 10
 """Maximum number of open invocations to read. The newest ones may not have a reply, and thus no IDs, yet."""
@@ -18,10 +18,20 @@ MAX_EVENTS = 100
 async def find_store_differences(client: Client, task_queue: str, ids: StoreIds) -> list[str]:
     """Describe each store that differs from the one that the newest open invocation on a task queue recorded.
 
+    Also describe the missing encryption key if one of the newest open invocations cannot be decrypted.
+
     Raises:
         RPCError: The server cannot be reached.
     """
-    return list_differences(await ids.read(), await _find_recorded_stores(client, task_queue))
+    try:
+        recorded = await _find_recorded_stores(client, task_queue)
+    except _KeyMissing as error:
+        return [str(error)]
+    return list_differences(await ids.read(), recorded)
+
+
+class _KeyMissing(Exception):
+    """An invocation is encrypted with a key that this process does not have."""
 
 
 async def _find_recorded_stores(client: Client, task_queue: str) -> Mapping[str, str]:
@@ -38,6 +48,9 @@ async def _read_stores(client: Client, history: WorkflowHistoryEventAsyncIterato
     converter = without_storage(client).data_converter
     await history.fetch_next_page()
     for event in await decode_events(history.current_page or (), converter):
+        for payload in event.workflow_execution_started_event_attributes.input.payloads:
+            if problem := describe_missing_key(payload):
+                raise _KeyMissing(f"An open invocation cannot be read: {problem}")
         if event.HasField("activity_task_completed_event_attributes"):
             [data, *_] = read_json_payloads(get_attributes(event).result.payloads) or [b""]
             with suppress(ValueError):

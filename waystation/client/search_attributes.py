@@ -3,7 +3,10 @@
 The check matters because upserting a missing attribute would block a workflow forever.
 """
 
+import asyncio
+import time
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import timedelta
 
 import structlog
@@ -11,23 +14,26 @@ from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.client import Client
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.core import (
     SEARCH_AGENT,
     SEARCH_ATTRIBUTES,
     SEARCH_PENDING,
     SEARCH_TENANT,
+    SEARCH_USER,
     InvocationInput,
-    start_attributes,
+    search_attributes_of,
 )
 
 log = structlog.get_logger("waystation.worker")
 
-LIST_LIMIT_S = 10.0
+LIST_LIMIT_S, ACCEPTED_LIMIT_S, ACCEPTED_POLL_S = 10.0, 15.0, 0.05
 REMEDY = "run `waystation setup`"
 AGENT = SearchAttributeKey.for_keyword(SEARCH_AGENT)
 PENDING = SearchAttributeKey.for_keyword_list(SEARCH_PENDING)
+TENANT = SearchAttributeKey.for_keyword(SEARCH_TENANT)
+USER = SearchAttributeKey.for_keyword(SEARCH_USER)
 SEARCH_ATTRIBUTE_TYPES = {
     name: {
         "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
@@ -39,7 +45,7 @@ SEARCH_ATTRIBUTE_TYPES = {
 
 def make_start_attributes(started: InvocationInput) -> TypedSearchAttributes:
     """Return the search attributes for starting an invocation."""
-    attributes = start_attributes(started).items()
+    attributes = search_attributes_of(started).items()
     return TypedSearchAttributes(
         [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in attributes]
     )
@@ -66,6 +72,27 @@ async def add_search_attributes(client: Client, names: Iterable[str]) -> None:
         namespace=client.namespace, search_attributes={name: SEARCH_ATTRIBUTE_TYPES[name] for name in names}
     )
     await client.operator_service.add_search_attributes(request)
+
+
+def is_unmapped(error: RPCError) -> bool:
+    """Return whether the server refused a request because it does not accept one of the search attributes."""
+    return error.status is RPCStatusCode.INVALID_ARGUMENT and "no mapping defined for search attribute" in error.message
+
+
+async def wait_until_accepted(client: Client, names: Iterable[str]) -> bool:
+    """Wait until queries and starts can use search attributes. Return False if the server still refuses them.
+
+    A server process reads the search attributes of namespaces every 2 s. Until then, it refuses new ones, although it
+    already lists them. Behind a load balancer, this waits for the process to which the client is connected.
+    """
+    deadline = time.monotonic() + ACCEPTED_LIMIT_S
+    query = " AND ".join(f"{name} = ''" for name in names)
+    while time.monotonic() < deadline:
+        with suppress(RPCError):
+            await client.count_workflows(query)
+            return True
+        await asyncio.sleep(ACCEPTED_POLL_S)
+    return False
 
 
 async def has_search_attributes(client: Client, tenant: str | None = None) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WithStartWorkflowOperation, WorkflowHandle, WorkflowUpdateFailedError
-from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.common import Priority, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
@@ -29,6 +29,7 @@ from waystation.client.invocation_handle import (
 from waystation.client.session_management import ScopedState
 from waystation.client.token_encryption import Token
 from waystation.core import (
+    CHANGE_STATE,
     CLOSE,
     DEFAULT_APP,
     DEFAULT_USER,
@@ -65,6 +66,7 @@ from waystation.history import (
     read_json_content,
 )
 from waystation.storage import Blobs
+from waystation.trace_context import find_traceparent
 
 CONFIRMATION_LIMIT = timedelta(seconds=30)
 """Time limit for a worker to confirm a message."""
@@ -108,6 +110,10 @@ class Session:
         return StartedInvocations(self.client.temporal, self.id)
 
     @property
+    def _priority(self) -> Priority:
+        return Priority(fairness_key=ids.fairness_key(self.given.app_key, self.given.user_id))
+
+    @property
     def handle(self) -> WorkflowHandle[Any, Any]:
         """Temporal's workflow handle for the current run."""
         return self.client.temporal.get_workflow_handle(self.id)
@@ -117,7 +123,10 @@ class Session:
 
         Raises:
             SessionExists: The session exists or used to exist.
+            UnknownAgent: Workers have announced their agents in this namespace, but none has announced this one.
         """
+        if self.given.agent:  # otherwise, the messages name it
+            await self.client.agents.check(self.given.agent)
         session_input = self.given.model_copy(update={"state": dict(state or {})})
         try:
             await self.client.temporal.start_workflow(
@@ -126,6 +135,7 @@ class Session:
                 id=self.id,
                 task_queue=self.client.task_queue,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                priority=self._priority,
             )
         except WorkflowAlreadyStartedError:
             raise errors.SessionExists(
@@ -144,6 +154,7 @@ class Session:
         metadata: Mapping[str, Any] | None = None,
         token: Token | None = None,
         streaming: bool = False,
+        agent: str | None = None,
         create: bool = True,
         confirm_within: timedelta = CONFIRMATION_LIMIT,
     ) -> "Sent":
@@ -159,6 +170,8 @@ class Session:
             metadata: Recorded with the message, but not sent to the model.
             token: Proves the sender's identity; see `AgentClient.start`. Each message of the session needs its own.
             streaming: Make the model's text available while it is being generated.
+            agent: Name of the root agent that handles this message and those after it. By default, the agent does not
+                change.
             create: Whether to start the session if it does not exist.
             confirm_within: Time limit for a worker to confirm the message.
 
@@ -168,7 +181,11 @@ class Session:
             InvalidConfiguration: No key is configured for encrypting the token.
             MessageUnconfirmed: No worker confirmed the message in time. It may still be accepted later. To find out,
                 send the message again with the same `message_id`.
+            UnknownAgent: Workers have announced their agents in this namespace, but none has announced this one. Not
+                raised if `create` is False.
         """
+        if create:
+            await self.client.agents.check(self.given.agent)
         optional = {
             "message_id": message_id or (uuid.uuid4().hex if token is not None else None),
             "when_busy": when_busy if when_busy != "queue" else None,
@@ -176,6 +193,8 @@ class Session:
             "budget": budget.model_dump(exclude_defaults=True) if budget else None,
             "metadata": dict(metadata) if metadata else None,
             "streaming": streaming or None,
+            "agent": agent,
+            "traceparent": find_traceparent(),
         }
         content = to_plain_json({"message": message, **{key: value for key, value in optional.items() if value}})
         if token is not None:
@@ -189,6 +208,32 @@ class Session:
     async def say(self, message: str | JsonObject, **options: Any) -> InvocationResult:
         """Send a message and wait for the result; see `send` and `Sent.result`."""
         return await (await self.send(message, **options)).result()
+
+    async def change_state(self, state: Mapping[str, Any], *, change_id: str | None = None) -> None:
+        """Change the state that the next invocation starts with. This does not require a running worker.
+
+        Args:
+            state: The new values. Keys that begin with `temp:`, `user:` or `app:` are ignored.
+            change_id: An ID that you choose. Each ID counts only once, so it is safe to send a change again.
+
+        Raises:
+            NotJson: A value is not valid JSON.
+            UnknownSession: The session does not exist.
+            SessionClosed: The session has ended.
+        """
+        content = to_plain_json({"state": dict(state), **({"change_id": change_id} if change_id else {})})
+        check_message_size(encode(content))
+        try:
+            await self.handle.signal(CHANGE_STATE, content)
+        except RPCError as error:
+            if not is_not_found(error):
+                raise
+            raise await self._make_closed_error() from None
+
+    async def _make_closed_error(self) -> errors.SessionRefused:
+        if await fetch_or_none(self.handle.describe()) is None:
+            return make_unknown_session_error(self.id)
+        return errors.SessionClosed(f"The session {self.id!r} has ended. Start a new session.")
 
     def invocation(self, number: int) -> "SessionInvocation":
         """Return the invocation with this number, starting at 1. Its methods wait until it has started."""
@@ -221,14 +266,11 @@ class Session:
         except WorkflowUpdateFailedError as error:
             raise translate_update_error(error, errors.SessionRefused, errors.InvalidInput) from None
         except WorkflowAlreadyStartedError:
-            exists = True
+            pass
         except RPCError as error:
             if not is_not_found(error):
                 raise
-            exists = await fetch_or_none(self.handle.describe()) is not None
-        if exists:
-            raise errors.SessionClosed(f"The session {self.id!r} has ended. Start a new session.")
-        raise make_unknown_session_error(self.id)
+        raise await self._make_closed_error()
 
     async def _update_with_start(self, name: str, args: list[JsonObject], id: str) -> Any:
         start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
@@ -238,6 +280,7 @@ class Session:
             task_queue=self.client.task_queue,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+            priority=self._priority,
         )
         try:
             return await self.client.temporal.execute_update_with_start_workflow(
@@ -256,6 +299,21 @@ class Session:
         A running invocation contributes only its message; use `follow` to get its other events.
         """
         return (await self._read_history()).transcript.events[start:]
+
+    async def logs(self, *, last: int | None = None) -> list[Log]:
+        """Return the log of each invocation, or of the `last` ones, in the order in which they started.
+
+        Open invocations are read from their own histories. This does not require a running worker.
+        """
+        logs = [*(await self._read_history()).transcript.logs.values()][-last if last else 0 :]
+
+        async def read(log: Log) -> Log:
+            if log.state.outcome.ended:
+                return log
+            latest = await fetch_or_none(Invocation.from_id(self.client, log.invocation_id).log())
+            return latest if latest and latest.state.events else log  # without events, no worker has begun it
+
+        return list(await asyncio.gather(*map(read, logs)))
 
     async def follow(self) -> AsyncIterator[Event]:
         """Yield all past events, then new ones until the session ends.

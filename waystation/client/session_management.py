@@ -18,13 +18,21 @@ from waystation.core import (
     DEFAULT_USER,
     MEMO_SESSION,
     SESSION_WORKFLOW,
+    WORKFLOW,
     JsonObject,
     app_scope,
     copy_json,
     ids,
     user_scope,
 )
-from waystation.history import ScopeReader, WorkflowRun, describe_workflow, fetch_or_none, find_session_runs
+from waystation.history import (
+    ScopeReader,
+    WorkflowRun,
+    describe_workflow,
+    fetch_or_none,
+    find_session_runs,
+    read_memo,
+)
 
 _ENDED: dict[int, str] = {
     WorkflowExecutionStatus.COMPLETED: "closed",
@@ -57,7 +65,17 @@ class SessionEntry:
         return {**asdict(self), "started_at": self.started_at.isoformat()}
 
 
-def _parse_session_id(workflow_id: str) -> tuple[str, str, str] | None:
+@dataclass(frozen=True, slots=True)
+class SessionActivity:
+    """How much a session was used."""
+
+    turns: int
+    """Number of messages that have started an invocation."""
+    last_at: datetime | None
+    """When the latest invocation started or ended, or None if there is none."""
+
+
+def parse_session_id(workflow_id: str) -> tuple[str, str, str] | None:
     """Return the app's key, the user ID and the session ID, or None if the workflow is not a session."""
     match workflow_id.split("/"):
         case ["session", app, user_id, session_id]:
@@ -70,9 +88,11 @@ def _parse_session_id(workflow_id: str) -> tuple[str, str, str] | None:
 
 GRACE = timedelta(seconds=5)
 """Default time that running tools have to finish after a cancellation."""
+RECENT = 20
+"""Number of recent invocations of a session among which the latest is searched."""
 AT_A_TIME = 20
 """Maximum number of concurrent requests."""
-REASON = "the session is deleted"
+REASON = "the workflow is deleted"
 
 
 class ArtifactKeeper(Protocol):
@@ -91,14 +111,14 @@ class MemoryKeeper(Protocol):
 
 @dataclass(slots=True)
 class DeletedSession:
-    """The result of deleting a session.
+    """The result of deleting a session, or another workflow, with its descendants.
 
     The server deletes workflows in the background, after about 30 seconds. Until then, deleting the session again lists
     the same workflows.
     """
 
     id: str
-    """Workflow ID of the session."""
+    """Workflow ID of the session or the other workflow."""
     workflows: list[str] = field(default_factory=list)
     """Workflow IDs of the session, its invocations, and the agents that they called."""
     runs: int = 0
@@ -118,8 +138,8 @@ class DeletedSession:
         return asdict(self)
 
 
-async def _stop(client: Client, deleted: DeletedSession, grace: timedelta) -> dict[WorkflowRun, bool]:
-    """Stop all running workflows of a session, and return the runs of all its workflows.
+async def stop_runs(client: Client, deleted: DeletedSession, grace: timedelta) -> dict[WorkflowRun, bool]:
+    """Stop a workflow and its descendants if they are running, and return the runs of all of them.
 
     Unless `grace` is zero, workflows are canceled first, so that the session does not start anything else and running
     tools are notified. Workflows that do not end in time are terminated.
@@ -151,14 +171,16 @@ async def _wait_for_end(client: Client, run: WorkflowRun) -> None:
         await _get_handle(client, run).result(follow_runs=False)
 
 
-async def _delete_runs(client: Client, runs: Collection[WorkflowRun], deleted: DeletedSession) -> None:
-    """Delete runs, the session's own runs last.
+async def delete_runs(
+    client: Client, runs: Collection[WorkflowRun], deleted: DeletedSession, *, dry_run: bool = False
+) -> None:
+    """Delete runs, those of the workflow itself after those of its descendants. With `dry_run`, only record them.
 
-    As long as the session exists, it is listed and its deletion can be repeated.
+    As long as the workflow exists, it is listed and its deletion can be repeated.
     """
-    for is_session in (False, True):
-        group = sorted(run for run in runs if (run.workflow_id == deleted.id) is is_session)
-        await _for_each(group, lambda run: delete_run(client, run))
+    for is_root in (False, True):
+        group = sorted(run for run in runs if (run.workflow_id == deleted.id) is is_root)
+        await _for_each([] if dry_run else group, lambda run: delete_run(client, run))
     deleted.workflows = sorted({*deleted.workflows, *(run.workflow_id for run in runs)})
     deleted.runs += len(runs)
 
@@ -220,13 +242,13 @@ class Sessions:
         query = f"WorkflowType = '{SESSION_WORKFLOW}' AND ExecutionStatus != 'ContinuedAsNew'"
         seen = set[str]()
         async for execution in self._temporal.list_workflows(query):
-            names = _parse_session_id(execution.id)
+            names = parse_session_id(execution.id)
             # Skip workflows of this type whose ID is not a session ID, and earlier runs that a reset has replaced.
             if names is None or execution.id in seen:
                 continue
             seen.add(execution.id)
             # The memo contains the agent and the status only after the session's first workflow task.
-            memo = (await execution.memo()).get(MEMO_SESSION)
+            memo = (await read_memo(execution)).get(MEMO_SESSION)
             summary: JsonObject = memo if isinstance(memo, dict) else {}
             entry_app, entry_tenant = ids.parse_app_key(names[0])
             entry = SessionEntry(
@@ -243,6 +265,15 @@ class Sessions:
                 yield entry
 
     __call__ = list
+
+    async def find_activity(self, id: str) -> SessionActivity:
+        """Return the activity of a session, given its workflow ID. Both values may lag by a second."""
+        query = f"ParentWorkflowId = '{id}' AND WorkflowType = '{WORKFLOW}'"
+        # The list begins with open and recently started invocations, so that these include the one with most turns.
+        recent = [each async for each in self._temporal.list_workflows(query, page_size=RECENT, limit=RECENT)]
+        numbers = [number for each in recent if (number := each.id.rpartition("/")[2]).isdecimal()]
+        times = [each.close_time or each.start_time for each in recent]
+        return SessionActivity(max(map(int, numbers), default=0), max(times, default=None))
 
     async def delete(
         self,
@@ -280,7 +311,7 @@ class Sessions:
         key = ids.app_key(app, tenant)
         deleted = DeletedSession(ids.session(key, user_id, session_id))
         names = {"app_name": key, "user_id": user_id, "session_id": session_id}
-        runs = await _stop(self._temporal, deleted, grace)
+        runs = await stop_runs(self._temporal, deleted, grace)
         # Delete artifacts and memories only now, because running workflows could have saved more of them.
         if artifacts is None:
             deleted.left.append("artifacts: no artifact service was given")
@@ -294,9 +325,9 @@ class Sessions:
             except NotImplementedError as error:
                 deleted.left.append(f"memories: {error}")
         while runs:
-            await _delete_runs(self._temporal, runs, deleted)
+            await delete_runs(self._temporal, runs, deleted)
             # Find runs that visibility had not listed before.
-            remaining = await _stop(self._temporal, deleted, timedelta())
+            remaining = await stop_runs(self._temporal, deleted, timedelta())
             runs = {run: False for run in remaining if run not in runs}
         return deleted
 

@@ -26,6 +26,7 @@ from waystation.storage import BlobMissing, Blobs, is_reference
 
 KEEP = timedelta(days=7)
 SYSTEM_NAMESPACE = "temporal-system"
+NAMESPACES_PAGE = 1_000
 DIGEST_LENGTH = 64
 _GENERATED_ID = re.compile(r"\w+-([0-9a-f]{12})", re.ASCII)
 """An invocation ID that the client generated. Other IDs may name sessions, whose artifacts are never removed."""
@@ -120,8 +121,13 @@ async def _list_namespaces(client: Client) -> list[Client]:
     """Return a client for each namespace of the server, or only `client` if the server does not list namespaces."""
     names = {client.namespace}
     try:
-        response = await client.workflow_service.list_namespaces(ListNamespacesRequest(page_size=1_000))
-        names |= {description.namespace_info.name for description in response.namespaces} - {SYSTEM_NAMESPACE}
+        request = ListNamespacesRequest(page_size=NAMESPACES_PAGE)
+        while True:
+            response = await client.workflow_service.list_namespaces(request)
+            names |= {description.namespace_info.name for description in response.namespaces} - {SYSTEM_NAMESPACE}
+            request.next_page_token = response.next_page_token
+            if not request.next_page_token:
+                break
     except RPCError as error:
         if error.status not in _UNSUPPORTED:
             raise

@@ -1,0 +1,234 @@
+"""List invocations, and find them by the beginning of their ID. None of this needs a running worker."""
+
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from difflib import get_close_matches
+
+from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
+
+from waystation.client.approvals import is_quotable
+from waystation.client.invocation_handle import parse_pending_calls
+from waystation.client.search_attributes import AGENT, TENANT, USER
+from waystation.core import (
+    HELD,
+    MAX_KEYWORD,
+    MEMO_HELD,
+    RUNNING,
+    SEARCH_AGENT,
+    SEARCH_STATUS,
+    SEARCH_TENANT,
+    SEARCH_USER,
+    SESSION_WORKFLOW,
+    WORKFLOW,
+    JsonObject,
+    PendingCall,
+)
+from waystation.history import read_memo
+
+WAITING = "waiting"
+STATUSES = {
+    "open": "ExecutionStatus = 'Running'",
+    RUNNING: f"ExecutionStatus = 'Running' AND ({SEARCH_STATUS} IS NULL OR {SEARCH_STATUS} = '{RUNNING}')",
+    WAITING: f"ExecutionStatus = 'Running' AND {SEARCH_STATUS} = '{WAITING}'",
+    HELD: f"ExecutionStatus = 'Running' AND {SEARCH_STATUS} STARTS_WITH '{HELD}'",
+    "completed": "ExecutionStatus = 'Completed'",
+    "failed": "ExecutionStatus = 'Failed'",
+    "canceled": "ExecutionStatus = 'Canceled'",
+    "terminated": "ExecutionStatus = 'Terminated'",
+    "timed_out": "ExecutionStatus = 'TimedOut'",
+}
+"""The statuses to filter by, each with its visibility query. `open` includes running, waiting and held invocations."""
+_CALLED = "/fc-"
+"""Precedes the function call ID in the ID of a called agent's invocation."""
+_LIST_ONLY = ("run_id", "called_pending")
+"""Fields of an entry that are not part of its JSON."""
+NEWEST = 500
+"""Number of latest invocations and sessions among which similar IDs are searched."""
+MAX_SIMILAR = 5
+"""Maximum number of IDs to suggest."""
+
+
+@dataclass(frozen=True, slots=True)
+class InvocationEntry:
+    """One invocation in a list of invocations."""
+
+    id: str
+    agent: str | None
+    """Name of the root agent, or None if the namespace has no search attributes. The same applies to `user_id`."""
+    user_id: str | None
+    tenant: str | None
+    status: str
+    """One of `STATUSES`, except `open`."""
+    started_at: datetime
+    """Start time of the current run. A long invocation may have started earlier, because it continues as new."""
+    ended_at: datetime | None
+    pending: tuple[PendingCall, ...] = ()
+    """The calls that an open invocation waits for. Long arguments are left out."""
+    holds: tuple[JsonObject, ...] = ()
+    """Why an open invocation is held."""
+    called_pending: tuple[PendingCall, ...] = ()
+    """The calls that the agents below an open invocation wait for; see `fold_called`."""
+    parent: str | None = None
+    """ID of the workflow that started the invocation: a session, the caller of an agent, or a workflow of yours."""
+    run_id: str = ""
+    """ID of the current run."""
+
+    @property
+    def is_called(self) -> bool:
+        """Whether another agent called this agent."""
+        return _CALLED in self.id.removeprefix(self.parent or self.id)
+
+    def duration_s(self, now: float) -> float:
+        """Return how long the current run took or, if the invocation is open, how long it has been running."""
+        return max(0.0, (self.ended_at.timestamp() if self.ended_at else now) - self.started_at.timestamp())
+
+    def to_json(self) -> JsonObject:
+        """Return the entry as JSON. Pending calls are approval IDs."""
+        fields = {name: value for name, value in asdict(self).items() if name not in _LIST_ONLY}
+        return {
+            **fields,
+            "started_at": self.started_at.isoformat(),
+            "ended_at": self.ended_at.isoformat() if self.ended_at else None,
+            "pending": [call.approval_id for call in self.pending],
+        }
+
+
+class Invocations:
+    """The invocations in the namespace, available as `AgentClient.invocations`."""
+
+    def __init__(self, temporal: Client) -> None:
+        self._temporal = temporal
+
+    async def list(
+        self,
+        *,
+        agent: str | None = None,
+        user_id: str | None = None,
+        tenant: str | None = None,
+        status: str | None = None,
+        search: str = "",
+        since: datetime | None = None,
+        until: datetime | None = None,
+        parent: str | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[InvocationEntry]:
+        """Yield invocations, most recently started first, open ones before the others.
+
+        Invocations are read from visibility, which may lag by a second.
+
+        Args:
+            agent: Only invocations of this root agent.
+            user_id: Only invocations of this user.
+            tenant: Only invocations of this tenant or, if empty, without a tenant.
+            status: Only invocations with this status, one of `STATUSES`.
+            search: Words. Each is the beginning of an ID, an agent or a user, or one of `STATUSES`.
+            since: Only invocations whose current run started at or after this time.
+            until: Only invocations whose current run started before this time.
+            parent: Only invocations that the workflow with this ID started.
+            limit: Maximum number of invocations.
+
+        Raises:
+            ValueError: A filter contains a character that a query cannot contain, or there is no such status.
+            RPCError: The namespace lacks the search attributes that a filter needs.
+        """
+        names = {SEARCH_AGENT: agent, SEARCH_USER: user_id, SEARCH_TENANT: tenant, "ParentWorkflowId": parent}
+        parts = [f"WorkflowType = '{WORKFLOW}'", "ExecutionStatus != 'ContinuedAsNew'", *_match_names(names)]
+        if status is not None:
+            if status not in STATUSES:
+                raise ValueError(f"{status!r} is not a status. Use one of: {', '.join(STATUSES)}.")
+            parts.append(STATUSES[status])
+        parts += map(_match_word, search.split())
+        bounds = ((">=", since), ("<", until))
+        parts += [f"StartTime {sign} '{time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}'" for sign, time in bounds if time]
+        async for execution in self._temporal.list_workflows(" AND ".join(parts), limit=limit):
+            yield await read_entry(execution)
+
+    async def find(self, prefix: str, *, limit: int = MAX_SIMILAR) -> tuple[str, ...]:
+        """Return the workflow IDs of invocations and sessions that begin with `prefix`, latest first."""
+        if not prefix or not is_quotable(prefix):
+            return ()
+        return tuple([id async for id in self._ids(f" AND WorkflowId STARTS_WITH '{prefix}'", limit)])
+
+    async def suggest(self, id: str) -> tuple[str, ...]:
+        """Return those of the latest workflow IDs of invocations and sessions that are similar to `id`, best first."""
+        latest = [other async for other in self._ids("", NEWEST)]
+        return tuple(get_close_matches(id, latest, n=MAX_SIMILAR))
+
+    async def _ids(self, condition: str, limit: int) -> AsyncIterator[str]:
+        types = f"WorkflowType IN ('{WORKFLOW}', '{SESSION_WORKFLOW}')"
+        query = f"{types} AND ExecutionStatus != 'ContinuedAsNew'{condition}"
+        seen = set[str]()
+        async for execution in self._temporal.list_workflows(query, limit=limit):
+            if execution.id not in seen:  # a reset leaves several runs
+                seen.add(execution.id)
+                yield execution.id
+
+
+def fold_called(entries: Iterable[InvocationEntry], *, keep: bool = False) -> "list[InvocationEntry]":
+    """Return each invocation once, with the pending calls of the agents that it called, directly or indirectly.
+
+    If a reset has left several runs, the first in the list counts. Called agents are left out unless `keep` is set.
+    """
+    latest: dict[str, InvocationEntry] = {}
+    for entry in entries:
+        latest.setdefault(entry.id, entry)
+    below: dict[str, tuple[PendingCall, ...]] = {}
+    for entry in latest.values():
+        caller: InvocationEntry | None = entry
+        while entry.pending and caller and caller.is_called and caller.parent:
+            below[caller.parent] = (*below.get(caller.parent, ()), *entry.pending)
+            caller = latest.get(caller.parent)
+    return [
+        replace(entry, called_pending=below.get(entry.id, ()))
+        for entry in latest.values()
+        if keep or not entry.is_called
+    ]
+
+
+def _match_names(names: Mapping[str, str | None]) -> Iterator[str]:
+    """Yield conditions for names. An empty tenant stands for invocations without a tenant."""
+    for name, value in names.items():
+        if name == SEARCH_TENANT and value == "":
+            # Invocations without any search attributes may belong to a tenant.
+            yield f"{SEARCH_TENANT} IS NULL AND {SEARCH_AGENT} IS NOT NULL"
+        elif value is not None:
+            yield f"{name} = '{_check_quotable(value)[:MAX_KEYWORD]}'"
+
+
+def _match_word(word: str) -> str:
+    """Return a condition for a word of a search."""
+    names = "WorkflowId", SEARCH_AGENT, SEARCH_USER
+    conditions = [f"{name} STARTS_WITH '{_check_quotable(word)[:MAX_KEYWORD]}'" for name in names]
+    if status := STATUSES.get(word.lower()):
+        conditions.append(f"({status})")
+    return f"({' OR '.join(conditions)})"
+
+
+def _check_quotable(value: str) -> str:
+    if not is_quotable(value):
+        raise ValueError(f"{value!r} contains a quotation mark, a backslash or an unprintable character.")
+    return value
+
+
+async def read_entry(execution: WorkflowExecution) -> InvocationEntry:
+    """Return the entry for an execution from a list or from its description."""
+    attributes, status = execution.typed_search_attributes, execution.status
+    is_open = status is WorkflowExecutionStatus.RUNNING
+    memo = await read_memo(execution) if is_open else {}
+    pending, holds = parse_pending_calls(execution, memo), memo.get(MEMO_HELD) or ()
+    # A held invocation may also have pending calls.
+    of_open = HELD if holds else WAITING if pending else RUNNING
+    return InvocationEntry(
+        id=execution.id,
+        agent=attributes.get(AGENT),
+        user_id=attributes.get(USER),
+        tenant=attributes.get(TENANT),
+        status=of_open if is_open else status.name.lower() if status else "unknown",
+        started_at=execution.start_time,
+        ended_at=execution.close_time,
+        pending=tuple(pending),
+        holds=tuple(holds),
+        parent=execution.parent_id or None,
+        run_id=execution.run_id,
+    )
