@@ -1,10 +1,23 @@
-from waystation.core import Settings
+from waystation.core import ModelLimit, PeriodBudget, Quotas, Settings
+from waystation.worker.metric_export import BUCKETS, MetricExport
+from waystation.worker.nexus_service import AgentService
 from waystation.worker.plugin import WORKER_OPTIONS, WaystationPlugin, announce_agents, create_worker
+from waystation.worker.span_export import SpanExport
+from waystation.worker.status_server import StatusServer, parse_address
 
 __all__ = [
+    "BUCKETS",
     "WORKER_OPTIONS",
+    "AgentService",
+    "MetricExport",
+    "ModelLimit",
+    "PeriodBudget",
+    "Quotas",
     "Settings",
+    "SpanExport",
+    "StatusServer",
     "WaystationPlugin",
     "announce_agents",
     "create_worker",
+    "parse_address",
 ]

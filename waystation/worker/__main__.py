@@ -2,7 +2,10 @@
 
 import sys
 
-from waystation.worker.main import main
+from waystation.lazy_exports import load_worker
+
+with load_worker():
+    from waystation.worker.main import main
 
 if __name__ == "__main__":
     sys.exit(main(program="waystation worker"))

@@ -11,9 +11,8 @@ After 11 or 12, start the worker again.
 
 import argparse
 import asyncio
-import logging
+import gc
 import os
-import signal
 import sys
 import threading
 import time
@@ -21,17 +20,17 @@ from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
-from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 from temporalio.service import RPCError, RPCStatusCode
-from temporalio.worker import WorkerDeploymentConfig
+from temporalio.worker import Interceptor, WorkerDeploymentConfig
 
 from waystation.activities import (
     DEMO,
@@ -41,25 +40,34 @@ from waystation.activities import (
     find_agents_without_model,
     find_foreign_model_names,
     has_api_key,
+    list_model_warnings,
     read_channels,
 )
+from waystation.adk import describe_differences
 from waystation.agents import Problem, Registry, discover
-from waystation.client import connect, connection_problem, connection_settings
+from waystation.client import AgentClient, connect, connection_problem, connection_settings
+from waystation.configuration import read_quotas
 from waystation.core import IDENTITY_ENV, TASK_QUEUE, Settings, Stores, WaystationError
-from waystation.logs import configure_logs, open_standard_streams
-from waystation.worker.plugin import announce_agents, create_worker
+from waystation.logs import configure_core, configure_logs, open_standard_streams
+from waystation.stop_signals import handle_signals
+from waystation.worker.plugin import create_worker
 from waystation.worker.service_setup import (
     check_stores,
     compare_stores,
     create_lasting_services,
     create_link_signer,
+    create_span_export,
     describe_stores,
+    find_store_problem,
     list_requester_policies,
     list_settings_warnings,
     load_identity,
 )
-from waystation.worker.watchdog import Watchdog, list_blocking_tools
-from waystation.worker_keys import KEYS_VARIABLE, WorkerKeys
+from waystation.worker.watchdog import list_blocking_tools
+from waystation.worker_keys import WorkerKeys
+
+if TYPE_CHECKING:
+    from waystation.worker.status_server import StatusServer
 
 log = structlog.get_logger("waystation.worker")
 
@@ -93,6 +101,15 @@ def _parse_mebibytes(text: str) -> int:
     if text.isdecimal() and int(text):
         return int(text) << 20
     raise argparse.ArgumentTypeError(f"{text!r} is not a number of MiB")
+
+
+def _parse_address(text: str) -> tuple[str, int]:
+    from waystation.worker.status_server import parse_address
+
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _parse_deployment(text: str) -> WorkerDeploymentConfig:
@@ -182,7 +199,10 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     },
     "--embedded": {"action": "store_true", "help": "also start a Temporal server"},
     "--db": {"type": Path, "metavar": "FILE", "help": "with --embedded: store the server's data in this file"},
-    "--model": {"choices": [DEMO], "help": "demo: use the offline demo models of the agent packages"},
+    "--model": {
+        "choices": [DEMO],
+        "help": "demo: run without API keys, on the demo models of the agent packages or the built-in one",
+    },
     "--artifacts": {
         "default": str(_DEFAULTS.stores.artifacts),
         "metavar": "URL",
@@ -218,7 +238,7 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "help": "configuration file for verifying the identity of approvers; default: $WAYSTATION_IDENTITY",
     },
     "--keys": {
-        "default": os.environ.get(KEYS_VARIABLE) or None,
+        "default": os.environ.get(WorkerKeys.variable) or None,
         "metavar": "FILE",
         "help": "keys that all workers share to authenticate approvals; default: $WAYSTATION_KEYS, or with --embedded "
         ".waystation/keys.json, which is created",
@@ -227,6 +247,11 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "type": Path,
         "metavar": "FILE",
         "help": "configuration file of the channels that notify approvers; default: $WAYSTATION_CHANNELS",
+    },
+    "--quotas": {
+        "type": Path,
+        "metavar": "FILE",
+        "help": "configuration file of the rate limits and budgets that all workers share; default: $WAYSTATION_QUOTAS",
     },
     "--allow-overrides": {
         "action": "store_true",
@@ -240,6 +265,23 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "type": _parse_deployment,
         "metavar": "NAME.BUILD",
         "help": "use Temporal's worker versioning with this deployment name and build ID",
+    },
+    "--traces": {
+        "action": "store_true",
+        "help": "export spans over OTLP; the standard OTEL_* environment variables set the endpoint and the sampler",
+    },
+    "--trace-content": {
+        "action": "store_true",
+        "help": "with --traces: include messages, tool arguments and results in spans",
+    },
+    "--metrics": {
+        "type": _parse_address,
+        "metavar": "[HOST:]PORT",
+        "help": "serve metrics for Prometheus and health checks at this address; default host: 127.0.0.1",
+    },
+    "--metrics-by-tenant": {
+        "action": "store_true",
+        "help": "with --metrics: add the tenant to the metrics that have an agent",
     },
     "--version": {"action": "store_true", "help": "print the versions and exit"},
     "--log-format": {
@@ -265,11 +307,19 @@ def parse_options(arguments: Sequence[str] | None, program: str) -> argparse.Nam
         parser.error("--agents is required unless --only workflows is given")
     if options.embedded and options.address:
         parser.error("--embedded starts a separate server; use either --embedded or --address")
+    if options.trace_content and not options.traces:
+        parser.error("--trace-content requires --traces")
+    if options.metrics_by_tenant and not options.metrics:
+        parser.error("--metrics-by-tenant requires --metrics")
     return options
 
 
 def parse_settings(options: argparse.Namespace) -> Settings:
-    """Return the settings that the command-line options specify."""
+    """Return the settings that the command-line options specify.
+
+    Raises:
+        InvalidConfiguration: The file with the quotas is not valid.
+    """
     workflow, model = _DEFAULTS.workflow, _DEFAULTS.workflow.model
     start_to_close = max(model.start_to_close, options.model_timeout + MODEL_GRACE)
     return Settings(
@@ -286,8 +336,10 @@ def parse_settings(options: argparse.Namespace) -> Settings:
             hold=replace(workflow.hold, limit=options.hold),
         ),
         activity=replace(_DEFAULTS.activity, model_timeout=options.model_timeout),
+        quotas=read_quotas(options.quotas),
         drain=options.drain,
         event_loop_limit=options.event_loop_limit,
+        max_rss=options.max_rss,
         workflow_task_limit=options.workflow_task_limit,
         allow_overrides=bool(options.allow_overrides or options.embedded),
         allow_forks=bool(options.allow_forks or options.embedded),
@@ -315,7 +367,10 @@ def check(folders: Sequence[Path], model: str | None = None) -> tuple[Registry, 
 
 
 class CannotServe(WaystationError):
-    """The worker cannot connect to Temporal, or cannot access its namespace."""
+    """The worker cannot connect to Temporal, or cannot access its namespace.
+
+    Fix what the message names: the address, the port, the certificate or the namespace.
+    """
 
 
 async def serve(
@@ -325,6 +380,7 @@ async def serve(
     identity: TokenVerifier | None,
     channels: Channels | None,
     keys: WorkerKeys | None,
+    status: "StatusServer | None" = None,
 ) -> int:
     """Serve until SIGTERM, SIGINT or a request by the watchdog, then let running tools finish. Return the exit code.
 
@@ -344,26 +400,20 @@ async def serve(
         exit_code = exit_code or code
         stop.set()
 
-    loop = asyncio.get_running_loop()
-    for name in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(name, stop.set)
+    handle_signals(stop.set, "SIGTERM", "SIGINT")
     # The event loop's default pool may have only six threads. Additional sync tools would wait in its queue, although
     # their activities appear to be running.
     threads = ThreadPoolExecutor(settings.concurrent_activities, thread_name_prefix=TOOL_THREADS)
-    loop.set_default_executor(threads)
+    asyncio.get_running_loop().set_default_executor(threads)
     async with AsyncExitStack() as stack:
+        if status:
+            status.watch({"stores": partial(find_store_problem, settings)})
+            log.info("metrics.ready", url=status.url)
         address = await _start_embedded_server(stack, options.db) if options.embedded else options.address
         client = await _connect(options, address, settings.stores, stop)
         if client is None:
             return exit_code
-        await compare_stores(client, options.task_queue, settings.stores, services, strict=options.strict)
-        watchdog = Watchdog(
-            client,
-            limit_s=settings.event_loop_limit.total_seconds(),
-            max_rss=options.max_rss,
-            request_exit=request_exit,
-        )
-        stack.enter_context(watchdog)
+        await compare_stores(client, options.task_queue, settings, services, strict=options.strict)
         worker = create_worker(
             client,
             registry,
@@ -377,9 +427,10 @@ async def serve(
             sign_link=create_link_signer(options.identity, namespace=client.namespace) if options.identity else None,
             workflows=options.only != "activities",
             activities=options.only != "workflows",
+            request_exit=request_exit,
             deployment_config=options.deployment_version,
+            interceptors=_create_interceptors(options, stack),
         )
-        await announce_agents(client, registry, task_queue=options.task_queue)
         await stack.enter_async_context(worker)
         log.info(
             "worker.ready",
@@ -388,13 +439,31 @@ async def serve(
             address=client.service_client.config.target_host,
             namespace=client.namespace,
             model=options.model or ("gemini" if has_api_key() else DEMO),
-            **describe_stores(settings.stores),
+            **describe_stores(settings),
         )
+        if status:
+            status.serve(AgentClient(client, task_queue=options.task_queue))
         await stop.wait()
+        if status:
+            status.stage = "draining"
         log.info("worker.draining", at_most_s=settings.drain.total_seconds())
     log.info("worker.stopped", exit_code=exit_code)
     _leave(threads, exit_code)
     return exit_code
+
+
+def _create_interceptors(options: argparse.Namespace, stack: AsyncExitStack) -> list[Interceptor]:
+    """Return the worker's additional interceptors, which are closed with `stack`."""
+    interceptors: list[Interceptor] = []
+    if options.traces:
+        spans = create_span_export(content=options.trace_content)
+        stack.callback(spans.close)
+        interceptors.append(spans)
+    if options.metrics:
+        from waystation.worker.metric_export import MetricExport
+
+        interceptors.append(MetricExport(tenants=options.metrics_by_tenant))
+    return interceptors
 
 
 async def _start_embedded_server(stack: AsyncExitStack, db: Path | None) -> str:
@@ -512,31 +581,38 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "worker.py") 
         return 1
     try:
         settings = parse_settings(options)
-        check_stores(settings.stores)
+        check_stores(settings)
         identity = load_identity(options.identity) if options.identity else None
         channels = read_channels(options.channels)
         keys = _load_keys(options)
         for warning in list_settings_warnings(registry, channels, verifies=identity is not None):
             log.warning("policy.not_kept", problem=warning)
+        for warning in list_model_warnings(registry, datetime.now(UTC).date()):
+            log.warning("model.outdated_or_unknown", problem=warning)
         for warning in list_blocking_tools(registry):
             log.warning("tool.blocking", problem=warning)
         if options.command == "check":
+            for root in registry.roots.values():
+                for fields in describe_differences(root.tree.values(), root.plugins):
+                    log.info("adk_agent.differs", root=root.agent.name, **fields)
             for requirement in list_requester_policies(registry):
                 log.info("policy.needs_token", requirement=requirement)
-            log.info("agents.valid", agents=sorted(registry.roots), **describe_stores(settings.stores))
+            log.info("agents.valid", agents=sorted(registry.roots), **describe_stores(settings))
             return 0
-        # By default, the SDK's core writes logs to standard output in a format for terminals.
-        forwarding = LogForwardingConfig(logger=logging.getLogger("temporalio.core"))
-        levels = TelemetryFilter(core_level="WARN", other_level="ERROR")
-        logs = LoggingConfig(filter=levels, forwarding=forwarding)
-        Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=logs)))
-        return _run(serve(options, registry, settings, identity, channels, keys))
+        if not options.metrics:
+            configure_core()
+            return _run(serve(options, registry, settings, identity, channels, keys))
+        from waystation.worker.status_server import StatusServer
+
+        with StatusServer(options.metrics) as status:
+            return _run(serve(options, registry, settings, identity, channels, keys, status))
     except WaystationError as error:
         log.error("worker.failed", problem=str(error))
         return 1
 
 
 def _run(coroutine: Coroutine[Any, Any, int]) -> int:
+    gc.freeze()  # Full collections then leave out modules. They take less time, and so also run sooner.
     try:
         import uvloop
     except ImportError:  # not on Windows

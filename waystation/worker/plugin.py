@@ -3,15 +3,16 @@
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 from temporalio import activity
 from temporalio.client import Client
 from temporalio.common import RawValue
 from temporalio.converter import DataConverter
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.plugin import SimplePlugin
 from temporalio.service import RPCError
 from temporalio.worker import (
@@ -40,10 +41,10 @@ from waystation.activities import (
     close_plugins,
     track_activity,
 )
-from waystation.agents import BaseAgent, LlmAgent, Registry
+from waystation.agents import BaseAgent, LlmAgent, Registry, kind_of
 from waystation.agents.registry import Root
 from waystation.apps import App
-from waystation.client import AgentDirectory, SearchAttributeMonitor
+from waystation.client import DETAILS, AgentDetails, AgentDirectory, SearchAttributeMonitor, Tools
 from waystation.core import (
     ARCHIVE,
     ARCHIVE_SESSION,
@@ -59,16 +60,22 @@ from waystation.core import (
     AuthoringError,
     EngineActivity,
     InvalidConfiguration,
+    JsonObject,
     Settings,
     ToolCallInput,
     encode,
+    summary,
 )
 from waystation.history import fetch_signal_times
-from waystation.storage import Blobs, add_storage, offloading
-from waystation.tools import Services
+from waystation.models.base_llm import name_of_model
+from waystation.storage import Blobs, add_storage, offloading, skip_needless_walks
+from waystation.tools import AgentTool, Services
 from waystation.tools.toolbox import close_toolsets, tools_of, toolsets_of
+from waystation.version import waystation_version
 from waystation.worker.service_setup import create_lasting_services, create_store_ids, find_verified_policies, is_local
+from waystation.worker.watchdog import Watchdog
 from waystation.workflows.engine_activity import SettingsInterceptor
+from waystation.workflows.inbox import NO_OP
 from waystation.workflows.invocation import AgentInvocation
 from waystation.workflows.ports import data_of, raw
 from waystation.workflows.scope import AgentScope
@@ -106,6 +113,23 @@ def _tool_activity(handler: Callable[[ToolCallInput], Awaitable[bytes]]) -> Acti
     return call_tool
 
 
+@activity.defn(name=NO_OP)
+async def _no_op() -> None:
+    """Do nothing. Workflows wait for this local activity; see `workflows.inbox.Arrivals`."""
+
+
+@activity.defn(dynamic=True)
+async def _decline(_: Sequence[RawValue]) -> RawValue:
+    """Decline a local activity in a worker without activities. The call then runs as an ordinary activity."""
+    benign = ApplicationErrorCategory.BENIGN
+    raise ApplicationError("This worker runs only workflows.", non_retryable=True, category=benign)
+
+
+def _is_dynamic(function: Activity) -> bool:
+    definition = activity._Definition.from_callable(function)  # the SDK shows it nowhere else
+    return definition is not None and definition.name is None
+
+
 REFRESH_S = 5.0
 """Interval for checking whether the namespace still has the search attributes."""
 SIGNAL_TIMES_LIMIT_S = 3.0
@@ -113,17 +137,21 @@ SIGNAL_TIMES_LIMIT_S = 3.0
 MAX_ANNOUNCED_BYTES = 10_000
 """Maximum size of an announced list of tools. A larger one is left out; approvers then get no warning when a tool is
 removed."""
+MAX_DESCRIPTION = 300
+"""Maximum number of characters of an agent's description to announce."""
 HEARTBEAT_THROTTLE = timedelta(milliseconds=100)
 """How long the SDK may hold back a heartbeat, which delays streamed text and the cancellation of a running tool.
 Without new details, an activity sends one heartbeat per second."""
 
 WORKER_OPTIONS: Mapping[str, Any] = {
-    # Limits memory use at little cost: an evicted invocation resumes in 17 ms instead of 13 ms.
-    "max_cached_workflows": 1_000,
+    # Limits memory use at little cost: a cached workflow takes 0.1 MB, and an evicted one resumes in 17 ms instead of
+    # 13 ms. The least recently used are evicted first, so mostly those that wait for a person. Twice the default of
+    # `Settings.concurrent_activities` is enough for the invocations that are running.
+    "max_cached_workflows": 200,
     # After a worker crash, the next signal, update or query of a workflow that the worker had cached is delayed by this
-    # long.
-    # The SDK's default is 10 s.
-    "sticky_queue_schedule_to_start_timeout": timedelta(seconds=1),
+    # long. The SDK's default is 10 s. A worker that is too busy to start a workflow task within this time loses the
+    # task to any worker, which replays the workflow.
+    "sticky_queue_schedule_to_start_timeout": timedelta(seconds=0.8),
     # With this value, five parallel tools take 22% less time than with the SDK's default of 3.
     "max_eager_activity_reservations_per_workflow_task": 10,
     "max_heartbeat_throttle_interval": HEARTBEAT_THROTTLE,
@@ -160,6 +188,7 @@ class WaystationPlugin(SimplePlugin):
         keys: Keys | None = None,
         workflows: bool = True,
         activities: bool = True,
+        request_exit: Callable[[int], None] | None = None,
     ) -> None:
         """Create a plugin. Nothing is opened until a worker starts.
 
@@ -177,6 +206,10 @@ class WaystationPlugin(SimplePlugin):
                 server is not on this machine.
             workflows: Set to False for a worker that runs only models and tools.
             activities: Set to False for a worker that runs only workflows.
+            request_exit: Called with 11 after a tool has blocked the event loop for `settings.event_loop_limit` and was
+                interrupted, or with 12 if the process uses more memory than `settings.max_rss`. It should make the
+                program stop its workers and then exit with this code. A tool that cannot be interrupted ends the
+                process at once. Without `request_exit`, the worker only logs both cases.
         """
         self._settings = settings or Settings()
         stores = self._settings.stores
@@ -185,9 +218,11 @@ class WaystationPlugin(SimplePlugin):
         self._services = services or create_lasting_services(stores)
         self._blobs = blobs or Blobs(stores.payloads)
         self._identity, self._channels, self._sign_link, self._keys = identity, channels, sign_link, keys
-        self._activities = activities
-        self._monitors: list[SearchAttributeMonitor] = []
+        self._workflows, self._activities = workflows, activities
+        self._namespaces: dict[Client, _Namespace] = {}
+        self._request_exit = request_exit
         self._running = 0
+        self._watching = ExitStack()
         self._loop: asyncio.AbstractEventLoop | None = None
         super().__init__(
             "waystation.WaystationPlugin",
@@ -199,7 +234,8 @@ class WaystationPlugin(SimplePlugin):
         """Add workflows, activities and interceptors.
 
         Raises:
-            InvalidConfiguration: The worker's client does not offload large payloads, or the worker lacks keys.
+            InvalidConfiguration: The worker's client does not offload large payloads, the worker lacks keys, or it has
+                a dynamic activity.
         """
         config = super().configure_worker(config)
         client = config["client"]
@@ -208,19 +244,35 @@ class WaystationPlugin(SimplePlugin):
             raise InvalidConfiguration(
                 "The worker's client", "", "has no payload store. Connect it with `plugins=[WaystationPlugin(...)]`."
             )
-        monitor = SearchAttributeMonitor(client)
-        self._monitors.append(monitor)
-        interceptors: list[Interceptor] = [
-            SettingsInterceptor(
-                self._settings.workflow, monitor.is_available, functools.partial(self._signal_times, client)
+        if dynamic := next(filter(_is_dynamic, config.get("activities") or ()), None):
+            # A worker can have only one, and the tools of agents need it.
+            problem = (
+                f"cannot have the dynamic activity {getattr(dynamic, '__qualname__', dynamic)!r}, because agents use "
+                "the only one that a worker can have. Run yours in a worker on another task queue, whose client does "
+                "not have the plugin."
             )
+            raise InvalidConfiguration("A worker that serves agents", "", problem)
+        skip_needless_walks()
+        namespace = self._namespace(client)
+        is_searchable = namespace.monitor.is_available
+        signal_times = functools.partial(self._signal_times, client)
+        # Without a cache, the SDK may cancel local activities, and repeat them after the workflow task's timeout.
+        is_cached = self._workflows and config.get("max_cached_workflows") != 0
+        interceptors: list[Interceptor] = [
+            SettingsInterceptor(self._settings.workflow, is_searchable, signal_times, is_cached=is_cached)
         ]
         if self._activities:
             self._check_keys(client)
             logs = LogCache(client, self._blobs)
-            config["activities"] = [*(config.get("activities") or ()), *self._create_activities(client, logs, monitor)]
+            activities = self._create_activities(client, logs, namespace, quick_calls=is_cached)
+            config["activities"] = [*(config.get("activities") or ()), *activities]
             # Only activities read the cache that this interceptor fills.
             interceptors.append(CacheInterceptor(logs))
+        elif not config.get("activities"):
+            # Without an activity, the SDK would fail workflows that have run quick tools in another worker.
+            config["activities"], config["no_remote_activities"] = [_decline], True
+        if self._workflows:
+            config["activities"] = [*(config.get("activities") or ()), _no_op]
         config["interceptors"] = [*(config.get("interceptors") or ()), *interceptors]
         return config
 
@@ -235,19 +287,27 @@ class WaystationPlugin(SimplePlugin):
             )
             raise InvalidConfiguration("The worker", "", problem)
 
+    def _namespace(self, client: Client) -> "_Namespace":
+        return self._namespaces.setdefault(client, _Namespace(SearchAttributeMonitor(client), AgentDirectory(client)))
+
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
-        """Run the worker with the configured time limit for workflow tasks.
+        """Run the worker with the configured time limit for workflow tasks, and watch the event loop.
 
         When the last worker of this plugin stops, close the tools, plugins and models.
         """
         _set_task_limit(worker, self._settings.workflow_task_limit)
         self._loop = asyncio.get_running_loop()
         self._running += 1  # before the first await: another worker may stop during it
+        if self._running == 1:
+            self._watching.enter_context(self._create_watchdog(worker.client))
         try:
-            await self._refresh()
-            if self._activities:
-                await announce_agents(worker.client, self._registry, task_queue=worker.task_queue)
-            refreshing = asyncio.create_task(self._keep_refreshing(worker))
+            monitor, directory = self._namespace(worker.client)
+            # A worker that runs only workflows serves no agent, whatever it was given.
+            agents = list_agents(self._registry) if self._activities else {}
+            announce = functools.partial(directory.announce, agents, task_queue=worker.task_queue)
+            await monitor.refresh()
+            await announce()
+            refreshing = asyncio.create_task(_keep_refreshing(monitor, announce))
             try:
                 await next(worker)
             finally:
@@ -255,7 +315,18 @@ class WaystationPlugin(SimplePlugin):
         finally:
             self._running -= 1
             if not self._running:
+                self._watching.close()
                 await self._close()
+
+    def _create_watchdog(self, client: Client) -> Watchdog:
+        settings, request_exit = self._settings, self._request_exit
+        limit = settings.event_loop_limit if request_exit else timedelta()
+        return Watchdog(
+            client,
+            limit_s=limit.total_seconds(),
+            max_rss=settings.max_rss,
+            request_exit=request_exit or (lambda _code: None),
+        )
 
     def _signal_times(self, client: Client, workflow_id: str, run_id: str) -> list[float]:
         """Return when the signals of a run arrived, or an empty list if unknown. Called in workflow task threads."""
@@ -267,38 +338,35 @@ class WaystationPlugin(SimplePlugin):
             log.warning("signal_times.unknown", invocation_id=workflow_id, problem=type(error).__name__)
             return []
 
-    async def _refresh(self) -> None:
-        for monitor in self._monitors:
-            await monitor.refresh()
-
-    async def _keep_refreshing(self, worker: Worker) -> None:
-        directory, tools = AgentDirectory(worker.client), _list_agents(self._registry) if self._activities else {}
-        while True:
-            await asyncio.sleep(REFRESH_S)
-            await self._refresh()
-            # The server may have been replaced by one with an empty database.
-            await directory.announce(tools, task_queue=worker.task_queue, again=True)
-
-    def _create_activities(self, client: Client, logs: LogCache, monitor: SearchAttributeMonitor) -> list[Activity]:
+    def _create_activities(
+        self, client: Client, logs: LogCache, namespace: "_Namespace", *, quick_calls: bool
+    ) -> list[Activity]:
         limits = self._settings.activity
         proofs = ProofFactory(self._keys, logs, client, identity=self._identity, required=not is_local(client))
         scopes = ScopeKeeper(client, logs)
         forks = self._settings.allow_forks or self._settings.allow_overrides
         sessions = Sessions(client, self._blobs, scopes, logs=logs, forks=forks)
+        meters = None
+        if self._settings.quotas:
+            from waystation.activities import Meters  # not loaded by workers without quotas
+
+            meters = Meters(self._settings.quotas)
         model_caller = ModelCaller(
             self._registry,
             logs,
             sessions,
             self._models,
-            search_attributes=monitor.is_available,
+            search_attributes=namespace.monitor.is_available,
             services=self._services,
             scopes=scopes,
             notify=self._channels.default if self._channels else (),
-            compactor=Compactor(self._models, limits=limits),
+            compactor=Compactor(self._models, limits=limits, meters=meters),
             limits=limits,
             proofs=proofs,
             stores=create_store_ids(self._blobs, self._services),
-            is_announced=AgentDirectory(client).is_announced,
+            is_announced=namespace.directory.is_announced,
+            quick_calls=quick_calls,
+            meters=meters,
         )
         tool_caller = ToolCaller(self._registry, logs, sessions, services=self._services, limits=limits, proofs=proofs)
         reviewer = Reviewer(
@@ -345,6 +413,21 @@ class WaystationPlugin(SimplePlugin):
         await self._models.close()
 
 
+class _Namespace(NamedTuple):
+    """The state of a namespace that the workers of one client share."""
+
+    monitor: SearchAttributeMonitor
+    directory: AgentDirectory
+
+
+async def _keep_refreshing(monitor: SearchAttributeMonitor, announce: Callable[..., Awaitable[None]]) -> None:
+    """Check the namespace at intervals, because its server may be replaced by one with an empty database."""
+    while True:
+        await asyncio.sleep(REFRESH_S)
+        await monitor.refresh()
+        await announce(again=True)
+
+
 async def announce_agents(
     client: Client, agents: Registry | Sequence[BaseAgent | App], *, task_queue: str = TASK_QUEUE
 ) -> None:
@@ -353,24 +436,39 @@ async def announce_agents(
     A worker does this itself when it starts. Call this function before that if clients start at the same time.
     """
     registry = agents if isinstance(agents, Registry) else Registry.of(*agents)
-    await AgentDirectory(client).announce(_list_agents(registry), task_queue=task_queue)
+    await AgentDirectory(client).announce(list_agents(registry), task_queue=task_queue)
 
 
-def _list_agents(registry: Registry) -> dict[str, dict[str, list[str] | None]]:
+def list_agents(registry: Registry) -> dict[str, Tools]:
+    """Return what a worker announces about its root agents, by name."""
     return {name: _list_tools(root) for name, root in registry.roots.items()}
 
 
-def _list_tools(root: Root) -> dict[str, list[str] | None]:
+def _list_tools(root: Root) -> Tools:
     """Map each agent in a tree to its tool names, or to None if it has toolsets, which list tools only at run time.
 
-    The mapping is empty if an agent's tools are invalid, or if it would exceed `MAX_ANNOUNCED_BYTES`.
+    The mapping is empty if an agent's tools are invalid, or if it would exceed `MAX_ANNOUNCED_BYTES`. The details of
+    the agents are left out if they would exceed it.
     """
     agents = [agent for agent in root.tree.values() if isinstance(agent, LlmAgent)]
     try:
         tools = {agent.name: None if toolsets_of(agent) else sorted(tools_of(agent)) for agent in agents}
     except AuthoringError:  # the first model call reports it
         return {}
-    return tools if len(encode(tools)) <= MAX_ANNOUNCED_BYTES else {}
+    detailed: Tools = {**tools, DETAILS: {agent.name: _describe(agent) for agent in root.tree.values()}}
+    fitting = (mapping for mapping in (detailed, tools) if len(encode(mapping)) <= MAX_ANNOUNCED_BYTES)
+    return next(fitting, {})
+
+
+def _describe(agent: BaseAgent) -> JsonObject:
+    details = AgentDetails(
+        kind=kind_of(agent) or "",
+        description=summary.clip(agent.description, MAX_DESCRIPTION),
+        model=name_of_model(agent.declared_model) if isinstance(agent, LlmAgent) else "",
+        sub_agents=tuple(below.name for below in agent.sub_agents),
+        called=tuple(tool.agent.name for tool in getattr(agent, "tools", ()) if isinstance(tool, AgentTool)),
+    )
+    return details.model_dump(mode="json", exclude_defaults=True)
 
 
 def _set_task_limit(worker: Worker, limit: timedelta) -> None:
@@ -395,6 +493,7 @@ def create_worker(
     keys: Keys | None = None,
     workflows: bool = True,
     activities: bool = True,
+    request_exit: Callable[[int], None] | None = None,
     **options: Any,
 ) -> Worker:
     """Return a worker that serves only agents.
@@ -421,7 +520,11 @@ def create_worker(
         keys=keys,
         workflows=workflows,
         activities=activities,
+        request_exit=request_exit,
     )
+    if not options.get("deployment_config"):
+        # No user code runs in workflows. The SDK's default build ID, a hash, takes longer to compute and to record.
+        options.setdefault("build_id", waystation_version())
     worker_options = {
         **WORKER_OPTIONS,
         "max_concurrent_activities": settings.concurrent_activities,

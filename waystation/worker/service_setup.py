@@ -1,8 +1,11 @@
 """Set up a worker's services: its stores, the verification of approvers, and warnings about missing settings."""
 
+import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING
 
 import structlog
 from temporalio.client import Client
@@ -14,7 +17,7 @@ from waystation.artifacts import InMemoryArtifactService, ObjectStoreArtifactSer
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.auth.credential_service.store_location import open_store
 from waystation.client import find_store_differences
-from waystation.core import ApprovalPolicy, InvalidConfiguration, Stores, WaystationError
+from waystation.core import ApprovalPolicy, InvalidConfiguration, Settings, Stores, WaystationError
 from waystation.memory import InMemoryMemoryService, open_memory
 from waystation.storage import (
     STORE_VARIABLE,
@@ -30,27 +33,38 @@ from waystation.storage import (
 from waystation.tools import Services
 from waystation.tools.toolbox import tools_of
 
+if TYPE_CHECKING:
+    from waystation.worker.span_export import SpanExport
+
 log = structlog.get_logger("waystation.worker")
+
+PROBE = ".probe"
+"""Name of the empty object that is written to an object store to find out whether it is writable."""
 
 
 class StoreUnusable(WaystationError):
-    """The worker cannot write to a store."""
+    """The worker cannot write to a store.
+
+    Give the worker write access to the place, or set another one with the option that the message names.
+    """
 
     def __init__(self, what: str, place: str, setting: str, problem: str) -> None:
         super().__init__(f"{what} cannot be stored in {place} ({setting}): {problem}")
 
 
-def check_stores(stores: Stores) -> None:
+def check_stores(settings: Settings) -> None:
     """Check that the stores are writable, so that problems are found before the first tool call.
 
     Raises:
         StoreUnusable: A store is not writable.
     """
+    stores, quotas = settings.stores, settings.quotas and local_path(settings.quotas.store)
     payloads, artifacts, memory = Blobs(stores.payloads), ObjectFiles(stores.artifacts), local_path(stores.memory)
     for what, setting, place, problem in (
         ("Large payloads", f"--store, {STORE_VARIABLE}", payloads.files.place, payloads.files.unusable()),
         ("Artifacts", "--artifacts", artifacts.place, artifacts.unusable()),
         ("Memories", "--memory", str(memory), memory and _file_problem(memory)),
+        ("Quotas", "`store` in --quotas", str(quotas), quotas and _file_problem(quotas)),
     ):
         if problem:
             raise StoreUnusable(what, place, setting, problem)
@@ -64,17 +78,40 @@ def _file_problem(path: Path) -> str | None:
     return unusable(path.parent)
 
 
+def find_store_problem(settings: Settings) -> str | None:
+    """Write to the stores of payloads and artifacts, and check that the others appear to be writable.
+
+    Return why a store cannot be used, or None. Call this outside the event loop.
+    """
+    try:
+        check_stores(settings)
+        for files in (ObjectFiles(settings.stores.artifacts), Blobs(settings.stores.payloads).files):
+            if files.folder is None:
+                asyncio.run(files.put(PROBE, b""))
+            elif files.folder.exists():  # otherwise, it is created when first needed
+                with TemporaryFile(dir=files.folder) as file:
+                    file.write(b"0")
+    except (OSError, WaystationError) as error:
+        return str(error)
+    return None
+
+
 class StoresDiffer(WaystationError):
-    """The worker's stores differ from those that open invocations recorded."""
+    """The worker's stores differ from those that open invocations recorded.
+
+    Start the worker with the same stores as the others.
+    """
 
 
-def describe_stores(stores: Stores) -> dict[str, str]:
+def describe_stores(settings: Settings) -> dict[str, str]:
     """Return the location of each store, without credentials, for log events."""
+    stores, quotas = settings.stores, settings.quotas
     return {
         "payload_store": describe_place(payload_place(stores.payloads)),
         "artifact_store": describe_place(stores.artifacts),
         "memory_store": describe_place(stores.memory),
         "credential_store": describe_place(stores.credentials),
+        **({"quota_store": describe_place(quotas.store)} if quotas else {}),
     }
 
 
@@ -91,7 +128,9 @@ def create_store_ids(blobs: Blobs, services: Services) -> StoreIds:
     )
 
 
-async def compare_stores(client: Client, task_queue: str, stores: Stores, services: Services, *, strict: bool) -> None:
+async def compare_stores(
+    client: Client, task_queue: str, settings: Settings, services: Services, *, strict: bool
+) -> None:
     """Compare a worker's stores with those that the newest open invocation recorded. Log a warning for differences.
 
     If the server is on another machine, also log a warning for stores that only this machine can use.
@@ -99,12 +138,12 @@ async def compare_stores(client: Client, task_queue: str, stores: Stores, servic
     Raises:
         StoresDiffer: There is a difference, and `strict` is true.
     """
-    local = [name for name, place in describe_stores(stores).items() if is_on_this_machine(place)]
+    local = [name for name, place in describe_stores(settings).items() if is_on_this_machine(place)]
     if local and not is_local(client):
         problem = "Workers on other machines cannot use these stores. Use an object store and PostgreSQL."
         log.warning("stores.local", stores=local, problem=problem)
     try:
-        ids = create_store_ids(Blobs(stores.payloads), services)
+        ids = create_store_ids(Blobs(settings.stores.payloads), services)
         problems = await find_store_differences(client, task_queue, ids)
     except RPCError as error:
         log.warning("stores.not_compared", problem=error.message)
@@ -161,6 +200,24 @@ def load_identity(file: Path) -> TokenVerifier:
         problem = f"needs {error.name!r}; install it with: pip install 'waystation[identity]'"
         raise InvalidConfiguration(file, "", problem) from None
     return WorkerIdentity.load(file)
+
+
+def create_span_export(*, content: bool) -> "SpanExport":
+    """Return an export of spans over OTLP, which the spans that tools create also use.
+
+    Raises:
+        InvalidConfiguration: A required package is not installed.
+    """
+    try:
+        from opentelemetry.trace import set_tracer_provider
+
+        from waystation.worker.span_export import SpanExport
+    except ModuleNotFoundError as error:
+        problem = f"needs {error.name!r}; install it with: pip install 'waystation[telemetry]'"
+        raise InvalidConfiguration("--traces", "", problem) from None
+    export = SpanExport(content=content)
+    set_tracer_provider(export.provider)
+    return export
 
 
 def list_settings_warnings(registry: Registry, channels: Channels | None, *, verifies: bool) -> Iterator[str]:

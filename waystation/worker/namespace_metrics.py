@@ -1,0 +1,112 @@
+"""Count the open invocations and the pending calls of a namespace, and the tasks that wait in a task queue.
+
+Any process can answer these questions, and all give the same answer. They are therefore separate from the metrics of a
+process, which are summed.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+
+from waystation.client import STATUSES, AgentClient
+from waystation.core import HELD, RUNNING, WORKFLOW
+from waystation.worker.metrics import Measurement, Metric
+
+MAX_CALLS = 2_000
+"""Maximum number of pending calls to read, newest invocations first."""
+MIN_INTERVAL_S = 15.0
+"""Minimum time between two counts."""
+MAX_SHARE = 0.1
+"""Maximum share of the time that is spent counting."""
+
+OPEN = Metric("waystation_open_invocations", "Open invocations in the namespace", ("status",))
+PENDING = Metric("waystation_pending_calls", "Calls in the namespace that wait for an answer", ("agent", "kind"))
+OLDEST = Metric(
+    "waystation_oldest_pending_call_age_seconds", "Time since the oldest pending call was requested", ("agent", "kind")
+)
+IS_COMPLETE = Metric(
+    "waystation_pending_calls_complete",
+    f"1 if all pending calls are counted, 0 if only the {MAX_CALLS:,} in the newest invocations are",
+)
+BACKLOG = Metric("waystation_backlog_tasks", "Tasks that wait for a worker, approximately", ("task_queue", "type"))
+BACKLOG_AGE = Metric(
+    "waystation_backlog_age_seconds", "Time that the oldest of these tasks has waited", ("task_queue", "type")
+)
+OF_NAMESPACE = (OPEN, PENDING, OLDEST, IS_COMPLETE, BACKLOG, BACKLOG_AGE)
+_QUEUE_TYPES = {
+    "workflows": TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+    "activities": TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
+}
+
+
+class NamespaceMetrics:
+    """Counts when asked, and remembers the result for a while, so that frequent scrapes do not load the server."""
+
+    def __init__(self, client: AgentClient) -> None:
+        self._client = client
+        self._counted: list[Measurement] = []
+        self._valid_until = 0.0
+
+    async def measure(self) -> list[Measurement]:
+        """Return the measurements.
+
+        Raises:
+            RPCError: The server does not answer, or the namespace lacks Waystation's search attributes.
+        """
+        began = time.monotonic()
+        if began >= self._valid_until:
+            self._counted = [*await self._count_invocations(), *await self._count_calls(), *await self._count_tasks()]
+            took_s = time.monotonic() - began
+            self._valid_until = time.monotonic() + max(MIN_INTERVAL_S, took_s / MAX_SHARE)
+        return self._counted
+
+    async def _count_invocations(self) -> list[Measurement]:
+        counts = {}
+        for status in (RUNNING, "waiting", HELD):
+            query = f"WorkflowType = '{WORKFLOW}' AND {STATUSES[status]}"
+            counts[status] = (await self._client.temporal.count_workflows(query)).count
+        return [Measurement(OPEN, count, {"status": status}) for status, count in counts.items()]
+
+    async def _count_calls(self) -> list[Measurement]:
+        counts, oldest = Counter[tuple[str, str]](), dict[tuple[str, str], float]()
+        is_complete = True
+        async for call in self._client.approvals.each():
+            if counts.total() == MAX_CALLS:
+                is_complete = False
+                break
+            key = call.agent, call.kind
+            counts[key] += 1
+            oldest[key] = min(oldest.get(key, call.requested_at), call.requested_at)
+        now = time.time()
+        return [
+            *(Measurement(PENDING, count, _label(key)) for key, count in counts.items()),
+            *(Measurement(OLDEST, max(now - requested_at, 0.0), _label(key)) for key, requested_at in oldest.items()),
+            Measurement(IS_COMPLETE, int(is_complete), {}),
+        ]
+
+    async def _count_tasks(self) -> list[Measurement]:
+        temporal, name = self._client.temporal, self._client.task_queue
+        measurements = []
+        for kind, number in _QUEUE_TYPES.items():
+            request = DescribeTaskQueueRequest(
+                namespace=temporal.namespace,
+                task_queue=TaskQueue(name=name),
+                task_queue_type=number,
+                report_stats=True,
+            )
+            stats = (await temporal.workflow_service.describe_task_queue(request)).stats
+            labels = {"task_queue": name, "type": kind}
+            age_s = stats.approximate_backlog_age.ToTimedelta().total_seconds()
+            measurements += [
+                Measurement(BACKLOG, stats.approximate_backlog_count, labels),
+                Measurement(BACKLOG_AGE, age_s, labels),
+            ]
+        return measurements
+
+
+def _label(key: tuple[str, str]) -> Mapping[str, str]:
+    return {"agent": key[0], "kind": key[1]}

@@ -1,0 +1,41 @@
+"""A Nexus service with which workflows of other namespaces, in any language, run agents."""
+
+from typing import Any
+
+from nexusrpc import HandlerError, HandlerErrorType
+from nexusrpc.handler import service_handler
+from pydantic import ValidationError
+from temporalio import nexus
+from temporalio.common import Priority, RawValue
+
+from waystation.core import WORKFLOW, InvocationInput, describe_faults, ids
+from waystation.workflows.ports import raw
+
+_ENGINE_FIELDS = {"carried", "depth", "origin", "root", "session", "signed_request", "standing"}
+
+
+@service_handler(name="waystation")
+class AgentService:
+    """The service `waystation`, with the operation `run`. Pass an instance to a worker's `nexus_service_handlers`.
+
+    The input of `run` is the input of an invocation, for example `{"agent": "clerk", "message": "hi"}`. Its result is
+    the result of the invocation. The workers of the task queue to which the endpoint routes must serve the agent.
+    """
+
+    @nexus.workflow_run_operation
+    async def run(
+        self, context: nexus.WorkflowRunOperationContext, params: dict[str, Any]
+    ) -> nexus.WorkflowHandle[Any]:
+        """Start an invocation. The request ID is part of its ID, so a repeated request finds the same invocation."""
+        try:
+            started = InvocationInput.model_validate({k: v for k, v in params.items() if k not in _ENGINE_FIELDS})
+        except ValidationError as error:
+            problem = f"The input of the invocation is invalid: {describe_faults(error)}."
+            raise HandlerError(problem, type=HandlerErrorType.BAD_REQUEST) from None
+        return await context.start_workflow(
+            WORKFLOW,
+            raw(started.encode()),
+            id=f"{started.agent}-{context.request_id}",
+            result_type=RawValue,
+            priority=Priority(fairness_key=ids.fairness_key(started.app_key, started.user_id)),
+        )

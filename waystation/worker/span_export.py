@@ -1,0 +1,167 @@
+"""Export the spans of invocations with OpenTelemetry.
+
+Spans are derived from the log that a workflow keeps in memory, once its run ends or after it has waited for a while.
+Activities only carry the ID of their span, so that spans and requests of tools become its children.
+"""
+
+import asyncio
+import os
+from typing import Any
+
+from cachetools import LRUCache
+from opentelemetry import context as otel_context
+from opentelemetry import trace as otel
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.sampling import Decision
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from temporalio import activity
+from temporalio.worker import (
+    ActivityInboundInterceptor,
+    ExecuteActivityInput,
+    Interceptor,
+    WorkflowInterceptorClassInput,
+)
+
+from waystation.activities import current_log
+from waystation.core import CallRef, Log, ModelReplyRef, parse_ref
+from waystation.version import waystation_version
+from waystation.worker.spans import LONG_WAIT_S, Span, Trace, build_spans, call_key, find_trace
+from waystation.workflows.ports import TRACE
+
+SLACK_S = 5.0
+"""How long after `LONG_WAIT_S` the spans before a wait are exported. By then, an answer that ended the wait earlier has
+reached the workflow."""
+MAX_RUNS = 2_000
+"""Maximum number of runs whose exported spans are remembered. The spans of other runs may be exported again if a
+workflow task is repeated or a wait ends."""
+BATCH_DELAY_MS = 500
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+
+
+class SpanExport(Interceptor):
+    """An interceptor for workers that exports the spans of the invocations whose workflows they run."""
+
+    def __init__(
+        self, processor: SpanProcessor | None = None, *, content: bool = False, long_wait_s: float = LONG_WAIT_S
+    ) -> None:
+        """Configure the export. The standard `OTEL_` environment variables configure the exporter and the sampler.
+
+        Args:
+            processor: Receives the spans. By default, they are sent over OTLP.
+            content: Whether spans contain messages, arguments and results.
+            long_wait_s: How long an invocation waits until the spans before the wait are exported.
+        """
+        delay = None if os.environ.get("OTEL_BSP_SCHEDULE_DELAY") else BATCH_DELAY_MS
+        self.processor = processor or BatchSpanProcessor(OTLPSpanExporter(), schedule_delay_millis=delay)
+        resource = Resource.create({SERVICE_NAME: os.environ.get("OTEL_SERVICE_NAME", "waystation")})
+        self.provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        """Provider for the spans that tools create."""
+        self.provider.add_span_processor(self.processor)
+        self._scope = InstrumentationScope("waystation", waystation_version())
+        self._content, self._long_wait_s = content, long_wait_s
+        self._sent: LRUCache[str, set[int]] = LRUCache(MAX_RUNS)
+        """IDs of the exported spans of each run."""
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def receive(self, run_id: str, log: Log, now: float, *, over: bool) -> None:
+        """Export the spans of a run that has ended, or of a run that waits, if it still waits after `long_wait_s`."""
+        if timer := self._timers.pop(run_id, None):
+            timer.cancel()
+        if over:
+            self._export(run_id, log, now, over=True)
+        else:
+            delay = self._long_wait_s + SLACK_S
+            loop = asyncio.get_running_loop()
+            self._timers[run_id] = loop.call_later(delay, self._export_waiting, run_id, log, now + delay)
+
+    def _export_waiting(self, run_id: str, log: Log, now: float) -> None:
+        del self._timers[run_id]
+        self._export(run_id, log, now, over=False)
+
+    def _export(self, run_id: str, log: Log, now: float, *, over: bool) -> None:
+        started = log.state.input
+        trace = find_trace(log.invocation_id, started)
+        if not (trace.sampled if started and started.traceparent else self._is_sampled(trace)):
+            return
+        sent = self._sent.setdefault(run_id, set())
+        for span in build_spans(log, now=now, over=over, content=self._content, long_wait_s=self._long_wait_s):
+            if span.id not in sent:
+                sent.add(span.id)
+                self.processor.on_end(self._convert(trace, span))
+
+    def _is_sampled(self, trace: Trace) -> bool:
+        return self.provider.sampler.should_sample(None, trace.id, "invoke_agent").decision is not Decision.DROP
+
+    def _convert(self, trace: Trace, span: Span) -> ReadableSpan:
+        return ReadableSpan(
+            span.name,
+            context=_context(trace, span.id),
+            parent=None if span.parent is None else _context(trace, span.parent),
+            resource=self.provider.resource,
+            attributes=span.attributes,
+            links=() if span.link is None else (Link(_context(trace, span.link)),),
+            kind=SpanKind.CLIENT if span.name.startswith("chat") else SpanKind.INTERNAL,
+            status=Status(StatusCode.ERROR, span.error) if span.error else Status(),
+            start_time=round(span.begin * 1e9),
+            end_time=round(span.end * 1e9),
+            instrumentation_scope=self._scope,
+        )
+
+    def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> None:
+        """Let workflows pass their logs to the export, which runs in the event loop of the worker."""
+        loop = asyncio.get_running_loop()
+
+        def receive(run_id: str, log: Log, now: float, over: bool) -> None:
+            loop.call_soon_threadsafe(lambda: self.receive(run_id, log, now, over=over))
+
+        input.unsafe_extern_functions[TRACE] = receive  # called in the threads of workflow tasks
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        """Run activities in the context of their spans, so that spans and requests of tools become children."""
+        return _ActivityContext(next)
+
+    def close(self) -> None:
+        """Send the spans that have not been sent. Spans before waits are sent when another worker continues."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self.processor.force_flush()
+
+
+def _context(trace: Trace, span_id: int) -> SpanContext:
+    return SpanContext(trace.id, span_id, is_remote=False, trace_flags=_SAMPLED)
+
+
+class _ActivityContext(ActivityInboundInterceptor):
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+        token = otel_context.attach(otel.set_span_in_context(_ActivitySpan(activity.info())))
+        try:
+            return await super().execute_activity(input)
+        finally:
+            otel_context.detach(token)
+
+
+class _ActivitySpan(NonRecordingSpan):
+    """The span of an activity. Its context is known once the activity has read its log."""
+
+    def __init__(self, info: activity.Info) -> None:
+        super().__init__(otel.INVALID_SPAN_CONTEXT)
+        self._info = info
+
+    def get_span_context(self) -> SpanContext:
+        log, id = current_log.get(), self._info.activity_id
+        if log is None or log.state.input is None:
+            return otel.INVALID_SPAN_CONTEXT
+        match parse_ref(id):
+            case ModelReplyRef():
+                key = log.invocation_id, id
+            case CallRef(call_id, run) if call := log.state.calls.get(call_id):
+                key = call_key(log.invocation_id, call, run)
+            case _:
+                return otel.INVALID_SPAN_CONTEXT
+        trace = find_trace(log.invocation_id, log.state.input)
+        return _context(trace, trace.span_id(*key))
