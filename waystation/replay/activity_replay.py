@@ -91,11 +91,17 @@ class _EditablePrompt(BaseModel):
 
 
 class NoSuchActivity(WaystationError):
-    """The event does not identify one activity, or the recording lacks what is needed to re-run that activity."""
+    """The event does not identify one activity, or the recording lacks what is needed to re-run that activity.
+
+    Choose an event that belongs to a tool call or a model call, and select one with `--call` if there are several.
+    """
 
 
 class NotApproved(WaystationError):
-    """The tool call lacks a required approval, so it does not run unless `unapproved` is set."""
+    """The tool call lacks a required approval, so it does not run unless `unapproved` is set.
+
+    Type the tool's name when asked, or pass `--unapproved`, if its effects are acceptable.
+    """
 
     def __init__(self, planned: "PreparedCall") -> None:
         super().__init__(
@@ -105,11 +111,17 @@ class NotApproved(WaystationError):
 
 
 class ModelNotCalled(WaystationError):
-    """A callback answered in place of the model, so the model was not called."""
+    """A callback answered in place of the model, so the model was not called.
+
+    Choose another event. The recorded reply is the callback's.
+    """
 
 
 class InvalidPrompt(WaystationError):
-    """The edited prompt is not valid."""
+    """The edited prompt is not valid.
+
+    Fix the file at the place that the message names.
+    """
 
 
 class _StopBeforeModel(BaseException):
@@ -184,6 +196,8 @@ def find_model_call(recording: Recording, number: int) -> RecordedModelCall:
 def find_tool_call(recording: Recording, function_call_id: str) -> RecordedToolCall:
     """Find the last run of a recorded tool call. If the call never ran, return the run that would come next.
 
+    The input of a local activity is not recorded, so it is created again.
+
     Raises:
         NoSuchActivity: The recording has no such call, the call has no tool to run, or an earlier run is missing.
     """
@@ -191,11 +205,16 @@ def find_tool_call(recording: Recording, function_call_id: str) -> RecordedToolC
     if call is None:
         known = ", ".join(recording.log.state.calls) or "none"
         raise NoSuchActivity(f"{recording.source!r} has no call {function_call_id!r}; its calls: {known}.")
+    if call.call.target:
+        raise NoSuchActivity(
+            f"{function_call_id!r} of {recording.source!r} runs the {call.call.target.kind} {call.call.target.name!r}, "
+            "which this machine may not have. There is no tool to run."
+        )
     unreadable = f"{function_call_id!r} of {recording.source!r} calls an agent, not a tool."
     for run in range(call.run, -1, -1):
         if step := _find_activity(recording, CallRef(function_call_id, run), ToolCallInput, unreadable):
             return step
-    return _plan_unscheduled(recording, function_call_id)
+    return _plan_call(recording, function_call_id)
 
 
 def _find_activity(
@@ -236,13 +255,21 @@ def _find_result(log: Log, ref: ModelReplyRef | CallRef) -> tuple[Any, Failure |
     return None, None
 
 
-def _plan_unscheduled(recording: Recording, function_call_id: str) -> RecordedToolCall:
-    """Return a call that never ran, with the input that it would have had at the end of the recording.
+def _plan_call(recording: Recording, function_call_id: str) -> RecordedToolCall:
+    """Return a call that ran as a local activity, with its input, or a call that never ran, with the input that it
+    would have had at the end of the recording.
 
     Raises:
         NoSuchActivity: The call has no tool to run.
     """
-    log = recording.after(len(recording.log.entries))
+    bodies = [entry.body for entry in recording.log.entries]
+    returned = (
+        number
+        for number, body in enumerate(bodies)
+        if isinstance(body, CallReturned) and body.outcome.function_call_id == function_call_id
+    )
+    ran = next(returned, None)
+    log = recording.after(len(bodies) if ran is None else ran)
     call = log.state.calls[function_call_id]
     if call.call.kind in ("agent", "answered"):
         what = "calls an agent" if call.call.kind == "agent" else "was answered when the model's reply was read"
@@ -253,14 +280,16 @@ def _plan_unscheduled(recording: Recording, function_call_id: str) -> RecordedTo
         new=(),
         function_call_id=call.id,
         confirmation=call.tool_confirmation(),
-        root=log.state.root,
         run=call.run,
         effect=plan.effect,
         timeout_s=plan.timeout_s,
         retries=plan.retries,
         digest=call.approved_digest,
     )
-    return RecordedToolCall(log=log, scheduled=None, input=params, result=call.outcome, failure=None)
+    result, failure = _find_result(recording.log, CallRef(call.id, call.run))
+    return RecordedToolCall(
+        log=log, scheduled=None if ran is None else {}, input=params, result=result, failure=failure
+    )
 
 
 def find_model_call_number(recording: Recording, event: int) -> int | None:
@@ -388,7 +417,7 @@ class Workshop:
             raise NotApproved(planned)
         remarks = [f"The tool received the recorded idempotency key, {planned.idempotency_key}."]
         if planned.unapproved:
-            asks = call.asks or call.call.confirmation or Confirmation()
+            asks = call.asks or (call.call.confirmation or Confirmation()).resolved(call.name)
             confirmation = {"confirmed": True, "hint": asks.hint, "payload": asks.payload}
             step = replace(step, input=step.input.model_copy(update={"confirmation": confirmation}))
             remarks.append(f"No one has approved this call: {planned.unapproved}.")
@@ -504,7 +533,7 @@ class Workshop:
         inputs = _RecordedInputs(log)
         caller = ToolCaller(self.registry, inputs, self._conversations or inputs, services=self._services)
         data = await self._run(log, step.scheduled, f"{call.agent}.{call.name}", caller.call, params)
-        return ToolOutcome.model_validate_json(data)
+        return ToolOutcome.model_validate_json(data).model_copy(update={"function_call_id": call.id})
 
     async def call_model(
         self, step: RecordedModelCall, *, ask: Ask | None = None
@@ -539,7 +568,7 @@ class Workshop:
         except _StopBeforeModel:
             reply = ModelReply()
         else:
-            reply = ModelReply.model_validate_json(data)
+            reply = ModelReply.model_validate_json(data).restored()
         if not (definitions and models.requests):
             return reply, None
         return reply, ReplayedRequest(sent=models.requests[-1], definition=definitions[-1])
@@ -567,7 +596,7 @@ class Workshop:
             UnknownAgent: The agent does not exist.
         """
         call, log = step.log.state.calls[step.input.function_call_id], step.log
-        root, agent = self.registry.find(step.input.root, call.agent)
+        root, agent = self.registry.find(log.state.root, call.agent)
         if not isinstance(agent, LlmAgent):
             return None
         contexts = Contexts.of(
@@ -582,7 +611,7 @@ class Workshop:
                 f"No model produced event {event} of {recording.source!r}. `waystation events` lists the events."
             )
         step = find_model_call(recording, number)
-        self.registry.find(step.input.root, step.input.agent)
+        self.registry.find(step.input.root or step.input.agent, step.input.agent)
         return step
 
     def _session_remarks(self, recording: Recording) -> list[str]:

@@ -169,7 +169,10 @@ class RecordingDifference(Displayable):
         until = self.pairs[: self.pairs.index(self.first) + 1] if self.first else self.pairs
         left = max((pair.left for pair in until if pair.left), default=self.left.events_before)
         right = max((pair.right for pair in until if pair.right), default=self.right.events_before)
-        return Changes.between(self.left.moment(left).state, self.right.moment(right).state)
+        sides = [(self.left, self.left.moment(left).state), (self.right, self.right.moment(right).state)]
+        texts = [{key: _hide_id(_text(value), side.id) for key, value in state.items()} for side, state in sides]
+        same = {key for key, text in texts[0].items() if texts[1].get(key) == text}
+        return Changes.between(*({key: state[key] for key in state.keys() - same} for _, state in sides))
 
     def __bool__(self) -> bool:
         return self.first is not None
@@ -287,6 +290,10 @@ def _describe_content(event: Event, invocation_id: str) -> str:
     )
     summary = event.actions.compaction.compacted_content if event.actions.compaction else None
     text = _text([event.author, event.branch, parts, actions, summary, event.error_code, event.error_message])
+    return _hide_id(text, invocation_id)
+
+
+def _hide_id(text: str, invocation_id: str) -> str:
     return text.replace(invocation_id, "…") if len(invocation_id) >= MIN_ID else text
 
 

@@ -39,12 +39,20 @@ from waystation.core import (
     ModelLost,
     ModelReplied,
     StoreFailed,
+    call_id_of,
     encode,
     hide_secrets_at,
     ids,
     summary,
 )
-from waystation.history import EventType, build_log, find_run_ids, get_workflow_type
+from waystation.history import (
+    EventType,
+    build_log,
+    find_run_ids,
+    get_workflow_type,
+    is_local_activity,
+    read_local_activity,
+)
 from waystation.replay.comparison import ABSENT, compare_json
 from waystation.storage import is_reference
 
@@ -101,6 +109,7 @@ _FORMS = (
             **{f"retry.{name}": (f"retry_policy.{name}", f"retry_policy.{name}") for name in _RETRIES},
         },
     ),
+    _Form("quick", ("", "schedule_local_activity"), ("", "activity_type"), ("", "activity_id")),
     _Form(
         "timer",
         ("timer_started", "start_timer"),
@@ -119,6 +128,12 @@ _FORMS = (
             "search_attributes": ("search_attributes.indexed_fields", "search_attributes.indexed_fields"),
             "memo": ("memo.fields", "memo"),
         },
+    ),
+    _Form(
+        "operation",
+        ("nexus_operation_scheduled", "schedule_nexus_operation"),
+        ("operation", "operation"),
+        fields={name: (name, name) for name in ("endpoint", "service", "nexus_header", "input")},
     ),
     _Form(
         "signal",
@@ -179,10 +194,10 @@ class Command:
     """A command that workflow code sends to the server."""
 
     kind: str
-    """`activity`, `timer`, `child`, `signal`, `cancel`, `attributes`, `memo`, `accept`, `answer`, `refuse`, `complete`,
-    `fail`, `cancelled` or `continue`."""
+    """`activity`, `quick`, `timer`, `child`, `signal`, `cancel`, `attributes`, `memo`, `accept`, `answer`, `refuse`,
+    `complete`, `fail`, `cancelled` or `continue`."""
     name: str = ""
-    """The type of an activity or child workflow, or the name of a signal."""
+    """The type of an activity, local activity or child workflow, or the name of a signal."""
     id: str = ""
     """The ID of the activity, the timer or the child workflow, or of the workflow that receives a signal."""
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -220,7 +235,17 @@ def read_recorded_tasks(events: Sequence[HistoryEvent]) -> dict[int, tuple[int, 
             tasks[event.workflow_task_completed_event_attributes.started_event_id] = (event.event_id, latest)
         elif command := _read(event, _RECORDED, event_id=event.event_id):
             latest.append(command)
-    return tasks
+    return {start: (completed, _sort(commands)) for start, (completed, commands) in tasks.items()}
+
+
+def _sort(commands: Sequence[Command]) -> list[Command]:
+    """Return the commands of a workflow task with the local activities first, sorted by ID, and its end last.
+
+    Markers record local activities in the order in which they ended, which may differ from that of a replay.
+    """
+    return sorted(
+        commands, key=lambda item: (item.kind != "quick", item.kind in _ENDS, item.id if item.kind == "quick" else "")
+    )
 
 
 def read_present_commands(
@@ -249,7 +274,7 @@ def read_present_commands(
         if present := _read(command, _PRESENT, line=line):
             _fill_in(present.fields, started, queue)
             sent.append(present)
-    return sorted(sent, key=lambda command: command.kind in _ENDS)
+    return _sort(sent)
 
 
 def _fill_in(fields: Any, started: WorkflowExecutionStartedEventAttributes, queue: str) -> None:
@@ -270,6 +295,9 @@ def _fill_in(fields: Any, started: WorkflowExecutionStartedEventAttributes, queu
 
 def _read(message: Any, side: int, **about: Any) -> Command | None:
     """Return the command in a history event or an SDK command, or None if commands of that kind are not compared."""
+    if side == _RECORDED and is_local_activity(message):
+        ran = read_local_activity(message)
+        return Command("quick", ran.type, ran.id, **about)
     variant = message.WhichOneof(("attributes", "variant")[side]) or ""
     for form in _find_forms(variant.removesuffix("_event_attributes"), side):
         attributes = getattr(message, variant)
@@ -308,7 +336,7 @@ def _to_python(value: Any) -> Any:
         case Payload():
             return _decode_payload(value)
         case Mapping():
-            return {key: _decode_payload(value[key]) for key in sorted(value)}
+            return {key: _to_python(value[key]) for key in sorted(value)}
         case Sequence() if not isinstance(value, str):
             items = [_decode_payload(item) if isinstance(item, Payload) else item for item in value]
             return items[0] if len(items) == 1 else items
@@ -461,7 +489,7 @@ def find_first_difference(history: WorkflowHistory, activations: Sequence[Activa
     started = history.events[0].workflow_execution_started_event_attributes
     own = find_run_ids(history.events)
     tasks = read_recorded_tasks(history.events)
-    updated = False
+    updated, late = False, list[Command]()
     pending = deque(activations)
     for start in sorted(tasks):
         completed, recorded = tasks[start]
@@ -484,7 +512,7 @@ def find_first_difference(history: WorkflowHistory, activations: Sequence[Activa
                 return Difference(completed=completed, recorded=_most_informative(recorded))
             continue
         updated = updated or any(command.kind == "accept" for command in recorded)
-        present = read_present_commands(done, started, queue)
+        present, late = _split_late(recorded, _sort([*late, *read_present_commands(done, started, queue)]))
         for number, (one, other) in enumerate(zip_longest(recorded, present)):
             if one and other and _is_same_command(one, other):
                 if parts := _compare_fields(one, other, own, updated=updated):
@@ -494,12 +522,22 @@ def find_first_difference(history: WorkflowHistory, activations: Sequence[Activa
     return None
 
 
+def _split_late(recorded: Sequence[Command], present: Sequence[Command]) -> tuple[list[Command], list[Command]]:
+    """Split the commands of a workflow task into those to compare and local activities that a later task records.
+
+    A local activity that lasts almost as long as the timeout of workflow tasks outlasts its task.
+    """
+    late = [command for command in present if command.kind == "quick" and not _is_among(command, recorded)]
+    ended = [command for command in present if command not in late]
+    return (ended, late) if len(ended) == len(recorded) else (list(present), [])
+
+
 def _compare_rest(
     completed: int, recorded: Sequence[Command], present: Sequence[Command], waits_at: str | None
 ) -> Difference:
     """Return the difference between the remaining commands of a workflow task, which start where the sides differ."""
-    missing = [command for command in recorded if not any(_is_same_command(command, other) for other in present)]
-    added = [command for command in present if not any(_is_same_command(command, other) for other in recorded)]
+    missing = [command for command in recorded if not _is_among(command, present)]
+    added = [command for command in present if not _is_among(command, recorded)]
     swapped = bool(recorded and present and not missing and not added)
     one, other = (recorded[0], present[0]) if swapped else (_most_informative(missing), _most_informative(added))
     line = other.line if other else waits_at
@@ -508,6 +546,10 @@ def _compare_rest(
 
 def _most_informative(commands: Sequence[Command]) -> Command | None:
     return min(commands, key=lambda command: _CONSEQUENCES.get(command.kind, 0), default=None)
+
+
+def _is_among(command: Command, others: Sequence[Command]) -> bool:
+    return any(_is_same_command(command, other) for other in others)
 
 
 def _is_same_command(one: Command, other: Command) -> bool:
@@ -604,6 +646,9 @@ def describe_command(command: Command | None, log: Log | None) -> str:
     match command.kind:
         case "activity":
             return _describe_activity(command.name, params, log)
+        case "quick":
+            call = _describe_activity(command.name, {"function_call_id": call_id_of(command.id)}, log)
+            return f"{call} in the workflow task"
         case "child" if command.name == WORKFLOW:
             return f"start agent {params.get('agent')} as {command.id}"
         case "memo":

@@ -6,6 +6,7 @@ or encoded by a codec are written into the history, which can then be read witho
 """
 
 import base64
+import functools
 import hashlib
 import json
 import re
@@ -47,6 +48,7 @@ from waystation.core import (
     Log,
     WaystationError,
     decode,
+    default_hint,
     encode,
     ids,
     is_encrypted,
@@ -61,9 +63,11 @@ from waystation.history import (
     get_attributes,
     get_workflow_type,
     restore_carried_log,
+    scheduled_by,
+    starts_target,
 )
 from waystation.replay.replayer import divergence_of
-from waystation.storage import UNREADABLE, list_shortened
+from waystation.storage import UNREADABLE, encrypting, list_shortened
 
 SECRETS, TEXT, FIELD = "secrets", "text", "field:"
 MIN_SEARCHED_CHARS = 4
@@ -79,8 +83,12 @@ _TOKENS = re.compile(
 )
 """Matches keys and tokens of well-known formats, private keys, and passwords in URLs. Text with a match is hidden
 completely, like text for which `looks_secret` is true."""
-_USED_UP = re.compile(r"max_\w+: the limit of [\d.]+ [a-z ]{,20} is used up", re.ASCII)
-"""Matches the engine's message about an exhausted budget, which is preserved."""
+_ENGINE_TEXT = re.compile(
+    r"max_\w+: the limit of [\d.]+ [a-z ]{,20} is used up|"
+    + re.escape(default_hint("=")).replace("=", r"[\w.-]{1,64}"),
+    re.ASCII,
+)
+"""Matches the engine's message about an exhausted budget and ADK's default hint, which are preserved."""
 # One alphabet for each UTF-8 length of a character, so that payloads keep their lengths.
 _ALPHABETS = (
     "abcdefghijklmnopqrstuvwxyz",
@@ -100,8 +108,9 @@ _NAMES = frozenset(
         *("next_turn", "long_running_tool_ids", "children", "run", "reports", "digest", "bound_to", "known_digest"),
         *("definition", "declared"),
         # names that user code declares
-        *("agent", "app", "author", "channels", "delivered", "model", "model_version", "name", "next_agent", "notify"),
-        *("remember_args", "root", "task_queue", "tool", "transfer_to_agent", "unpriced"),
+        *("agent", "app", "author", "channels", "delivered", "endpoint", "model", "model_version", "name"),
+        *("next_agent", "notify", "parameters", "remember_args", "root", "service", "task_queue", "tool"),
+        *("transfer_to_agent", "unpriced"),
         # fixed words that the engine and models use, and durations
         *("action", "actions", "asked", "effect", "error_code", "error_type", "finish_reason", "gate", "hold", "kind"),
         *("occasion", "omitted", "on_exhausted", "on_expiry", "phase", "status", "trigger", "when_busy", "wrap_up"),
@@ -148,7 +157,7 @@ _RECORDS = frozenset(
             "start_child_workflow_execution_initiated",
             "child_workflow_execution_completed",
         ),
-        *("child_workflow_execution_failed", "signal_external_workflow_execution_initiated"),
+        *("child_workflow_execution_failed", "signal_external_workflow_execution_initiated", "marker_recorded"),
     }
 )
 """History events whose payloads are written by the engine."""
@@ -164,27 +173,34 @@ _IDS = frozenset(
         *("accepted_request_message_id", "rejected_request_message_id", "namespace", "namespace_id", "marker_name"),
         *("parent_workflow_namespace", "parent_workflow_namespace_id"),
         *("normal_name", "non_retryable_error_types", "cron_schedule", "sdk_name", "sdk_version", "source"),
-        *("attached_request_id", "new_task_queue", "signal_name"),
+        *("attached_request_id", "new_task_queue", "signal_name", "endpoint", "operation", "service"),
     }
 )
 """Text fields of history events that are preserved because they contain IDs or names. Run IDs are preserved, too. All
 other text fields except failure messages are always hidden, because they may name people, hosts and builds."""
 _DROPPED = frozenset(
     {
-        *("binary_checksum", "completion_callbacks", "encoded_attributes", "header", "links", "nexus_header"),
+        *("binary_checksum", "completion_callbacks", "encoded_attributes", "header", "links"),
         *("principal", "stack_trace"),
     }
 )
-_PATCHES = frozenset({"patch-data", "core_patch"})
+_MARKS = frozenset({"patch-data", "core_patch", "data"})
+"""Details of markers that the SDK itself writes: patches, and what it records about a local activity."""
 _JSON = (b"json/plain", b"json/protobuf")
 
 
 class InvalidRule(WaystationError):
-    """The redaction rule is not valid."""
+    """The redaction rule is not valid.
+
+    Use `secrets`, `text` or `field:NAME`.
+    """
 
 
 class NotRedacted(WaystationError):
-    """Large values are missing, or the redacted history would differ from the original in more than its text."""
+    """Large values are missing, or the redacted history would differ from the original in more than its text.
+
+    Use the store of the workers (`--store`). If the message names a difference, report it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,11 +350,11 @@ class Redactor:
     def token(self, text: str) -> str:
         """Return the replacement for a string, which is always the same for the same string.
 
-        Preserved IDs, default names, blank text and the message about an exhausted budget are returned unchanged.
+        Preserved IDs, default names, blank text and the engine's own text are returned unchanged.
         """
         if known := self.recomputed.get(text):
             return known
-        if text in _DEFAULTS or text in self.ids or not text.strip() or _USED_UP.fullmatch(text):
+        if text in _DEFAULTS or text in self.ids or not text.strip() or _ENGINE_TEXT.fullmatch(text):
             return text
         if text.startswith(ROLE):
             return ROLE + self.token(text.removeprefix(ROLE))
@@ -387,10 +403,12 @@ def _letter(char: str, byte: int) -> str:
 
 def redact_history(history: WorkflowHistory, redactor: Redactor) -> WorkflowHistory:
     """Redact the history of one run: its payloads, and the text in Temporal's own fields."""
-    return WorkflowHistory(history.workflow_id, [_redact_event(event, redactor) for event in history.events])
+    targets: set[int] = set()
+    return WorkflowHistory(history.workflow_id, [_redact_event(event, redactor, targets) for event in history.events])
 
 
-def _redact_event(event: HistoryEvent, redactor: Redactor) -> HistoryEvent:
+def _redact_event(event: HistoryEvent, redactor: Redactor, targets: set[int]) -> HistoryEvent:
+    """Return a redacted copy of an event. `targets` collects the IDs of the events that scheduled code of the user."""
     redacted = HistoryEvent()
     redacted.CopyFrom(event)
     kind = redacted.WhichOneof("attributes") or ""
@@ -399,6 +417,11 @@ def _redact_event(event: HistoryEvent, redactor: Redactor) -> HistoryEvent:
     signal = getattr(attributes, "signal_name", None)
     if signal is not None and signal not in _SIGNALS:
         attributes.signal_name, redact = redactor.text(signal), redactor.redact_authored_json
+    if starts_target(event):
+        targets.add(event.event_id)
+        redact = functools.partial(redactor.redact_authored_json, path=("args",))
+    elif scheduled_by(attributes) in targets:
+        redact = functools.partial(redactor.redact_authored_json, path=("response",))
     _redact_message(redacted, redactor, redact)
     return redacted
 
@@ -409,6 +432,9 @@ def _redact_message(message: Any, redactor: Redactor, redact: Redact) -> None:
         name = descriptor.name
         if name in _DROPPED:
             message.ClearField(name)
+        elif name == "nexus_header":
+            for key in value.keys() - {ids.CALL_HEADER}:
+                del value[key]
         elif name == "user_metadata":
             _redact_message(value, redactor, lambda text: redactor.token(text) if isinstance(text, str) else None)
         elif name in _PAYLOAD_MAPS:
@@ -420,11 +446,11 @@ def _redact_message(message: Any, redactor: Redactor, redact: Redact) -> None:
                 ):
                     _redact_payload(payload, redactor.recorded if key in _MEMOS else redactor.redact_authored_json)
         elif descriptor.message_type and descriptor.message_type.GetOptions().map_entry:
-            for key in value.keys() - _PATCHES:
+            for key in value.keys() - _MARKS:
                 if isinstance(value[key], str):
                     value[key] = redactor.token(value[key])
                 else:
-                    _redact_message(value[key], redactor, redactor.redact_authored_json)
+                    _redact_message(value[key], redactor, redact)
         elif descriptor.message_type:
             for item in value if descriptor.is_repeated else [value]:
                 if isinstance(item, Payload):
@@ -457,9 +483,7 @@ def _redact_payload(payload: Payload, redact: Redact) -> None:
         payload.data = b"\x00" * len(payload.data)  # not JSON before, and not after
 
 
-async def redact(
-    saved: SavedHistory, rules: Iterable[str], *, converter: DataConverter = DataConverter.default
-) -> SavedHistory:
+async def redact(saved: SavedHistory, rules: Iterable[str], *, converter: DataConverter | None = None) -> SavedHistory:
     """Redact histories, including those of called agents.
 
     Args:
@@ -473,6 +497,7 @@ async def redact(
             store.
         ForeignHistory: A history is damaged or was not recorded by Waystation.
     """
+    converter = converter or encrypting()
     decoded = await _decode(saved, converter)
     if short := list_shortened(converter):
         raise NotRedacted(

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from traceback import walk_stack, walk_tb
@@ -14,7 +15,7 @@ from typing import Any, TypeAlias
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowHistory
-from temporalio.converter import DataConverter
+from temporalio.converter import DataConverter, DefaultFailureConverter
 from temporalio.worker import (
     Replayer,
     UnsandboxedWorkflowRunner,
@@ -27,7 +28,7 @@ from waystation.core import ForeignHistory, NotReplayable, StoreFailed, Workflow
 from waystation.history import decode_histories
 from waystation.replay.divergence import Activation, Difference, Divergence, find_first_difference, to_divergence
 from waystation.replay.recording import Recording
-from waystation.storage import Blobs, offloading
+from waystation.storage import Blobs, offloading, skip_needless_walks
 from waystation.workflows import engine_activity
 from waystation.workflows.engine_activity import SettingsInterceptor
 from waystation.workflows.invocation import AgentInvocation
@@ -124,7 +125,9 @@ async def open_replayer(
 
     Wait for each replay to finish before starting the next one.
     """
-    converter = converter or offloading(Blobs())
+    skip_needless_walks()
+    # Failures are compared with decoded ones, so their messages must not be encoded.
+    converter = replace(converter or offloading(Blobs()), failure_converter_class=DefaultFailureConverter)
     observer = _Observer(runner or UnsandboxedWorkflowRunner())
     queued: list[WorkflowHistory] = []
 

@@ -19,7 +19,10 @@ _CODE = str(Path(sys.modules[AgentInvocation.__module__].__file__ or "").parent)
 
 
 class NoBreakpoint(WaystationError):
-    """The replay has no line to stop at: no log entry was applied at this moment, or its run is not recorded."""
+    """The replay has no line to stop at: no log entry was applied at this moment, or its run is not recorded.
+
+    Go to another event.
+    """
 
 
 class WorkflowDebugger(pdb.Pdb):
