@@ -43,6 +43,7 @@ It is divided evenly among the texts, but each text may have at least 150.
 TEMPLATES, STATIC = Path(__file__).parent / "templates", Path(__file__).parent / "static"
 _ANCHOR = re.compile(r' id="([^"]*)"')
 _LINK = re.compile(r' href="#([^"]*)"')
+_NO_ATTRIBUTES = Markup()
 _PIECES = {
     "plain": "{}",
     "gap": '<em class="gap">{}</em>',
@@ -60,13 +61,35 @@ def make_environment(*folders: Path, **filters: Any) -> Environment:
         lstrip_blocks=True,
     )
     shared = {
+        "age": format_age,
+        "date_moment": format_minute,
+        "cost": format_cost,
+        "count": format_count,
+        "date": format_date,
+        "decision": words.decision,
+        "draw_timeline": draw_timeline,
         "duration": text_safety.format_duration,
+        "figures": list_figures,
+        "hint": words.hint,
         "line": text_safety.format_line,
         "moment": format_moment,
+        "money": format_money,
+        "span": terminal.format_span,
+        "offset": format_offset,
+        "part_line": format_part,
+        "problem": describe_problem,
         "text": format_pieces,
+        "unsecret": hide_named_secrets,
+        "usage": format_usage,
     }
     templates.filters |= shared | filters
-    templates.globals |= {"call_line": text_safety.format_call, "terms": words.list_terms, "zone": get_zone}
+    templates.globals |= {
+        "call_line": text_safety.format_call,
+        "story": words.story,
+        "terms": words.list_terms,
+        "token_bars": token_bars,
+        "zone": get_zone,
+    }
     return templates
 
 
@@ -77,8 +100,29 @@ def get_zone() -> str:
 
 def format_moment(seconds: float) -> Markup:
     """Return a `time` element that shows the local time, zone and (except today's) date, with UTC in `datetime`."""
+    return _make_time(seconds, terminal.format_time(seconds, zone=True))
+
+
+def format_minute(seconds: float) -> Markup:
+    """Return a `time` element that shows the local date and time to the minute, with UTC in `datetime`."""
+    return _make_time(seconds, terminal.format_date(seconds))
+
+
+def format_age(seconds: float, now: float) -> Markup:
+    """Return a `time` element with the time since or until a moment, such as `3 h ago` or `in 2 days`.
+
+    Its title is the local time.
+    """
+    away = abs(now - seconds)
+    span = text_safety.format_duration(max(round(away / 60), 1) * 60)
+    text = f"in {span}" if seconds > now else f"{span} ago" if away >= 60 else "just now"
+    attributes = Markup(' class="age" title="{}"').format(terminal.format_time(seconds, zone=True))
+    return _make_time(seconds, text, attributes)
+
+
+def _make_time(seconds: float, text: str, attributes: Markup = _NO_ATTRIBUTES) -> Markup:
     exact = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
-    return Markup('<time datetime="{}">{}</time>').format(exact, terminal.format_time(seconds, zone=True))
+    return Markup('<time datetime="{}"{}>{}</time>').format(exact, attributes, text)
 
 
 def format_pieces(pieces: Iterable[text_safety.Piece]) -> Markup:
@@ -86,9 +130,10 @@ def format_pieces(pieces: Iterable[text_safety.Piece]) -> Markup:
     return Markup("").join(Markup(_PIECES[piece.kind]).format(piece.text) for piece in pieces)  # constants are safe
 
 
-def render_report(report: "Report") -> str:
-    """Return the HTML page of a report."""
-    css, script, icon = (STATIC / "style.css", TEMPLATES / "report.css"), TEMPLATES / "report.js", STATIC / "icon.svg"
+def render_report(report: "Report", *, prompts: bool = True) -> str:
+    """Return the HTML page of a report, with or without the prompts of model calls."""
+    css = STATIC / "style.css", STATIC / "recording.css", TEMPLATES / "report.css"
+    script, icon = TEMPLATES / "report.js", STATIC / "icon.svg"
     style = "\n".join(line.strip() for file in css for line in file.read_text().splitlines() if line.strip()) + "\n"
     html = _REPORTS.get_template("report.html").render(
         style=Markup(style),  # our own files
@@ -97,7 +142,8 @@ def render_report(report: "Report") -> str:
         "img-src data:; base-uri 'none'; form-action 'none'",
         icon="data:image/svg+xml;base64," + base64.b64encode(icon.read_bytes()).decode(),
         report=report,
-        view=View(report),
+        view=View(report, prompts=prompts),
+        place="",
     )
     anchors = set(_ANCHOR.findall(html))
     # Drop links whose targets the page omits.
@@ -112,7 +158,9 @@ def _allowed(text: str) -> str:
 class View:
     """The view of a report that its template uses, with long text clipped."""
 
-    def __init__(self, report: "Report") -> None:
+    def __init__(self, report: "Report", *, prompts: bool = True) -> None:
+        self.prompts = prompts
+        """Whether the prompts of model calls are shown."""
         self._shown = dict(itertools.islice(_below(report), CALLED + 1))
         """The reports of the invocations that the page shows, by the prefix of their anchors."""
         share = max(150, ROOM // max(sum(map(_count_texts, self._shown.values())), 1))
@@ -280,9 +328,10 @@ def format_count(number: int) -> str:
 
 
 def format_cost(report: "Report") -> str:
-    """Format the cost and name models without a price. Return an empty string if the budget has no prices."""
+    """Format the cost and name models without a price. Return an empty string if the budget neither has prices
+    nor limits the cost."""
     started, spent = report.recording.log.state.input, report.recording.log.state.used.spent
-    if not (started and started.budget.prices):
+    if not (started and (started.budget.prices or started.budget.max_cost)):
         return ""
     unknown = f", without {', '.join(map(text_safety.format_line, spent.unpriced))}" if spent.unpriced else ""
     return f"{format_money(spent.cost)}{unknown}"
@@ -328,19 +377,4 @@ def format_offset(seconds: float) -> str:
     return f"+{seconds:.2f} s" if 0 <= seconds < 60 else f"+{timedelta(seconds=int(max(0.0, seconds)))}"
 
 
-_REPORTS = make_environment(
-    cost=format_cost,
-    count=format_count,
-    date=format_date,
-    decision=words.decision,
-    figures=list_figures,
-    hint=words.hint,
-    money=format_money,
-    offset=format_offset,
-    draw_timeline=draw_timeline,
-    problem=describe_problem,
-    part_line=format_part,
-    unsecret=hide_named_secrets,
-    usage=format_usage,
-)
-_REPORTS.globals |= {"story": words.story, "token_bars": token_bars}
+_REPORTS = make_environment()

@@ -100,7 +100,8 @@ class Report:
             depth: Number of agents above this one.
         """
         for span in self.spans:
-            yield replace(span, depth=depth, href=f"#{key}{span.activity}" if span.kind == "model" else "")
+            anchor = span.activity if span.kind == "model" else f"e{span.event}"
+            yield replace(span, depth=depth, href=f"#{key}{anchor}")
             call = call_id_of(span.activity)
             if span.kind == "agent" and (called := self.called.get(call)):
                 yield from called.rows(f"{key}{call}-", depth + 1)
@@ -288,7 +289,7 @@ class ModelCall:
     reply: ModelReply | None = None
     failure: Failure | None = None
     cost: float | None = None
-    """The cost in the currency of the budget's prices, or None if the budget has no price for the model."""
+    """The cost in the currency of the budget's prices, or None if the model has no price."""
     defined_before: tuple[int, str] | None = None
     """The number and definition of the agent's previous model call, or None if the definition has not changed."""
 
@@ -388,7 +389,7 @@ class RunSummary:
         if call is None:
             return None
         call.ended, call.reply = now, reply
-        price = self._log.state.budget.price([reply.model or "", reply.model_version or ""])
+        price = self._log.state.budget.price([reply.model or "", reply.model_version or ""], reply.prices)
         call.cost = price.of(reply.usage) if price and reply.usage else None
         before = self._definitions.get(call.agent)
         if before and reply.definition and before[1] != reply.definition:

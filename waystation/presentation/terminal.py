@@ -48,6 +48,8 @@ HOLDS = {
     "store_failed": "a store is not available",
     "identity_unavailable": "the identity of the requester cannot be verified at the moment",
     "model_unavailable": "the model is not available",
+    "rate_limited": "the model's rate limit is reached",
+    "budget_exhausted": "the budget of the tenant or the user is used up",
 }
 """Descriptions of the reasons why invocations are held."""
 ANSWER_EFFECTS = {
@@ -330,6 +332,8 @@ def format_call(call: PendingCall) -> str:
 
 def list_facts(call: PendingCall) -> Iterator[tuple[str, str]]:
     """Yield labeled facts that an approver needs to know before answering a call."""
+    if call.title:
+        yield "title", escape(call.title)
     if call.kind == "confirmation":
         clipped = format_call(call).endswith("…")
         for name, value in call.args.items():

@@ -45,6 +45,10 @@ class Span:
     attempts: int = 1
     depth: int = 0
     """The number of agents above the one that the span belongs to. 0 for the outermost invocation."""
+    event: int = 0
+    """The number of the event with which the span ended or, if it is open, of the latest event at its start. 0 if there
+    is none.
+    """
     href: str = ""
     """The link to the span's details on the page, or an empty string if there are none."""
 
@@ -135,15 +139,18 @@ def build_spans(log: Log, attempts: Mapping[str, int], now: float, start: Log | 
     running: dict[tuple[Kind, str], Span] = {}
     replayed = start or Log(log.invocation_id)
     last = now
+    total = log.state.event_count
     for entry in log.entries:
+        before = replayed.state.event_count
         replayed.append(entry.ref, entry.time, entry.body)
-        last = entry.time
+        last, known = entry.time, replayed.state.event_count
         open_now = _find_open(replayed)
         for key in [key for key in running if key not in open_now]:
-            running.pop(key).end = entry.time
+            span = running.pop(key)
+            span.end, span.event = entry.time, min(before + 1, total)
         for key, name in open_now.items():
             if key not in running:
-                running[key] = Span(key[0], name, key[1], entry.time, entry.time)
+                running[key] = Span(key[0], name, key[1], entry.time, entry.time, event=known)
                 rows.append(running[key])
     for span in running.values():
         span.end, span.open = (last, False) if log.state.outcome.ended else (max(now, span.begin), True)
@@ -262,6 +269,8 @@ def _bar(span: Span, scale: Scale, y: int, digits: int) -> dict[str, Any]:
     width = max(MIN_WIDTH, end - x)
     return {
         "kind": span.kind,
+        "href": span.href,
+        "label": f"{span.name}, {span.length}{span.retries}",
         "x": _percent(round(min(x, 100 - width), digits)),
         "width": _percent(round(width, digits)),
         "y": y,

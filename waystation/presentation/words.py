@@ -1,11 +1,14 @@
 """Descriptions of log entries, answers and approval policies in words, for terminals, web pages and reports."""
 
+import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from waystation.core import (
+    HELD_TOOL,
+    MODEL,
     ROLE,
     Answer,
     AnswerCounted,
@@ -13,6 +16,7 @@ from waystation.core import (
     AnswerSubmitted,
     AnswerVerified,
     Began,
+    Call,
     CallLost,
     CallRef,
     CallReturned,
@@ -22,9 +26,11 @@ from waystation.core import (
     DeadlinePassed,
     Ended,
     Entry,
+    Event,
     ForkRefused,
     GivenUp,
     Held,
+    InvocationState,
     Log,
     MessageJoined,
     ModelCalled,
@@ -47,12 +53,18 @@ from waystation.core import (
 from waystation.presentation import terminal, text_safety
 
 if TYPE_CHECKING:
-    from waystation.history import ActivityAttempts
+    from waystation.client import InvocationEntry
+    from waystation.history import ActivityAttempts, PendingRetry
     from waystation.replay.recording import Moment
 
 MAX_SHOWN_CHARS = 600
 """Maximum number of characters to show of a comment, or of the reason for a failure or a refusal."""
 
+_SECTION = re.compile(r"^\s*(Args|Arguments|Parameters|Returns|Yields|Raises|Examples?):\s*$", re.MULTILINE)
+"""Matches the heading of a section in a docstring."""
+
+MAX_REASON_CHARS = 300
+"""Maximum number of characters to show of the reason why an attempt failed."""
 _OCCASIONS: dict[str, str] = {
     "asked": "the call is pending",
     "reminder": "the call is still pending",
@@ -82,6 +94,23 @@ def decision(call: CallState) -> str:
     if call.answer:
         return f"{terminal.ANSWER_EFFECTS[call.answer.action]}{by(call.answer, call.decided_by)}"
     return "expired without an answer" if call.expired else ""
+
+
+def credit_answers(events: Iterable[Event], state: InvocationState) -> Iterator[Event]:
+    """Yield events, and add the name of the approver to each answer to a call that no earlier event names."""
+    notes = [(event.custom_metadata or {}).get("approval") for event in state.events]
+    named = {str(note.get("function_call_id")) for note in notes if note}
+    for event in events:
+        for response in event.function_responses():
+            call = state.calls.get(ids.requesting_call(str(response.get("id"))))
+            if call is None or call.answer is None or call.answer.by is None or call.id in named:
+                continue
+            if event.timestamp >= (call.answered_at or 0.0):  # not the interim response of a long-running call
+                named.add(call.id)
+                answer = call.answer.model_dump(include={"action", "by", "comment"}, exclude_none=True)
+                metadata = {**(event.custom_metadata or {}), "approval": {"function_call_id": call.id, **answer}}
+                event = event.model_copy(update={"custom_metadata": metadata})
+        yield event
 
 
 def story(log: Log, state: CallState) -> list[tuple[float, str]]:
@@ -142,7 +171,8 @@ def describe(entry: Entry, log: Log) -> Fact:
         case CallReturned(outcome):
             took = f" after {text_safety.format_duration(outcome.duration_s)}" if outcome.duration_s >= 0.05 else ""
             failed = f", {text_safety.format_line(outcome.error_type)}" if outcome.error_type else ""
-            return Fact("outcome", f"the tool returned{took}{failed}", bool(failed))
+            what = "the approval was verified" if outcome.proceed else "the tool returned"
+            return Fact("outcome", f"{what}{took}{failed}", bool(failed))
         case ChildReturned(_, result):
             return Fact("outcome", f"the called agent {result.status}: {terminal.clip(result.text)}")
         case CallLost(_, failure):
@@ -255,6 +285,13 @@ def _timing(attempts: "ActivityAttempts | None", ran_s: float | None) -> Iterato
         yield Fact("retry", f"the previous attempt failed: {terminal.describe_failure(attempts.failure_before)}", True)
 
 
+def split_description(call: Call) -> tuple[str, str]:
+    """Return the description of a call's tool: its purpose, and the sections of a docstring from `Args:` on."""
+    text = call.description or ""
+    section = _SECTION.search(text)
+    return (text[: section.start()].rstrip(), text[section.start() :].strip()) if section else (text, "")
+
+
 def hint(call: PendingCall) -> str:
     """Return the hint that the tool gives approvers, or an empty string if it is ADK's default hint."""
     return call.hint if call.hint != default_hint(call.tool) else ""
@@ -270,6 +307,67 @@ def format_approvers(call: PendingCall) -> str:
         return "anyone"
     names = ", ".join(terminal.escape(name.removeprefix(ROLE)) for name in call.policy.asked(call.level)) or "anyone"
     return f"{names} ({len(call.approved_by)} of {call.policy.quorum})" if call.policy.quorum > 1 else names
+
+
+def describe_status(entry: "InvocationEntry") -> tuple[str, str]:
+    """Return an invocation's status, and whose answers an open invocation is waiting for and why it is held.
+
+    The second text continues the first one.
+    """
+    names = ", ".join(dict.fromkeys(map(format_approvers, entry.pending)))
+    below = ", ".join(dict.fromkeys(map(format_approvers, entry.called_pending)))
+    texts = (f" for {names}" if names else "", f"; a called agent waits for {below}" if below else "")
+    held = format_holds(entry)
+    return entry.status.replace("_", " "), "".join(texts) + (f", {held}" if held else "")
+
+
+def format_holds(entry: "InvocationEntry") -> str:
+    """Return why an invocation is held, or an empty string if it is not held."""
+    if not entry.holds:
+        return ""
+    reason = str(entry.holds[0].get("reason"))
+    return terminal.HOLDS.get(reason, terminal.escape(reason))
+
+
+def describe_retry(retry: "PendingRetry", log: Log | None, now: float, *, soon_s: float = 5.0) -> str:
+    """Describe an activity that is being retried in one line.
+
+    The line has the number of failures, the next attempt and the reason. If the activity has not failed, it says since
+    when the activity has been waiting for a worker. An attempt that was due at most `soon_s` seconds ago counts as
+    running.
+    """
+    if not retry.failed:
+        since = terminal.format_time(retry.next_at or now, now=now)
+        return (
+            f"{_name_subject(retry, log)} has been waiting since {since} for a worker that polls {retry.task_queue!r}."
+        )
+    times = {1: "once", 2: "twice"}.get(retry.failed, f"{retry.failed} times")
+    if retry.next_at is not None and retry.next_at > now:
+        next_attempt = f"next attempt at {terminal.format_time(retry.next_at, now=now)}"
+    elif retry.next_at is None or now - retry.next_at <= soon_s:
+        next_attempt = "it is being retried now"
+    else:
+        next_attempt = (
+            f"its next attempt has been waiting for a worker since {terminal.format_time(retry.next_at, now=now)}"
+        )
+    reason = " ".join(terminal.describe_failure(retry.failure).split()) if retry.failure else "no reason given"
+    clipped = terminal.escape(summary.clip(reason, MAX_REASON_CHARS))
+    return f"{_name_subject(retry, log)} failed {times}; {next_attempt}. {clipped}"
+
+
+def _name_subject(retry: "PendingRetry", log: Log | None) -> str:
+    """Return a name for the tool call, model or activity that is being retried."""
+    agent, dot, tool = retry.type.partition(".")
+    if dot:
+        return f"{terminal.escape(agent)}'s call {terminal.escape(tool)} [{call_id_of(retry.activity)}]"
+    if retry.type == HELD_TOOL.name:
+        call = log.state.calls.get(call_id_of(retry.activity)) if log else None
+        return f"The held call {terminal.escape(call.name) if call else ''} [{call_id_of(retry.activity)}]"
+    if retry.type != MODEL.name:
+        return f"The activity {retry.type} of {terminal.escape(retry.workflow_id)}"
+    runs = log.state.models_in_flight if log else {}
+    agent_name = next((run.agent for number, run in runs.items() if str(ModelReplyRef(number)) == retry.activity), None)
+    return f"The model of {terminal.escape(agent_name or retry.workflow_id)}"
 
 
 def list_terms(call: PendingCall, *, options: bool = True) -> Iterator[tuple[str, str]]:

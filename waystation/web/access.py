@@ -55,6 +55,8 @@ STATIC = "/static"
 CALLBACK = "/login/callback"
 LINK = "/link"
 API = "/api/"
+ENCODE = "/encode"
+DECODE = "/decode"
 FORM = "application/x-www-form-urlencoded"
 JSON = "application/json"
 HEADERS = {
@@ -74,7 +76,10 @@ _SAFE_METHODS = ("GET", "HEAD")
 
 
 class NotSafeToServe(WaystationError):
-    """The settings would let strangers in. The message names the setting to change."""
+    """The settings would let strangers in. The message names the setting to change.
+
+    Change the setting that the message names.
+    """
 
 
 @dataclass(eq=False)
@@ -437,10 +442,22 @@ class Guard:
     """
 
     def __init__(
-        self, app: ASGIApp, access: Access, *, names: Sequence[str] = (), limits: Limits, public: Collection[str]
+        self,
+        app: ASGIApp,
+        access: Access,
+        *,
+        names: Sequence[str] = (),
+        limits: Limits,
+        public: Collection[str],
+        origins: Sequence[str] = (),
     ) -> None:
-        """Create the middleware. `public` contains the paths that do not require a login."""
+        """Create the middleware.
+
+        `public` contains the paths that do not require a login, and `origins` the other sites whose pages may send
+        requests.
+        """
         self._app, self._access, self._limits, self._public = app, access, limits, public
+        self._origins = origins
         self._names = [name.lower() for name in (*LOOPBACK, *names)]
         rate = partial(RateLimit, per_s=limits.window_s, clients=limits.counted)
         self._login_rate, self._post_rate = rate(limits.login_attempts), rate(limits.posts)
@@ -494,7 +511,7 @@ class Guard:
             return None
         if is_post:
             self._check_origin(headers)
-            self._check_content(headers, JSON if path.startswith(API) else FORM)
+            self._check_content(headers, JSON if path.startswith((API, ENCODE, DECODE)) else FORM)
         if is_login:
             return None
         if is_post:
@@ -531,6 +548,8 @@ class Guard:
             Refused: The form comes from another site.
         """
         site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+        if origin in self._origins:
+            return
         # Do not compare the scheme, because a proxy that terminates TLS uses plain HTTP here. Proxies may also drop the
         # port.
         own = {urlsplit(self._access.url or "").netloc.lower(), headers.get("host", "").lower()} - {""}

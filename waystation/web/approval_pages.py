@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Literal
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 import anyio
 import structlog
@@ -37,12 +37,15 @@ from waystation.core import (
     is_among_people,
 )
 from waystation.presentation import terminal, text_safety, words
+from waystation.presentation.argument_layout import lay_out_arguments
 from waystation.web import forms
-from waystation.web.access import Gatekeeper, Login, format_call_path
+from waystation.web.access import Gatekeeper, Login, format_call_path, sanitize_next
 from waystation.web.forms import Field, Form, InvalidInput, read_form
 from waystation.web.http_responses import Refused, find_status, render_page, to_refused
+from waystation.web.inbox_pages import summarize_progress
 from waystation.web.invocation_pages import describe, get_id
 from waystation.web.limits import Limits
+from waystation.web.pending_list import InboxQuery, Neighbors, PendingList
 from waystation.web.permissions import sees_call, sees_everything, sees_invocation, why_not
 
 log = structlog.get_logger("waystation.web")
@@ -69,13 +72,17 @@ SEVERAL_SENT_TWICE = "This form was already sent, or is older than your login. N
 TOO_LATE = "Your answer was not sent: the call is no longer pending."
 
 CONCURRENT_READS = 8
-MAX_FILTER_CHARS = 300
 SEVERAL = "several"
 """The subject of nonces for forms that answer several calls; see `Login.offer_form`."""
 UNKNOWN_OUTCOMES = (HTTPStatus.ACCEPTED, HTTPStatus.SERVICE_UNAVAILABLE)
 """HTTP statuses for answers whose outcome is unknown, and which may still be accepted."""
 SEVERAL_ACTIONS: tuple[Action, ...] = ("approve", "reject")
 DECISIONS: tuple[Action, ...] = ("approve", "reject", "edit", "respond", "progress")
+CLOSING: tuple[Action, ...] = ("approve", "reject", "edit", "respond", "waive", "cancel")
+AND_NEXT = "-and-next"
+"""The end of the value of a button that answers a call and then shows the next one."""
+PLACE_AGE_S = 15.0
+"""Maximum age of the list in which a call's neighbors are found."""
 FURTHER_ACTIONS: tuple[Action, ...] = ("claim", "release", "view", "waive", "cancel")
 Standing = Literal["open", "decided", "expired", "closed"]
 
@@ -111,11 +118,6 @@ class CallView:
                 return f"This call is no longer pending: the invocation {over}."
 
     @property
-    def until(self) -> str:
-        """The deadline and the time that is left."""
-        return terminal.format_deadline(self.pending.deadline, time.time())
-
-    @property
     def decisions(self) -> tuple[Action, ...]:
         """The actions with which the call can be answered, in the order that the page shows them."""
         # A call with a response schema requires a response, so do not offer a plain approval.
@@ -131,7 +133,7 @@ class CallView:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """The arguments as rows for a table."""
-        return _argument_rows(self.pending.args)
+        return lay_out_arguments(self.pending.args)
 
     @property
     def size(self) -> str:
@@ -286,9 +288,15 @@ class ApprovalPages:
     """The inbox and the pages for calls. A call's page is still available after the decision."""
 
     def __init__(
-        self, client: AgentClient, gatekeeper: Gatekeeper, limits: Limits, *, temporal_ui: str | None = None
+        self,
+        client: AgentClient,
+        gatekeeper: Gatekeeper,
+        limits: Limits,
+        calls: PendingList,
+        *,
+        temporal_ui: str | None = None,
     ) -> None:
-        self._client, self._gatekeeper, self._limits = client, gatekeeper, limits
+        self._client, self._gatekeeper, self._limits, self._calls = client, gatekeeper, limits, calls
         self._ui = temporal_ui.rstrip("/") if temporal_ui else None
 
     async def check_visible(self, request: Request) -> None:
@@ -299,7 +307,7 @@ class ApprovalPages:
         """
         login: Login = request.state.login
         if not sees_everything(login) and login.only != get_id(request):
-            request.state.view = self._check_sees(login, await view_call(self._client, get_id(request)))
+            request.state.view = _check_sees(login, await view_call(self._client, get_id(request)))
 
     async def check_answerable(self, request: Request) -> None:
         """Check that a login may see the call in the path, and perform at least one action on it.
@@ -314,11 +322,6 @@ class ApprovalPages:
             if (problem := why_not(login, view.pending, "approve")) and why_not(login, view.pending, "cancel"):
                 raise Refused(HTTPStatus.FORBIDDEN, "NotAllowed", problem)
 
-    def _check_sees(self, login: Login, view: CallView) -> CallView:
-        if not sees_call(login, view.pending):
-            raise unknown_call(view.id)
-        return view
-
     async def _view(self, request: Request) -> CallView:
         """Return the call in the path. The first time, use the one that the access check has read, if any."""
         view: CallView | None = getattr(request.state, "view", None)
@@ -329,7 +332,46 @@ class ApprovalPages:
         """Serve the page of a call. Opening the page does not change the call."""
         view, notice = await self._view(request), NOTICES.get(request.query_params.get("done", ""), "")
         missing = await self._client.agents.find_missing_tool(view.pending) if view.standing == "open" else None
+        await self._find_place(request, view, InboxQuery.parse_or_default(request.query_params))
         return self._page(request, view, notice=notice or missing or "")
+
+    async def make_card(self, login: Login, approval_id: str) -> JsonObject | None:
+        """Return what another page needs to offer an answer to an open call, or None if it cannot be shown there.
+
+        The form is the one of the call's page: it has the same hidden fields, and is sent to the same route.
+        """
+        try:
+            view = _check_sees(login, await view_call(self._client, approval_id))
+        except Refused as refused:
+            if refused.status is HTTPStatus.NOT_FOUND:
+                return None
+            raise
+        why_not = self._why_not(view, login, "reject")
+        return (
+            None
+            if view.standing != "open"
+            else {
+                "view": view,
+                "path": format_call_path(view.id),
+                "actions": () if why_not else self._offered(view, login),
+                "why_not": why_not,
+                "comment_needed": words.needs_comment(view.pending),
+                # A function, because each form that is offered replaces the oldest one of the login.
+                "hidden": partial(_make_form_fields, login, view),
+            }
+        )
+
+    async def _find_place(self, request: Request, view: CallView, query: InboxQuery) -> Neighbors | None:
+        """Find the place of a call in the inbox, for the links to its neighbors. None if there is no inbox."""
+        login: Login = request.state.login
+        request.state.query = query
+        if login.only or not login.browser:
+            return None
+        with suppress(RPCError):
+            selection = await self._calls.select(login, query, max_age_s=PLACE_AGE_S)
+            request.state.waiting = selection.waiting
+            request.state.neighbors = selection.find_neighbors(view.id)
+        return getattr(request.state, "neighbors", None)
 
     async def viewed(self, request: Request) -> Response:
         """Record, once per login, that a person has viewed an open call with an approval policy."""
@@ -386,6 +428,9 @@ class ApprovalPages:
         form = await read_form(request)
         view = await self._view(request)
         conflict = partial(self._page, request, code=HTTPStatus.CONFLICT)
+        query = InboxQuery.parse_or_default(dict(parse_qsl(form.get("list", ""))))
+        leads_on = form.get("action", "").endswith(AND_NEXT)
+        place = await self._find_place(request, view, query) if leads_on else None
         use = login.find_form(form.get("nonce", ""), view.id)
         if use is None:
             return conflict(view, problem=STALE_FORM)
@@ -412,8 +457,9 @@ class ApprovalPages:
         finally:
             use.done.set()
         if outcome.receipt is not None:
-            done = f"?done={action}" if action in NOTICES else ""
-            return RedirectResponse(f"{format_call_path(view.id)}{done}", HTTPStatus.SEE_OTHER)
+            if action in CLOSING and "lacking" not in outcome.receipt:
+                self._calls.forget(view.pending)
+            return RedirectResponse(_format_next_path(view, form, action, query, place), HTTPStatus.SEE_OTHER)
         status, problem = problem_of(outcome)
         if status is HTTPStatus.SERVICE_UNAVAILABLE:  # the call cannot be shown either
             raise Refused(status, "NoServer", problem)
@@ -436,6 +482,7 @@ class ApprovalPages:
     ) -> Response:
         login: Login = request.state.login
         call, is_open = view.pending, view.standing == "open"
+        query: InboxQuery = getattr(request.state, "query", InboxQuery())
         why_not = self._why_not(view, login, "reject")
         further = [
             action
@@ -453,9 +500,15 @@ class ApprovalPages:
             further=further,
             records_view=is_open and call.policy is not None and login.browser and not login.only,
             path=format_call_path(view.id),
+            query=query.encode(),
+            neighbors=getattr(request.state, "neighbors", None),
+            waiting=getattr(request.state, "waiting", 0),
+            progress=summarize_progress(view.log, view.state.id),
+            now=time.time(),
             why_not=why_not if is_open else "",
             terms=list(words.list_terms(call, options=False)),
-            before=None if view.state.shown is None else _argument_rows(view.state.shown),
+            before=None if view.state.shown is None else lay_out_arguments(view.state.shown),
+            description=[text_safety.format_text(part) for part in words.split_description(view.state.call)],
             whole=text_safety.format_value(call.args, head=text_safety.JSON_HEAD, tail=text_safety.JSON_TAIL),
             login_uri=uri if uri is not None and uri.startswith(("https://", "http://")) else None,
             payload=None
@@ -523,53 +576,6 @@ class ApprovalPages:
             comment=comment,
         )
 
-    async def inbox(self, request: Request) -> Response:
-        """Serve a page of the pending calls that the login may see."""
-        return await self._list(request, "inbox.html")
-
-    async def inbox_rows(self, request: Request) -> Response:
-        """Serve only the list of pending calls, which an open page uses to refresh."""
-        return await self._list(request, "inbox_rows.html")
-
-    async def _list(self, request: Request, template: str) -> Response:
-        login: Login = request.state.login
-        names, sent = ("agent", "tool", "show"), request.query_params
-        filters = {name: sent.get(name, "").strip()[:MAX_FILTER_CHARS] for name in names}
-        start = request.query_params.get("page") or None
-        params: dict[str, Any] = {name: filters[name] or None for name in ("agent", "tool")}
-        if filters["show"] == "mine":
-            params["person"] = login.names
-        if login.verified and login.verified.tenant:
-            params["tenant"] = login.verified.tenant
-        calls: list[PendingCall] = []
-        following, limit = start, self._limits.calls_per_page
-        while True:
-            try:
-                result = await self._client.approvals.list(limit=limit, page=following, **params)
-            except ValueError:
-                text = "The list has no such page."
-                raise Refused(HTTPStatus.BAD_REQUEST, "InvalidRequest", text) from None
-            calls += [
-                call for call in result.calls if sees_call(login, call) and _is_shown(call, filters["show"], login)
-            ]
-            following = result.next
-            # Keep reading: this page may have few matches, while later pages have more.
-            if following is None or len(calls) >= limit:
-                break
-        query = {name: value for name, value in filters.items() if value}
-        return render_page(
-            template,
-            login=login,
-            calls=calls,
-            now=time.time(),
-            filters=filters,
-            filtered=bool(query),
-            first=start is None,
-            here=urlencode({**query, **({"page": start} if start else {})}),
-            next=urlencode({**query, "page": following}) if following else None,
-            start=urlencode(query),
-        )
-
     async def several(self, request: Request) -> Response:
         """Serve a page that shows those selected calls that are open in full, with a form to answer them together."""
         ids = list(dict.fromkeys(request.query_params.getlist("call")))
@@ -588,6 +594,7 @@ class ApprovalPages:
             login=login,
             views=views,
             closed=len(ids) - len(views),
+            now=time.time(),
             nonce=login.offer_form(SEVERAL),
             comment_needed=any(words.needs_comment(view.pending) for view in views),
             actions=[action for action in SEVERAL_ACTIONS if views and all(action in view.decisions for view in views)],
@@ -651,7 +658,7 @@ class ApprovalPages:
         async def view(id: str) -> None:
             async with limiter:
                 try:
-                    views[id] = self._check_sees(login, await view_call(self._client, id))
+                    views[id] = _check_sees(login, await view_call(self._client, id))
                 except Refused as refused:
                     views[id] = refused
 
@@ -664,6 +671,12 @@ class ApprovalPages:
         if len(calls) > self._limits.calls_per_answer:
             text = f"At most {self._limits.calls_per_answer} calls can be answered together. Select fewer calls."
             raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "TooMany", text)
+
+
+def _check_sees(login: Login, view: CallView) -> CallView:
+    if not sees_call(login, view.pending):
+        raise unknown_call(view.id)
+    return view
 
 
 def _check_open(view: CallView | Refused, form: Form, version: str, login: Login) -> PendingCall:
@@ -681,22 +694,6 @@ def _check_open(view: CallView | Refused, form: Form, version: str, login: Login
     if problem := why_not(login, view.pending, action):
         raise InvalidInput(problem)
     return view.with_version(version)
-
-
-def _is_shown(call: PendingCall, show: str, login: Login) -> bool:
-    matches = {"claimed": call.claimed_by in login.names, "free": call.claimed_by is None}.get(show, True)
-    return matches and sees_call(login, call)
-
-
-def _argument_rows(args: JsonObject) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": text_safety.format_text(name),
-            "value": text_safety.format_value(value, reveal=True),
-            "secret": has_named_secret(value, name),
-        }
-        for name, value in args.items()
-    ]
 
 
 def _compare_arguments(old: JsonObject, new: JsonObject) -> list[dict[str, Any]]:
@@ -727,6 +724,21 @@ def _last_lines(log: Log) -> list[terminal.Line]:
         if len(lines) >= CONVERSATION_LINES:
             break
     return lines[-CONVERSATION_LINES:]
+
+
+def _format_next_path(view: CallView, form: Form, action: Action, query: InboxQuery, place: Neighbors | None) -> str:
+    """Return the path of the page to show after an answer.
+
+    This is the page of the next call for a button whose value ends with `-and-next`, the page that the form names, or
+    the page of the call.
+    """
+    if next := form.get("next", ""):
+        return sanitize_next(next)
+    if form.get("action", "").endswith(AND_NEXT):
+        path = format_call_path(place.following) if place and place.following else "/approvals"
+        return f"{path}?{query.encode()}".rstrip("?")
+    params = {**dict(parse_qsl(query.encode())), **({"done": action} if action in NOTICES else {})}
+    return f"{format_call_path(view.id)}?{urlencode(params)}".rstrip("?")
 
 
 def _make_form_fields(login: Login, view: CallView) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """HTTP responses: pages rendered from templates, and errors as pages or JSON."""
 
+import time
 from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
@@ -26,12 +27,13 @@ from waystation.core import (
     ScopeNameTooLong,
     SessionRefused,
     StoreFailed,
+    UnknownAgent,
     UnknownSession,
 )
-from waystation.presentation import html, terminal, words
+from waystation.presentation import html, words
 
 _TEMPLATES = html.make_environment(Path(__file__).parent / "templates", segment=lambda id: quote(id, safe=""))
-_TEMPLATES.globals |= {"until": terminal.format_deadline, "who": words.format_approvers}
+_TEMPLATES.globals |= {"now": time.time, "who": words.format_approvers}
 
 
 class Refused(Exception):
@@ -51,6 +53,7 @@ STATUSES: Mapping[type[Exception], HTTPStatus] = {
     AnswerRefused: HTTPStatus.CONFLICT,
     UnknownSession: HTTPStatus.NOT_FOUND,
     SessionRefused: HTTPStatus.CONFLICT,
+    UnknownAgent: HTTPStatus.UNPROCESSABLE_ENTITY,
     InvalidInput: HTTPStatus.UNPROCESSABLE_ENTITY,
     NotJson: HTTPStatus.UNPROCESSABLE_ENTITY,
     ScopeNameTooLong: HTTPStatus.UNPROCESSABLE_ENTITY,

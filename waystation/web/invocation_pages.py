@@ -4,12 +4,14 @@ Pages are complete without JavaScript. Streams do not buffer events: each event 
 was sent.
 """
 
+import asyncio
 import json
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, unquote
@@ -18,39 +20,38 @@ import anyio
 import structlog
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 from temporalio.client import WorkflowExecution, WorkflowExecutionDescription, WorkflowExecutionStatus
-from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.client import AgentClient, Invocation, has_search_attributes, is_quotable, stream_events
+from waystation.client import AgentClient, Invocation, read_entry, stream_events
 from waystation.core import (
-    HELD,
-    MEMO_HELD,
-    SEARCH_AGENT,
-    SEARCH_STATUS,
-    SEARCH_TENANT,
-    SEARCH_USER,
     WORKFLOW,
     Event,
     ForeignHistory,
     JsonObject,
+    Log,
     StoreFailed,
+    call_id_of,
 )
-from waystation.history import collect_attempts
-from waystation.presentation import terminal, timeline
+from waystation.presentation import timeline
+from waystation.presentation.html import View, render_report
+from waystation.presentation.report import Report
+from waystation.presentation.report import report as create_report
+from waystation.replay import Recording
 from waystation.web.access import Login
+from waystation.web.forms import read_form
 from waystation.web.http_responses import Refused, render_page
+from waystation.web.invocation_details import UNKNOWN
+from waystation.web.invocation_list_page import InvocationListPage
+from waystation.web.invocation_overview import load_overview, make_path
 from waystation.web.limits import Limits
-from waystation.web.permissions import is_requester, sees_everything, sees_invocation
+from waystation.web.permissions import sees_everything, sees_invocation
+from waystation.web.turn_views import read_event
 
 log = structlog.get_logger("waystation.web")
 
-STATUS = SearchAttributeKey.for_keyword(SEARCH_STATUS)
-MATCHES_NOTHING = "WorkflowId = ''"
-LISTED = 30
-"""Maximum number of invocations on the start page."""
 SHOWN = 1_000
 """Maximum number of events on an invocation's page, which shows the latest events."""
 EVENTS = 500
@@ -59,15 +60,29 @@ KEEP_ALIVE_S = 15
 STALLED_S = 30.0
 """A client that does not read for this long is disconnected. It can resume after the last event that it received."""
 RETRY_MS = 2_000
+ACTIONS = {"stop": "cancel_requested", "retry": "retried", "give-up": "given_up"}
+"""What people can do on the page of an invocation, each with the name of the log event."""
+NOTICES = {
+    "stop": "The cancellation was requested. It takes effect when a worker is running and the tools have ended.",
+    "retry": "The next attempt starts now.",
+    "give-up": "The held calls were given up.",
+    "nothing": "Nothing was held or waiting for its next attempt.",
+}
 GRACE_S = 1.0
 """Time that streams have to end when the process shuts down."""
+
+
+Find = Callable[[Request], Awaitable[tuple[Invocation, WorkflowExecutionDescription]]]
+"""Finds the invocation that the path of a request names."""
 
 
 class InvocationPages:
     """The pages and event streams for invocations."""
 
-    def __init__(self, client: AgentClient, limits: Limits) -> None:
+    def __init__(self, client: AgentClient, limits: Limits, *, temporal_ui: str | None = None) -> None:
         self._client, self._limits = client, limits
+        self._ui = temporal_ui
+        self.list, self.actions = InvocationListPage(client), InvocationActions(client, self.find)
         self._streams: Counter[str] = Counter()
         """Number of open streams by `Login.owner`."""
 
@@ -93,84 +108,91 @@ class InvocationPages:
         if input is None or not sees_invocation(login, input.requesters, input.tenant):
             raise _unknown(invocation.id)
 
-    async def index(self, request: Request) -> Response:
-        """Serve a list of the latest invocations that the login may see, or redirect to the one in the search field."""
-        if id := request.query_params.get("id", "").strip():
-            return RedirectResponse(f"/invocations/{quote(id, safe='')}", HTTPStatus.SEE_OTHER)
-        login: Login = request.state.login
-        query = await self._make_query(login)
-        latest = [
-            {
-                "id": execution.id,
-                "status": format_hold(execution) or format_status(execution),
-                "began": execution.start_time.timestamp(),
-            }
-            async for execution in self._client.temporal.list_workflows(query, page_size=LISTED, limit=LISTED)
-        ]
-        return render_page("index.html", login=login, latest=latest)
-
-    async def _make_query(self, login: Login) -> str:
-        """Return the query for the invocations that a login may see. It matches nothing if they cannot be searched."""
-        conditions, names = [f"WorkflowType = '{WORKFLOW}'"], list[str]()
-        tenant = login.verified.tenant if login.verified else None
-        if tenant:
-            names.append(tenant)
-            conditions.append(f"{SEARCH_TENANT} = '{tenant}'")
-        elif tenant is not None:
-            # Invocations without any search attributes may belong to a tenant.
-            conditions += [f"{SEARCH_TENANT} IS NULL", f"{SEARCH_AGENT} IS NOT NULL"]
-        if "viewer" not in login.roles:
-            names.append(login.subject)
-            conditions.append(f"{SEARCH_USER} = '{login.subject}'")
-            if not is_requester(login, (login.subject,)):
-                return MATCHES_NOTHING
-        is_searchable = sees_everything(login) or await has_search_attributes(self._client.temporal, tenant)
-        return " AND ".join(conditions) if is_searchable and all(map(is_quotable, names)) else MATCHES_NOTHING
-
     async def invocation(self, request: Request) -> Response:
         """Serve a page with the events of an invocation."""
         invocation, described = await self.find(request)
-        events = await _read_events(invocation)
+        log = await _read_log(invocation)
+        events = log.state.events
         left_out = max(0, len(events) - SHOWN)
         return await self._page(
-            request, "invocation.html", described, rows=_rows(events[left_out:]), left_out=left_out, next=len(events)
+            request, "conversation.html", described, log, rows=_rows(events[left_out:]), left_out=left_out
         )
 
     async def rows(self, request: Request) -> Response:
         """Serve table rows for up to `SHOWN` events, starting at `?start=`, which an open page adds to its table."""
         start = parse_number(request.query_params.get("start"), "start")
         invocation, _ = await self.find(request)
-        return render_page("rows.html", rows=_rows((await _read_events(invocation))[start:][:SHOWN]))
+        events = (await _read_log(invocation)).state.events
+        return render_page("rows.html", rows=_rows(events[start:][:SHOWN]), path=make_path(invocation.id))
+
+    async def overview(self, request: Request) -> Response:
+        """Serve the top of an invocation's pages, which an open page uses to refresh."""
+        invocation, described = await self.find(request)
+        return await self._page(request, "overview.html", described, await _read_log(invocation))
 
     async def timeline(self, request: Request) -> Response:
-        """Serve a page with the timeline of an invocation, which is drawn on the server."""
+        """Serve a page with the timeline of an invocation and its called agents, which is drawn on the server."""
+        report, described = await self._read_report(request)
+        spans: list[timeline.Span] = []
+        if report is not None:
+            pending = described.raw_description.pending_activities
+            spans = list(_link_spans(report, {activity.activity_id: activity.attempt for activity in pending}))
+        drawing = timeline.draw(spans, report.recording.events if report else ())
+        return await self._page(request, "timeline.html", described, drawing=drawing, **_view(request, report))
+
+    async def models(self, request: Request) -> Response:
+        """Serve a page with the model calls of an invocation, their tokens and cost. Operators also see the prompts."""
+        report, described = await self._read_report(request)
+        return await self._page(request, "models.html", described, **_view(request, report))
+
+    async def state(self, request: Request) -> Response:
+        """Serve a page with the state of an invocation and its changes."""
+        report, described = await self._read_report(request)
+        return await self._page(request, "state.html", described, **_view(request, report))
+
+    async def report(self, request: Request) -> Response:
+        """Serve the report about an invocation as a file. Only the report of an operator has prompts."""
+        report, described = await self._read_report(request)
+        if report is None:
+            raise _unknown(described.id)
+        page = await asyncio.to_thread(render_report, report, prompts="operator" in request.state.login.roles)
+        name = quote(f"{described.id}.html", safe="")
+        return HTMLResponse(page, headers={"Content-Disposition": f"attachment; filename*=UTF-8''{name}"})
+
+    async def _read_report(self, request: Request) -> tuple[Report | None, WorkflowExecutionDescription]:
+        """Return the report about an invocation, or None if its history cannot be read as one, and its description."""
         invocation, described = await self.find(request)
         try:
-            log = await invocation.log()
+            return create_report(await Recording.of(invocation)), described
         except ForeignHistory:
-            log = None
-        spans: list[timeline.Span] = []
-        if log is not None and log.entries_before == 0:
-            attempts = {
-                activity.activity: activity.count for activity in collect_attempts(await invocation.histories())
-            }
-            for pending in described.raw_description.pending_activities:
-                attempts[pending.activity_id] = pending.attempt
-            spans = timeline.build_spans(log, attempts, time.time())
-        drawing = timeline.draw(spans, log.state.events if log else ())
-        return await self._page(request, "timeline.html", described, drawing=drawing)
+            return None, described
 
     async def _page(
-        self, request: Request, template: str, described: WorkflowExecutionDescription, **values: Any
+        self,
+        request: Request,
+        template: str,
+        described: WorkflowExecutionDescription,
+        log: Log | None = None,
+        *,
+        report: Report | None = None,
+        **values: Any,
     ) -> Response:
-        is_running = described.status is WorkflowExecutionStatus.RUNNING
-        held = (await described.memo()).get(MEMO_HELD) if is_running else None
+        entry = await read_entry(described)
+        details = (await self.list.details.read([entry])).get(entry.id, UNKNOWN)
+        log = report.recording.log if report else log
+        overview = await load_overview(self._client, described, log, details, time.time())
+        login: Login = request.state.login
+        allowed = {"stop": "author", "retry": "operator", "give-up": "operator"}
+        temporal = f"{self._ui}/namespaces/{quote(self._client.temporal.namespace, safe='')}/workflows/"
         return render_page(
             template,
-            login=request.state.login,
-            id=described.id,
-            status=format_status(described),
-            held=[(hold["since"], terminal.format_hold(hold)) for hold in held or ()],
+            login=login,
+            top=overview,
+            path=overview.path,
+            r=report,
+            actions=[name for name, role in allowed.items() if role in login.roles and login.browser],
+            notice=NOTICES.get(request.query_params.get("done", ""), ""),
+            temporal_ui=f"{temporal}{quote(described.id, safe='')}" if self._ui else "",
             **values,
         )
 
@@ -182,9 +204,17 @@ class InvocationPages:
         partial = request.query_params.get("partial", "0") not in ("", "0", "false")
         invocation, _ = await self.find(request)
         ending = anyio.Event()
+        return self.respond(request.state.login, self._stream(invocation, start, partial, ending), ending)
+
+    def respond(self, login: Login, content: AsyncIterator[ServerSentEvent], ending: anyio.Event) -> Response:
+        """Return an event stream that counts toward the limits. `ending` is set when the server shuts down.
+
+        Raises:
+            Refused: The server, or this person, has too many open streams.
+        """
         return _StreamResponse(
-            self._stream(invocation, start, partial, ending),
-            close=self._open_stream(request.state.login),
+            content,
+            close=self._open_stream(login),
             ping=KEEP_ALIVE_S,
             sep="\n",
             send_timeout=STALLED_S,
@@ -235,7 +265,7 @@ class InvocationPages:
         """Serve up to `EVENTS` recorded events as JSON, starting at `?start=`."""
         start = parse_number(request.query_params.get("start"), "start")
         invocation, described = await self.find(request)
-        page = format_events((await _read_events(invocation))[start:], start)
+        page = format_events((await _read_log(invocation)).state.events[start:], start)
         return JSONResponse({"invocation_id": invocation.id, "status": format_status(described), **page})
 
     async def find(self, request: Request) -> tuple[Invocation, WorkflowExecutionDescription]:
@@ -249,6 +279,35 @@ class InvocationPages:
         if described is None:
             raise _unknown(id)
         return self._client.invocation(id), described
+
+
+class InvocationActions:
+    """The forms that change an invocation."""
+
+    def __init__(self, client: AgentClient, find: Find) -> None:
+        self._client, self._find = client, find
+
+    async def stop(self, request: Request) -> Response:
+        """Request the cancellation of an invocation, as `waystation stop` does."""
+        return await self._act(request, "stop", lambda id: self._client.invocation(id).cancel())
+
+    async def retry(self, request: Request) -> Response:
+        """Retry the held calls of an invocation now, as `waystation retry` does."""
+        return await self._act(request, "retry", self._client.held.retry)
+
+    async def give_up(self, request: Request) -> Response:
+        """Fail the held calls of an invocation, as `waystation give-up` does."""
+        return await self._act(request, "give-up", self._client.held.give_up)
+
+    async def _act(self, request: Request, action: str, act: Callable[[str], Awaitable[object]]) -> Response:
+        await read_form(request)
+        _, described = await self._find(request)
+        if described.status is not WorkflowExecutionStatus.RUNNING:
+            raise Refused(HTTPStatus.CONFLICT, "InvocationEnded", f"{described.id!r} has already ended.")
+        # `stop` returns None, the others the calls that they changed.
+        outcome = "nothing" if await act(described.id) == [] else action
+        log.info(f"invocation.{ACTIONS[action]}", invocation_id=described.id, by=request.state.login.subject)
+        return RedirectResponse(f"{make_path(described.id)}?done={outcome}", HTTPStatus.SEE_OTHER)
 
 
 class _StreamResponse(EventSourceResponse):
@@ -272,6 +331,8 @@ def _unknown(id: str) -> Refused:
 
 async def describe(client: AgentClient, invocation_id: str) -> WorkflowExecutionDescription | None:
     """Return the description of an invocation, or None if no invocation has that ID."""
+    if "\0" in invocation_id:  # PostgreSQL refuses it, and the client would repeat the request for seconds
+        return None
     try:
         described = await client.invocation(invocation_id).handle.describe()
     except RPCError as error:
@@ -286,20 +347,14 @@ def get_id(request: Request) -> str:
     return unquote(request.path_params["id"], errors="replace")
 
 
-def format_hold(execution: WorkflowExecution) -> str | None:
-    """Return the status of a held invocation, such as `held:model_unavailable`, or None if it is not held."""
-    status = execution.typed_search_attributes.get(STATUS) or ""
-    return status if execution.status is WorkflowExecutionStatus.RUNNING and status.startswith(HELD) else None
-
-
 def format_status(execution: WorkflowExecution) -> str:
     """Return an invocation's status as one word, such as `running`."""
     return execution.status.name.lower() if execution.status is not None else "unknown"
 
 
-async def _read_events(invocation: Invocation) -> list[Event]:
+async def _read_log(invocation: Invocation) -> Log:
     try:
-        return (await invocation.log()).state.events
+        return await invocation.log()
     except ForeignHistory as error:
         raise Refused(HTTPStatus.NOT_FOUND, "UnknownInvocation", str(error)) from None
 
@@ -314,8 +369,35 @@ def format_events(events: Sequence[Event], start: int) -> JsonObject:
     }
 
 
-def _rows(events: Sequence[Event]) -> list[dict[str, object]]:
-    return [{"index": event.index, "time": event.timestamp, "lines": terminal.format_event(event)} for event in events]
+def _rows(events: Sequence[Event]) -> list[JsonObject]:
+    """Return what a page shows about events. A call and its response are separate, in the order of the events."""
+    return [
+        {
+            "number": (event.index or 0) + 1,
+            "time": event.timestamp,
+            "who": event.author,
+            "items": list(read_event(event, {})),
+        }
+        for event in events
+    ]
+
+
+def _view(request: Request, report: Report | None) -> JsonObject:
+    """Return what the templates of reports need."""
+    if report is None:
+        return {}
+    view = View(report, prompts="operator" in request.state.login.roles)
+    return {"report": report, "view": view, "place": make_path(report.recording.id)}
+
+
+def _link_spans(report: Report, attempts: Mapping[str, int], depth: int = 0) -> Iterator[timeline.Span]:
+    """Yield the spans of an invocation and its called agents, each with a link to the event that ended it."""
+    path = make_path(report.recording.id)
+    for span in report.spans:
+        count = max(span.attempts, attempts.get(span.activity, 1)) if not depth else span.attempts
+        yield replace(span, depth=depth, attempts=count, href=f"{path}#e{span.event}" if span.event else path)
+        if span.kind == "agent" and (called := report.called.get(call_id_of(span.activity))):
+            yield from _link_spans(called, attempts, depth + 1)
 
 
 async def _until(ending: anyio.Event, events: AsyncGenerator[Event]) -> AsyncGenerator[Event]:

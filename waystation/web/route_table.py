@@ -14,11 +14,15 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from waystation.web.access import CALLBACK, LINK, LOGIN, LOGOUT, STATIC, Access
+from waystation.web.agent_pages import AgentPages
 from waystation.web.approval_pages import ApprovalPages
+from waystation.web.fork_pages import ForkPages
 from waystation.web.http_responses import Refused
+from waystation.web.inbox_pages import InboxPages
 from waystation.web.invocation_pages import InvocationPages
 from waystation.web.json_api import JsonApi
 from waystation.web.permissions import ROLES, Role, check_role
+from waystation.web.session_pages import SessionPages
 
 Handler = Callable[[Request], Awaitable[Response]]
 Check = Callable[[Request], Awaitable[None]]
@@ -42,24 +46,47 @@ class RouteRow:
     """
 
 
-def make_table(access: Access, invocations: InvocationPages, approvals: ApprovalPages, api: JsonApi) -> list[RouteRow]:
+def make_table(
+    access: Access,
+    invocations: InvocationPages,
+    inbox: InboxPages,
+    approvals: ApprovalPages,
+    api: JsonApi,
+    forks: ForkPages,
+    agents: AgentPages,
+    sessions: SessionPages,
+) -> list[RouteRow]:
     """Return the table. If the paths of several rows match a request, the first of these rows counts."""
     see, see_call, answer = invocations.check_visible, approvals.check_visible, approvals.check_answerable
+    act = invocations.actions
     rows = [
-        RouteRow("GET", "/", invocations.index, "login"),
+        RouteRow("GET", "/", invocations.list.start, "login"),
+        RouteRow("GET", "/invocations", invocations.list.page, "login"),
         RouteRow("GET", "/invocations/{id}", invocations.invocation, "viewer", see),
         RouteRow("GET", "/invocations/{id}/rows", invocations.rows, "viewer", see),
+        RouteRow("GET", "/invocations/{id}/overview", invocations.overview, "viewer", see),
         RouteRow("GET", "/invocations/{id}/timeline", invocations.timeline, "viewer", see),
+        RouteRow("GET", "/invocations/{id}/models", invocations.models, "viewer", see),
+        RouteRow("GET", "/invocations/{id}/state", invocations.state, "viewer", see),
+        RouteRow("GET", "/invocations/{id}/report", invocations.report, "viewer", see),
+        RouteRow("POST", "/invocations/{id}/stop", act.stop, "author", _check_both(see, "author")),
+        RouteRow("POST", "/invocations/{id}/retry", act.retry, "operator", _check_both(see, "operator")),
+        RouteRow("POST", "/invocations/{id}/give-up", act.give_up, "operator", _check_both(see, "operator")),
         RouteRow("GET", "/invocations/{id}/events", invocations.events, "viewer", see),
         RouteRow("GET", "/invocations/{id}/events.json", invocations.events_json, "viewer", see),
-        RouteRow("GET", "/approvals", approvals.inbox, "login"),
-        RouteRow("GET", "/approvals/rows", approvals.inbox_rows, "login"),
+        RouteRow("GET", "/invocations/{id}/fork", forks.form, "operator", _check_both(see, "operator")),
+        RouteRow("POST", "/invocations/{id}/fork", forks.fork, "operator", _check_both(see, "operator")),
+        RouteRow("GET", "/invocations/{id}/compare", forks.compare, "viewer", see),
+        RouteRow("GET", "/approvals", inbox.inbox, "login"),
+        RouteRow("GET", "/approvals/rows", inbox.rows, "login"),
+        RouteRow("GET", "/approvals/events", inbox.events, "login"),
         RouteRow("GET", "/approvals/several", approvals.several, "login"),
         RouteRow("POST", "/approvals/several", approvals.answer_several, "login"),
         RouteRow("GET", "/approvals/{id}", approvals.call, "viewer", see_call),
         RouteRow("POST", "/approvals/{id}", approvals.answer, "approver", answer),
         RouteRow("GET", "/approvals/{id}/edit", approvals.edit, "approver", answer),
         RouteRow("POST", "/approvals/{id}/edit", approvals.edit, "approver", answer),
+        RouteRow("GET", "/approvals/{id}/events", inbox.call_events, "viewer", see_call),
         RouteRow("GET", "/approvals/{id}/arguments.json", approvals.arguments, "viewer", see_call),
         RouteRow("POST", "/approvals/{id}/viewed", approvals.viewed, "viewer", see_call),
         RouteRow("POST", "/api/invocations", api.start, "author"),
@@ -71,14 +98,39 @@ def make_table(access: Access, invocations: InvocationPages, approvals: Approval
         RouteRow("GET", "/api/sessions/{id}/events", api.session_events, "login"),
         RouteRow("POST", "/api/sessions/{id}/messages", api.send, "author"),
         RouteRow("POST", "/api/sessions/{id}/close", api.close, "author"),
+        *make_chat_rows(agents, sessions),
+        *make_login_rows(access),
+    ]
+    if access.gatekeeper.links is not None:
+        rows.append(RouteRow("POST", LINK, access.open_link, "public"))
+    return rows
+
+
+def make_chat_rows(agents: AgentPages, sessions: SessionPages) -> list[RouteRow]:
+    """Return the rows for agents and sessions."""
+    see, own = sessions.check_visible, sessions.check_own
+    return [
+        RouteRow("GET", "/agents", agents.index, "author"),
+        RouteRow("GET", "/sessions", sessions.index, "login"),
+        RouteRow("GET", "/sessions/new", agents.new, "author"),
+        RouteRow("POST", "/sessions/new", agents.start, "author"),
+        RouteRow("GET", "/sessions/{id}", sessions.page, "viewer", see),
+        RouteRow("POST", "/sessions/{id}", sessions.send, "author", own),
+        RouteRow("GET", "/sessions/{id}/turns", sessions.turns, "viewer", see),
+        RouteRow("POST", "/sessions/{id}/close", sessions.close, "author", own),
+        RouteRow("GET", "/sessions/{id}/artifact", sessions.artifact, "viewer", see),
+    ]
+
+
+def make_login_rows(access: Access) -> list[RouteRow]:
+    """Return the rows for logging in and out, and for the files of their pages."""
+    rows = [
         RouteRow("GET", LOGIN, access.log_in, "public"),
         RouteRow("POST", LOGOUT, access.log_out, "login"),
         RouteRow("GET", STATIC, StaticFiles(packages=FILES), "public"),
     ]
     if access.gatekeeper.oidc is not None:
         rows.append(RouteRow("GET", CALLBACK, access.return_from_provider, "public"))
-    if access.gatekeeper.links is not None:
-        rows.append(RouteRow("POST", LINK, access.open_link, "public"))
     return rows
 
 

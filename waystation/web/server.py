@@ -6,6 +6,7 @@ import signal
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -17,23 +18,36 @@ from starlette.responses import Response
 from temporalio.service import RPCError
 
 from waystation.client import AgentClient
-from waystation.core import WaystationError
+from waystation.core import Stores, WaystationError
 from waystation.web.access import Access, Gatekeeper, Guard, check_host, check_provider
+from waystation.web.agent_pages import AgentPages
 from waystation.web.approval_pages import ApprovalPages
 from waystation.web.connection_limits import make_protocol
+from waystation.web.fork_pages import ForkPages
 from waystation.web.http_responses import STATUSES, Refused, format_refusal, to_refused
+from waystation.web.inbox_pages import InboxPages
 from waystation.web.invocation_pages import InvocationPages
 from waystation.web.json_api import JsonApi
 from waystation.web.limits import Limits
-from waystation.web.route_table import build_routes, make_table
+from waystation.web.pending_list import PendingList
+from waystation.web.route_table import RouteRow, build_routes, make_table
+from waystation.web.session_pages import SessionPages
+
+if TYPE_CHECKING:
+    from waystation.artifacts import BaseArtifactService
 
 TOKEN = "WAYSTATION_WEB_TOKEN"  # environment variable
 PROXIES = "FORWARDED_ALLOW_IPS"  # environment variable of uvicorn
 DRAIN_S = 2
+STORES = Stores()
+"""The stores that workers use by default."""
 
 
 class CannotServe(WaystationError):
-    """The web server could not start."""
+    """The web server could not start.
+
+    Fix what the message names: the address, the port, the certificate or the namespace.
+    """
 
 
 def create_app(
@@ -42,6 +56,7 @@ def create_app(
     *,
     names: Sequence[str] = (),
     temporal_ui: str | None = None,
+    artifacts: "str | Path | BaseArtifactService" = STORES.artifacts,
     limits: Limits | None = None,
 ) -> Starlette:
     """Return the web application.
@@ -52,19 +67,41 @@ def create_app(
         names: Host names of the server in addition to localhost. Requests for other names are refused, because another
             site could point its own name at this address.
         temporal_ui: Address of the Temporal Web UI that pages link to.
+        artifacts: The folder, object store or service where workers store artifacts.
         limits: Limits on what the application accepts and shows.
     """
     limits = limits or Limits()
-    invocations = InvocationPages(client, limits)
-    approvals = ApprovalPages(client, access.gatekeeper, limits, temporal_ui=temporal_ui)
-    table = make_table(access, invocations, approvals, JsonApi(client, invocations, access.gatekeeper))
+    invocations = InvocationPages(client, limits, temporal_ui=temporal_ui)
+    calls = PendingList(client)
+    inbox = InboxPages(client, calls, invocations, limits)
+    approvals = ApprovalPages(client, access.gatekeeper, limits, calls, temporal_ui=temporal_ui)
+    api = JsonApi(client, invocations, access.gatekeeper)
+    sessions = SessionPages(client, approvals, access.gatekeeper, artifacts)
+    forks, agents = ForkPages(client, invocations, access.gatekeeper), AgentPages(client, access.gatekeeper)
+    table = make_table(access, invocations, inbox, approvals, api, forks, agents, sessions)
+    app = build_app(table, access, names=names, limits=limits)
+    app.state.invocations = invocations
+    return app
+
+
+def build_app(
+    table: Sequence[RouteRow],
+    access: Access,
+    *,
+    names: Sequence[str],
+    limits: Limits,
+    before: Sequence[Middleware] = (),
+    origins: Sequence[str] = (),
+) -> Starlette:
+    """Return an application with the routes of a table, whose requests pass `before` and the `Guard`."""
     public = {row.path for row in table if row.role == "public"}
+    guard = Middleware(Guard, access=access, names=names, limits=limits, public=public, origins=origins)
     app = Starlette(
         routes=build_routes(table),
-        middleware=[Middleware(Guard, access=access, names=names, limits=limits, public=public)],
+        middleware=[*before, guard],
         exception_handlers=dict.fromkeys((Refused, HTTPException, RPCError, *STATUSES), _refuse),
     )
-    app.state.invocations, app.state.table = invocations, table
+    app.state.table = table
     return app
 
 
@@ -73,23 +110,24 @@ async def _refuse(request: Request, error: Exception) -> Response:
 
 
 async def serve(
-    client: AgentClient,
+    create: Callable[..., Starlette],
     *,
+    namespace: str,
     announce: Callable[[str], None],
     remark: Callable[[str], None],
     host: str,
     port: int,
     names: Sequence[str],
     person: str | None = None,
-    temporal_ui: str | None = None,
     identity: Path | None = None,
     url: str | None = None,
     allow_any_account: bool = False,
 ) -> None:
-    """Run the web server until the process receives SIGINT or SIGTERM.
+    """Run a web server until the process receives SIGINT or SIGTERM.
 
     Args:
-        client: A client connected to the namespace whose invocations are shown.
+        create: Returns the application. Takes an `Access`, and `names`.
+        namespace: The Temporal namespace that links to calls must name.
         announce: Called with a phrase that contains each new login link. With a provider, only called if `person` is
             set.
         remark: Called with a sentence that contains the address that the server listens on.
@@ -97,7 +135,6 @@ async def serve(
         port: Port to listen on, or 0 for any free port.
         names: Host names of the server in addition to localhost.
         person: Name recorded for the person who uses the login link. Defaults to the operating system user.
-        temporal_ui: Address of the Temporal Web UI that pages link to.
         identity: The identity configuration file, which allows the server to confirm who sent an answer.
         url: The address that users enter if the server is behind a proxy.
         allow_any_account: Whether anyone with an account at a public provider may log in.
@@ -109,7 +146,7 @@ async def serve(
         InvalidConfiguration: The identity file is invalid.
     """
     token = os.environ.get(TOKEN) or None
-    gatekeeper = _load_gatekeeper(identity, client.temporal.namespace)
+    gatekeeper = _load_gatekeeper(identity, namespace)
     names = [*names, *([urlsplit(url).hostname or ""] if url else [])]
     has_provider = gatekeeper is not None and gatekeeper.oidc is not None
     check_host(host, names=names, provider=has_provider)
@@ -133,7 +170,7 @@ async def serve(
         gatekeeper=gatekeeper,
         is_local=not names,
     )
-    app = create_app(client, access, names=names, temporal_ui=temporal_ui)
+    app = create(access, names=names)
     await _run(
         app, listening, behind_proxy=url is not None, ready=lambda: remark(f"Serving at {address}; Ctrl-C ends it.")
     )

@@ -1,30 +1,108 @@
-// Keep the list of pending calls fresh. Without JavaScript the page reloads itself.
+// Keep the list of pending calls fresh, and move in it with the keyboard. Without JavaScript the page reloads itself.
 "use strict";
 
 const list = document.getElementById("list");
 const stale = document.getElementById("stale");
-const EVERY_MS = 5000;
+const filters = document.getElementById("filters");
+const OUTDATED = "The server does not answer, so this list may be out of date.";
+const RETRY_MS = 5000;
+
+const versionOf = () => list.querySelector("[data-version]").dataset;
 
 // Do not move rows while somebody is choosing.
 const busy = () => document.hidden || list.querySelector("input:checked") || list.contains(document.activeElement);
 
 async function refresh() {
   if (busy()) return;
-  const request = fetch(`/approvals/rows?${list.dataset.here}`, { credentials: "same-origin" });
+  const request = fetch(`/approvals/rows?${location.search.slice(1)}`, { credentials: "same-origin" });
   const answer = await request.catch(() => ({ ok: false }));
   // The login has ended; the page shows that, or leads to the login.
   if (answer.status === 401) location.reload();
   // Without a note, a stale list would look current.
-  stale.textContent = answer.ok ? "" : "The server does not answer, so this list may be out of date.";
+  stale.textContent = answer.ok ? "" : OUTDATED;
   if (!answer.ok) return;
   // The server renders and escapes this, like the page.
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").body;
-  if (busy() || fresh.innerHTML.trim() === list.dataset.html) return;
-  list.dataset.html = fresh.innerHTML.trim();
+  if (busy()) return;
+  const current = rows().indexOf(list.querySelector(".current"));
   list.replaceChildren(...fresh.childNodes);
+  const waiting = Number(versionOf().waiting);
+  document.title = document.title.replace(/^(\(\d+\) )?/, waiting ? `(${waiting}) ` : "");
+  document.getElementById("waiting").textContent = waiting || "";
+  if (current >= 0) mark(Math.min(current, rows().length - 1), false);
 }
 
-// One request at a time: long lists take the server a while.
-const again = () => setTimeout(() => refresh().catch(() => {}).finally(again), EVERY_MS);
-again();
-document.addEventListener("visibilitychange", () => refresh().catch(() => {}));
+// Changes arrive over a stream. Browsers allow few connections per server, so only a visible page keeps one.
+let changes = null;
+let latest = "";
+
+function follow() {
+  if (changes) changes.close();
+  changes = null;
+  if (document.hidden) return;
+  changes = new EventSource(`/approvals/events?${location.search.slice(1)}`);
+  changes.onmessage = (message) => {
+    latest = JSON.parse(message.data).version;
+    stale.textContent = "";
+    if (latest !== versionOf().version) refresh().catch(() => {});
+  };
+  changes.onerror = () => {
+    refresh().catch(() => {}); // shows whether the server answers, and detects an ended login
+    // EventSource connects again after a lost connection, but not after a refusal.
+    if (changes && changes.readyState === EventSource.CLOSED) setTimeout(follow, RETRY_MS);
+  };
+}
+follow();
+document.addEventListener("visibilitychange", () => {
+  follow();
+  refresh().catch(() => {});
+});
+// Once nobody is choosing any more, show what has changed in between.
+const catchUp = () => setTimeout(() => latest && latest !== versionOf().version && refresh().catch(() => {}), 0);
+list.addEventListener("focusout", catchUp);
+list.addEventListener("change", catchUp);
+
+// Filters apply at once; the buttons are for browsers without JavaScript.
+let typing = 0;
+async function apply() {
+  const isSet = ([name, value]) => value && !(name === "sort" && value === "newest");
+  const chosen = new URLSearchParams(Array.from(new FormData(filters)).filter(isSet));
+  history.replaceState(null, "", chosen.size ? `/approvals?${chosen}` : "/approvals");
+  await refresh();
+  follow();
+}
+filters.addEventListener("change", (event) => {
+  if (event.target.id !== "q") apply().catch(() => {});
+});
+filters.addEventListener("input", (event) => {
+  if (event.target.id !== "q") return;
+  clearTimeout(typing);
+  typing = setTimeout(() => apply().catch(() => {}), 250);
+});
+for (const button of filters.querySelectorAll("button")) button.hidden = true;
+
+// The keyboard
+const rows = () => Array.from(list.querySelectorAll(".calls > li"));
+
+function mark(index, scroll = true) {
+  const all = rows();
+  for (const row of all) row.classList.toggle("current", row === all[index]);
+  if (all[index] && scroll) all[index].scrollIntoView({ block: "nearest" });
+}
+
+document.addEventListener("keydown", (event) => {
+  const field = event.target.closest("input:not([type=checkbox]), select, textarea");
+  if (field || document.getElementById("shortcuts").open || event.ctrlKey || event.altKey || event.metaKey) return;
+  const all = rows();
+  const current = all.findIndex((row) => row.classList.contains("current"));
+  const row = all[current];
+  const link = row && row.querySelector(".call-link");
+  if (event.key === "j") mark(Math.min(current + 1, all.length - 1));
+  else if (event.key === "k") mark(Math.max(current - 1, 0));
+  else if (event.key === "/") document.getElementById("q").focus();
+  else if (event.key === "x" && row) row.querySelector("input").click();
+  else if (event.key === "Enter" && link && event.target === document.body) link.click();
+  else if ((event.key === "a" || event.key === "r") && link) location.assign(`${link.href}#${event.key}`);
+  else return;
+  event.preventDefault();
+});

@@ -1,11 +1,13 @@
-// Append new events to the page of an invocation. Without JavaScript the page is complete and reloads itself.
+// Keep the page of an open invocation fresh: its top on every page, and new events in the conversation. Without
+// JavaScript the page is complete and reloads itself.
 "use strict";
 
-const list = document.getElementById("events");
+const overview = document.getElementById("overview");
+const list = document.getElementById("events"); // only in the conversation
 const partial = document.getElementById("partial");
 const stale = document.getElementById("stale");
-const base = list.dataset.base;
-let next = Number(list.dataset.next);
+const base = list && list.dataset.base;
+let next = list && Number(list.dataset.next);
 let fetching = Promise.resolve();
 const texts = new Map(); // model call -> { attempt, from, text, line }
 
@@ -19,9 +21,9 @@ function follow() {
     fetching = fetching.then(() => rowsUntil(count)).catch(() => {}); // the next message fetches these rows, too
   };
   source.addEventListener("partial", (message) => grow(JSON.parse(message.data)));
-  source.addEventListener("end", (message) => {
+  source.addEventListener("end", () => {
     source.close();
-    document.getElementById("status").textContent = JSON.parse(message.data).status;
+    refresh();
   });
   source.onerror = () => {
     stale.textContent = "The server does not answer, so this page may be out of date.";
@@ -74,8 +76,27 @@ async function rowsUntil(count) {
   const rows = new DOMParser().parseFromString(await answer.text(), "text/html").body.children;
   for (const row of Array.from(rows)) {
     list.append(row);
-    next = Number(row.id.slice(1)) + 1;
+    next = Number(row.id.slice(1));
   }
+  refresh();
 }
 
-follow();
+async function refresh() {
+  const selected = getSelection();
+  if (document.hidden || (!selected.isCollapsed && overview.contains(selected.anchorNode))) return;
+  const answer = await fetch(overview.dataset.here, { credentials: "same-origin" }).catch(() => ({ ok: false }));
+  if (answer.status === 401) location.reload();
+  // In the conversation, the event stream says whether the server answers.
+  if (!list) stale.textContent = answer.ok ? "" : "The server does not answer, so this page may be out of date.";
+  if (!answer.ok) return;
+  // The server renders and escapes this, like the page.
+  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").body;
+  const href = overview.contains(document.activeElement) && document.activeElement.getAttribute("href");
+  overview.replaceChildren(...fresh.childNodes);
+  if (href) overview.querySelector(`a[href="${CSS.escape(href)}"]`)?.focus({ preventScroll: true });
+}
+
+const EVERY_MS = 5000;
+const again = () => setTimeout(() => refresh().catch(() => {}).finally(again), EVERY_MS);
+again();
+if (list) follow();

@@ -1,0 +1,132 @@
+"""The inbox: its page, its rows for an open page, and streams that report when a list or a call has changed."""
+
+import json
+import time
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+
+import anyio
+import structlog
+from sse_starlette import ServerSentEvent
+from starlette.requests import Request
+from starlette.responses import Response
+from temporalio.service import RPCError
+
+from waystation.client import AgentClient
+from waystation.core import Log, WaystationError, digest, ids
+from waystation.web.access import Login
+from waystation.web.http_responses import Refused, render_page
+from waystation.web.invocation_pages import InvocationPages, get_id
+from waystation.web.limits import Limits
+from waystation.web.pending_list import InboxQuery, PendingList, Selection
+
+log = structlog.get_logger("waystation.web")
+
+PAUSE_S = 1.0
+"""Shortest pause between two looks at the list for an open page."""
+REST = 5
+"""How many times as long as reading a list took the pause after it is at least, so that long lists cost little."""
+RETRY_MS = 2_000
+"""How long browsers wait before they open a broken stream again."""
+
+
+class InboxPages:
+    """The inbox, and the streams that keep it and the pages of calls current."""
+
+    def __init__(self, client: AgentClient, calls: PendingList, invocations: InvocationPages, limits: Limits) -> None:
+        self._client, self._calls, self._invocations, self._limits = client, calls, invocations, limits
+
+    async def inbox(self, request: Request) -> Response:
+        """Serve a page of the pending calls that the login may see."""
+        return await self._page(request, "inbox.html")
+
+    async def rows(self, request: Request) -> Response:
+        """Serve only the list of pending calls, which an open page uses to refresh."""
+        return await self._page(request, "inbox_rows.html")
+
+    async def _page(self, request: Request, template: str) -> Response:
+        query = _parse_query(request)
+        selection = await self._calls.select(request.state.login, query)
+        size = self._limits.calls_per_page
+        last = max(1, -(-len(selection.calls) // size))
+        page = min(query.page, last)
+        return render_page(
+            template,
+            login=request.state.login,
+            query=query,
+            selection=selection,
+            calls=selection.calls[(page - 1) * size : page * size],
+            options=_make_options(query, selection),
+            now=time.time(),
+            page=page,
+            last=last,
+            first_number=(page - 1) * size + 1,
+        )
+
+    async def events(self, request: Request) -> Response:
+        """Stream the version of the list: once at first, and whenever it changes."""
+        query, ending = _parse_query(request), anyio.Event()
+        login: Login = request.state.login
+        return self._invocations.respond(login, self._stream_versions(login, query, ending), ending)
+
+    async def _stream_versions(
+        self, login: Login, query: InboxQuery, ending: anyio.Event
+    ) -> AsyncIterator[ServerSentEvent]:
+        yield ServerSentEvent(comment="versions follow", retry=RETRY_MS)
+        version = ""
+        try:
+            while not ending.is_set():
+                began = time.monotonic()
+                selection = await self._calls.select(login, query, max_age_s=PAUSE_S / 2)
+                if version != (version := selection.version):
+                    yield ServerSentEvent(json.dumps({"version": version, "waiting": selection.waiting}))
+                await self._calls.wait(max(PAUSE_S, REST * (time.monotonic() - began)))
+        except RPCError as error:
+            # Just end the stream: the client connects again.
+            log.warning("stream.broken", error_type=type(error).__name__)
+
+    async def call_events(self, request: Request) -> Response:
+        """Stream an event whenever the status of a call differs from `?seen=`, for example because it was answered."""
+        ending, seen = anyio.Event(), request.query_params.get("seen", "")
+        content = self._stream_changes(get_id(request), seen, ending)
+        return self._invocations.respond(request.state.login, content, ending)
+
+    async def _stream_changes(self, approval_id: str, seen: str, ending: anyio.Event) -> AsyncIterator[ServerSentEvent]:
+        yield ServerSentEvent(comment="changes follow", retry=RETRY_MS)
+        try:
+            invocation_id, call_id = ids.parse_approval(approval_id)
+            async for recorded in self._client.invocation(invocation_id).follow():
+                progress = summarize_progress(recorded, ids.requesting_call(call_id))
+                if progress != seen:
+                    seen = progress
+                    yield ServerSentEvent(progress)
+                if ending.is_set():
+                    return
+        except (RPCError, WaystationError, ValueError) as error:
+            log.warning("stream.broken", error_type=type(error).__name__)
+
+
+def summarize_progress(recorded: Log, call_id: str) -> str:
+    """Return a digest that changes whenever the page of a call would show another status."""
+    call, ended = recorded.state.calls.get(call_id), recorded.state.outcome.ended
+    facts: list[object] = [ended]
+    if call is not None:
+        facts += [call.waiting, call.expired, call.claimed_by, [*call.approved_by], call.level, call.answer is not None]
+    return digest(facts)[:16]
+
+
+def _parse_query(request: Request) -> InboxQuery:
+    try:
+        return InboxQuery.parse(request.query_params)
+    except ValueError:
+        raise Refused(HTTPStatus.BAD_REQUEST, "InvalidRequest", "The list has no such page.") from None
+
+
+def _make_options(query: InboxQuery, selection: Selection) -> dict[str, list[tuple[str, str]]]:
+    """Return the choices of the filters `agent`, `tool` and `user`: pairs of a value and its label."""
+    choices: dict[str, list[tuple[str, str]]] = {}
+    for name, counted in selection.options.items():
+        labels = {value: f"{value} ({count})" for value, count in counted}
+        chosen = getattr(query, name)
+        choices[name] = list({**labels, **({chosen: labels.get(chosen, chosen)} if chosen else {})}.items())
+    return choices

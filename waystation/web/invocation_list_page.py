@@ -1,0 +1,226 @@
+"""The list of invocations, with filters, sorting, pages and live updates, and the page that a login starts on."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from temporalio.service import RPCError, RPCStatusCode
+
+from waystation.client import STATUSES, AgentClient, InvocationEntry, fold_called, has_search_attributes, is_quotable
+from waystation.core import MAX_KEYWORD, JsonObject
+from waystation.presentation import words
+from waystation.web.access import Login
+from waystation.web.http_responses import Refused, render_page
+from waystation.web.invocation_details import UNKNOWN, DetailsReader, InvocationDetails
+from waystation.web.permissions import is_requester, sees_everything
+
+MOST = 1_000
+"""Maximum number of invocations that one list sorts and counts."""
+ROWS = 50
+"""Number of invocations on a page of the list."""
+MAX_FILTER_CHARS = 300
+MAX_CALLS = 3
+"""Maximum number of pending calls to link in a row."""
+OPEN = ("waiting", "held", "running")
+TABS = ("open", *OPEN, "failed", "completed", "canceled", "terminated", "timed_out")
+"""The statuses to filter by, in the order of the tabs."""
+ALWAYS_SHOWN = ("open", "waiting", "held", "failed", "completed")
+"""The tabs to show even if no invocation has the status."""
+AGES: Mapping[str, tuple[str, timedelta, bool]] = {
+    "hour": ("started within the last hour", timedelta(hours=1), True),
+    "day": ("started within the last day", timedelta(days=1), True),
+    "week": ("started within the last 7 days", timedelta(days=7), True),
+    "over-hour": ("started more than an hour ago", timedelta(hours=1), False),
+    "over-day": ("started more than a day ago", timedelta(days=1), False),
+    "over-week": ("started more than 7 days ago", timedelta(days=7), False),
+}
+"""The ages to filter by: the label, the age, and whether invocations have to be younger."""
+LACKING = "The namespace lacks search attributes, which these filters need. Create them with `waystation setup`."
+SORTS: Mapping[str, Callable[[InvocationEntry, float], Any]] = {
+    "started": lambda entry, _: -entry.started_at.timestamp(),
+    "agent": lambda entry, _: (entry.agent or "").lower(),
+    "user": lambda entry, _: (entry.user_id or "").lower(),
+    "status": lambda entry, _: (
+        TABS.index(entry.status) if entry.status in TABS else len(TABS),
+        min((call.requested_at for call in entry.pending), default=0.0),
+    ),
+    "duration": lambda entry, now: -entry.duration_s(now),
+}
+"""The columns to sort by, each with the key of an entry. A `-` before the name reverses the order."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListFilters:
+    """The filters, the order and the page of a list, as in its address."""
+
+    q: str = ""
+    """The words of the search."""
+    status: str = ""
+    agent: str = ""
+    user: str = ""
+    age: str = ""
+    called: str = ""
+    """Not empty if agents that other agents called are listed, too."""
+    sort: str = "started"
+    page: int = 1
+
+    @classmethod
+    def parse(cls, params: Mapping[str, str]) -> "ListFilters":
+        """Parse the parameters of an address.
+
+        Raises:
+            Refused: A parameter has an unknown value.
+        """
+        texts = {name: params.get(name, "").strip()[:MAX_FILTER_CHARS] for name in cls.__slots__}
+        page = texts.pop("page") or "1"
+        texts["sort"] = texts["sort"] or "started"
+        known = {"status": STATUSES, "age": AGES, "sort": (*SORTS, *(f"-{name}" for name in SORTS))}
+        for name, values in known.items():
+            if texts[name] and texts[name] not in values:
+                text = f"{name} is {texts[name][:40]!r}. Use one of: {', '.join(values)}."
+                raise Refused(HTTPStatus.BAD_REQUEST, "InvalidRequest", text)
+        if not (page.isascii() and page.isdecimal() and 0 < int(page[:9]) < 10**6):
+            raise Refused(HTTPStatus.BAD_REQUEST, "InvalidRequest", f"page is {page[:40]!r}, which is not a page.")
+        return cls(**texts, page=int(page))
+
+    def query(self, **changes: Any) -> str:
+        """Return the parameters of an address with other values. A change other than the page shows the first page."""
+        changed = replace(self, **{"page": 1, **changes})
+        defaults = ListFilters()
+        values = {name: getattr(changed, name) for name in self.__slots__}
+        return urlencode({name: value for name, value in values.items() if value != getattr(defaults, name)})
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether some invocations are left out."""
+        return bool(self.q or self.status or self.agent or self.user or self.age)
+
+    def conditions(self, now: datetime) -> JsonObject:
+        """Return the filters that visibility applies, except the status."""
+        _, age, is_younger = AGES.get(self.age, ("", timedelta(), True))
+        bound = {"since" if is_younger else "until": now - age} if self.age else {}
+        names = {"agent": self.agent or None, "user_id": self.user or None}
+        return {**{name: value for name, value in names.items() if value}, "search": self.q, **bound}
+
+
+def count_statuses(entries: Iterable[InvocationEntry]) -> dict[str, int]:
+    """Return the number of invocations for each tab."""
+    counts = Counter(entry.status for entry in entries)
+    return {**{tab: counts[tab] for tab in TABS}, "open": sum(counts[status] for status in OPEN)}
+
+
+def choose(entries: Iterable[InvocationEntry], filters: ListFilters, now: float) -> list[InvocationEntry]:
+    """Return the entries with the status of the filters, sorted. Entries with equal keys keep their order."""
+    wanted = OPEN if filters.status == "open" else (filters.status,)
+    chosen = [entry for entry in entries if not filters.status or entry.status in wanted]
+    column = SORTS[filters.sort.removeprefix("-")]
+    return sorted(chosen, key=lambda entry: column(entry, now), reverse=filters.sort.startswith("-"))
+
+
+def make_row(entry: InvocationEntry, details: InvocationDetails, now: float) -> dict[str, Any]:
+    """Return what the list shows about an invocation."""
+    status, more = words.describe_status(entry)
+    pending = (*entry.pending, *entry.called_pending)
+    return {
+        "entry": entry,
+        "status": status,
+        "more": "" if pending else more.removeprefix(", "),
+        "calls": pending[:MAX_CALLS],
+        "more_calls": len(pending) - MAX_CALLS,
+        "holds": words.format_holds(entry) if pending else "",
+        "duration": entry.duration_s(now),
+        "details": details,
+    }
+
+
+class InvocationListPage:
+    """The list of invocations."""
+
+    def __init__(self, client: AgentClient) -> None:
+        self._client = client
+        self.details = DetailsReader(client)
+
+    async def start(self, request: Request) -> Response:
+        """Redirect to the page that a person with these roles starts on, or to an invocation that `?id=` names."""
+        if id := request.query_params.get("id", "").strip():
+            return RedirectResponse(f"/invocations/{quote(id, safe='')}", HTTPStatus.SEE_OTHER)
+        login: Login = request.state.login
+        pages = {"viewer": "/invocations", "approver": "/approvals", "author": "/agents"}
+        path = next((path for role, path in pages.items() if role in login.roles), "/invocations")
+        return RedirectResponse(path, HTTPStatus.SEE_OTHER)
+
+    async def page(self, request: Request) -> Response:
+        """Serve a page of the invocations that the login may see. With `?rows=1`, serve only the part that changes."""
+        login: Login = request.state.login
+        filters, now = ListFilters.parse(request.query_params), datetime.now(UTC)
+        scope = await self._find_scope(login)
+        entries, has_more = await self._read(filters, scope, now)
+        counts = count_statuses(entries)
+        if has_more and filters.status:
+            entries, has_more = await self._read(filters, {**scope, "status": filters.status} if scope else None, now)
+        chosen = choose(entries, filters, now.timestamp())
+        pages = max(1, -(-len(chosen) // ROWS))
+        page = min(filters.page, pages)
+        shown = chosen[(page - 1) * ROWS : page * ROWS]
+        details = await self.details.read(shown)
+        template = "invocation_rows.html" if request.query_params.get("rows") else "invocations.html"
+        return render_page(
+            template,
+            login=login,
+            filters=filters,
+            rows=[make_row(entry, details.get(entry.id, UNKNOWN), now.timestamp()) for entry in shown],
+            counts=counts,
+            tabs=[tab for tab in TABS if counts[tab] or tab in ALWAYS_SHOWN or tab == filters.status],
+            ages={name: label for name, (label, _, _) in AGES.items()},
+            agents=sorted({entry.agent for entry in entries if entry.agent}),
+            sees_users="viewer" in login.roles,
+            total=len(chosen),
+            first=(page - 1) * ROWS,
+            has_more=has_more,
+            most=MOST,
+            page=page,
+            pages=pages,
+        )
+
+    async def _find_scope(self, login: Login) -> JsonObject | None:
+        """Return the filters for the invocations that a login may see, or None if they cannot be searched."""
+        tenant = login.verified.tenant if login.verified else None
+        scope: JsonObject = {} if tenant is None else {"tenant": tenant}
+        if "viewer" not in login.roles:
+            if not is_requester(login, (login.subject,)):
+                return None
+            scope["user_id"] = login.subject
+        if not all(is_quotable(name) and len(name) < MAX_KEYWORD for name in scope.values()):
+            return None
+        if not sees_everything(login) and not await has_search_attributes(self._client.temporal, tenant):
+            return None
+        return scope
+
+    async def _read(
+        self, filters: ListFilters, scope: JsonObject | None, now: datetime
+    ) -> tuple[Sequence[InvocationEntry], bool]:
+        """Return the newest invocations that match the filters except their status, and whether there are more.
+
+        Raises:
+            Refused: A filter cannot be searched for.
+        """
+        if scope is None or filters.user not in ("", scope.get("user_id", filters.user)):
+            return [], False
+        found = list[InvocationEntry]()
+        conditions = {**filters.conditions(now), **scope}
+        try:
+            async for entry in self._client.invocations.list(**conditions, limit=MOST):
+                found.append(entry)
+        except ValueError as error:
+            raise Refused(HTTPStatus.BAD_REQUEST, "InvalidRequest", str(error)) from None
+        except RPCError as error:
+            if error.status is not RPCStatusCode.INVALID_ARGUMENT:
+                raise
+            raise Refused(HTTPStatus.BAD_REQUEST, "InvalidRequest", LACKING) from None
+        return fold_called(found, keep=bool(filters.called)), len(found) == MOST

@@ -1,0 +1,158 @@
+"""The top of the pages of an invocation: status, pending calls, problems, figures and related pages."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple
+from urllib.parse import quote
+
+from temporalio.client import WorkflowExecutionDescription
+from temporalio.service import RPCError
+
+from waystation.client import AgentClient, InvocationEntry, fold_called, read_entry
+from waystation.core import InvocationInput, Log, PendingCall
+from waystation.history import PendingRetry, fetch_retries
+from waystation.presentation import terminal, text_safety, words
+from waystation.presentation.html import format_money
+from waystation.web.invocation_details import InvocationDetails
+from waystation.web.turn_views import make_title
+
+MAX_CHILDREN = 100
+"""Maximum number of called agents to list, newest first."""
+FAILING_TASKS = "TemporalReportedProblems"
+"""Search attribute that Temporal sets while the workflow tasks of an execution fail."""
+STUCK = (
+    "The workflow tasks of this invocation fail, so it does not continue. The log of the worker and the Temporal Web "
+    "UI show the error."
+)
+
+
+class Link(NamedTuple):
+    """A labeled fact, with the page that it links to, if any."""
+
+    label: str
+    text: str
+    path: str = ""
+    status: str = ""
+    """For an invocation: its status."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overview:
+    """The top of the pages of an invocation."""
+
+    id: str
+    entry: InvocationEntry
+    title: str
+    """The beginning of the message."""
+    calls: Sequence[PendingCall]
+    """The pending calls, including those of called agents."""
+    problems: Sequence[str]
+    """Why the invocation failed or does not continue, each in one line."""
+    is_retrying: bool
+    """Whether an attempt can be made earlier, or given up."""
+    figures: Sequence[tuple[str, str]]
+    links: Sequence[Link]
+
+    @property
+    def path(self) -> str:
+        """The path of the invocation's page."""
+        return make_path(self.id)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the invocation has not ended."""
+        return self.entry.ended_at is None
+
+
+def make_path(invocation_id: str) -> str:
+    """Return the path of an invocation's page."""
+    return f"/invocations/{quote(invocation_id, safe='')}"
+
+
+async def load_overview(
+    client: AgentClient,
+    described: WorkflowExecutionDescription,
+    log: Log | None,
+    details: InvocationDetails,
+    now: float,
+) -> Overview:
+    """Read what the top of a page shows.
+
+    Raises:
+        RPCError: The server does not respond.
+    """
+    entry, children = await read_entry(described), list[InvocationEntry]()
+    with suppress(RPCError, ValueError):  # an old server, or an ID that no query can contain
+        children = [each async for each in client.invocations.list(parent=described.id, limit=MAX_CHILDREN)]
+    entry, *called = fold_called([entry, *children], keep=True)
+    retries = (await fetch_retries(client.temporal, described.id))[0] if entry.ended_at is None else []
+    forks = [fork.id for fork in await client.forks.of(described.id)]
+    is_stuck = entry.ended_at is None and bool(described.search_attributes.get(FAILING_TASKS))
+    return Overview(
+        id=described.id,
+        entry=entry,
+        title=make_title(log) or details.message,
+        calls=(*entry.pending, *entry.called_pending),
+        problems=[*([STUCK] if is_stuck else []), *list_problems(entry, retries, log, details, now)],
+        is_retrying=bool(entry.holds or any(retry.failed for retry in retries)),
+        figures=list_figures(entry, log, now),
+        links=list_links(entry, log.state.input if log else None, called, forks),
+    )
+
+
+def list_problems(
+    entry: InvocationEntry, retries: Sequence[PendingRetry], log: Log | None, details: InvocationDetails, now: float
+) -> list[str]:
+    """Return why an invocation failed or does not continue, each in one line."""
+    holds = [
+        f"Held for {text_safety.format_duration(now - float(hold.get('since') or now))}, {terminal.format_hold(hold)}"
+        for hold in entry.holds
+    ]
+    tried = [words.describe_retry(retry, log, now) for retry in retries]
+    # A held call is also retried, for the same reason.
+    return [*([details.error] if details.error else []), *(holds or tried)]
+
+
+def list_figures(entry: InvocationEntry, log: Log | None, now: float) -> list[tuple[str, str]]:
+    """Return the key figures, as pairs of label and text."""
+    began = log.entries[0].time if log and log.entries and not log.entries_before else entry.started_at.timestamp()
+    ended = entry.ended_at.timestamp() if entry.ended_at else now
+    rows = [("duration" if entry.ended_at else "so far", text_safety.format_duration(ended - began))]
+    if log is not None:
+        spent, started = log.state.used.spent, log.state.input
+        is_priced = started is not None and (started.budget.prices or started.budget.max_cost)
+        rows += [
+            ("active", text_safety.format_duration(spent.working_s)),
+            ("model calls", f"{spent.model_calls:,}"),
+            ("tool calls", f"{spent.tool_calls:,}"),
+            ("tokens", f"{spent.total_tokens:,}" if spent.total_tokens else ""),
+            ("cost", format_money(spent.cost) if is_priced else ""),
+            ("events", f"{log.state.event_count:,}"),
+        ]
+    return [(label, text) for label, text in rows if text]
+
+
+def list_links(
+    entry: InvocationEntry, started: InvocationInput | None, called: Sequence[InvocationEntry], forks: Sequence[str]
+) -> list[Link]:
+    """Return the user and the related pages: session, caller, called agents, source and forks."""
+    line = text_safety.format_line
+    rows = [Link("User", line(entry.user_id or ""))] if entry.user_id else []
+    if entry.tenant:
+        rows.append(Link("Tenant", line(entry.tenant)))
+    if started is not None and started.session is not None:
+        path = f"/sessions/{quote(started.session.id, safe='')}"
+        rows.append(Link("Session", line(started.session_id or started.session.id), path))
+    elif started is not None and started.session_id:
+        rows.append(Link("Session", line(started.session_id)))
+    if entry.is_called and entry.parent:
+        rows.append(Link("Called by", line(entry.parent), make_path(entry.parent)))
+    elif entry.parent and not (started and started.session):
+        rows.append(Link("Started by", f"workflow {line(entry.parent)}"))
+    if started is not None and started.fork is not None:
+        source = started.fork
+        text = f"event {source.event} of {line(source.invocation_id)}"
+        rows.append(Link("Forked from", text, f"{make_path(source.invocation_id)}#e{source.event}"))
+    rows += [Link("Called", line(each.agent or each.id), make_path(each.id), each.status) for each in called]
+    return rows + [Link("Fork", line(fork), make_path(fork)) for fork in forks]

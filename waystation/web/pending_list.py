@@ -1,0 +1,239 @@
+"""The calls of the inbox: read the pending calls once for all browsers, then filter, sort and count them for each."""
+
+import asyncio
+import hashlib
+import json
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import timedelta
+from typing import Any, Literal, get_args
+from urllib.parse import urlencode
+
+from waystation.client import AgentClient, ApprovalFilter
+from waystation.core import PendingCall
+from waystation.web.access import Login
+from waystation.web.permissions import sees_call
+
+READ_LIMIT = 2_000
+"""Maximum number of calls to read, those of the most recently started invocations first."""
+MAX_AGE_S = 1.0
+"""Age up to which calls that were read before are shown again."""
+ANSWERED_S = 30.0
+"""How long a call that was answered here stays out of the list. Visibility reports the answer within that time."""
+MAX_LISTS = 64
+"""Number of lists in memory. A list contains the calls of one tenant or, if that has too many, of one agent or user."""
+MAX_FILTER_CHARS = 300
+
+Show = Literal["", "mine", "free", "claimed"]
+Sort = Literal["newest", "oldest", "deadline"]
+SPANS: Mapping[str, timedelta] = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}
+_ORDERS: Mapping[Sort, Callable[[PendingCall], float]] = {
+    "newest": lambda call: -call.requested_at,
+    "oldest": lambda call: call.requested_at,
+    "deadline": lambda call: call.deadline,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InboxQuery:
+    """The filters, the order and the page of the inbox, as in the address of the page."""
+
+    q: str = ""
+    """Words that the call must contain, in any order."""
+    agent: str = ""
+    tool: str = ""
+    user: str = ""
+    show: str = ""
+    """One of `Show`."""
+    age: str = ""
+    """A key of `SPANS`: only calls that have waited for longer."""
+    due: str = ""
+    """A key of `SPANS`: only calls whose deadline is sooner."""
+    sort: str = "newest"
+    """One of `Sort`."""
+    page: int = 1
+
+    @classmethod
+    def parse(cls, params: Mapping[str, str]) -> "InboxQuery":
+        """Parse the parameters of an address. Unknown filters are ignored.
+
+        Raises:
+            ValueError: `page` is not a positive number.
+        """
+        values = {name: params.get(name, "").strip()[:MAX_FILTER_CHARS] for name in ("q", "agent", "tool", "user")}
+        allowed = {"show": get_args(Show), "age": tuple(SPANS), "due": tuple(SPANS), "sort": get_args(Sort)}
+        values |= {name: params[name] for name, choices in allowed.items() if params.get(name) in choices}
+        page = int(params.get("page") or 1)
+        if page < 1:
+            raise ValueError("Pages are counted from 1.")
+        return cls(**values, page=page)
+
+    @classmethod
+    def parse_or_default(cls, params: Mapping[str, str]) -> "InboxQuery":
+        """Parse the parameters of an address, or return the unfiltered list if they are invalid."""
+        try:
+            return cls.parse(params)
+        except ValueError:
+            return cls()
+
+    def encode(self, **changes: Any) -> str:
+        """Return the parameters of the address, without defaults, and with `changes`."""
+        values, defaults = asdict(replace(self, **changes)), asdict(InboxQuery())
+        return urlencode({name: value for name, value in values.items() if value != defaults[name]})
+
+    @property
+    def filtered(self) -> bool:
+        """Whether any filter is set."""
+        return replace(self, sort="newest", page=1) != InboxQuery()
+
+    def accepts(self, call: PendingCall, now: float) -> bool:
+        """Return whether a call meets all filters except `show`."""
+        due = SPANS.get(self.due)
+        older_than = SPANS.get(self.age)
+        filter = ApprovalFilter(tool=self.tool or None, user_id=self.user or None, older_than=older_than)
+        return (
+            self.agent in ("", call.agent)
+            and filter.matches(call, searchable=True, now=now)
+            and (due is None or call.deadline <= now + due.total_seconds())
+            and (not self.q or _contains(call, self.q.casefold().split()))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The calls that an inbox shows to one person, in order."""
+
+    calls: tuple[PendingCall, ...]
+    counts: Mapping[str, int]
+    """The number of calls for each value of `show`, with all other filters applied."""
+    options: Mapping[str, tuple[tuple[str, int], ...]]
+    """The values of the filters `agent`, `tool` and `user`, each with the number of calls that the person sees."""
+    waiting: int
+    """The number of calls that the person may answer, without filters."""
+    complete: bool
+    """Whether all pending calls were read."""
+
+    def find_neighbors(self, approval_id: str) -> "Neighbors":
+        """Return the position of a call in the list, and the calls before and after it."""
+        ids = [call.approval_id for call in self.calls]
+        if approval_id not in ids:
+            return Neighbors(count=len(ids), following=ids[0] if ids else None)
+        at = ids.index(approval_id)
+        following = ids[at + 1] if at + 1 < len(ids) else None
+        return Neighbors(at + 1, len(ids), ids[at - 1] if at else None, following)
+
+    @property
+    def version(self) -> str:
+        """A digest that changes whenever the list changes for the reader."""
+        shown = [(c.approval_id, c.digest, c.claimed_by, c.approved_by, c.deadline, c.level) for c in self.calls]
+        return hashlib.sha256(json.dumps([shown, dict(self.counts)]).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbors:
+    """The place of a call in the list."""
+
+    position: int | None = None
+    count: int = 0
+    previous: str | None = None
+    following: str | None = None
+
+
+def select(calls: Iterable[PendingCall], query: InboxQuery, login: Login, *, complete: bool = True) -> Selection:
+    """Return the calls that a person may see and that a query matches, sorted."""
+    now = time.time()
+    may_answer = ApprovalFilter(person=tuple(login.names))
+    shows: dict[str, Callable[[PendingCall], bool]] = {
+        "": lambda _: True,
+        "mine": lambda call: may_answer.matches(call, searchable=True, now=now),
+        "free": lambda call: call.claimed_by is None,
+        "claimed": lambda call: call.claimed_by in login.names,
+    }
+    visible = [call for call in calls if sees_call(login, call)]
+    matches = [call for call in visible if query.accepts(call, now)]
+    order = next(order for name, order in _ORDERS.items() if name == query.sort)
+    return Selection(
+        calls=tuple(sorted(filter(shows[query.show], matches), key=order)),
+        counts={show: sum(map(accepts, matches)) for show, accepts in shows.items()},
+        options={
+            "agent": _count(call.agent for call in visible),
+            "tool": _count(call.tool for call in visible),
+            "user": _count(call.user_id for call in visible),
+        },
+        waiting=sum(map(shows["mine"], visible)),
+        complete=complete,
+    )
+
+
+def _count(names: Iterable[str]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(Counter(names).items()))
+
+
+def _contains(call: PendingCall, words: Iterable[str]) -> bool:
+    names = (call.title, call.tool, call.agent, call.user_id, call.requester, call.approval_id, call.claimed_by)
+    text = " ".join((*filter(None, names), call.hint, json.dumps(call.args, ensure_ascii=False))).casefold()
+    return all(word in text for word in words)
+
+
+@dataclass(slots=True)
+class _List:
+    calls: tuple[PendingCall, ...] = ()
+    complete: bool = True
+    read_at: float = float("-inf")
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class PendingList:
+    """The pending calls, read from visibility at most once a second."""
+
+    def __init__(self, client: AgentClient) -> None:
+        self._client = client
+        self._lists: OrderedDict[tuple[str | None, str, str], _List] = OrderedDict()
+        self._answered: dict[tuple[str, float], float] = {}
+        """When each call was answered here, by approval ID and the time at which the call started to wait."""
+        self._changed = asyncio.Event()
+
+    async def select(self, login: Login, query: InboxQuery, *, max_age_s: float = MAX_AGE_S) -> Selection:
+        """Return the calls that a person may see and that a query matches.
+
+        Raises:
+            RPCError: The Temporal server does not respond.
+        """
+        tenant = login.verified.tenant if login.verified else None
+        found = await self._read((tenant or None, "", ""), max_age_s)
+        if not found.complete and (query.agent or query.user):
+            found = await self._read((tenant or None, query.agent, query.user), max_age_s)
+        now = time.monotonic()
+        self._answered = {key: at for key, at in self._answered.items() if now - at < ANSWERED_S}
+        calls = [call for call in found.calls if (call.approval_id, call.requested_at) not in self._answered]
+        return select(calls, query, login, complete=found.complete)
+
+    async def _read(self, key: tuple[str | None, str, str], max_age_s: float) -> _List:
+        found = self._lists.setdefault(key, _List())
+        self._lists.move_to_end(key)
+        while len(self._lists) > MAX_LISTS:
+            self._lists.popitem(last=False)
+        async with found.lock:  # requests that come while the list is read share the result
+            if time.monotonic() - found.read_at > max_age_s:
+                tenant, agent, user = key
+                page = await self._client.approvals.list(
+                    limit=READ_LIMIT, tenant=tenant, agent=agent or None, user_id=user or None
+                )
+                found.calls, found.complete, found.read_at = page.calls, page.next is None, time.monotonic()
+        return found
+
+    def forget(self, call: PendingCall) -> None:
+        """Leave out a call that was just answered, because visibility may still list the call for a second."""
+        self._answered[call.approval_id, call.requested_at] = time.monotonic()
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until a call is answered here, or for a time."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
