@@ -20,15 +20,14 @@ from waystation.audit import (
     verify_signature,
 )
 from waystation.cli.command_context import (
-    AsyncCommand,
     CommandContext,
     Exit,
     OutputFile,
     Problem,
     Target,
-    create_command_group,
     translate_file_errors,
 )
+from waystation.cli.command_execution import AsyncCommand, create_command_group
 from waystation.cli.recordings import is_file, translate_source_errors
 from waystation.storage import Blobs, offloading
 

@@ -3,27 +3,22 @@
 import asyncio
 import contextlib
 import json
-import logging
 import os
 import shlex
 import shutil
 import sys
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated
 
-import structlog
 import typer
-from pydantic import ValidationError
-from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
 from temporalio.service import RPCError, RPCStatusCode
-from typer.core import TyperCommand, TyperGroup
 
-from waystation.cli.output import Output, write_error
-from waystation.client import AgentClient, connect, connection_problem, connection_settings
+from waystation.cli.output import Output
+from waystation.client import AgentClient, connect, connection_problem, connection_settings, find_store_differences
 from waystation.core import (
     ANSWER_SIGNAL,
     DEFAULT_APP,
@@ -37,9 +32,8 @@ from waystation.core import (
     decode,
     errors,
 )
-from waystation.logs import configure_logs
 from waystation.presentation import terminal, words
-from waystation.storage import Blobs
+from waystation.storage import Blobs, StoreIds
 
 CONNECT_LIMIT_S = 10.0
 TOKEN = "WAYSTATION_TOKEN"  # the name of an environment variable, not a secret
@@ -96,9 +90,6 @@ User = Annotated[str, typer.Option(help="User the session belongs to.")]
 App = Annotated[str, typer.Option(help="App the session belongs to.")]
 Tenant = Annotated[str | None, typer.Option(help="Tenant the session belongs to.")]
 
-_SUBJECTS = ("id", "source", "name", "session", "below")
-"""Command parameters that may contain an ID. If an invocation is not found, the error names the first that is set."""
-
 
 class Exit(IntEnum):
     """The exit codes of all commands."""
@@ -130,12 +121,13 @@ class Problem(WaystationError):
         super().__init__(message)
 
 
-_EXIT_CODES: dict[type[WaystationError], Exit] = {
+EXIT_CODES: dict[type[WaystationError], Exit] = {
     errors.AlreadyAnswered: Exit.ALREADY_ANSWERED,
     errors.Expired: Exit.EXPIRED,
     errors.NotAllowed: Exit.NOT_ALLOWED,
     errors.DigestMismatch: Exit.NOT_ALLOWED,
     errors.UnknownCall: Exit.UNKNOWN,
+    errors.UnknownInvocation: Exit.UNKNOWN,
     errors.InvalidAnswer: Exit.USAGE,
     errors.UnknownSession: Exit.UNKNOWN,
     errors.SessionClosed: Exit.SESSION_CLOSED,
@@ -162,7 +154,7 @@ def to_problem(error: WaystationError | RPCError, server: str, invocation: str |
         invocation: The ID that the command was run with, if any.
     """
     if isinstance(error, WaystationError):
-        return Problem(_EXIT_CODES.get(type(error), Exit.FAILED), str(error))
+        return Problem(EXIT_CODES.get(type(error), Exit.FAILED), str(error))
     match error.status:
         case RPCStatusCode.NOT_FOUND if "namespace" in error.message.lower():
             return Problem(
@@ -175,8 +167,7 @@ def to_problem(error: WaystationError | RPCError, server: str, invocation: str |
         case RPCStatusCode.NOT_FOUND:
             return Problem(
                 Exit.UNKNOWN,
-                f"Invocation {invocation!r} not found at {server}. `waystation pending` lists invocations with "
-                "pending calls.",
+                f"Invocation {invocation!r} not found at {server}. `waystation list` lists the invocations.",
             )
         case RPCStatusCode.PERMISSION_DENIED | RPCStatusCode.UNAUTHENTICATED:
             return Problem(Exit.NOT_ALLOWED, f"The server refused the request ({server}): {error.message}")
@@ -186,6 +177,14 @@ def to_problem(error: WaystationError | RPCError, server: str, invocation: str |
             return Problem(Exit.USAGE, f"The server refused the request ({server}): {error.message}")
         case _:
             return Problem(Exit.FAILED, f"The server returned {error.status.name} ({server}): {error.message}")
+
+
+def missing_extra(extra: str, error: ModuleNotFoundError) -> Problem:
+    """Return the problem that the package of a command's extra is not installed. Both have the same name."""
+    return Problem(
+        Exit.USAGE,
+        f"`waystation {extra}` needs the package {error.name!r}. Install it with: pip install 'waystation[{extra}]'",
+    )
 
 
 @contextlib.contextmanager
@@ -228,6 +227,8 @@ class Target:
     """The shell command that starts the Temporal CLI."""
     store: str | None = None
     """Folder or URL of the object store that holds large payloads."""
+    strict: bool = False
+    """Whether commands fail if a store differs from the one that open invocations recorded."""
 
     async def connect(self, *, whole: bool = False) -> AgentClient:
         """Return a connected client.
@@ -386,75 +387,23 @@ class CommandContext(typer.Context):
         """
         if self.client is None:
             self.client = await self.target.connect()
+            if self.target.strict:
+                await self.compare_stores(payloads=self.client.blobs.files)
         return self.client
 
+    async def compare_stores(self, **stores: object) -> None:
+        """Write a remark for each of these stores that differs from the one that open invocations recorded.
 
-class AsyncCommand(TyperCommand):
-    """A command whose function is a coroutine that returns the exit code. Expected errors become one line on stderr."""
+        `stores` has the names of `waystation.storage.StoreIds`.
 
-    context_class = CommandContext
-
-    def invoke(self, ctx: Any) -> NoReturn:
-        """Run the command and exit with the code that it returns."""
-        raise typer.Exit(ctx.invoke(_run, ctx, super().invoke(ctx)))
-
-
-class CommandGroup(TyperGroup):
-    """A command with subcommands. Its help shows their descriptions in full."""
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write each subcommand with its full description."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, command.get_short_help_str(1_000)) for name, command in self.commands.items()])
-
-
-def create_command_group(help: str) -> typer.Typer:
-    """Return a Typer application for a command with subcommands."""
-    return typer.Typer(cls=CommandGroup, add_completion=False, no_args_is_help=True, rich_markup_mode=None, help=help)
-
-
-def create_program(function: Any) -> typer.Typer:
-    """Return a Typer application whose only command is `function`."""
-    program = typer.Typer(add_completion=False, rich_markup_mode=None)
-    program.command(cls=AsyncCommand)(function)
-    return program
-
-
-def _run(ctx: CommandContext, action: Awaitable[int]) -> int:
-    # Keep warnings from Temporal's core off the terminal. If the process already has a runtime, leave it in place.
-    only_errors = LoggingConfig(filter=TelemetryFilter(core_level="ERROR", other_level="ERROR"))
-    with contextlib.suppress(RuntimeError):
-        Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=only_errors)))
-    if not structlog.is_configured():
-        configure_logs(level=logging.WARNING)  # to stderr, because stdout is for results
-    try:
-        return asyncio.run(_complete(ctx, action))
-    except (WaystationError, RPCError) as raised:
-        subject = next((ctx.params[name] for name in _SUBJECTS if ctx.params.get(name)), None)
-        problem = raised if isinstance(raised, Problem) else to_problem(raised, ctx.target.describe(), subject)
-        write_error(str(problem))
-        return problem.exit
-    except ValidationError as raised:
-        mistake = raised.errors()[0]
-        write_error(f"{'.'.join(map(str, mistake['loc']))}: {mistake['msg']}")
-        return Exit.USAGE
-    except BrokenPipeError:  # the program that reads the output, such as `head`, has closed the pipe
-        raise
-    except OSError as raised:
-        # The named file may be an input file. An error without a file name concerns the output.
-        subject = f"{raised.filename!r} cannot be used" if raised.filename else "The output cannot be written"
-        write_error(f"{subject}: {raised.strerror or raised}.")
-        return Exit.FAILED
-    except KeyboardInterrupt:
-        return Exit.INTERRUPTED
-
-
-async def _complete(ctx: CommandContext, action: Awaitable[int]) -> int:
-    try:
-        return await action
-    finally:
-        if ctx.client is not None:
-            ctx.out.report_short_forms(ctx.client.temporal.data_converter)
+        Raises:
+            Problem: A store differs, and `--strict` is set.
+        """
+        client = await self.connect()
+        for problem in await find_store_differences(client.temporal, client.task_queue, StoreIds(**stores)):
+            if self.target.strict:
+                raise Problem(Exit.USAGE, problem)
+            self.out.remark(problem)
 
 
 def parse_object(option: str, text: str | None) -> JsonObject | None:

@@ -8,7 +8,6 @@ import contextlib
 import json
 import logging
 import os
-import signal
 import sys
 import tempfile
 import time
@@ -40,6 +39,7 @@ from waystation.embedded import EmbeddedServer, bind_to_this_process
 from waystation.history import collect_attempts
 from waystation.presentation import terminal
 from waystation.replay import Recording
+from waystation.stop_signals import handle_signals
 
 ROOT = Path(__file__).resolve().parents[2]
 AGENT = "reimbursement_agent"
@@ -64,8 +64,7 @@ async def demo(
     """Run the demo. All of its processes are stopped at the end, even if it fails or is interrupted."""
     task = asyncio.current_task()
     assert task is not None
-    for name in (signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(name, task.cancel)
+    handle_signals(task.cancel, "SIGTERM", "SIGHUP")
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     examples = ROOT / "examples"
     if not examples.is_dir():
@@ -316,9 +315,9 @@ class WorkerProcess:
         return await self._process.wait()
 
     async def _stop(self) -> None:
-        for name in (signal.SIGTERM, signal.SIGKILL):
+        for stop in (self._process.terminate, self._process.kill):
             if self._process.returncode is None:
-                self._process.send_signal(name)
+                stop()
                 await asyncio.wait((asyncio.ensure_future(self._process.wait()),), timeout=STOP_LIMIT_S)
 
     async def _until_ready(self) -> JsonObject:

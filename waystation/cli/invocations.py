@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager, suppress
+from datetime import timedelta
 from math import inf
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -19,9 +20,9 @@ from rich.text import Text
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
-from temporalio.client import WorkflowFailureError
+from temporalio.client import ScheduleAlreadyRunningError, ScheduleIntervalSpec, ScheduleSpec, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.cli.command_context import (
     AgentName,
@@ -38,24 +39,19 @@ from waystation.cli.command_context import (
 from waystation.cli.output import MIN_COLUMNS, Output
 from waystation.client import AgentClient, Invocation, PartialTextReader, new_events, stream_logs
 from waystation.core import (
-    HELD_TOOL,
-    MODEL,
     PARTIAL,
     Budget,
     Event,
     JsonObject,
     Log,
-    ModelReplyRef,
     PendingCall,
     Policy,
-    call_id_of,
     describe_faults,
     is_working,
-    summary,
     text_of,
 )
 from waystation.history import PendingRetry, fetch_retries
-from waystation.presentation import terminal
+from waystation.presentation import terminal, words
 
 T = TypeVar("T")
 
@@ -75,8 +71,6 @@ SOON_S = 5.0
 AGAIN_S = 15.0
 """Seconds until the same retry is reported again. The interval doubles with each report, up to `AGAIN_AT_MOST_S`."""
 AGAIN_AT_MOST_S = 300.0
-MAX_REASON = 300
-"""Maximum number of characters to show of the reason for a failure."""
 _WORD = re.compile(r"\n|[^\S\n]*\S+|[^\S\n]+")
 """Matches one piece of text: a line break, a word with the whitespace before it, or whitespace at the end of a line."""
 CLOCK = len("00:00:00  ")
@@ -91,7 +85,7 @@ LIMITS: dict[str, tuple[str, int | None]] = {
 
 Limits with a minimum are integers. If the minimum is None, any positive number is valid.
 """
-EXAMPLE = '{"gemini-2.5-flash": {"prompt": 0.3, "cached": 0.075, "output": 2.5}}'
+EXAMPLE = '{"gemini-3.5-flash": {"prompt": 1.5, "cached": 0.15, "output": 9}}'
 
 
 async def run(
@@ -116,7 +110,7 @@ async def run(
     ] = None,
     on_exhausted: Annotated[Policy | None, typer.Option(help="What to do when the budget is used up.")] = None,
     prices: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="JSON file with model prices, required for cost=N in --budget.")
+        Path | None, typer.Option(metavar="FILE", help="JSON file with model prices for cost=N in --budget.")
     ] = None,
     token_file: TokenFile = None,
     json: AsJson = False,
@@ -148,6 +142,44 @@ async def run(
         raise
 
 
+async def schedule(
+    ctx: CommandContext,
+    agent: AgentName,
+    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="User message to send to the agent.")],
+    cron: Annotated[
+        str | None, typer.Option(metavar="EXPRESSION", help="Times as a cron expression, in UTC: '0 9 * * 1-5'.")
+    ] = None,
+    every: Annotated[float | None, typer.Option(metavar="SECONDS", help="Interval between the invocations.")] = None,
+    id: Annotated[str | None, typer.Option(help="Schedule ID. Defaults to the name of the agent.")] = None,
+    user: Annotated[str | None, typer.Option(help="User on whose behalf the agent runs.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Tenant on whose behalf the agent runs.")] = None,
+    json: AsJson = False,
+) -> Exit:
+    """Create a Temporal schedule that starts an invocation at regular times.
+
+    Show, pause and delete it with `temporal schedule`.
+    """
+    if (cron is None) == (every is None):
+        raise typer.BadParameter("set one of --cron and --every", param_hint="--cron")
+    if every is not None and not 1 <= every < inf:
+        raise typer.BadParameter("the interval must be at least 1 second", param_hint="--every")
+    spec = ScheduleSpec(cron_expressions=[cron]) if cron else ScheduleSpec()
+    if every is not None:
+        spec.intervals = [ScheduleIntervalSpec(timedelta(seconds=every))]
+    fields: dict[str, Any] = {name: value for name, value in (("user_id", user), ("tenant", tenant)) if value}
+    client = await ctx.connect()
+    try:
+        handle = await client.schedule(agent, message, spec, id=id, **fields)
+    except ScheduleAlreadyRunningError:
+        raise typer.BadParameter(f"a schedule with the ID {id or agent!r} exists", param_hint="--id") from None
+    except RPCError as error:
+        if cron is None or error.status is not RPCStatusCode.INVALID_ARGUMENT:
+            raise
+        raise typer.BadParameter(f"{terminal.escape(cron)!r} is not a cron expression", param_hint="--cron") from None
+    ctx.out.result({"schedule_id": handle.id}, Text(f"schedule {handle.id}", style="bold"))
+    return Exit.OK
+
+
 def _parse_budget(limits: str | None, policy: Policy | None, prices: Path | None) -> Budget | None:
     """Return the budget that the options define, or None if none of them was used.
 
@@ -158,12 +190,6 @@ def _parse_budget(limits: str | None, policy: Policy | None, prices: Path | None
     if not (limits or policy or prices):
         return None
     fields: JsonObject = dict(map(_parse_limit, limits.split(","))) if limits else {}
-    if "max_cost" in fields and prices is None:
-        raise typer.BadParameter(
-            f"{terminal.escape(limits or '')!r} limits the cost, so --prices FILE is required, a JSON file like "
-            f"{EXAMPLE}",
-            param_hint="--budget",
-        )
     if prices is not None:
         with translate_file_errors(prices, option="--prices"):
             fields["prices"] = parse_object("--prices", prices.read_text())
@@ -315,14 +341,13 @@ async def is_polled(client: AgentClient) -> bool:
         return True
 
 
-def report_failure(out: Output, error: WorkflowFailureError, **fields: str) -> tuple[str, str]:
-    """Report that an invocation failed, and return the type and message of the failure."""
+def report_failure(out: Output, error: WorkflowFailureError, **fields: str) -> None:
+    """Report that an invocation failed, and why."""
     cause = error.cause
     kind, message = type(cause).__name__.removesuffix("Error"), str(cause)
     if isinstance(cause, ApplicationError):
         kind, message = cause.type or "ApplicationError", cause.message
     out.result({"error": {**fields, "type": kind, "message": message}}, Text(f"failed: {kind}", style="bold red"))
-    return kind, message
 
 
 class Watch:
@@ -368,7 +393,7 @@ class Watch:
         """Update the log and the pending calls of an invocation, and write its new events."""
         self.logs[log.invocation_id] = log
         self._changed.set()
-        for event in events:
+        for event in events if self._out.json or not self._numbered else words.credit_answers(events, log.state):
             self.write(event)
         waiting = [] if is_working(log.state) or log.state.outcome.ended else log.state.pending()
         self._replace(lambda invocation_id: invocation_id == log.invocation_id, waiting)
@@ -481,7 +506,7 @@ class Watch:
             due, interval = self._due.get((retry.workflow_id, retry.activity), (now, AGAIN_S))
             if now >= due:
                 self.interrupt()
-                self._out.remark(describe_retry(retry, self.logs.get(retry.workflow_id), now))
+                self._out.remark(words.describe_retry(retry, self.logs.get(retry.workflow_id), now, soon_s=SOON_S))
                 self._due[retry.workflow_id, retry.activity] = now + interval, min(2 * interval, AGAIN_AT_MOST_S)
         if failing:
             return max(min(self._due[retry.workflow_id, retry.activity][0] for retry in failing) - now, QUIET_S)
@@ -617,45 +642,5 @@ class WrappedLine:
         self._column += cell_len(text)
 
 
-def describe_retry(retry: PendingRetry, log: Log | None, now: float) -> str:
-    """Describe an activity that is being retried in one line.
-
-    The line has the number of failures, the next attempt and the reason. If the activity has not failed, it says since
-    when the activity has been waiting for a worker.
-    """
-    if not retry.failed:
-        since = terminal.format_time(retry.next_at or now, now=now)
-        return (
-            f"{_name_subject(retry, log)} has been waiting since {since} for a worker that polls {retry.task_queue!r}."
-        )
-    times = {1: "once", 2: "twice"}.get(retry.failed, f"{retry.failed} times")
-    if retry.next_at is not None and retry.next_at > now:
-        next_attempt = f"next attempt at {terminal.format_time(retry.next_at, now=now)}"
-    elif retry.next_at is None or now - retry.next_at <= SOON_S:
-        next_attempt = "it is being retried now"
-    else:
-        next_attempt = (
-            f"its next attempt has been waiting for a worker since {terminal.format_time(retry.next_at, now=now)}"
-        )
-    reason = " ".join(terminal.describe_failure(retry.failure).split()) if retry.failure else "no reason given"
-    clipped = terminal.escape(summary.clip(reason, MAX_REASON))
-    return f"{_name_subject(retry, log)} failed {times}; {next_attempt}. {clipped}"
-
-
 def _is_notable(retry: PendingRetry, now: float) -> bool:
     return retry.failed > 1 or (retry.next_at is not None and abs(retry.next_at - now) > SOON_S)
-
-
-def _name_subject(retry: PendingRetry, log: Log | None) -> str:
-    """Return a name for the tool call, model or activity that is being retried."""
-    agent, dot, tool = retry.type.partition(".")
-    if dot:
-        return f"{terminal.escape(agent)}'s call {terminal.escape(tool)} [{call_id_of(retry.activity)}]"
-    if retry.type == HELD_TOOL.name:
-        call = log.state.calls.get(call_id_of(retry.activity)) if log else None
-        return f"The held call {terminal.escape(call.name) if call else ''} [{call_id_of(retry.activity)}]"
-    if retry.type != MODEL.name:
-        return f"The activity {retry.type} of {terminal.escape(retry.workflow_id)}"
-    runs = log.state.models_in_flight if log else {}
-    agent_name = next((run.agent for number, run in runs.items() if str(ModelReplyRef(number)) == retry.activity), None)
-    return f"The model of {terminal.escape(agent_name or retry.workflow_id)}"

@@ -1,49 +1,69 @@
 """The commands `waystation doctor`, `retry` and `give-up`: find and handle invocations that do not continue."""
 
-from collections.abc import AsyncIterator
-from dataclasses import asdict, dataclass
+import asyncio
+import os
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 from rich.text import Text
 from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
 from temporalio.api.workflowservice.v1 import (
     DescribeNamespaceRequest,
     DescribeTaskQueueRequest,
+    DescribeTaskQueueResponse,
     GetSystemInfoRequest,
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.cli.command_context import AsJson, CommandContext, Exit, InvocationId, Problem
-from waystation.client import SEARCH_ATTRIBUTE_TYPES, AgentClient, fetch_search_attributes
-from waystation.core import StoreFailed
+from waystation.cli.command_context import Agents, AsJson, CommandContext, Exit, InvocationId, Problem
+from waystation.cli.diagnosis import Observations, Poller, SettingsFile, diagnose
+from waystation.client import (
+    SEARCH_ATTRIBUTE_TYPES,
+    AgentClient,
+    fetch_search_attributes,
+    find_store_differences,
+)
+from waystation.configuration import QUOTAS_ENV, read_quotas
+from waystation.core import IDENTITY_ENV, WORKFLOW, InvalidConfiguration, StoreFailed
+from waystation.key_set import EncryptionKeys
+from waystation.lazy_exports import load_worker
 from waystation.presentation import terminal
+from waystation.storage import StoreIds
+from waystation.version import find_adk_problem, is_adk_installed, waystation_version
+from waystation.worker_keys import WorkerKeys
 
 QUEUE_TYPES = {
     "workflows": TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
     "activities": TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
 }
+NEWEST = 200
+"""Number of open invocations whose task queues are checked."""
+MAX_FAILING = 20
+"""Maximum number of invocations with failing workflow tasks to report."""
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of one check."""
+async def doctor(ctx: CommandContext, agents: Agents = None, json: AsJson = False) -> Exit:
+    """Check the server, the namespace, the workers, the stores, keys and settings, and find held invocations.
 
-    check: str
-    ok: bool
-    text: str
-
-
-async def doctor(ctx: CommandContext, json: AsJson = False) -> Exit:
-    """Check the server, the namespace, its search attributes, the workers, the store and held invocations.
-
-    The exit code is 1 if a check finds a problem.
+    Each problem is listed with the command that corrects it. The exit code is 1 if there is one.
     """
-    findings: list[Finding] = []
-    async for finding in _examine(await ctx.connect()):
-        findings.append(finding)
+    ok = True
+    for finding in diagnose(await _observe(ctx, await ctx.connect(), agents or ())):
+        ok = ok and finding.ok
         mark = Text("ok      " if finding.ok else "problem ", style="green" if finding.ok else "bold red")
-        ctx.out.result(asdict(finding), Text.assemble(mark, f"{finding.check}: {finding.text}"))
-    return Exit.OK if all(finding.ok for finding in findings) else Exit.FAILED
+        record = {name: value for name, value in asdict(finding).items() if value is not None}
+        ctx.out.result(record, Text.assemble(mark, f"{finding.check}: {finding.text}"))
+        if finding.fix and not json:
+            ctx.out.command("fix", [finding.fix])
+    return Exit.OK if ok else Exit.FAILED
 
 
 async def retry(ctx: CommandContext, id: InvocationId, json: AsJson = False) -> Exit:
@@ -78,27 +98,80 @@ async def give_up(ctx: CommandContext, id: InvocationId, json: AsJson = False) -
     return Exit.OK
 
 
-async def _examine(client: AgentClient) -> AsyncIterator[Finding]:
+async def _observe(ctx: CommandContext, client: AgentClient, folders: Sequence[Path]) -> Observations:
+    """Return everything that the checks need. If the namespace cannot be used, leave out what is in it."""
     service, namespace = client.temporal.workflow_service, client.temporal.namespace
+    config = client.temporal.service_client.config
     info = await service.get_system_info(GetSystemInfoRequest())
-    address = client.temporal.service_client.config.target_host
-    yield Finding("server", True, f"{address}, version {info.server_version}")
+    facts: dict[str, Any] = {
+        "now": time.time(),
+        "address": config.target_host,
+        "is_local": config.target_host.rsplit(":", 1)[0].strip("[]") in LOCAL_HOSTS,
+        "tls": bool(config.tls),
+        "namespace": namespace,
+        "task_queue": client.task_queue,
+        "server_version": info.server_version,
+        "version": waystation_version(),
+        "adk_problem": find_adk_problem() if is_adk_installed() else None,
+        "search_attributes": {},
+        "backlogs": {},
+        "unpolled_queues": {},
+        "store": client.blobs.files.place,
+        **await asyncio.to_thread(_observe_settings),
+        **await asyncio.to_thread(_observe_agents, folders),
+    }
     try:
-        await service.describe_namespace(DescribeNamespaceRequest(namespace=namespace))
+        described = await service.describe_namespace(DescribeNamespaceRequest(namespace=namespace))
     except RPCError as error:
-        yield Finding("namespace", False, f"{namespace}: {error.message}")
-        return
-    yield Finding("namespace", True, namespace)
+        return Observations(**facts, namespace_problem=error.message)
+    retention = described.config.workflow_execution_retention_ttl
+    facts["retention_s"] = retention.ToTimedelta().total_seconds() or None
     found = await fetch_search_attributes(client.temporal)
-    missing = [name for name, kind in SEARCH_ATTRIBUTE_TYPES.items() if found.get(name) != kind]
-    text = f"missing: {', '.join(missing)}. Create them with `waystation setup`." if missing else "registered"
-    yield Finding("search attributes", not missing, text)
-    for what, kind in QUEUE_TYPES.items():
-        request = DescribeTaskQueueRequest(
-            namespace=namespace, task_queue=TaskQueue(name=client.task_queue), task_queue_type=kind
+    facts["search_attributes"] = {name: kind == SEARCH_ATTRIBUTE_TYPES[name] for name, kind in found.items()}
+    queues = {kind: await describe_queue(client, client.task_queue, kind) for kind in QUEUE_TYPES}
+    facts["pollers"] = [poller for kind, queue in queues.items() for poller in list_pollers(queue, kind)]
+    facts["backlogs"] = {
+        kind: (queue.stats.approximate_backlog_count, queue.stats.approximate_backlog_age.ToTimedelta().total_seconds())
+        for kind, queue in queues.items()
+    }
+    facts["current_deployments"] = {
+        kind: queue.versioning_info.current_deployment_version.build_id or None for kind, queue in queues.items()
+    }
+    facts |= await _observe_store(client)
+    facts |= await _observe_invocations(client, is_searchable=all(name in found for name in SEARCH_ATTRIBUTE_TYPES))
+    return Observations(**facts)
+
+
+async def describe_queue(client: AgentClient, queue: str, kind: str) -> DescribeTaskQueueResponse:
+    """Return the server's description of a task queue for one kind of work."""
+    request = DescribeTaskQueueRequest(
+        namespace=client.temporal.namespace,
+        task_queue=TaskQueue(name=queue),
+        task_queue_type=QUEUE_TYPES[kind],
+        report_stats=True,
+    )
+    return await client.temporal.workflow_service.describe_task_queue(request)
+
+
+def list_pollers(queue: DescribeTaskQueueResponse, kind: str) -> list[Poller]:
+    """Return the workers that poll a task queue for one kind of work."""
+    return [
+        Poller(
+            identity=poller.identity,
+            kind=kind,
+            build=poller.deployment_options.build_id or poller.worker_version_capabilities.build_id,
+            seen_at=poller.last_access_time.ToNanoseconds() / 1e9,
+            deployment=(poller.deployment_options.deployment_name or None) if _is_versioned(poller) else None,
         )
-        pollers = len((await service.describe_task_queue(request)).pollers)
-        yield Finding(f"workers for {what}", pollers > 0, f"{pollers} polling task queue {client.task_queue}")
+        for poller in queue.pollers
+    ]
+
+
+def _is_versioned(poller: PollerInfo) -> bool:
+    return poller.deployment_options.worker_versioning_mode == 2  # WORKER_VERSIONING_MODE_VERSIONED
+
+
+async def _observe_store(client: AgentClient) -> dict[str, Any]:
     files = client.blobs.files
     problem = files.unusable()
     if not problem and files.folder is None:
@@ -106,10 +179,78 @@ async def _examine(client: AgentClient) -> AsyncIterator[Finding]:
             await files.get("doctor")
         except StoreFailed as error:
             problem = error.problem
-    yield Finding("store", not problem, f"{files.place}{f': {problem}' if problem else ''}")
-    held = [invocation async for invocation in client.held.each(searchable=not missing)]
-    for invocation in held:
-        for hold in invocation.holds:
-            yield Finding("held", False, terminal.format_held(invocation.invocation_id, hold))
-    if not held:
-        yield Finding("held", True, "no invocation is held")
+    differences = await find_store_differences(client.temporal, client.task_queue, StoreIds(payloads=files))
+    free = None
+    if files.folder is not None:
+        with suppress(OSError):
+            free = (await asyncio.to_thread(shutil.disk_usage, files.folder)).free
+    return {"store_problem": " ".join(filter(None, [problem, *differences])) or None, "free_bytes": free}
+
+
+async def _observe_invocations(client: AgentClient, *, is_searchable: bool) -> dict[str, Any]:
+    """Return the task queues that open invocations need, and the invocations that do not continue."""
+    is_open = f"WorkflowType = '{WORKFLOW}' AND ExecutionStatus = 'Running'"
+    newest, queues = None, Counter[str]()
+    async for execution in client.temporal.list_workflows(is_open, limit=NEWEST):
+        newest = newest or execution.start_time.timestamp()
+        queues[execution.task_queue] += 1
+    unpolled = {
+        queue: count
+        for queue, count in queues.items()
+        if queue != client.task_queue and not (await describe_queue(client, queue, "workflows")).pollers
+    }
+    failing = list[str]()
+    with suppress(RPCError):  # older servers do not have the search attribute
+        query = f"{is_open} AND TemporalReportedProblems IS NOT NULL"
+        failing = [execution.id async for execution in client.temporal.list_workflows(query, limit=MAX_FAILING)]
+    held = [
+        (invocation.invocation_id, terminal.format_held(invocation.invocation_id, hold))
+        async for invocation in client.held.each(searchable=is_searchable)
+        for hold in invocation.holds
+    ]
+    return {"newest_start": newest, "unpolled_queues": unpolled, "failing_tasks": failing, "held": held}
+
+
+def _observe_settings() -> dict[str, Any]:
+    """Check the files of keys and settings that environment variables name, and find credentials for models."""
+    from waystation.models.providers import PROVIDERS
+
+    with load_worker():
+        from waystation.activities import CHANNELS_ENV, read_channels
+        from waystation.worker.service_setup import load_identity
+    readers: list[tuple[str, str, Callable[[Path], object], str]] = [
+        ("keys", WorkerKeys.variable, WorkerKeys.read, WorkerKeys.create_command),
+        ("encryption keys", EncryptionKeys.variable, EncryptionKeys.read, EncryptionKeys.create_command),
+        ("identity", IDENTITY_ENV, load_identity, "waystation identity init DIR, which creates examples"),
+        ("channels", CHANNELS_ENV, read_channels, "correct the file"),
+        ("quotas", QUOTAS_ENV, read_quotas, "correct the file"),
+    ]
+    files = [
+        _observe_file(check, file, read, fix, is_secret="keys" in check)
+        for check, variable, read, fix in readers
+        if (file := os.environ.get(variable))
+    ]
+    providers = dict.fromkeys(one.name for one in PROVIDERS if one.variables and one.has_credentials())
+    return {"files": files, "providers": list(providers)}
+
+
+def _observe_file(check: str, file: str, read: Callable[[Path], object], fix: str, *, is_secret: bool) -> SettingsFile:
+    problem, is_exposed = None, False
+    try:
+        read(Path(file))
+        is_exposed = is_secret and os.path.exists(file) and bool(os.stat(file).st_mode & 0o077)
+    except InvalidConfiguration as error:
+        problem = str(error)
+    return SettingsFile(check=check, file=file, problem=problem, fix=fix, is_exposed=is_exposed)
+
+
+def _observe_agents(folders: Sequence[Path]) -> dict[str, Any]:
+    """Check the agents in the folders, and whether each has a usable model in this environment."""
+    if not folders:
+        return {"agents": {}}
+    with load_worker():
+        from waystation.activities import find_agents_without_model
+        from waystation.worker.main import check
+    registry, problems = check(folders)
+    found = [*problems, *find_agents_without_model(registry)]
+    return {"agents": {one.place: str(one.error) for one in found}, "checked_agents": len(registry.roots)}

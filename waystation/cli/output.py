@@ -1,11 +1,16 @@
 """The output of a command: results go to stdout as text or JSON lines, and remarks and errors go to stderr."""
 
+import os
+import pydoc
+import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
+from rich.pager import Pager
 from rich.table import Table
 from rich.text import Text
 from temporalio.converter import DataConverter
@@ -48,6 +53,16 @@ class Output:
         self.wraps = self.console.is_terminal or page is not None
         if not self.console.is_terminal:
             self.console.width = page or PIPE_WIDTH
+
+    @contextmanager
+    def pages(self) -> Iterator[None]:
+        """Show the text of the block with a pager, such as `less`, if it is longer than the terminal."""
+        if not (self.console.is_terminal and sys.stdin.isatty()):
+            yield
+            return
+        os.environ.setdefault("LESS", "R")  # keeps colors
+        with self.console.pager(_Pager(self.console), styles=shutil.which("less") is not None):
+            yield
 
     def record(self, value: object) -> None:
         """Write one JSON line."""
@@ -121,6 +136,20 @@ class Output:
     def table(self, table: Table) -> None:
         """Write a table, indented by the margin."""
         self.console.print(Padding(table, (0, 0, 0, len(self.margin))))
+
+
+class _Pager(Pager):
+    """A pager that is used only for text that is longer than the terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def show(self, content: str) -> None:
+        """Write the text, or open the pager with it."""
+        if content.count("\n") < self._console.height:
+            sys.stdout.write(content)
+        else:
+            pydoc.pager(content)
 
 
 def write_error(message: str) -> None:

@@ -51,8 +51,8 @@ WITHOUT_COMMENT = ("claim", "release", "progress")
 """Actions that do not need a comment even if the policy requires comments."""
 MIN_CALL = 24
 """Minimum width of the table's call column. If less space is left, calls are listed without a table."""
-MAX_LISTED = 50
-"""Maximum number of calls to list when the user chooses or confirms calls."""
+MAX_LISTED = 20
+"""Maximum number of calls to list at a time when the user chooses one."""
 WIDE = 110
 """Minimum terminal width, in columns, for including the requester in the table."""
 CREDENTIALS = Stores().credentials
@@ -172,10 +172,12 @@ async def pending(
     elif not calls:
         place = terminal.escape(id) if id else ctx.target.describe()
         out.line(f"No {'such calls' if filters else 'calls'} are waiting for a person in {place}.")
-    elif id is not None:
-        write_waits(out, ctx.target, calls)
     else:
-        write_list(out, ctx.target, calls)
+        with out.pages():
+            if id is None:
+                write_list(out, ctx.target, calls)
+            else:
+                write_waits(out, ctx.target, calls)
     if not (json or filters):
         await _write_held(out, client, id)
     if id is not None and not calls:
@@ -411,7 +413,8 @@ async def _answer_all(
         person = None if out.json else find_person()
         if person is None:
             raise Problem(Exit.USAGE, f"This would answer {count}. Pass --yes to confirm.")
-        write_list(out, target, calls, numbered=True)
+        with out.pages():
+            write_list(out, target, calls, first=1)
         if not person.agrees(f"Send {action!r} for {count}?"):
             raise Problem(Exit.FAILED, NOTHING_SENT)
     by_id = {call.approval_id: call for call in calls}
@@ -442,19 +445,26 @@ def find_missing_options(action: Action, call: PendingCall | None, fields: JsonO
 
 
 def choose(person: Person, out: Output, target: Target, calls: list[PendingCall]) -> PendingCall:
-    """Let the user choose one of several calls. A single call is returned without asking.
+    """Let the user choose one of several calls, page by page. A single call is returned without asking.
 
     Raises:
         Problem: The user did not choose a call from the list.
     """
     if len(calls) == 1:
         return calls[0]
-    write_list(out, target, calls, numbered=True)
-    count = min(len(calls), MAX_LISTED)
-    number = person.ask(f"Which call (1 to {count})")
-    if not number.isdecimal() or not 1 <= int(number) <= count:
-        raise Problem(Exit.USAGE, f"{number!r} is not a number from 1 to {count}. {NOTHING_SENT}")
-    return calls[int(number) - 1]
+    start = 0
+    while True:
+        page = calls[start : start + MAX_LISTED]
+        write_list(out, target, page, first=start + 1)
+        shown, left = start + len(page), len(calls) - start - len(page)
+        hint = f", or Enter for {left} more" if left else ""
+        number = person.ask(f"Which call (1 to {shown}{hint})")
+        if not number and left:
+            start += MAX_LISTED
+            continue
+        if not number.isdecimal() or not 1 <= int(number) <= shown:
+            raise Problem(Exit.USAGE, f"{number!r} is not a number from 1 to {shown}. {NOTHING_SENT}")
+        return calls[int(number) - 1]
 
 
 def show_call(out: Output, call: PendingCall) -> None:
@@ -615,34 +625,31 @@ def _parse_comment(text: str) -> str:
     return text
 
 
-def write_list(out: Output, target: Target, calls: Sequence[PendingCall], *, numbered: bool = False) -> None:
+def write_list(out: Output, target: Target, calls: Sequence[PendingCall], *, first: int | None = None) -> None:
     """Write a compact list of calls, as a table if the terminal is wide enough.
 
     Args:
         out: The output to write to.
         target: The server, for the commands that answer the calls.
         calls: The calls to list.
-        numbered: Whether to write only the first `MAX_LISTED` calls, with numbers to choose from and no commands.
+        first: The number of the first call, to choose from numbered calls. Without it, the commands that answer calls
+            follow the list.
     """
-    omitted = len(calls) - MAX_LISTED if numbered else 0
-    calls = calls[:MAX_LISTED] if numbered else calls
     approval_ids = [quote(call.approval_id) for call in calls]
     width = out.console.width
     if width - max(map(len, approval_ids)) - (24 if width < WIDE else 44) < MIN_CALL:
-        for number, call in enumerate(calls, 1):
-            _write_brief(out, call, f"{number}  " if numbered else "")
+        for number, call in enumerate(calls, first or 1):
+            _write_brief(out, call, f"{number}  " if first else "")
     else:
-        out.table(_create_table(calls, approval_ids, wide=width >= WIDE, numbered=numbered))
-    if omitted > 0:
-        out.line(f"… and {omitted} more; `waystation pending` lists all of them with their IDs.")
-    if not numbered:
+        out.table(_create_table(calls, approval_ids, wide=width >= WIDE, first=first))
+    if first is None:
         for action, call in {terminal.list_answers(call)[0]: call for call in reversed(calls)}.items():
             out.command(action, target.answer_command(action, call.approval_id))
 
 
-def _create_table(calls: Sequence[PendingCall], approval_ids: list[str], *, wide: bool, numbered: bool) -> Table:
+def _create_table(calls: Sequence[PendingCall], approval_ids: list[str], *, wide: bool, first: int | None) -> Table:
     columns = [
-        *([Column("#", justify="right", no_wrap=True)] if numbered else []),
+        *([Column("#", justify="right", no_wrap=True)] if first else []),
         Column("id", no_wrap=True),
         Column("call", ratio=1, overflow="fold", style="bold yellow"),
         *([Column("asked by", overflow="fold", max_width=18)] if wide else []),
@@ -651,7 +658,7 @@ def _create_table(calls: Sequence[PendingCall], approval_ids: list[str], *, wide
         Column("who", overflow="fold", max_width=24 if wide else 14, style="dim"),
     ]
     table = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), expand=False)
-    for number, (call, id) in enumerate(zip(calls, approval_ids, strict=True), 1):
+    for number, (call, id) in enumerate(zip(calls, approval_ids, strict=True), first or 1):
         times = words.format_waiting_time(call), words.format_time_left(call)
         row = [
             id,
@@ -660,7 +667,7 @@ def _create_table(calls: Sequence[PendingCall], approval_ids: list[str], *, wide
             *times,
             words.format_approvers(call),
         ]
-        table.add_row(*map(Text, [str(number), *row] if numbered else row))
+        table.add_row(*map(Text, [str(number), *row] if first else row))
     return table
 
 
@@ -686,8 +693,11 @@ async def authorize(
 
     Prompts for a login or a key and saves the credential in the store.
     """
-    out, client = ctx.out, await ctx.connect()
+    from waystation.auth import open_store  # slow to import, because it loads the tools' authentication code
+
+    out, client, store = ctx.out, await ctx.connect(), open_store(credentials)
     pending_call = await _find_credential_call(client, id, call)
+    await ctx.compare_stores(credentials=store)
     uri = terminal.get_login_uri(pending_call)
     if uri is not None:
         out.remark("Log in at this address. Then enter the address of the page that you end up on:")
@@ -696,12 +706,10 @@ async def authorize(
     text = (await asyncio.to_thread(_read_hidden, f"{_name_credential(pending_call)} (not shown): ")).strip()
     if not text:
         raise Problem(Exit.USAGE, "No credential was entered. The call is still waiting.")
-    from waystation.auth import open_store  # slow to import, because it loads the tools' authentication code
-
     credential: dict[str, Any] = {"credential": text} if uri is None else {"auth_response_uri": text}
     try:
         receipt = await client.invocation(pending_call.invocation_id).authorize(
-            pending_call.function_call_id, store=open_store(credentials), by=by, **credential
+            pending_call.function_call_id, store=store, by=by, **credential
         )
     except ValueError as error:  # the text does not match the auth scheme; the message does not contain the secret
         raise Problem(Exit.USAGE, str(error)) from None

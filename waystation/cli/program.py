@@ -8,12 +8,19 @@ from itertools import islice
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 _GLOBAL = ("--address", "--namespace", "--task-queue", "--profile", "--store")
 COMMANDS = {
+    "Develop agents": {
+        "new": ("scaffold", "Create an agent package with a test."),
+        "dev": ("development", "Run agents while you write them, and chat with them."),
+    },
     "Run agents": {
         "run": ("invocations", "Start an invocation and follow it until it ends."),
+        "schedule": ("invocations", "Start an invocation at regular times."),
+        "list": ("invocation_table", "List invocations, with filters."),
+        "stop": ("invocation_table", "Cancel an invocation."),
         "events": ("recordings", "Print the events of an invocation, or follow it."),
         "state": ("recordings", "Print the state of an invocation."),
         "chat": ("sessions", "Chat with an agent."),
@@ -48,18 +55,28 @@ COMMANDS = {
     "Operate": {
         "worker": ("servers", "Serve agents. `waystation worker --help` lists the options."),
         "web": ("servers", "Serve the web application: inbox, timelines and API."),
-        "doctor": ("operations", "Check the server, the workers, the store and held invocations."),
+        "codec-server": ("servers", "Decrypt payloads for Temporal's Web UI."),
+        "migrate": ("migrations", "Change the imports of a program that was written for ADK."),
+        "doctor": ("operations", "Find problems of servers, workers, settings and invocations."),
+        "workers": ("overview", "List the workers of a task queue."),
+        "top": ("overview", "Watch how many invocations run, wait and fail, by agent."),
         "retry": ("operations", "Try a held invocation again now."),
         "give-up": ("operations", "Fail what is held in an invocation."),
+        "budget": ("spending", "List what tenants and users have used."),
+        "server": ("folder_server", "Stop the Temporal server of this folder."),
         "setup": ("servers", "Create the search attributes in a namespace."),
         "identity": ("servers", "Create keys for verified answers."),
+        "encryption": ("servers", "Create keys for the encryption of histories and stores."),
         "store": ("stores", "Remove stored data that is no longer in use."),
+        "forget": ("user_data", "Delete everything that is stored for a user."),
     },
 }
 """The panels of the help.
 
 Each command is listed with the module that contains the function of the same name, and with its one-line help.
 """
+WIDTH = max(len(name) for panel in COMMANDS.values() for name in panel)
+"""Width of the column with the names of the commands."""
 _MODULES = {name: module for panel in COMMANDS.values() for name, (module, _) in panel.items()}
 _MODULES["demo"] = "demo"  # not listed in the help, because it only works in a checkout, with `make demo`
 
@@ -74,7 +91,7 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command, or None if it does not exist. Its module is imported on the first call."""
         if cmd_name in _MODULES and self.commands[cmd_name] is None:
-            from waystation.cli.command_context import create_program
+            from waystation.cli.command_execution import create_program
 
             command = getattr(import_module(f"waystation.cli.{_MODULES[cmd_name]}"), cmd_name.replace("-", "_"))
             self.commands[cmd_name] = typer.main.get_command(
@@ -86,7 +103,13 @@ class LazyGroup(TyperGroup):
         """Write the commands to the help, panel by panel, without importing their modules."""
         for title, commands in COMMANDS.items():
             with formatter.section(title):
-                formatter.write_dl([(f"{name:9}", text) for name, (_, text) in commands.items()])
+                formatter.write_dl([(f"{name:{WIDTH}}", text) for name, (_, text) in commands.items()])
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Return what completes a word of the shell, without importing the modules of the commands."""
+        texts = {name: text for commands in COMMANDS.values() for name, (_, text) in commands.items()}
+        self.commands = {name: TyperCommand(name, short_help=text) for name, text in texts.items()}
+        return super().shell_complete(ctx, incomplete)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Move global options to the front, so that users may also write them after the command.
@@ -104,6 +127,8 @@ class LazyGroup(TyperGroup):
         for arg in remaining:
             if arg == "--":
                 rest.extend([arg, *remaining])
+            elif arg == "--strict":
+                global_args.append(arg)
             elif arg in _GLOBAL:
                 global_args.extend([arg, *islice(remaining, 1)])
             else:
@@ -115,7 +140,6 @@ app = typer.Typer(
     name="waystation",
     cls=LazyGroup,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -123,7 +147,8 @@ app = typer.Typer(
     Exit codes:
       0    success
       1    the invocation failed, was canceled or stopped early;
-           histories differ or do not replay; an audit was altered
+           histories differ or do not replay; an audit was altered;
+           a program cannot be migrated completely
       2    usage error
       3    the call has already been answered
       4    the call has expired
@@ -157,6 +182,10 @@ def options(
     store: Annotated[
         str | None, typer.Option(metavar="URL", help="Folder or object store where workers store large payloads.")
     ] = None,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Fail if a store is not the one that open invocations use. Default: a warning."),
+    ] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the versions and exit.")
     ] = False,
@@ -168,7 +197,7 @@ def options(
     """
     from waystation.cli.command_context import Target, find_program, find_temporal_program
 
-    ctx.obj = Target(address, namespace, task_queue, profile, find_program(), find_temporal_program(), store)
+    ctx.obj = Target(address, namespace, task_queue, profile, find_program(), find_temporal_program(), store, strict)
 
 
 def main() -> None:

@@ -42,7 +42,7 @@ from waystation.cli.invocations import print_events
 from waystation.cli.output import Output, write_error
 from waystation.core import SESSION_WORKFLOW, WORKFLOW, ForeignHistory, JsonObject, WaystationError
 from waystation.history import format_saved_history, read_history_file
-from waystation.presentation import recording_views, terminal
+from waystation.presentation import recording_views, terminal, words
 from waystation.presentation import report as invocation_report
 from waystation.replay import (
     Divergence,
@@ -96,7 +96,8 @@ async def events(
     recording = await _read_moments(ctx, source, called)
     moment = recording.moment(diff[1] if diff else at)
     between = difference(recording.moment(diff[0]), moment) if diff else None
-    for event in moment.events if between is None else between.events:
+    shown = moment.events if between is None else between.events
+    for event in shown if json else words.credit_answers(shown, recording.log.state):
         out.record(event.to_json()) if json else out.event(event, numbered=True)
     if not json:
         if moment.pending or between is not None:

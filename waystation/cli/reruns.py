@@ -112,10 +112,15 @@ async def rerun(
     client = None if is_file(source) else await ctx.connect()
     recording = await read_invocation(ctx, source, called)
     with _translate_errors(out):
+        services = create_lasting_services(_create_stores(artifacts, memory, credentials))
+        if client:
+            await ctx.compare_stores(
+                artifacts=services.artifacts, memory=services.memory, credentials=services.credentials
+            )
         async with Workshop(
             agents,
             models=Models(DEMO if model == DEMO else None),
-            services=create_lasting_services(_create_stores(artifacts, memory, credentials)),
+            services=services,
             conversations=_create_sessions(client) if client else None,
             on_heartbeat=lambda *details: _show_heartbeat(out, details),
         ) as workshop:

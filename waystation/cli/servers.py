@@ -1,32 +1,56 @@
-"""The commands `waystation worker`, `web`, `setup` and `identity`: run and set up workers and the web application."""
+"""The commands that run and set up workers and web servers."""
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.cli.command_context import AsJson, AsyncCommand, CommandContext, Exit, Problem, create_command_group
+from waystation.cli.command_context import (
+    AsJson,
+    CommandContext,
+    Exit,
+    Problem,
+    missing_extra,
+)
+from waystation.cli.command_execution import AsyncCommand, create_command_group
 from waystation.client import (
     SEARCH_ATTRIBUTE_TYPES,
-    AgentClient,
     add_search_attributes,
     fetch_search_attributes,
-    find_store_differences,
+    wait_until_accepted,
 )
-from waystation.core import SEARCH_ATTRIBUTES
-from waystation.storage import StoreIds
+from waystation.core import SEARCH_ATTRIBUTES, Stores
+from waystation.key_set import EncryptionKeys, KeySet
+from waystation.lazy_exports import load_worker
+from waystation.storage import ENCRYPTION_VARIABLE, Blobs, find_cipher, offloading
 from waystation.worker_keys import WorkerKeys
+
+if TYPE_CHECKING:
+    from waystation.worker import StatusServer
+
+STORES = Stores()
+"""The stores that workers use by default."""
 
 worker = typer.Typer(add_completion=False, rich_markup_mode=None)
 identity = create_command_group("Set up the keys that approvers use to prove their identity.")
+encryption = create_command_group("Set up the keys that encrypt histories and stores.")
+
+
+@encryption.callback()
+def _encryption() -> None:
+    """Do nothing. Without a callback, Typer would merge the group with its only command."""
 
 
 @worker.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def serve_agents(ctx: typer.Context) -> None:
     """Serve agents with `waystation worker --agents DIR`. `waystation worker --help` lists the options."""
-    from waystation.worker.main import main as serve  # slow to import, because it loads agents and tools
+    with load_worker():
+        from waystation.worker.main import main as serve  # slow to import, because it loads agents and tools
 
     target = ctx.obj
     options = {
@@ -37,97 +61,184 @@ def serve_agents(ctx: typer.Context) -> None:
         "--task-queue": target.task_queue,
     }
     global_args = [part for name, value in options.items() if value is not None for part in (name, value)]
+    global_args += ["--strict"] if target.strict else []
     raise typer.Exit(serve([*ctx.args, *global_args], program="waystation worker"))
+
+
+LOCAL_UIS = ("http://localhost:8233", "http://127.0.0.1:8233")
+"""Addresses of the Web UI of a development server."""
+Host = Annotated[str, typer.Option(help="Address to listen on.")]
+AllowHost = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help="Another host name of the server. Can be repeated.")
+]
+Person = Annotated[
+    str | None,
+    typer.Option(
+        "--as", metavar="NAME", help="Name to record for the person who opens the login link. Default: login name."
+    ),
+]
+Identity = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", envvar="WAYSTATION_IDENTITY", help="Identity file with the keys and the login provider."
+    ),
+]
+Url = Annotated[
+    str | None, typer.Option(metavar="URL", help="Public URL of the server, for example if it is behind a proxy.")
+]
+AllowAnyAccount = Annotated[
+    bool,
+    typer.Option(
+        "--allow-any-account", help="Start even if anyone with an account at a public login provider can log in."
+    ),
+]
 
 
 async def web(
     ctx: CommandContext,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    host: Host = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on, or 0 for any free port.", min=0, max=65_535)] = 8288,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Another host name of the web application. Can be repeated."),
-    ] = None,
-    person: Annotated[
-        str | None,
-        typer.Option(
-            "--as", metavar="NAME", help="Name to record for the person who opens the login link. Default: login name."
-        ),
-    ] = None,
-    identity: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", envvar="WAYSTATION_IDENTITY", help="Identity file with the keys and the login provider."
-        ),
-    ] = None,
-    url: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Public URL of the web application, for example if it is behind a proxy."),
-    ] = None,
-    allow_any_account: Annotated[
-        bool,
-        typer.Option(
-            "--allow-any-account", help="Start even if anyone with an account at a public login provider can log in."
-        ),
-    ] = False,
+    allow_host: AllowHost = None,
+    person: Person = None,
+    identity: Identity = None,
+    url: Url = None,
+    allow_any_account: AllowAnyAccount = False,
     temporal_ui: Annotated[
         str | None, typer.Option(metavar="URL", help="URL of the Temporal Web UI, for links to it.")
     ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Do not start if --store differs from the store of open invocations.")
-    ] = False,
+    artifacts: Annotated[
+        str, typer.Option(metavar="URL", help="Folder or object store where workers store artifacts.")
+    ] = str(STORES.artifacts),
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[HOST:]PORT",
+            help="Serve the metrics of the namespace and health checks at this address. Default host: 127.0.0.1.",
+        ),
+    ] = None,
 ) -> Exit:
-    """Serve the web application: the inbox of pending calls, timelines of invocations, and the API.
+    """Serve the web application: chats with agents, the inbox of pending calls, timelines, and the API.
 
     Users log in once per browser, with the printed link or through the login provider in the identity file. Programs
     send the header `Authorization: Bearer TOKEN`, where TOKEN is the value of the environment variable
     WAYSTATION_WEB_TOKEN that you set for this process.
     """
-    client = await ctx.connect()
-    try:
-        from waystation.web.access import NotSafeToServe
-        from waystation.web.server import CannotServe, serve
-    except ModuleNotFoundError as error:
-        raise _missing_extra("web", error) from None
-    for name, address in (("--url", url), ("--temporal-ui", temporal_ui)):
-        if address is not None and not address.startswith(("https://", "http://")):
-            raise Problem(Exit.USAGE, f"{name} {address!r} is not a valid URL. It must start with https:// or http://.")
-    if url is not None and not _is_origin(url):
-        raise Problem(
-            Exit.USAGE,
-            f"--url {url!r} is not a valid URL here. Use a host without a path, such as https://approvals.example.com.",
-        )
-    await _compare_store(ctx, client, strict=strict)
-    try:
-        await serve(
-            client,
-            announce=ctx.out.line,
-            remark=ctx.out.remark,
+    with ExitStack() as stack:
+        status = stack.enter_context(_create_status_server(metrics)) if metrics else None
+        client = await ctx.connect()
+        with _import_web():
+            from waystation.web.server import create_app
+        _check_urls(url, **{"--temporal-ui": temporal_ui})
+        await ctx.compare_stores(payloads=client.blobs.files)
+        if status:
+            status.watch({})
+            status.serve(client)
+            ctx.out.remark(f"Metrics and health checks are at {status.url}.")
+        return await _serve(
+            ctx,
+            partial(create_app, client, temporal_ui=temporal_ui, artifacts=artifacts),
+            client.temporal.namespace,
             host=host,
             port=port,
             names=allow_host or (),
             person=person,
-            temporal_ui=temporal_ui,
             identity=identity,
             url=url,
             allow_any_account=allow_any_account,
         )
+
+
+def _create_status_server(address: str) -> "StatusServer":
+    from waystation.worker import StatusServer, parse_address  # slow to import
+
+    try:
+        return StatusServer(parse_address(address))
+    except ValueError as error:
+        raise Problem(Exit.USAGE, f"--metrics: {error}.") from None
+
+
+async def codec_server(
+    ctx: CommandContext,
+    host: Host = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on, or 0 for any free port.", min=0, max=65_535)] = 8289,
+    allow_host: AllowHost = None,
+    person: Person = None,
+    identity: Identity = None,
+    url: Url = None,
+    allow_any_account: AllowAnyAccount = False,
+    ui: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL",
+            help="URL of a Temporal Web UI whose pages may use this server. Can be repeated. "
+            "Default: the development server's.",
+        ),
+    ] = None,
+) -> Exit:
+    """Decrypt payloads for Temporal's Web UI and CLI.
+
+    Only people with the role `viewer` can decrypt payloads. They log in as in `waystation web`. Programs send the
+    token in WAYSTATION_WEB_TOKEN.
+    """
+    with _import_web():
+        from waystation.web.codec_server import create_codec_server
+    origins = [address.rstrip("/") for address in ui or LOCAL_UIS]
+    _check_urls(url)
+    for origin in origins:
+        _check_origin("--ui", origin)
+    if find_cipher() is None:
+        text = f"There are no encryption keys. Set {ENCRYPTION_VARIABLE} to the key file of the workers."
+        raise Problem(Exit.USAGE, text)
+    converter = offloading(Blobs(ctx.target.store))
+    create = partial(create_codec_server, converter=converter, ui=origins)
+    return await _serve(
+        ctx,
+        create,
+        ctx.target.namespace or "",
+        host=host,
+        port=port,
+        names=allow_host or (),
+        person=person,
+        identity=identity,
+        url=url,
+        allow_any_account=allow_any_account,
+    )
+
+
+async def _serve(ctx: CommandContext, create: Callable[..., Any], namespace: str, **options: Any) -> Exit:
+    from waystation.web.access import NotSafeToServe
+    from waystation.web.server import CannotServe, serve
+
+    try:
+        await serve(create, namespace=namespace, announce=ctx.out.line, remark=ctx.out.remark, **options)
     except (CannotServe, NotSafeToServe) as error:
         raise Problem(Exit.USAGE, str(error)) from None
     return Exit.OK
 
 
-async def _compare_store(ctx: CommandContext, client: AgentClient, *, strict: bool) -> None:
-    """Write a remark if the payload store differs from the one that open invocations recorded.
+@contextmanager
+def _import_web() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise missing_extra("web", error) from None
 
-    Raises:
-        Problem: The store differs, and `strict` is true.
-    """
-    ids = StoreIds(payloads=client.blobs.files)
-    for problem in await find_store_differences(client.temporal, client.task_queue, ids):
-        if strict:
-            raise Problem(Exit.USAGE, problem)
-        ctx.out.remark(problem)
+
+def _check_urls(url: str | None, **others: str | None) -> None:
+    for name, address in {"--url": url, **others}.items():
+        if address is not None and not address.startswith(("https://", "http://")):
+            raise Problem(Exit.USAGE, f"{name} {address!r} is not a valid URL. It must start with https:// or http://.")
+    if url is not None:
+        _check_origin("--url", url)
+
+
+def _check_origin(option: str, url: str) -> None:
+    if not _is_origin(url):
+        raise Problem(
+            Exit.USAGE,
+            f"{option} {url!r} is not a valid URL here. Use a host without a path, such as "
+            "https://approvals.example.com.",
+        )
 
 
 def _is_origin(url: str) -> bool:
@@ -142,9 +253,14 @@ def _is_origin(url: str) -> bool:
     return bool(host) and host.isascii() and " " not in host and is_whole
 
 
-async def setup(ctx: CommandContext, json: AsJson = False) -> Exit:
+async def setup(
+    ctx: CommandContext,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be created.")] = False,
+    json: AsJson = False,
+) -> Exit:
     """Create the search attributes that lists of calls and sessions need in a namespace.
 
+    The command ends once the server accepts them, which takes a few seconds.
     It is safe to run this command more than once.
     """
     client = await ctx.connect()
@@ -159,7 +275,7 @@ async def setup(ctx: CommandContext, json: AsJson = False) -> Exit:
                     "rename the existing one with `temporal operator search-attribute`.",
                 )
         missing = [name for name in SEARCH_ATTRIBUTE_TYPES if name not in existing]
-        if missing:
+        if missing and not dry_run:
             await add_search_attributes(client.temporal, missing)
     except RPCError as error:
         if error.status not in (RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.PERMISSION_DENIED):
@@ -170,15 +286,23 @@ async def setup(ctx: CommandContext, json: AsJson = False) -> Exit:
             f"This server does not let clients create search attributes ({error.message}). Create them with the "
             f"server's own tools (in Temporal Cloud, with `tcld` or the Web UI): {names}.",
         ) from None
+    if not dry_run and not await wait_until_accepted(client.temporal, SEARCH_ATTRIBUTES):
+        raise Problem(
+            Exit.FAILED,
+            f"The search attributes of namespace {namespace!r} exist, but the server does not accept them yet. Run "
+            "`waystation setup` again in a minute.",
+        )
     ctx.out.result(
         {
             "namespace": namespace,
-            "created": missing,
+            "missing" if dry_run else "created": missing,
             "present": [name for name in SEARCH_ATTRIBUTES if name not in missing],
         },
-        f"Created in namespace {namespace}: {', '.join(missing)}. Running workers use them after a few seconds."
-        if missing
-        else f"Namespace {namespace} already has all search attributes.",
+        f"Namespace {namespace} already has all search attributes."
+        if not missing
+        else f"Would create in namespace {namespace}: {', '.join(missing)}. Nothing was changed."
+        if dry_run
+        else f"Created in namespace {namespace}: {', '.join(missing)}. Running workers use them after a few seconds.",
     )
     return Exit.OK
 
@@ -195,7 +319,7 @@ async def init(
     try:
         from waystation.identity import write_examples
     except ModuleNotFoundError as error:
-        raise _missing_extra("identity", error) from None
+        raise missing_extra("identity", error) from None
     files = [str(file) for file in write_examples(folder)]
     ctx.out.result({"files": files}, "\n".join(files))
     if not json:
@@ -210,18 +334,26 @@ async def keys(
     json: AsJson = False,
 ) -> Exit:
     """Create a file with a new key that all workers of a namespace share."""
+    return _create_keys(ctx, WorkerKeys, file, "Start all workers with --keys, and keep this file secret.")
+
+
+@encryption.command("keys", cls=AsyncCommand)
+async def encryption_keys(
+    ctx: CommandContext,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File to create.")],
+    json: AsJson = False,
+) -> Exit:
+    """Create a file with a new key that encrypts histories and stores."""
+    remark = f"Set {ENCRYPTION_VARIABLE} to this file for all programs. Without it, encrypted data cannot be read."
+    return _create_keys(ctx, EncryptionKeys, file, remark)
+
+
+def _create_keys(ctx: CommandContext, kind: type[KeySet], file: Path, remark: str) -> Exit:
     try:
-        WorkerKeys.generate().create(file)
+        kind.generate().create(file)
     except OSError as error:
         raise Problem(Exit.USAGE, f"{file} cannot be created: {error.strerror}.") from None
     ctx.out.result({"file": str(file)}, str(file))
-    if not json:
-        ctx.out.remark("Start all workers with --keys, and keep this file secret.")
+    if not ctx.out.json:
+        ctx.out.remark(remark)
     return Exit.OK
-
-
-def _missing_extra(extra: str, error: ModuleNotFoundError) -> Problem:
-    return Problem(
-        Exit.USAGE,
-        f"`waystation {extra}` needs the package {error.name!r}. Install it with: pip install 'waystation[{extra}]'",
-    )

@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich import box
@@ -17,7 +17,6 @@ from waystation.cli.command_context import (
     AgentName,
     App,
     AsJson,
-    AsyncCommand,
     CommandContext,
     Exit,
     Problem,
@@ -25,11 +24,11 @@ from waystation.cli.command_context import (
     Tenant,
     TokenFile,
     User,
-    create_command_group,
     parse_json_object,
     read_token,
     write_waits,
 )
+from waystation.cli.command_execution import AsyncCommand, create_command_group
 from waystation.cli.invocations import Watch, is_polled, report_failure, with_pauses
 from waystation.cli.output import Output
 from waystation.cli.terminal_input import Lines
@@ -46,7 +45,7 @@ from waystation.core import (
     Stores,
     errors,
 )
-from waystation.history import describe_workflow
+from waystation.history import describe_workflow, read_memo
 from waystation.presentation import terminal
 
 STORES = Stores()
@@ -195,14 +194,9 @@ async def delete(
     await open_session(ctx, name, user, app, tenant)  # called only to check the names
     client, out = await ctx.connect(), ctx.out
     try:
-        deleted = await client.sessions.delete(
-            name,
-            user_id=user,
-            app=app,
-            tenant=tenant,
-            artifacts=ObjectStoreArtifactService(artifacts),
-            memory=open_memory(memory),
-        )
+        stores: Any = {"artifacts": ObjectStoreArtifactService(artifacts), "memory": open_memory(memory)}
+        await ctx.compare_stores(**stores)
+        deleted = await client.sessions.delete(name, user_id=user, app=app, tenant=tenant, **stores)
     except errors.StoreFailed as error:
         raise Problem(
             Exit.FAILED, f"{error}. Name the workers' stores with --artifacts and --memory, and try again."
@@ -315,7 +309,7 @@ class Chat:
                 Exit.SESSION_CLOSED,
                 f"The session {names.session_id!r} is closed. Use a different --session to start another one.",
             )
-        memo = (await existing.memo()).get(MEMO_SESSION) if existing else None
+        memo = (await read_memo(existing)).get(MEMO_SESSION) if existing else None
         if memo and memo.get("agent") not in (None, names.agent):
             raise Problem(
                 Exit.USAGE,
@@ -376,22 +370,13 @@ class Chat:
         return not (self._lines.typed and event.author == "user" and event.invocation_id in self._sent and has_text)
 
     async def _report_failure(self, id: str) -> None:
-        """Report why an invocation failed. If the invocation has a result, report nothing.
-
-        Raises:
-            Problem: The workers do not have the agent, so no later message can succeed either.
-        """
+        """Report why an invocation failed. If the invocation has a result, report nothing."""
         self._watch.interrupt()
         try:
             await self._client.invocation(id).result()
         except WorkflowFailureError as error:
-            kind, message = report_failure(self._out, error, invocation_id=id)
+            report_failure(self._out, error, invocation_id=id)
             self._failed = True
-            if kind == errors.UnknownAgent.__name__ and repr(self._session.given.agent) in message:
-                raise Problem(
-                    Exit.FAILED,
-                    f"{message} This agent cannot reply to messages in the session. Start one with a different agent.",
-                ) from None
 
     async def _next(self) -> str | None:
         """Return the next line. If the session's event stream ends first, raise the error that explains why."""

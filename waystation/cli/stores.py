@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from waystation.cli.command_context import AsJson, AsyncCommand, CommandContext, Exit, create_command_group
+from waystation.cli.command_context import AsJson, CommandContext, Exit
+from waystation.cli.command_execution import AsyncCommand, create_command_group
 from waystation.cli.pending_calls import parse_duration
 from waystation.client import prune_stores
 
@@ -40,6 +41,7 @@ async def prune(
 
     client = await ctx.connect()
     service = ObjectStoreArtifactService(artifacts) if artifacts else None
+    await ctx.compare_stores(payloads=client.blobs.files, artifacts=service)
     pruned = await prune_stores(client.temporal, client.blobs, service, keep=parse_duration(keep), dry_run=dry_run)
     would = "would be " if dry_run else ""
     ctx.out.result(

@@ -1,0 +1,241 @@
+"""The checks of `waystation doctor`. Pure: they judge observations that another module has collected."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from waystation.core import SEARCH_ATTRIBUTES
+from waystation.presentation import terminal
+
+OLDEST_SERVER = (1, 29)
+MIN_RETENTION_S = 86_400.0
+"""Shortest time that a namespace should keep the histories of ended invocations."""
+SEEN_S = 90.0
+"""A worker polls at least once in 60 seconds. One that has not polled for this long has probably ended."""
+MAX_SKEW_S = 5.0
+"""Largest acceptable difference between the clocks of this machine and the server."""
+MAX_BACKLOG_S = 60.0
+"""Longest time that a task should wait for a worker."""
+MIN_FREE_BYTES = 1 << 30
+"""Least free space of a file system that has a store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check."""
+
+    check: str
+    ok: bool
+    text: str
+    fix: str | None = None
+    """The command or setting that corrects the problem. None if there is no problem."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Poller:
+    """A worker that polls a task queue."""
+
+    identity: str
+    kind: str
+    """`workflows` or `activities`."""
+    build: str
+    """Build ID of the worker. Empty if it is unknown."""
+    seen_at: float
+    """When the server last received a poll, in seconds since 1970, by the server's clock."""
+    deployment: str | None = None
+    """Name of the worker's deployment if it uses worker versioning, otherwise None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsFile:
+    """A file of keys or settings that an environment variable names."""
+
+    check: str
+    file: str
+    problem: str | None
+    """Why the file cannot be used, or None."""
+    fix: str
+    """The command or step that corrects a problem."""
+    is_exposed: bool = False
+    """Whether the file is secret but other users can read it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observations:
+    """Observations of the server, the workers and this machine."""
+
+    now: float
+    """Seconds since 1970, by this machine's clock."""
+    address: str
+    is_local: bool
+    tls: bool
+    namespace: str
+    task_queue: str
+    server_version: str
+    version: str
+    """The version of Waystation that is installed here."""
+    namespace_problem: str | None = None
+    retention_s: float | None = None
+    search_attributes: Mapping[str, bool]
+    """The search attributes that exist, each with whether it has the right type."""
+    pollers: Sequence[Poller] = ()
+    current_deployments: Mapping[str, str | None] | None = None
+    """For each kind of work, the deployment version that receives it, or None. None if the server cannot tell."""
+    backlogs: Mapping[str, tuple[int, float]]
+    """For each kind of work, the number of tasks that wait and the age of the oldest, in seconds."""
+    unpolled_queues: Mapping[str, int]
+    """Other task queues that no worker polls, each with its number of open invocations."""
+    newest_start: float | None = None
+    """When the server started the newest invocation, by its clock."""
+    store: str
+    store_problem: str | None = None
+    free_bytes: int | None = None
+    files: Sequence[SettingsFile] = ()
+    """The files of keys and settings that the environment names."""
+    agents: Mapping[str, str]
+    """Problems of the agents that were named, by place."""
+    checked_agents: int | None = None
+    """Number of agents that were checked, or None if none was named."""
+    providers: Sequence[str] = ()
+    """Providers of models with credentials in this environment."""
+    adk_problem: str | None = None
+    failing_tasks: Sequence[str] = ()
+    """IDs of open invocations whose workflow tasks fail."""
+    held: Sequence[tuple[str, str]] = ()
+    """ID of each held invocation, and why it is held."""
+
+
+def diagnose(seen: Observations) -> Iterator[Finding]:
+    """Yield the result of each check. If the namespace cannot be used, only the first checks are possible."""
+    yield from _check_server(seen)
+    if seen.namespace_problem:
+        create = f"temporal operator namespace create {seen.namespace}"
+        yield Finding("namespace", False, f"{seen.namespace}: {seen.namespace_problem}", create)
+        return
+    if seen.retention_s is not None and seen.retention_s < MIN_RETENTION_S:
+        kept = terminal.format_span(seen.retention_s)
+        update = f"temporal operator namespace update --retention 7d {seen.namespace}"
+        yield Finding("namespace", False, f"{seen.namespace} keeps ended invocations only for {kept}", update)
+    else:
+        yield Finding("namespace", True, seen.namespace)
+    yield from _check_search_attributes(seen)
+    for kind in ("workflows", "activities"):
+        yield from _check_workers(seen, kind)
+    yield from _check_queues(seen)
+    yield from _check_versions(seen)
+    yield _check_clock(seen)
+    yield from _check_files(seen)
+    yield from _check_agents(seen)
+    for id in seen.failing_tasks:
+        yield Finding("workflow tasks", False, f"they fail in {id}", f"waystation replay {id}")
+    for id, why in seen.held:
+        yield Finding("held", False, why, f"waystation retry {id}, or waystation give-up {id}")
+    if not seen.held:
+        yield Finding("held", True, "no invocation is held")
+
+
+def _check_server(seen: Observations) -> Iterator[Finding]:
+    text = f"{seen.address}, version {seen.server_version}"
+    version = tuple(map(int, re.findall(r"\d+", seen.server_version)[:2]))
+    if version and version < OLDEST_SERVER:
+        oldest = ".".join(map(str, OLDEST_SERVER))
+        yield Finding("server", False, f"{text}, is not supported", f"install Temporal {oldest} or later")
+    elif not seen.is_local and not seen.tls:
+        yield Finding("server", False, f"{text}, is reached without TLS", "export TEMPORAL_TLS=true")
+    else:
+        yield Finding("server", True, text)
+
+
+def _check_search_attributes(seen: Observations) -> Iterator[Finding]:
+    missing = [name for name in SEARCH_ATTRIBUTES if name not in seen.search_attributes]
+    wrong = [name for name, is_right in seen.search_attributes.items() if not is_right]
+    if missing:
+        yield Finding("search attributes", False, f"missing: {', '.join(missing)}", "waystation setup")
+    for name in wrong:
+        text = f"{name} must have the type {SEARCH_ATTRIBUTES[name]}"
+        remove = f"temporal operator search-attribute remove --name {name}, then waystation setup"
+        yield Finding("search attributes", False, text, remove)
+    if not missing and not wrong:
+        yield Finding("search attributes", True, "registered")
+
+
+def _check_workers(seen: Observations, kind: str) -> Iterator[Finding]:
+    check, only = f"workers for {kind}", "" if kind == "activities" else " --only workflows"
+    pollers = [poller for poller in seen.pollers if poller.kind == kind]
+    start = f"waystation worker --agents DIR --task-queue {seen.task_queue}"
+    count, age_s = seen.backlogs.get(kind, (0, 0.0))
+    active = [poller for poller in pollers if seen.now - poller.seen_at <= SEEN_S]
+    if not pollers:
+        yield Finding(check, False, f"0 polling task queue {seen.task_queue}", start)
+    elif not active:
+        ago = terminal.format_span(seen.now - max(poller.seen_at for poller in pollers))
+        yield Finding(check, False, f"the last one polled task queue {seen.task_queue} {ago} ago", start)
+    else:
+        builds = Counter(poller.build or "unknown build" for poller in active)
+        texts = ", ".join(f"{number} with {build}" for build, number in sorted(builds.items()))
+        yield Finding(check, True, f"{len(active)} polling task queue {seen.task_queue}: {texts}")
+    if count and age_s > MAX_BACKLOG_S:
+        text = f"{count} tasks wait, the oldest for {terminal.format_span(age_s)}"
+        yield Finding(f"backlog of {kind}", False, text, f"{start}{only}, on more machines")
+    versioned = sorted({poller.deployment for poller in active if poller.deployment})
+    if versioned and seen.current_deployments is not None and not seen.current_deployments.get(kind):
+        build = next(poller.build for poller in active if poller.deployment)
+        text = f"deployment {versioned[0]} has no current version, so its workers receive nothing"
+        command = f"temporal worker deployment set-current-version --deployment-name {versioned[0]} --build-id {build}"
+        yield Finding(check, False, text, command)
+
+
+def _check_queues(seen: Observations) -> Iterator[Finding]:
+    for queue, count in seen.unpolled_queues.items():
+        text = f"{count} open invocations wait on task queue {queue}, which no worker polls"
+        yield Finding("task queues", False, text, f"waystation worker --agents DIR --task-queue {queue}")
+
+
+def _check_versions(seen: Observations) -> Iterator[Finding]:
+    builds = {poller.build for poller in seen.pollers if poller.build and not poller.deployment}
+    others = sorted(build for build in builds if build.split(".")[:2] != seen.version.split(".")[:2])
+    if others:
+        text = f"workers run Waystation {', '.join(others)}, but {seen.version} is installed here"
+        yield Finding("versions", False, text, f"pip install waystation=={others[-1]}, or upgrade the workers")
+    elif seen.adk_problem:
+        yield Finding("versions", False, seen.adk_problem, "pip install 'waystation[adk]'")
+    else:
+        yield Finding("versions", True, f"waystation {seen.version}")
+
+
+def _check_clock(seen: Observations) -> Finding:
+    """Compare the clocks. Only a clock that is slow can be noticed, by events that appear to be in the future."""
+    newest = max((poller.seen_at for poller in seen.pollers), default=0.0)
+    ahead = max(newest, seen.newest_start or 0.0) - seen.now
+    if ahead > MAX_SKEW_S:
+        text = f"this machine is {terminal.format_span(ahead)} behind the server"
+        return Finding("clock", False, text, "synchronize the clock, for example with: timedatectl set-ntp true")
+    return Finding("clock", True, "not behind the server")
+
+
+def _check_files(seen: Observations) -> Iterator[Finding]:
+    if seen.store_problem:
+        yield Finding("store", False, f"{seen.store}: {seen.store_problem}", "waystation doctor --store URL")
+    elif seen.free_bytes is not None and seen.free_bytes < MIN_FREE_BYTES:
+        free = f"{seen.free_bytes >> 20} MiB"
+        yield Finding("store", False, f"{seen.store}: only {free} are free", "waystation store prune")
+    else:
+        yield Finding("store", True, seen.store)
+    for file in seen.files:
+        if file.problem:
+            yield Finding(file.check, False, file.problem, file.fix)
+        elif file.is_exposed:
+            yield Finding(file.check, False, f"other users can read {file.file}", f"chmod 600 {file.file}")
+        else:
+            yield Finding(file.check, True, file.file)
+
+
+def _check_agents(seen: Observations) -> Iterator[Finding]:
+    for place, problem in seen.agents.items():
+        yield Finding("agents", False, f"{place}: {problem}", "correct it, then run: waystation doctor --agents DIR")
+    if seen.checked_agents is not None and not seen.agents:
+        yield Finding("agents", True, f"{seen.checked_agents} checked, each has a model")
+    if seen.checked_agents is None:
+        names = ", ".join(seen.providers)
+        yield Finding("model keys", True, f"set here: {names}" if names else "none set here")
