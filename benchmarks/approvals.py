@@ -1,95 +1,81 @@
-"""Approvals at scale: ten thousand pending calls, and approvers who answer while workers are killed."""
+"""Pending calls: ten thousand of them on one worker, and answers right after a worker was killed."""
 
 import asyncio
-import tempfile
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Iterator
-from contextlib import asynccontextmanager
-from pathlib import Path
-from statistics import median
+import uuid
+from collections.abc import Awaitable, Callable
 
-from temporalio.client import Client
-
-from benchmarks.engine import AGENT, Engine
-from benchmarks.floor import Floor
-from benchmarks.plan import Plan
-from benchmarks.process import WorkerProcess
-from benchmarks.scenario import APPROVE
-from benchmarks.sides import sides
-from benchmarks.table import Row, ratio
+from benchmarks.comparison import Plan
+from benchmarks.engine import AGENT, CALL, memory_mb, worker
+from benchmarks.side import APPROVE, ONE
+from benchmarks.table import Row, p95
 from waystation.client import connect
 from waystation.client.agent_client import AgentClient
-from waystation.core import SEARCH_STATUS, AlreadyAnswered, AnswerCounted, AnswerUnconfirmed, UnknownCall
+from waystation.core import SEARCH_STATUS
 from waystation.embedded import EmbeddedServer
+from waystation.worker import WORKER_OPTIONS
 
-PARKED = 10_000
-ANSWERED = 1_000
-APPROVERS = 20
-KILLS = 50
+WAITING = 10_000
+IN_FLIGHT = 50
 PAGE = 100
-MAX_WORKER_MB = 250
-STARTING = 50
-"""How many invocations start at the same time."""
+KILLS = 20
+QUEUE = "approvals"
+
+CACHED: int = WORKER_OPTIONS["max_cached_workflows"]
+WAITING_MEMORY = "worker memory per cached call that waits"
 
 
-async def measure(plan: Plan) -> list[Row]:
-    """Measure how fast pending calls are listed and answered, and that each answer counts once."""
-    parked, answered, kills = (1_000, 200, 10) if plan.quick else (PARKED, ANSWERED, KILLS)
+async def waiting(plan: Plan) -> list[Row]:
+    """Measure the memory of a worker whose invocations wait, and how fast their calls are listed and answered."""
+    count = 1_000 if plan.quick else WAITING
+    async with EmbeddedServer() as server:
+        client = AgentClient(await connect(address=server.address), task_queue=QUEUE)
+        async with worker(client) as process:
+            idle_mb = memory_mb([process.pid])
+            ids = await start_waiting(client, count)
+            full_mb = memory_mb([process.pid])
+            pages = [await _time_ms(client.approvals.list(limit=PAGE)) for _ in range(plan.pairs)]
+            answers = [await _time_ms(_answer(client, id)) for id in ids[:: len(ids) // plan.pairs][: plan.pairs]]
+    name = f"{count:,} calls wait"
     return [
-        *await _measure_pending(plan, parked),
-        *await _measure_rates(plan),
-        *await _measure_kills(plan, answered, kills),
-    ]
-
-
-# Many pending calls.
-
-
-async def _measure_pending(plan: Plan, count: int) -> list[Row]:
-    plan.report_progress(f"{count:,} calls wait in one namespace")
-    async with EmbeddedServer() as server, _worker(server.address) as worker:
-        client = await connect(address=server.address)
-        engine, agents = Engine(client), AgentClient(client)
-        await _start_waiting(engine, client, count)
-        memory = worker.process.memory_mb()
-        pages = [await _time_ms(agents.approvals.list(limit=PAGE)) for _ in range(20)]
-        started, listed = time.perf_counter(), 0
-        async for _ in agents.approvals.each():
-            listed += 1
-        whole_s = time.perf_counter() - started
-        calls = [call async for call in agents.approvals.each(agent=AGENT)]
-        answers = [await _time_ms(_approve(engine, call.invocation_id)) for call in calls[:: max(1, count // 50)]]
-    return [
-        Row(name=f"{count:,} calls wait: a page of {PAGE}", value=median(pages), unit="ms", note="`client.approvals`"),
-        Row(name="… all of them listed", value=whole_s, unit="s", fact=listed == count, note=f"{listed:,} listed"),
-        Row(name="… memory of their worker", value=memory, unit="MB", goal=MAX_WORKER_MB),
         Row(
-            name="… an early one is answered, to its result",
-            value=median(answers),
+            name=f"{name}: memory of their worker",
+            samples=[full_mb],
+            unit="MB",
+            goal=150,
+            aim=120,
+            note=f"idle: {idle_mb:.0f} MB",
+        ),
+        Row(name=WAITING_MEMORY, samples=[(full_mb - idle_mb) / min(count, CACHED) * 1e3], unit="kB"),
+        Row(name=f"{name}: a page of {PAGE}", samples=pages, unit="ms"),
+        Row(
+            name=f"{name}: answer to result",
+            samples=answers,
             unit="ms",
             note="most are no longer in the worker's memory",
         ),
     ]
 
 
-async def _start_waiting(engine: Engine, client: Client, count: int) -> list[str]:
-    """Start `count` invocations, wait until all have a pending call, and return their ids."""
-    slots = asyncio.Semaphore(STARTING)
+async def start_waiting(client: AgentClient, count: int) -> list[str]:
+    """Start `count` invocations, wait until all have a pending call, and return their IDs."""
+    slots = asyncio.Semaphore(IN_FLIGHT)
 
     async def start() -> str:
         async with slots:
-            return (await engine.start(APPROVE)).id
+            return (await client.start(AGENT, APPROVE.text())).id
 
     ids = await asyncio.gather(*(start() for _ in range(count)))
     query = f"{SEARCH_STATUS} = 'waiting'"
-    while (await client.count_workflows(query)).count < count:  # noqa: ASYNC110  # no event
+    while (await client.temporal.count_workflows(query)).count < count:  # noqa: ASYNC110  # no event for it
         await asyncio.sleep(0.2)
     return ids
 
 
-async def _approve(engine: Engine, id: str) -> None:
-    await engine.approve(id, signal=False)
+async def _answer(client: AgentClient, id: str) -> None:
+    invocation = client.invocation(id)
+    await invocation.approve(CALL)
+    await invocation.result()
 
 
 async def _time_ms(step: Awaitable[object]) -> float:
@@ -98,134 +84,48 @@ async def _time_ms(step: Awaitable[object]) -> float:
     return (time.perf_counter() - started) * 1e3
 
 
-# Answers per second.
+async def kill(plan: Plan) -> list[Row]:
+    """Measure the first answer after a worker was killed and another one was started at once."""
+    kills = 5 if plan.quick else KILLS
+    async with EmbeddedServer() as server:
+        client = AgentClient(await connect(address=server.address), task_queue=QUEUE)
 
+        async def pending_call() -> Callable[[], Awaitable[object]]:
+            """Let a call wait; the worker has nothing to do when it is killed."""
+            [id] = await start_waiting(client, 1)
+            await asyncio.sleep(0.1)
+            return lambda: _answer(client, id)
 
-async def _measure_rates(plan: Plan) -> list[Row]:
-    turns, count = (2, 50) if plan.quick else (6, 200)
-    plan.report_progress(f"{count} calls are answered at once, {turns} times on each side")
-    async with sides(patience_s=plan.patience_s) as both:
+        async def reply() -> Callable[[], Awaitable[object]]:
+            """Receive a reply; the worker may still complete a workflow task when it is killed."""
+            session = client.session(agent=AGENT, session_id=uuid.uuid4().hex)
+            await session.say(ONE.text())
+            return lambda: session.say(ONE.text())
 
-        async def one(side: Floor | Engine) -> float:
-            waiting = await asyncio.gather(*(side.start_waiting() for _ in range(count)))
-            # The server finishes its work on the new invocations first; it is not part of the answers.
-            await asyncio.sleep(1)
-            started = time.perf_counter()
-            await asyncio.gather(*(side.approve(id) for id in waiting))
-            return time.perf_counter() - started
-
-        floor, findable, engine = await both.in_turns(turns, one, findable=True)
-
-    def compare(hand_written: list[float], name: str, goal: float | None, note: str) -> Row:
-        rates = f"{count / median(engine):.0f} answers/s, hand-written {count / median(hand_written):.0f}"
-        return ratio(name, hand_written, engine, unit="s", goal=goal, note=f"{rates}; {note}")
-
+        idle = [await _after_kill_s(client, pending_call) for _ in range(kills)]
+        busy = [await _after_kill_s(client, reply) for _ in range(kills)]
+    name = f"killed {kills} times, new worker at once: 95th percentile until a"
+    note = f"slowest {max(idle):.2f} s; starting the worker included"
     return [
-        compare(findable, f"{count} calls answered at once, to their results", 1.25, "1.25 is 0.8 of the rate"),
-        compare(floor, "… against one that does not publish pending calls", None, "no list of approvals would find it"),
-    ]
-
-
-# Killed workers.
-
-
-async def _measure_kills(plan: Plan, count: int, kills: int) -> list[Row]:
-    plan.report_progress(
-        f"{APPROVERS} approvers answer {count:,} calls, twice each, while workers are killed {kills} times"
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        witness = Path(folder, "danger")
-        async with EmbeddedServer() as server, _worker(server.address, str(witness)) as worker:
-            client = await connect(address=server.address)
-            engine = Engine(client)
-            waiting = await _start_waiting(engine, client, count)
-            started = time.perf_counter()
-            results = await _answer_all(AgentClient(client), waiting, worker, kills)
-            for id in waiting:
-                await AgentClient(client).invocation(id).result()
-            took_s = time.perf_counter() - started
-            counts = [await engine.count(id, AnswerCounted) for id in waiting]
-        ran = Counter(_lines(witness))
-    once = sum(count == 1 for count in counts)
-    twice = sum(times > 1 for times in ran.values())
-    return [
+        Row(name=f"{name} pending call's result", samples=idle, statistic=p95, unit="s", goal=1.1, note=note),
         Row(
-            name=f"{count:,} calls, {APPROVERS} approvers who click twice, workers killed {kills} times",
-            value=once,
-            unit="answered once",
-            fact=once == count and not twice,
-            note=f"in {took_s:.0f} s; {twice} ran twice; {count - len(ran)} were interrupted and not repeated",
-        ),
-        Row(
-            name="… results that the approvers received",
-            value=results["accepted"],
-            unit="accepted",
-            note=", ".join(f"{kind}: {times}" for kind, times in sorted(results.items())),
+            name=f"{name} session's next reply",
+            samples=busy,
+            statistic=p95,
+            unit="s",
+            goal=5.5,
+            note=f"killed right after a reply; slowest {max(busy):.2f} s",
         ),
     ]
 
 
-def _lines(witness: Path) -> list[str]:
-    return witness.read_text().split()
-
-
-async def _answer_all(client: AgentClient, waiting: list[str], worker: "RestartableWorker", kills: int) -> Counter[str]:
-    """Approve every call twice at the same time, by parallel approvers; count the results."""
-    results = Counter[str]()
-    left: Iterator[str] = iter(waiting)
-    killed = 0
-
-    async def click(id: str) -> None:
-        while True:
-            try:
-                await client.approvals.approve(f"{id}/fc-1", by="approver")
-            except AnswerUnconfirmed:
-                results["unconfirmed, repeated"] += 1
-                continue
-            except (AlreadyAnswered, UnknownCall) as error:
-                results[type(error).__name__] += 1
-            else:
-                results["accepted"] += 1
-            return
-
-    async def approver() -> None:
-        for id in left:
-            await asyncio.gather(click(id), click(id))
-            # All kills must happen while calls are pending.
-            while killed * len(waiting) < (results["accepted"] - APPROVERS) * kills:  # noqa: ASYNC110  # no event
-                await asyncio.sleep(0.05)
-
-    people = asyncio.gather(*(approver() for _ in range(APPROVERS)))
-    while killed < kills:
-        await worker.restart()
-        killed += 1
-        await asyncio.sleep(0.3)
-    await people
-    return results
-
-
-class RestartableWorker:
-    """A worker process that can be killed and started again."""
-
-    def __init__(self, address: str, *witness: str) -> None:
-        self._arguments = ("benchmarks.engine", address, *witness)
-        self.process: WorkerProcess
-
-    async def restart(self) -> None:
-        """Kill the worker and start another."""
-        self.process.kill()
-        await self.begin()
-
-    async def begin(self) -> None:
-        """Start a worker process."""
-        self.process = await WorkerProcess(*self._arguments).ready()
-
-
-@asynccontextmanager
-async def _worker(address: str, *witness: str) -> AsyncIterator[RestartableWorker]:
-    worker = RestartableWorker(address, *witness)
-    await worker.begin()
-    try:
-        yield worker
-    finally:
-        worker.process.kill()
+async def _after_kill_s(
+    client: AgentClient, prepare: Callable[[], Awaitable[Callable[[], Awaitable[object]]]]
+) -> float:
+    """Return the time from the end of one worker to the first answer of the next."""
+    async with worker(client):
+        act = await prepare()
+    started = time.perf_counter()
+    async with worker(client, wait=False):
+        await act()
+        return time.perf_counter() - started

@@ -1,108 +1,112 @@
-"""The engine's side: an agent whose model is a function, served by `create_worker`.
+"""The engine's side: `worker.py` serves `agents/bench`, and Waystation's client starts and answers invocations."""
 
-python -m benchmarks.engine ADDRESS [FILE]      a worker process; `danger` appends a line to FILE each time it runs
-"""
-
-import asyncio
+import os
+import shlex
+import subprocess
 import sys
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+import psutil
 from temporalio.client import Client
-from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-from benchmarks.process import run_until_orphaned
-from benchmarks.scenario import APPROVE, FINAL, SYSTEM, Scenario
-from waystation.agents import Agent
-from waystation.agents.registry import Registry
+from benchmarks.side import EXTRA_OPTIONS, Scenario, TemporalSide, wait_for_pollers
 from waystation.client import connect
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core import Body, Budget
-from waystation.models import LlmRequest, LlmResponse
-from waystation.testing import FunctionModel, calls, says
-from waystation.tools.function_tool import FunctionTool
-from waystation.tools.tool_context import ToolContext
-from waystation.worker import create_worker
+from waystation.embedded import bind_to_this_process
 from waystation.workflows.invocation import AgentInvocation
 
-QUEUE = "engine"
-AGENT = "bench_agent"
+ROOT = Path(__file__).resolve().parent.parent
+AGENT = "bench"
+CALL = "fc-1"
+"""The ID of an invocation's first tool call."""
 
 
-def reply(request: LlmRequest) -> LlmResponse:
-    """Reply with the next tool calls, or with the final text."""
-    scenario = Scenario.of(request.contents[0]["parts"][0]["text"])
-    call_count = len(request.contents) // 2
-    if call_count == scenario.steps:
-        return says(FINAL)
-    return calls(*[(scenario.tool, {"size": scenario.size})] * scenario.calls)
+def worker_command(address: str, queue: str, agent: str = AGENT) -> list[str]:
+    """Return the command line that serves an agent, as users serve theirs."""
+    agents = str(ROOT / "benchmarks" / "agents" / agent)
+    options = {"--agents": agents, "--address": address, "--task-queue": queue, "--log-format": "json"}
+    words = (word for option in options.items() for word in option)
+    return [sys.executable, str(ROOT / "worker.py"), *words, *shlex.split(os.environ.get(EXTRA_OPTIONS, ""))]
 
 
-async def lookup(size: int) -> str:
-    """Return `size` bytes."""
-    return "r" * size
-
-
-def agent(witness: Path | None = None) -> Agent:
-    """Return the agent; each run of `danger` appends a line to the file `witness`."""
-
-    async def danger(size: int, tool_context: ToolContext) -> str:
-        """Return `size` bytes; needs an approval."""
-        if witness:
-            with witness.open("a") as file:
-                file.write(f"{tool_context.idempotency_key}\n")
-        return "r" * size
-
-    return Agent(
-        name=AGENT,
-        model=FunctionModel(reply),
-        instruction=SYSTEM,
-        tools=[lookup, FunctionTool(danger, require_confirmation=True)],
+def start_worker(address: str, queue: str, agent: str = AGENT) -> subprocess.Popen[bytes]:
+    """Start a worker process, which also ends when this process is killed."""
+    return subprocess.Popen(
+        bind_to_this_process(worker_command(address, queue, agent)),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
 
 
-class Engine:
-    """Run the scenarios on the engine, through its client."""
+def memory_mb(pids: Iterable[int]) -> float:
+    """Return the resident memory of processes."""
+    return sum(psutil.Process(pid).memory_info().rss for pid in pids) / 1e6
 
-    def __init__(self, client: Client) -> None:
-        self._client = AgentClient(client, task_queue=QUEUE)
 
-    async def start(self, scenario: Scenario) -> Invocation:
-        """Start an invocation."""
-        budget = Budget(max_llm_calls=scenario.steps + 1) if scenario.steps > 100 else None
-        return await self._client.start(AGENT, scenario.text(), budget=budget)
+@asynccontextmanager
+async def worker(
+    client: AgentClient, agent: str = AGENT, *, wait: bool = True
+) -> AsyncIterator[subprocess.Popen[bytes]]:
+    """Serve an agent on the client's task queue until the end of the block; with `wait`, the worker polls at its start.
 
-    async def run(self, scenario: Scenario) -> str:
-        """Run an invocation to its end; return its id."""
-        invocation = await self.start(scenario)
-        await invocation.result()
-        return invocation.id
+    The worker is killed with SIGKILL, like a crash.
+    """
+    process = start_worker(client.temporal.service_client.config.target_host, client.task_queue, agent)
+    try:
+        if wait:
+            await wait_for_pollers(client.temporal, client.task_queue, [process])
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
-    async def start_waiting(self) -> str:
-        """Start an invocation, wait until its call is pending, and return its id."""
-        invocation = await self.start(APPROVE)
-        while not await invocation.handle.query("pending"):  # noqa: ASYNC110  # there is no event for it
-            await asyncio.sleep(0.01)
-        return invocation.id
 
-    async def approve(self, id: str, *, signal: bool = True) -> None:
-        """Approve, by signal or by update, and wait for the result."""
-        invocation = self._client.invocation(id)
-        await invocation.answer("approve", "fc-1", signal=signal)
-        await invocation.result()
+class Engine(TemporalSide):
+    """Waystation. Approvals arrive by update, as those of its own clients do."""
 
-    async def count(self, id: str, kind: type[Body]) -> int:
-        """Count the entries of a kind in an invocation's log."""
-        return sum(isinstance(entry.body, kind) for entry in (await self._client.invocation(id).log()).entries)
+    async def connect(self) -> Client:
+        """Return a client of the server, as Waystation's own clients connect."""
+        client = await connect(address=self.address)
+        # One for all invocations, as in users' programs: it remembers the announced agents and the search attributes.
+        self.agents = AgentClient(client, task_queue=self.queue)
+        return client
+
+    def start_worker(self) -> subprocess.Popen[bytes]:
+        """Start a worker process."""
+        return start_worker(self.address, self.queue)
 
     def replayer(self) -> Replayer:
         """Return a replayer for the histories of this side."""
-        return Replayer(workflows=[AgentInvocation], workflow_runner=UnsandboxedWorkflowRunner())
+        return Replayer(
+            workflows=[AgentInvocation],
+            workflow_runner=UnsandboxedWorkflowRunner(),
+            data_converter=self.client.data_converter,
+        )
+
+    def invocation(self, id: str) -> Invocation:
+        """Return a handle for an invocation."""
+        return self.agents.invocation(id)
+
+    async def start(self, scenario: Scenario) -> str:
+        """Start an invocation; return its ID."""
+        return (await self.agents.start(AGENT, scenario.text())).id
+
+    async def run(self, scenario: Scenario) -> str:
+        """Run an invocation to its end; return its ID."""
+        invocation = self.invocation(await self.start(scenario))
+        await invocation.result()
+        return invocation.id
+
+    async def approve(self, waiting: str, scenario: Scenario) -> str:
+        """Approve the pending call, and wait for the result; return the invocation's ID."""
+        invocation = self.invocation(waiting)
+        await invocation.approve(CALL)
+        await invocation.result()
+        return waiting
 
 
-async def make_worker(address: str, witness: Path | None = None) -> Worker:
-    """Create the worker."""
-    return create_worker(await connect(address=address), Registry.of(agent(witness)), task_queue=QUEUE)
-
-
-if __name__ == "__main__":
-    run_until_orphaned(make_worker(sys.argv[1], *map(Path, sys.argv[2:])))
+SIDE = Engine

@@ -2,47 +2,48 @@
 
 It does what the engine does in the measured scenarios and nothing else: no validation, no state, no events, no
 deadlines, no heartbeats, no published pending calls. It runs unsandboxed, with the options of the engine's worker and
-on the same event loop, so that tuning makes no difference.
-
-`Findable` also publishes pending calls in two search attributes, without which no approver could find them.
-
-python -m benchmarks.floor ADDRESS      a worker process
+on the same event loop, so that tuning makes no difference. Its processes import nothing of Waystation.
 """
 
 import asyncio
-import sys
-import uuid
 from datetime import timedelta
 from typing import Any
 
+import uvloop
 from temporalio import activity, workflow
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import Client
 from temporalio.common import SearchAttributeKey
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 
-from benchmarks.process import run_until_orphaned
-from benchmarks.scenario import APPROVE, FINAL, SYSTEM, Scenario
-from waystation.core import SEARCH_PENDING, SEARCH_STATUS, Settings
-from waystation.worker import WORKER_OPTIONS
+from benchmarks.side import SYSTEM, Scenario, TemporalSide
 
-QUEUE = "floor"
-STATUS = SearchAttributeKey.for_keyword(SEARCH_STATUS)
-PENDING = SearchAttributeKey.for_keyword_list(SEARCH_PENDING)
+STATUS = SearchAttributeKey.for_keyword("WaystationStatus")
+PENDING = SearchAttributeKey.for_keyword_list("WaystationPending")
 LIMIT = timedelta(seconds=60)
+HEARTBEAT_THROTTLE = timedelta(milliseconds=100)
+WORKER_OPTIONS: dict[str, Any] = {
+    "max_cached_workflows": 200,
+    "sticky_queue_schedule_to_start_timeout": timedelta(seconds=0.8),
+    "max_eager_activity_reservations_per_workflow_task": 10,
+    "max_heartbeat_throttle_interval": HEARTBEAT_THROTTLE,
+    "default_heartbeat_throttle_interval": HEARTBEAT_THROTTLE,
+    "max_concurrent_activities": 100,
+}
+"""The options of the engine's worker; a test compares them."""
 
 
 @activity.defn
 async def model(request: dict[str, Any]) -> dict[str, Any]:
     """Reply with the next tool calls, or with the final text."""
     messages = request["messages"]
-    scenario = Scenario.of(messages[0]["text"])
-    call_count = sum(message["role"] == "assistant" for message in messages)
-    if call_count == scenario.steps:
-        return {"role": "assistant", "text": FINAL}
+    scenario = Scenario.parse(messages[0]["text"])
+    step = sum(message["role"] == "assistant" for message in messages)
+    if step == scenario.steps:
+        return {"role": "assistant", "text": "f" * scenario.final}
     return {
         "role": "assistant",
         "calls": [
-            {"id": f"c{call_count}-{i}", "name": scenario.tool, "args": {"size": scenario.size}}
+            {"id": f"c{step}-{i}", "name": scenario.tool, "args": {"size": scenario.size}}
             for i in range(scenario.calls)
         ],
     }
@@ -54,18 +55,12 @@ async def lookup(size: int) -> str:
     return "r" * size
 
 
-@activity.defn
-async def danger(size: int) -> str:
-    """Return `size` bytes; needs an approval."""
-    return "r" * size
-
-
 @workflow.defn
 class HandWritten:
     """Call the model and its tools in turns, with the whole conversation in each model call."""
 
     def __init__(self) -> None:
-        self._waits = False
+        self._pending = False
         self._approved = False
 
     @workflow.run
@@ -79,14 +74,11 @@ class HandWritten:
             messages.append(reply)
             if "calls" not in reply:
                 return str(reply["text"])
-            if any(call["name"] == "danger" for call in reply["calls"]):
-                self._waits = True
-                self._publish("waiting", ["c0-0"])
-                await workflow.wait_condition(lambda: self._approved)
-                self._publish("running", [])
+            if (name := reply["calls"][0]["name"]) in ("danger", "published"):
+                await self._wait_for_approval(published=name == "published")
             results = await asyncio.gather(
                 *(
-                    workflow.execute_activity(call["name"], call["args"]["size"], start_to_close_timeout=LIMIT)
+                    workflow.execute_activity(lookup, call["args"]["size"], start_to_close_timeout=LIMIT)
                     for call in reply["calls"]
                 )
             )
@@ -95,81 +87,59 @@ class HandWritten:
                 for call, result in zip(reply["calls"], results, strict=True)
             ]
 
-    def _publish(self, status: str, pending: list[str]) -> None:
-        """Publish the pending call; a subclass does it."""
+    async def _wait_for_approval(self, *, published: bool) -> None:
+        self._pending = True
+        if published:
+            workflow.upsert_search_attributes([STATUS.value_set("waiting"), PENDING.value_set(["c0-0"])])
+        await workflow.wait_condition(lambda: self._approved)
+        if published:
+            workflow.upsert_search_attributes([STATUS.value_set("running"), PENDING.value_set([])])
 
     @workflow.signal
     def approve(self) -> None:
         """Let the tool run."""
         self._approved = True
 
+    @workflow.update
+    def approve_by_update(self) -> None:
+        """Let the tool run, and acknowledge that."""
+        self._approved = True
+
     @workflow.query
-    def waits(self) -> bool:
+    def pending(self) -> bool:
         """Return whether a call needs an approval."""
-        return self._waits
+        return self._pending
 
 
-@workflow.defn
-class Findable(HandWritten):
-    """The same, with pending calls in search attributes."""
+class Floor(TemporalSide):
+    """The hand-written workflow. Approvals arrive by signal; those of published calls by update."""
 
-    @workflow.run
-    async def run(self, text: str) -> str:
-        """Return the model's final text."""
-        return await super().run(text)
+    workflow = "HandWritten"
+    run_loop = staticmethod(uvloop.run)
 
-    def _publish(self, status: str, pending: list[str]) -> None:
-        workflow.upsert_search_attributes([STATUS.value_set(status), PENDING.value_set(pending)])
-
-
-class Floor:
-    """Run the scenarios on a hand-written workflow."""
-
-    def __init__(self, client: Client, workflow: type[HandWritten] = HandWritten) -> None:
-        self._client, self._workflow = client, workflow.__name__
-
-    async def start(self, scenario: Scenario) -> WorkflowHandle[Any, Any]:
-        """Start an invocation."""
-        return await self._client.start_workflow(
-            self._workflow, scenario.text(), id=f"floor-{uuid.uuid4().hex[:12]}", task_queue=QUEUE
+    def make_worker(self, client: Client) -> Worker:
+        """Return a worker."""
+        return Worker(
+            client,
+            task_queue=self.queue,
+            workflows=[HandWritten],
+            activities=[model, lookup],
+            workflow_runner=UnsandboxedWorkflowRunner(),
+            **WORKER_OPTIONS,
         )
-
-    async def run(self, scenario: Scenario) -> str:
-        """Run an invocation to its end; return its id."""
-        handle = await self.start(scenario)
-        await handle.result()
-        return handle.id
-
-    async def start_waiting(self) -> str:
-        """Start an invocation, wait until its call is pending, and return its id."""
-        handle = await self.start(APPROVE)
-        while not await handle.query("waits"):  # noqa: ASYNC110  # there is no event for it
-            await asyncio.sleep(0.01)
-        return handle.id
-
-    async def approve(self, id: str) -> None:
-        """Approve and wait for the result."""
-        handle = self._client.get_workflow_handle(id)
-        await handle.signal("approve")
-        await handle.result()
 
     def replayer(self) -> Replayer:
         """Return a replayer for the histories of this side."""
         return Replayer(workflows=[HandWritten], workflow_runner=UnsandboxedWorkflowRunner())
 
-
-async def make_worker(address: str) -> Worker:
-    """Create the worker."""
-    return Worker(
-        await Client.connect(address),
-        task_queue=QUEUE,
-        workflows=[HandWritten, Findable],
-        activities=[model, lookup, danger],
-        **WORKER_OPTIONS,
-        workflow_runner=UnsandboxedWorkflowRunner(),
-        max_concurrent_activities=Settings().concurrent_activities,
-    )
+    async def approve(self, waiting: str, scenario: Scenario) -> str:
+        """Approve the pending call, and wait for the result; return the invocation's ID."""
+        if scenario.tool != "published":
+            return await super().approve(waiting, scenario)
+        handle = self.client.get_workflow_handle(waiting)
+        await handle.execute_update("approve_by_update")
+        await handle.result()
+        return waiting
 
 
-if __name__ == "__main__":
-    run_until_orphaned(make_worker(sys.argv[1]))
+SIDE = Floor

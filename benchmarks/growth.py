@@ -1,143 +1,173 @@
-"""The history of an invocation: its size per step, early and late."""
+"""What grows with the length of an invocation or a session: the CPU time and the history of a step or a message."""
 
+import asyncio
 import time
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Awaitable, Sequence
+from itertools import pairwise
 from statistics import median
 
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.client import WorkflowHistory
+from temporalio.client import Client
 
-from benchmarks.plan import Plan
-from benchmarks.scenario import ONE, Scenario
-from benchmarks.sides import sides
-from benchmarks.table import Row, format_value
+from benchmarks.comparison import Plan
+from benchmarks.engine import AGENT, worker
+from benchmarks.side import Scenario, cpu_s
+from benchmarks.table import Row, ratio, ratios
+from waystation.client import Session, connect
 from waystation.client.agent_client import AgentClient
-from waystation.core import MODEL, encode
-from waystation.history import build_log
+from waystation.core import MODEL, Budget
+from waystation.embedded import EmbeddedServer
 
-STEPS = Scenario(steps=203, size=1_000)
-EARLY, LATE = 10, 200
-LARGE = Scenario(steps=5_000, size=5_000)
-SAMPLED_STEPS = (10, 200, 2_000, 5_000)
+STEPS = 4_000
+MESSAGES = 1_000
+QUEUE = "growth"
+EARLY = 10
+TURN = f"{Scenario(size=1_000, final=500).text()} ".ljust(200, "x")
+"""The message of a session whose turn has 1.8 kB of content: itself, a tool result and an answer."""
 
 
-async def measure(plan: Plan) -> list[Row]:
-    """Measure events and bytes."""
-    async with sides(patience_s=0) as both:
-        plan.report_progress("events of one tool call")
-        floor, engine = [len((await both.history(await side.run(ONE))).events) for side in (both.floor, both.engine)]
-        rows = [
-            Row(
-                name="events, one tool call",
-                value=engine,
-                unit="events",
-                goal=24,
-                floor=str(floor),
-                engine=str(engine),
-                note="three activities",
-            )
-        ]
-        plan.report_progress(f"{STEPS.steps} steps of 1 kB")
-        rows.extend(_per_step(await both.histories(await both.engine.run(STEPS))))
-        large = Scenario(steps=300, size=LARGE.size) if plan.quick else LARGE
-        plan.report_progress(f"{large.steps} tool calls of 5 kB")
+async def steps(plan: Plan) -> list[Row]:
+    """Compare a late step of one invocation with an early one; each has a result of 1.8 kB."""
+    count = 400 if plan.quick else STEPS
+    scenario = Scenario(steps=count + EARLY, size=1_800)
+    async with EmbeddedServer() as server:
+        client = AgentClient(await connect(address=server.address), task_queue=QUEUE)
+        async with worker(client):
+            started = time.perf_counter()
+            invocation = await client.start(AGENT, scenario.text(), budget=Budget(max_llm_calls=scenario.steps + 1))
+            text = (await invocation.result()).text
+            elapsed_s = time.perf_counter() - started
+            histories = await invocation.histories()
         started = time.perf_counter()
-        id = await both.engine.run(large)
-        finished_s = time.perf_counter() - started
-        histories = await both.histories(id)
-        started = time.perf_counter()
-        for history in histories:
-            await both.engine.replayer().replay_workflow(history, raise_on_replay_failure=True)
-        replayed_s = time.perf_counter() - started
-        started = time.perf_counter()
-        log = await AgentClient(both.client).invocation(id).log()
-        projected_s = time.perf_counter() - started
-        name = f"{large.steps:,} tool calls of 5 kB"
-        events = [event for history in histories for event in history.events]
-        paces = _paces(events)
-        kilobytes = sum(event.ByteSize() for event in events) / 1e3
-        all_steps = list(steps(events))
-        for at in (number for number in SAMPLED_STEPS if number <= large.steps):
-            near = all_steps[max(at - 3, 0) : at + 2]
-            size = median(sum(event.ByteSize() for event in step) for step in near)
-            rows.append(
-                Row(
-                    name=f"{name}: bytes of step {at:,}",
-                    value=size,
-                    unit="B",
-                    goal=10_000,
-                    engine=format_value(size, "B"),
-                    note=f"{median(len(step) for step in near):g} events",
-                )
-            )
-        rows += [
-            Row(
-                name=f"{name}: finish",
-                value=finished_s,
-                unit="s",
-                fact=log.state.result().status == "completed" and len(log.state.calls) == large.steps,
-                engine=format_value(finished_s / large.steps * 1e3, "ms each"),
-                note=f"first tenth {format_value(paces[0], 'ms')} per step, last tenth {format_value(paces[1], 'ms')}",
-            ),
-            Row(name=f"{name}: runs", value=len(histories), unit="runs", note="each continues the previous one"),
-            Row(
-                name=f"{name}: events",
-                value=len(events),
-                unit="events",
-                note=f"at most {max(len(history.events) for history in histories):,} in a run; the limit is 51,200",
-            ),
-            Row(name=f"{name}: bytes", value=kilobytes, unit="kB", note="the server's limit for a run is 50 MB"),
-            Row(name=f"{name}: replay", value=replayed_s, unit="s", fact=True, note="it replays"),
-            Row(name=f"{name}: read into a log", value=projected_s, unit="s"),
-        ]
-    return rows
+        await invocation.log()
+        read_s = time.perf_counter() - started
+    at_calls = [float(word) for word in text.split()]
+    used = [after - before for before, after in pairwise(at_calls)]
+    events = [event for history in histories for event in history.events]
+    kilobytes = sum(event.ByteSize() for event in events) / 1e3
+    cpu = [_window(used, at, plan.pairs) for at in (EARLY, count)]
+    sizes = [sum(event.ByteSize() for event in step) for step in split_steps(events)]
+    size = [_window(sizes, at, EARLY) for at in (EARLY, count)]
+    name = f"step {count:,} to step {EARLY} of an invocation"
+    return [
+        Row(
+            name=f"worker CPU of {name}",
+            samples=ratios(*cpu),
+            goal=1.5,
+            aim=1.1,
+            note=f"{median(cpu[1]):.1f} ms to {median(cpu[0]):.1f} ms; {elapsed_s:.0f} s in all",
+        ),
+        Row(
+            name=f"bytes of {name}",
+            samples=[median(size[1]) / median(size[0])],
+            goal=1.1,
+            note=f"{median(size[1]):,.0f} B to {median(size[0]):,.0f} B; the result has 1,800 B",
+        ),
+        Row(
+            name=f"history of {scenario.steps:,} steps",
+            samples=[kilobytes],
+            unit="kB",
+            note=f"{len(events):,} events in {len(histories)} runs; read into a log in {read_s:.1f} s",
+        ),
+    ]
 
 
-def _per_step(histories: Sequence[WorkflowHistory]) -> Iterator[Row]:
-    """Yield bytes per step: medians of five steps, because numbers in events grow longer."""
-    recorded = [event for history in histories for event in history.events]
-    bytes_of_steps = [sum(event.ByteSize() for event in step) for step in steps(recorded)]
-    events = build_log(histories).state.events
-    sizes_of_events = [
-        len(encode(event.content)) for event in events[1:]
-    ]  # calls and responses alternate after the user's message
-    content = [call + response for call, response in zip(sizes_of_events[::2], sizes_of_events[1::2], strict=False)]
-    early, late, own_content = (
-        median(sizes[at - 3 : at + 2])
-        for sizes, at in ((bytes_of_steps, EARLY), (bytes_of_steps, LATE), (content, LATE))
-    )
-    yield Row(
-        name=f"bytes per step, step {LATE} to step {EARLY}",
-        value=late / early,
-        goal=1.1,
-        engine=f"{format_value(late, 'B')} to {format_value(early, 'B')}",
-        note="model and tool, 1 kB results",
-    )
-    yield Row(
-        name=f"bytes of step {LATE}",
-        value=late,
-        unit="B",
-        goal=round(2.2 * own_content + 2_000),
-        engine=format_value(late, "B"),
-        note=f"goal: 2.2 times its content of {format_value(own_content, 'B')}, and 2 kB",
-    )
+def _window(values: Sequence[float], at: int, size: int) -> Sequence[float]:
+    """Return `size` values around a position."""
+    start = max(0, at - size // 2)
+    return values[start : start + size]
 
 
-def steps(events: Sequence[HistoryEvent]) -> Iterator[list[HistoryEvent]]:
-    """Yield the events of each step: from one scheduled model call to the next."""
-    step: list[HistoryEvent] = []
+def split_steps(events: Sequence[HistoryEvent]) -> list[list[HistoryEvent]]:
+    """Return the events of each step: from one scheduled model call to the next."""
+    steps: list[list[HistoryEvent]] = []
     for event in events:
         if event.activity_task_scheduled_event_attributes.activity_type.name == MODEL.name:
-            if step:
-                yield step
-            step = []
-            step.append(event)
-        elif step:
-            step.append(event)
+            steps.append([])
+        if steps:
+            steps[-1].append(event)
+    return steps
 
 
-def _paces(events: Sequence[HistoryEvent]) -> tuple[float, float]:
-    """Return the milliseconds per step in the first and the last tenth, by the server's clock."""
-    times = [step[0].event_time.ToNanoseconds() / 1e6 for step in steps(events)]
-    tenth = len(times) // 10
-    return (times[tenth] - times[0]) / tenth, (times[-1] - times[-1 - tenth]) / tenth
+async def session(plan: Plan) -> list[Row]:
+    """Compare a late message of a session with an early one, and with an invocation without a session."""
+    count = 100 if plan.quick else MESSAGES
+    async with EmbeddedServer() as server:
+        client = AgentClient(await connect(address=server.address), task_queue=QUEUE)
+        async with worker(client) as process:
+            old = _session(client)
+            for _ in range(count):
+                await old.say(TURN)
+            early, late, direct = list[tuple[float, float]](), list[tuple[float, float]](), list[tuple[float, float]]()
+            young = await _young_session(client)
+            for number in range(2 * plan.pairs):
+                if number and number % EARLY == 0:
+                    young = await _young_session(client)
+                early.append(await _measure(young.say(TURN), process.pid))
+                late.append(await _measure(old.say(TURN), process.pid))
+                direct.append(await _measure(client.run(AGENT, TURN), process.pid))
+            messages = count + 2 * plan.pairs
+            size = await _history_bytes(client.temporal, old.id, messages) / messages
+            await asyncio.sleep(1)  # no workflow task is in flight when the worker is killed
+        async with worker(client) as process:
+            first_ms, _ = await _measure(old.say(TURN), process.pid)
+    (early_ms, early_cpu), (late_ms, late_cpu), (direct_ms, _) = (zip(*x, strict=True) for x in (early, late, direct))
+    name = f"message {count:,} to message {EARLY} of a session"
+    return [
+        Row(
+            name=f"worker CPU of {name}",
+            samples=ratios(early_cpu, late_cpu),
+            goal=1.15,
+            aim=1.05,
+            note=f"{median(late_cpu):.1f} ms to {median(early_cpu):.1f} ms; "
+            f"{median(late_ms):.0f} ms to {median(early_ms):.0f} ms of time",
+        ),
+        Row(
+            name="history of a message in a session",
+            samples=[size / 1e3],
+            unit="kB",
+            goal=9,
+            aim=6.3,
+            note=f"1.8 kB of content; session and invocation; the mean of {messages:,} messages",
+        ),
+        ratio("message in a session, to an invocation without one", direct_ms, early_ms, unit_of_sides="ms"),
+        Row(name=f"a new worker's first reply after {messages:,} messages", samples=[first_ms], unit="ms"),
+    ]
+
+
+def _session(client: AgentClient) -> Session:
+    return client.session(agent=AGENT, session_id=uuid.uuid4().hex)
+
+
+async def _young_session(client: AgentClient) -> Session:
+    """Return a session whose next messages are about number `EARLY`."""
+    session = _session(client)
+    for _ in range(EARLY // 2):
+        await session.say(TURN)
+    return session
+
+
+async def _measure(step: Awaitable[object], pid: int) -> tuple[float, float]:
+    """Return the time and the worker's CPU time of a step, in milliseconds."""
+    before, started = cpu_s([pid]), time.perf_counter()
+    await step
+    elapsed_s = time.perf_counter() - started
+    # The worker still records that the last workflow tasks are done.
+    await asyncio.sleep(0.01)
+    return elapsed_s * 1e3, (cpu_s([pid]) - before) * 1e3
+
+
+async def _history_bytes(client: Client, session: str, messages: int) -> int:
+    """Return the size of all histories of a session: of its runs and its invocations."""
+    size = 0
+    first = (await client.get_workflow_handle(session).describe()).raw_description
+    run_id: str | None = first.workflow_execution_info.first_run_id
+    while run_id:
+        events = (await client.get_workflow_handle(session, run_id=run_id).fetch_history()).events
+        size += sum(event.ByteSize() for event in events)
+        run_id = events[-1].workflow_execution_continued_as_new_event_attributes.new_execution_run_id or None
+    for number in range(1, messages + 1):
+        described = await client.get_workflow_handle(f"{session}/{number}").describe()
+        size += described.raw_description.workflow_execution_info.history_size_bytes
+    return size

@@ -89,7 +89,12 @@ def long_history(events: int, *, size: int) -> WorkflowHistory:
     for number in range(1, events // EVENTS_OF_A_STEP + 1):
         mark, id = _mark(number), f"fc-{number}"
         model_input = ModelCallInput(
-            agent=AGENT, root=AGENT, number=number, phase="enter" if number == 1 else "turn", at=at, new=tuple(new)
+            agent=AGENT,
+            number=number,
+            phase="enter" if number == 1 else "turn",
+            check_search=True,
+            at=at,
+            new=tuple(new),
         )
         part = {"functionCall": {"name": TOOL, "args": {"size": size}, "id": id}}
         reply = ModelReply(
@@ -99,7 +104,7 @@ def long_history(events: int, *, size: int) -> WorkflowHistory:
         task = writer.task()
         at += len(new)
         new = [f">{number}", f"m{number}.{mark}"]
-        params = ToolCallInput(function_call_id=id, args={"size": size}, root=AGENT, at=at, new=tuple(new))
+        params = ToolCallInput(function_call_id=id, args={"size": size}, at=at, new=tuple(new))
         outcome = ToolOutcome(function_call_id=id, response={"result": "r" * size}, mark=mark)
         writer.activity(task, f"{AGENT}.{TOOL}", id, params, outcome, _CALL)
         task = writer.task()

@@ -1,123 +1,170 @@
-"""The engine against the floor: time, CPU and replay of the same work."""
+"""The engine against the floor, and its peers beside them: time, CPU, histories and replay of the same work."""
 
-import asyncio
-import dataclasses
-import time
-from collections.abc import AsyncIterator
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
+from typing import Any
 
-from temporalio.client import WorkflowHistory
-
-from benchmarks.plan import Plan
-from benchmarks.scenario import FIVE, ONE, Scenario
-from benchmarks.sides import Side, Sides, duration_ms, sides
-from benchmarks.table import Row, ratio
+from benchmarks.comparison import Comparison, Plan, Sample, SideProcess, count_events, in_turns
+from benchmarks.engine import memory_mb
+from benchmarks.side import APPROVE, FIVE, FIVE_QUICK, ONE, PUBLISHED, QUICK, Scenario
+from benchmarks.table import Row, ratio, ratios
 
 IN_A_SAMPLE = 8
-"""The median of this many consecutive invocations is one sample; a single one is too short to detect disturbances."""
+"""A single invocation is too short to measure."""
 IN_FLIGHT = 50
 REPLAYS = 20
-FINDABLE = "it publishes pending calls in search attributes and removes them after the answer, like the engine"
 LONG = Scenario(steps=25)
 
+WORKER_CPU = "worker CPU per invocation"
+WORKER_MEMORY = "worker memory after that"
+EVENTS = "events of one tool call"
+BYTES = "bytes of one tool call"
+WORKFLOW_TASKS = "workflow tasks of one tool call"
+ACTIVITIES = "activities of one tool call"
 
-async def measure(plan: Plan) -> list[Row]:
-    """Measure the ratios."""
-    turns = 4 if plan.quick else 12
-    async with sides(patience_s=plan.patience_s) as both:
-        for side in (both.floor, both.engine):
-            for scenario in (ONE, FIVE):
-                for _ in range(IN_A_SAMPLE):
-                    await side.run(scenario)
-        plan.report_progress("one tool call")
-        rows = [await _time(both, ONE, turns, goal=1.20, aim=1.11)]
-        plan.report_progress("five parallel tool calls")
-        rows.append(await _time(both, FIVE, turns, goal=1.15))
-        plan.report_progress("approve to result")
-        rows.extend(await _approve(both, turns))
-        plan.report_progress("worker CPU")
-        rows.extend(await _cpu(both, turns // 2, 100))
-        plan.report_progress("replay")
-        rows.append(await _replay(both, ONE, turns))
-        rows.append(await _replay(both, LONG, turns))
-        plan.note_disturbances(both.machine)
+
+async def one(both: Comparison, plan: Plan) -> list[Row]:
+    """Measure one tool call, one invocation at a time."""
+    samples = await both.in_turns(plan.pairs, lambda side: side.run(ONE, IN_A_SAMPLE))
+    return list(_rows("one tool call", both, samples, goal=1.12, aim=1.05))
+
+
+async def five(both: Comparison, plan: Plan) -> list[Row]:
+    """Measure five parallel tool calls, one invocation at a time."""
+    samples = await both.in_turns(plan.pairs, lambda side: side.run(FIVE, IN_A_SAMPLE))
+    return list(_rows("five parallel tool calls", both, samples, goal=1.15, aim=1.05))
+
+
+async def quick(both: Comparison, plan: Plan) -> list[Row]:
+    """Measure a quick tool of the engine against an ordinary activity of the floor."""
+
+    async def measure(side: SideProcess) -> Sample:
+        return await side.run(QUICK if side is both.engine else ONE, IN_A_SAMPLE)
+
+    samples = await in_turns([both.floor, both.engine], plan.pairs, measure)
+    note = "floor: an ordinary activity"
+    return list(_rows("one quick tool call", both, samples, goal=0.90, aim=0.80, note=note))
+
+
+async def approval(both: Comparison, plan: Plan) -> list[Row]:
+    """Measure the time from an answer to the result."""
+    samples = await both.in_turns(plan.pairs, lambda side: side.approve(APPROVE, IN_A_SAMPLE), warm_up=1)
+    rows = list(_rows("answer to result, by update", both, samples, goal=1.15, aim=1.05, note="floor: by signal"))
+
+    async def published(side: SideProcess) -> Sample:
+        return await side.approve(PUBLISHED if side is both.floor else APPROVE, IN_A_SAMPLE)
+
+    samples = await in_turns([both.floor, both.engine], plan.pairs, published, warm_up=1)
+    note = "floor: by update, and its pending calls are search attributes as the engine's are"
+    return [*rows, *_rows("… against a published call", both, samples, note=note)]
+
+
+async def rate(both: Comparison, plan: Plan) -> list[Row]:
+    """Measure many invocations at the same time, and the workers' memory afterwards."""
+    samples = await both.in_turns(plan.pairs, lambda side: side.run(ONE, 100, in_flight=IN_FLIGHT), warm_up=1)
+    note = f"one tool call, {IN_FLIGHT} in flight"
+    memory = [[memory_mb(side.worker_pids)] for side in (both.floor, both.engine)]
+    return [
+        *_rows("invocations per second", both, samples, of="rate", goal=0.90, aim=1.0, at_least=True, note=note),
+        *_rows(WORKER_CPU, both, samples, of="worker_cpu_ms", goal=1.30, aim=1.25, note=note),
+        ratio(WORKER_MEMORY, *memory, unit_of_sides="MB"),
+    ]
+
+
+async def histories(both: Comparison, plan: Plan) -> list[Row]:
+    """Count the events and bytes of histories."""
+    counts: dict[tuple[SideProcess, Scenario], dict[str, int]] = {}
+    for side in (both.floor, both.engine):
+        for scenario in (ONE, FIVE, QUICK, FIVE_QUICK, APPROVE):
+            sample = await (side.approve(scenario, 1) if scenario is APPROVE else side.run(scenario, 1))
+            counts[side, scenario] = count_events(await both.history(sample.ids[0]))
+
+    def count(name: str, scenario: Scenario, what: str, **fields: Any) -> Row:
+        floor, engine = counts[both.floor, scenario][what], counts[both.engine, scenario][what]
+        if what == "bytes":
+            return ratio(name, [floor], [engine], unit_of_sides="B", **fields)
+        return Row(name=name, samples=[engine], unit=what, floor=floor, engine=engine, **fields)
+
+    return [
+        count(EVENTS, ONE, "events"),
+        count(BYTES, ONE, "bytes", goal=1.15, aim=1.0),
+        count(WORKFLOW_TASKS, ONE, "workflow tasks"),
+        count(ACTIVITIES, ONE, "activities"),
+        count("events of five parallel tool calls", FIVE, "events"),
+        count("bytes of five parallel tool calls", FIVE, "bytes"),
+        count("events of one quick tool call", QUICK, "events", goal=18),
+        count("events of five parallel quick tool calls", FIVE_QUICK, "events", goal=22),
+        count("events of an approval", APPROVE, "events", goal=28, aim=27),
+        count("bytes of an approval", APPROVE, "bytes", goal=1.35, aim=1.2),
+    ]
+
+
+async def replay(both: Comparison, plan: Plan) -> list[Row]:
+    """Measure how long a history takes to replay."""
+    rows: list[Row] = []
+    no_goals: dict[str, Any] = {}
+    for scenario, goals in ((ONE, {"goal": 1.25, "aim": 1.2}), (LONG, no_goals)):
+        ids = {side: (await side.run(scenario, 1)).ids[0] for side in (both.floor, both.engine)}
+        tasks = {count_events(await both.history(id))["workflow tasks"] for id in ids.values()}
+        assert len(tasks) == 1, f"The sides replay different numbers of workflow tasks: {tasks}."
+
+        async def measure(side: SideProcess, ids: Mapping[SideProcess, str] = ids) -> Sample:
+            return await side.replay(ids[side], REPLAYS)
+
+        samples = await in_turns([*ids], plan.pairs, measure)
+        note = f"{tasks.pop()} workflow tasks each"
+        calls = "one tool call" if scenario.steps == 1 else f"{scenario.steps} tool calls"
+        rows += _rows(f"replay of {calls}", both, samples, note=note, **goals)
     return rows
 
 
-async def _time(both: Sides, scenario: Scenario, turns: int, goal: float, aim: float | None = None) -> Row:
-    async def sample(side: Side) -> float:
-        return median([await duration_ms(side.run(scenario)) for _ in range(IN_A_SAMPLE)])
-
-    floor, engine = await both.in_turns(turns, sample)
-    name = "one tool call" if scenario.calls == 1 else f"{scenario.calls} parallel tool calls"
-    return ratio(name, floor, engine, goal=goal, aim=aim, note="start to result, one at a time")
-
-
-async def _approve(both: Sides, turns: int) -> list[Row]:
-    async def once(side: Side) -> float:
-        waiting = await side.start_waiting()
-        # The server finishes its work on the new invocation first; it is not part of the answer.
-        await asyncio.sleep(0.05)
-        return await duration_ms(side.approve(waiting))
-
-    async def sample(side: Side) -> float:
-        return median([await once(side) for _ in range(IN_A_SAMPLE)])
-
-    floor, findable, engine = await both.in_turns(turns, sample, findable=True)
-    return [
-        ratio("approve to result", floor, engine, goal=1.10, note="signal, tool, model, result"),
-        ratio("… against a hand-written one with search attributes", findable, engine, note=FINDABLE),
-    ]
-
-
-async def _cpu(both: Sides, turns: int, invocations: int) -> list[Row]:
-    rates: dict[Side, list[float]] = {both.floor: [], both.engine: []}
-
-    async def sample(side: Side) -> float:
-        waiting = iter(range(invocations))
-
-        async def work() -> None:
-            for _ in waiting:
-                await side.run(ONE)
-
-        before, started = both.workers[side].cpu_s(), time.perf_counter()
-        await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
-        rates[side].append(invocations / (time.perf_counter() - started))
-        return (both.workers[side].cpu_s() - before) / invocations * 1e3
-
-    floor, engine = await both.in_turns(turns, sample)
-    note = f"one tool call, {IN_FLIGHT} in flight"
-    memory = {side: both.workers[side].memory_mb() for side in (both.floor, both.engine)}
-    rate = {side: [median(rates[side])] for side in rates}
-    return [
-        ratio("worker CPU per invocation", floor, engine, goal=1.6, note=note),
-        ratio("invocations per second", rate[both.floor], rate[both.engine], unit="/s", note=note),
-        ratio("worker memory after that", [memory[both.floor]], [memory[both.engine]], unit="MB"),
-    ]
+async def workers(both: Comparison, plan: Plan) -> list[Row]:
+    """Compare two workers on one task queue with one worker."""
+    rows = []
+    for module in ("benchmarks.engine", "benchmarks.floor"):
+        pair = [SideProcess(module, both.address, workers=count) for count in (1, 2)]
+        try:
+            for side in pair:
+                await side.ready()
+            samples = await in_turns(pair, plan.pairs, lambda side: side.run(ONE, 100, in_flight=IN_FLIGHT), warm_up=1)
+        finally:
+            for side in pair:
+                side.end()
+        single, double = ([sample.worker_cpu_ms for sample in samples[side]] for side in pair)
+        of_engine = module == "benchmarks.engine"
+        rows.append(
+            Row(
+                name="two workers on a queue: CPU per invocation, to one worker" if of_engine else "… of the floor",
+                samples=ratios(single, double),
+                goal=1.05 if of_engine else None,
+                note=f"{median(double):.1f} ms to {median(single):.1f} ms, {IN_FLIGHT} in flight",
+            )
+        )
+    return rows
 
 
-async def _replay(both: Sides, scenario: Scenario, turns: int) -> Row:
-    histories = {side: await both.history(await side.run(scenario)) for side in (both.floor, both.engine)}
-    counts = {side: count_activations(history) for side, history in histories.items()}
-    assert counts[both.floor] == counts[both.engine], counts
+def _rows(
+    name: str,
+    both: Comparison,
+    samples: dict[SideProcess, list[Sample]],
+    *,
+    of: str = "time_ms",
+    note: str = "",
+    **goals: Any,
+) -> Iterator[Row]:
+    """Yield the row of the engine and one for each peer, all compared with the floor."""
 
-    async def sample(side: Side) -> float:
-        async def copies() -> AsyncIterator[WorkflowHistory]:
-            for number in range(REPLAYS):
-                yield dataclasses.replace(histories[side], workflow_id=f"{histories[side].workflow_id}-{number}")
+    def values(side: SideProcess, of: str) -> Sequence[float]:
+        return [getattr(sample, of) for sample in samples[side]]
 
-        started = time.perf_counter()
-        results = await side.replayer().replay_workflows(copies(), raise_on_replay_failure=True)
-        assert not results.replay_failures
-        return (time.perf_counter() - started) / REPLAYS * 1e3
-
-    for side in (both.floor, both.engine):
-        await sample(side)
-    floor, engine = await both.in_turns(turns, sample)
-    calls = "1 tool call" if scenario.steps == 1 else f"{scenario.steps} tool calls"
-    return ratio(f"replay of {calls}", floor, engine, goal=2.0, note=f"{counts[both.engine]} activations each")
-
-
-def count_activations(history: WorkflowHistory) -> int:
-    """Count the workflow tasks of a history."""
-    return sum(event.HasField("workflow_task_completed_event_attributes") for event in history.events)
+    for side in samples:
+        if side is not both.floor:
+            yield ratio(
+                name if side is both.engine else f"… {side.name}",
+                values(both.floor, of),
+                values(side, of),
+                unit_of_sides="/s" if of == "rate" else "ms",
+                cpu=ratios(values(both.floor, "cpu_ms"), values(side, "cpu_ms")) if of == "time_ms" else (),
+                note=note if side is both.engine else "",
+                **(goals if side is both.engine else {}),
+            )

@@ -1,9 +1,12 @@
-"""The table of results, with goals and whether they were met."""
+"""The table of results, with goals and whether they are met."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from statistics import median, quantiles
 from typing import Any
+
+RESAMPLES = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -11,79 +14,90 @@ class Row:
     """One line of the table."""
 
     name: str
-    value: float
+    samples: Sequence[float]
+    """For a ratio, one for each pair of samples that were taken in turns. A count is a single sample."""
+    statistic: Callable[[Sequence[float]], float] = median
     unit: str = ""
-    """Empty for the ratio of engine to floor."""
+    """Empty for a ratio."""
     goal: float | None = None
-    """The largest acceptable value; None for context, or if `fact` decides."""
+    """The largest acceptable value, or with `at_least` the smallest; None for context."""
     aim: float | None = None
     """A stricter goal."""
-    fact: bool | None = None
-    """For a goal that is not a number: whether it is met. `note` describes it."""
-    floor: str = ""
-    engine: str = ""
-    spread: tuple[float, float] | None = None
-    """Quartiles of the value over the turns."""
+    at_least: bool = False
+    floor: float | None = None
+    engine: float | None = None
+    unit_of_sides: str = ""
+    cpu: Sequence[float] = ()
+    """The ratios of the CPU time of client and workers, in the same pairs."""
     note: str = ""
-    samples: dict[str, list[float]] = field(default_factory=dict)
 
     @property
-    def met(self) -> bool | None:
-        """Whether the goal was met, at the displayed precision; None without a goal."""
-        return self.fact if self.goal is None else _rounded(self.value, self.unit) <= self.goal
+    def value(self) -> float:
+        """The statistic of the samples."""
+        return self.statistic(self.samples)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95% bootstrap interval of the value."""
+        return bootstrap(self.samples, self.statistic)
 
     @property
     def verdict(self) -> str:
-        """The text of the verdict column."""
-        if self.met is None:
+        """`met`, `not met` or `undecided`; empty without a goal.
+
+        The goal is met if the whole interval is on its good side, and not met if the whole interval is on the other.
+        """
+        if self.goal is None:
             return ""
-        if not self.met:
-            return "MISSED"
-        return "met, aim too" if self.aim is not None and _rounded(self.value, self.unit) <= self.aim else "met"
+        best, worst = sorted(self.interval, reverse=self.at_least)
+        sign = -1 if self.at_least else 1
+        if sign * worst <= sign * self.goal:
+            return "met, aim too" if self.aim is not None and sign * worst <= sign * self.aim else "met"
+        return "not met" if sign * best > sign * self.goal else "undecided"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the row with its verdict."""
-        return {**asdict(self), "met": self.met}
+        """Return the row with its value, interval and verdict."""
+        fields = {**asdict(self), "statistic": self.statistic.__name__}
+        return {**fields, "value": self.value, "interval": self.interval, "verdict": self.verdict}
 
 
-def ratio(name: str, floor: Sequence[float], engine: Sequence[float], *, unit: str = "ms", **fields: Any) -> Row:
-    """Compare samples that were taken in turns."""
-    ratios = [ours / theirs for theirs, ours in zip(floor, engine, strict=True)]
-    quarters = quantiles(ratios, n=4) if len(ratios) > 1 else None
-    return Row(
-        name=name,
-        value=median(engine) / median(floor),
-        floor=format_value(median(floor), unit),
-        engine=format_value(median(engine), unit),
-        spread=(quarters[0], quarters[2]) if quarters else None,
-        samples={"floor": [round(x, 4) for x in floor], "engine": [round(x, 4) for x in engine]},
-        **fields,
-    )
+def ratio(name: str, floor: Sequence[float], engine: Sequence[float], **fields: Any) -> Row:
+    """Compare samples that were taken in turns: the median of the ratios of the pairs."""
+    return Row(name=name, samples=ratios(floor, engine), floor=median(floor), engine=median(engine), **fields)
 
 
-def format_value(value: float, unit: str) -> str:
-    """Format a number with its unit."""
-    digits = _digits(value, unit)
-    return f"{value:,.{digits}f} {unit}".strip()
+def ratios(floor: Sequence[float], engine: Sequence[float]) -> list[float]:
+    """Return the ratio of each pair."""
+    return [ours / theirs for theirs, ours in zip(floor, engine, strict=True)]
+
+
+def p95(samples: Sequence[float]) -> float:
+    """Return the 95th percentile."""
+    return quantiles(samples, n=20, method="inclusive")[-1] if len(samples) > 1 else samples[0]
+
+
+def bootstrap(samples: Sequence[float], statistic: Callable[[Sequence[float]], float]) -> tuple[float, float]:
+    """Return the 95% interval of a statistic: its quantiles over samples drawn again, always the same way."""
+    draw = random.Random(0)
+    values = sorted(statistic(draw.choices(samples, k=len(samples))) for _ in range(RESAMPLES))
+    return values[RESAMPLES // 40], values[-1 - RESAMPLES // 40]
 
 
 def markdown(rows: Iterable[Row]) -> str:
     """Format the rows as a Markdown table."""
     lines = [
-        "| measured | floor | engine | result | quartiles | goal | verdict | |",
-        "|---|--:|--:|--:|:-:|--:|---|---|",
+        "| measured | floor | engine | result | 95% interval | CPU | must | aim | verdict | |",
+        "|---|--:|--:|--:|:-:|:-:|--:|--:|---|---|",
     ]
     for row in rows:
-        spread = " to ".join(format_value(x, "") for x in row.spread) if row.spread else ""
-        goal = "" if row.goal is None else f"≤ {row.goal:g} {row.unit}".strip()
-        goal += "" if row.aim is None else f" (aim {row.aim:g})"
+        sign = "≥" if row.at_least else "≤"
         cells = [
             row.name,
-            row.floor,
-            row.engine,
+            *("" if side is None else format_value(side, row.unit_of_sides) for side in (row.floor, row.engine)),
             format_value(row.value, row.unit),
-            spread,
-            goal,
+            _format_interval(row.interval) if len(row.samples) > 1 else "",
+            f"{median(row.cpu):.2f} ({_format_interval(bootstrap(row.cpu, median))})" if row.cpu else "",
+            *("" if limit is None else f"{sign} {limit:g} {row.unit}".strip() for limit in (row.goal, row.aim)),
             row.verdict,
             row.note,
         ]
@@ -91,11 +105,11 @@ def markdown(rows: Iterable[Row]) -> str:
     return "\n".join(lines)
 
 
-def _digits(value: float, unit: str) -> int:
-    if unit in ("", "s"):
-        return 2
-    return 0 if value >= 100 or value == int(value) else 1
+def format_value(value: float, unit: str) -> str:
+    """Format a number with its unit."""
+    digits = 0 if value == int(value) or value >= 1_000 else 2 if value < 10 else 1
+    return f"{value:,.{digits}f} {unit}".strip()
 
 
-def _rounded(value: float, unit: str) -> float:
-    return round(value, _digits(value, unit))
+def _format_interval(interval: tuple[float, float]) -> str:
+    return " to ".join(format_value(x, "") for x in interval)

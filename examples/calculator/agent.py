@@ -54,7 +54,7 @@ class CalculatorToolset(BaseToolset):
 
 root_agent = Agent(
     name="calculator_agent",
-    model="gemini-2.5-flash",
+    model="gemini-3.5-flash",
     description="Calculates.",
     instruction="Calculate with your tools, from left to right. Never calculate without them.",
     tools=[CalculatorToolset(prefix="calculator")],

@@ -55,7 +55,7 @@ def list_events(credential: AuthCredential) -> dict[str, Any]:
 
 root_agent = Agent(
     name="calendar_agent",
-    model="gemini-2.5-flash",
+    model="gemini-3.5-flash",
     description="Knows the user's calendar.",
     instruction="Answer questions about the user's calendar with list_events. If it fails, say so.",
     tools=[AuthenticatedFunctionTool(list_events, auth_config=login_at(URL))],

@@ -55,7 +55,7 @@ async def remember(callback_context: CallbackContext) -> None:
 
 root_agent = Agent(
     name="document_analysis_agent",
-    model="gemini-2.5-flash",
+    model="gemini-3.5-flash",
     description="Keeps documents and analyzes them.",
     instruction="""\
 Keep the documents that the user gives you with keep_document, and answer questions about them with process_document.

@@ -39,10 +39,14 @@ def freeze(account: str) -> dict[str, str]:
 
 root_agent = Agent(
     name="payments_agent",
-    model="gemini-2.5-flash",
+    model="gemini-3.5-flash",
     description="Makes payments.",
     instruction="Make the requested payments, and report the results.",
-    tools=[FunctionTool(balance, effect="read"), pay, FunctionTool(freeze, approval=ONE)],
+    tools=[
+        FunctionTool(balance, effect="read"),
+        FunctionTool(pay, title="Pay {amount:,.2f} € to {payee}"),
+        FunctionTool(freeze, title="Freeze account {account}", approval=ONE),
+    ],
     approval_rules=[
         ApprovalRule(TWO, tools="pay", over={"amount": 1000}),
         ApprovalRule(ONE, tools="pay", over={"amount": 100}),

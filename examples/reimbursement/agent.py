@@ -32,7 +32,7 @@ def ask_for_approval(purpose: str, amount: float, tool_context: ToolContext) -> 
 
 root_agent = Agent(
     name="reimbursement_agent",
-    model="gemini-2.5-flash",
+    model="gemini-3.5-flash",
     description="Handles the reimbursements of employees.",
     instruction="""\
 You handle the reimbursement process for the employees.

@@ -46,7 +46,7 @@ def get_stock_price(
 
 root_agent = Agent(
     name="stock_price_agent",
-    model="gemini-2.5-flash",
+    model="gemini-3.5-flash",
     description="Knows stock prices.",
     instruction="Answer questions about stock prices with get_stock_price. If it fails, say why, in your own words.",
     tools=[get_stock_price],

@@ -21,7 +21,7 @@ def check_and_transfer(query: str, tool_context: ToolContext) -> str:
 
 main_agent = Agent(
     name="main_agent",
-    model="gemini-2.5-flash",
+    model="gemini-3.5-flash",
     description="The first point of contact for the users of an analytics tool.",
     instruction="""\
 You are the first point of contact for the users of an analytics tool. Pass every query to check_and_transfer first. If
@@ -32,7 +32,7 @@ it is not urgent, answer it yourself.
 
 support_agent = Agent(
     name="support_agent",
-    model="gemini-2.5-flash",
+    model="gemini-3.5-flash",
     description="Handles urgent problems.",
     instruction="You are the support agent. Say so, and help the user with the urgent problem.",
 )

@@ -21,7 +21,7 @@ def create_ticket(summary: str, urgency: Literal["low", "normal", "high"], tool_
 
 root_agent = Agent(
     name="ticket_agent",
-    model="gemini-2.5-flash",
+    model="gemini-3.5-flash",
     description="Opens tickets at the help desk and reports their progress.",
     instruction="""\
 Open a ticket with create_ticket when the user reports that something is wrong. Report

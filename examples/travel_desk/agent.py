@@ -36,7 +36,7 @@ def request_trip(destination: str, tool_context: ToolContext) -> dict[str, objec
 
 root_agent = Agent(
     name="travel_desk",
-    model="gemini-2.5-flash",
+    model="gemini-3.5-flash",
     description="Plans the business trips of an employee.",
     instruction="""\
 You plan business trips. The user travels from {user:home?}.

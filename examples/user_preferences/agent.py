@@ -30,7 +30,7 @@ def list_user_preferences(tool_context: ToolContext) -> dict[str, str]:
 
 root_agent = Agent(
     name="user_preferences_agent",
-    model="gemini-2.5-flash",
+    model="gemini-3.5-flash",
     description="Remembers the preferences of users.",
     instruction="Remember preferences with update_user_preference, and report them with list_user_preferences.",
     tools=[update_user_preference, list_user_preferences],

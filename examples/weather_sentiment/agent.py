@@ -44,7 +44,7 @@ async def analyze_sentiment(text: str) -> dict[str, str | float]:
 
 root_agent = Agent(
     name="weather_sentiment_agent",
-    model="gemini-2.5-flash",
+    model="gemini-3.5-flash",
     description="Reports the weather, and responds to how users feel about it.",
     instruction="""\
 You report the weather.
