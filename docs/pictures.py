@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
 CHROMIUM = ROOT / ".node" / "chromium"
 REQUESTS = (
+    ("tiles-4", "payments_agent", "Pay 620 to Ines for the tiles"),
     ("roof-1", "payments_agent", "Pay 5000 to Rose for the roof"),
     ("meals-7", "reimbursement_agent", "Please reimburse 200$ for meals"),
     ("chair-3", "reimbursement_agent", "Please reimburse 480$ for a chair"),
@@ -83,10 +84,12 @@ async def main() -> None:
             browser = await playwright.chromium.launch(
                 executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"], env=environment
             )
-            page = await browser.new_page(viewport={"width": 980, "height": 510})
+            page = await browser.new_page(viewport={"width": 1080, "height": 500})
             await page.goto(link)
             origin = link.split("/", 3)[0] + "//" + link.split("/", 3)[2]
             await take(page, f"{origin}/approvals", "inbox.png")
+            await page.set_viewport_size({"width": 1080, "height": 640})
+            await take(page, f"{origin}/approvals/tiles-4%2Ffc-1", "call.png")
             await browser.close()
 
 
