@@ -3,20 +3,25 @@
 import contextlib
 import gc
 import logging
+import os
 import signal
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, MutableMapping
+from pathlib import Path
 from typing import Any, TypeAlias
 
+import hypothesis
 import pytest
 import structlog
 from structlog.testing import capture_logs
 from temporalio.worker._workflow import _WorkflowWorker
 
 from tests.fakes.openid import FakeOpenId
+from waystation import embedded
 from waystation.testing import AgentEnvironment, FakeGemini
 from waystation.testing.fake_oauth import FakeOAuth
+from waystation.worker import watchdog
 
 Serve: TypeAlias = Callable[..., contextlib.AbstractAsyncContextManager[AgentEnvironment]]
 SetZone: TypeAlias = Callable[[str], None]
@@ -24,19 +29,27 @@ SetZone: TypeAlias = Callable[[str], None]
 # Workers run in the process of the tests, some of which read standard output.
 structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
 
+# A busy machine takes longer than 200 ms for some examples.
+hypothesis.settings.register_profile("busy", deadline=None)
+hypothesis.settings.load_profile("busy")
+
 # A shell has what it starts in the background ignore Ctrl-C, and programs that tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Until the tests are collected: almost everything that collecting creates stays.
+gc.disable()
 
 
 def pytest_collection_finish() -> None:
     """Spare the garbage collector what stays for good: a look at all of it takes long enough to seem a deadlock."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def busy_machine() -> Iterator[None]:
-    """Give a workflow task longer than the SDK's 2 s before it counts as a deadlock: what else runs here may be much.
+    """Give event loops and workflow tasks more than 2 s before they count as blocked: what else runs may be much.
 
     There is no option for it but to have none, and then workflows run in the thread of the test. This is for replays
     and for workers without the plugin, which sets a limit of its own.
@@ -49,6 +62,16 @@ def busy_machine() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(_WorkflowWorker, "__init__", patiently)
+        patched.setattr(watchdog, "REPORT_AFTER_S", 60.0)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def server_program() -> Iterator[None]:
+    """Run tests on another version of the server: the program that WAYSTATION_TEST_TEMPORAL names."""
+    with pytest.MonkeyPatch.context() as patched:
+        if program := os.environ.get("WAYSTATION_TEST_TEMPORAL"):
+            patched.setattr(embedded, "find_temporal", lambda: Path(program))
         yield
 
 

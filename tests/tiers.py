@@ -4,8 +4,24 @@ import os
 
 FULL = "WAYSTATION_TEST_FULL"
 """Set by `make test-full`."""
+SERVER_ADDRESS = "WAYSTATION_TEST_ADDRESS"
+"""Set by `make test-cluster` to the addresses of clusters, one for each process of pytest."""
+SERVER_HTTP_ADDRESS = "WAYSTATION_TEST_HTTP_ADDRESS"
+"""Set by `make test-cluster` to the address of an HTTP API of each cluster."""
+
+
+def is_full() -> bool:
+    """Return whether `make test-full` runs."""
+    return FULL in os.environ
 
 
 def drawn_examples(full: int) -> int:
     """Return how many examples hypothesis draws: `full` for `make test-full`, otherwise a quarter."""
-    return full if os.environ.get(FULL) else full // 4
+    return full if is_full() else full // 4
+
+
+def find_cluster(variable: str = SERVER_ADDRESS) -> str | None:
+    """Return the address of the cluster of this process, or None if tests run on the development server."""
+    addresses = os.environ.get(variable, "").split()
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    return addresses[number] if addresses else None

@@ -1,12 +1,15 @@
 """One server for the session; one worker and one task queue for each test."""
 
 import contextlib
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 
+from tests.cluster.temporal_cluster import create_namespace
+from tests.tiers import find_cluster, is_full
 from waystation.agents import BaseAgent
 from waystation.client.agent_client import Invocation
 from waystation.core import WorkflowSettings
@@ -16,9 +19,33 @@ from waystation.testing import AgentEnvironment, Replays, assert_invocation_hold
 Serve: TypeAlias = Callable[..., contextlib.AbstractAsyncContextManager[AgentEnvironment]]
 
 
+def server_at(address: str) -> EmbeddedServer:
+    """Return a server that runs elsewhere, of which only the address is known."""
+    server = EmbeddedServer()
+    server.address = address
+    return server
+
+
+@contextlib.asynccontextmanager
+async def empty_server() -> AsyncIterator[EmbeddedServer]:
+    """Run a server without workflows of other tests, or give them a namespace of their own on the shared cluster."""
+    if address := find_cluster():
+        namespace = f"test-{uuid.uuid4()}"
+        await create_namespace(address, namespace)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setenv("TEMPORAL_NAMESPACE", namespace)
+            yield server_at(address)
+        return
+    async with EmbeddedServer() as server:
+        yield server
+
+
 @pytest.fixture(scope="session")
 async def server() -> AsyncIterator[EmbeddedServer]:
-    """A Temporal server, shared by all tests of this process."""
+    """A Temporal server, shared by all tests of this process, or the cluster of `make test-cluster`."""
+    if address := find_cluster():
+        yield server_at(address)
+        return
     async with EmbeddedServer() as server:
         yield server
 
@@ -35,15 +62,17 @@ async def verify_tree(invocation: Invocation, settings: WorkflowSettings | None 
 
 
 class Verification:
-    """The checks of the invocations that the tests of one file start.
+    """The checks of the invocations that the tests of one folder start, or of one file in the full suite.
 
-    The first one is also replayed in the strict sandbox. Clocks and randomness are a property of the code, so once in
-    each file finds them, and the kept histories are all replayed there. The others are not replayed a second time when
-    their worker cached nothing: it replayed them at each workflow task.
+    The first one is also replayed in the strict sandbox, which imports the engine again each time, at a cost of one
+    second. Clocks and randomness are a property of the code, so few replays find them, and the kept histories are all
+    replayed there. The others are not replayed a second time when their worker cached nothing: it replayed them at each
+    workflow task.
     """
 
-    def __init__(self) -> None:
-        self._is_first = True
+    def __init__(self, place: Path, strictly_replayed: set[Path]) -> None:
+        self._place = place
+        self._strictly_replayed = strictly_replayed
 
     def check(self, max_cached_workflows: int) -> Callable[[Invocation], Awaitable[None]]:
         """Return the check of invocations whose worker cached this many workflows."""
@@ -55,16 +84,22 @@ class Verification:
 
     def next_replays(self, max_cached_workflows: int) -> Replays:
         """Return how the next history is replayed."""
-        if self._is_first:
-            self._is_first = False
+        if self._place not in self._strictly_replayed:
+            self._strictly_replayed.add(self._place)
             return Replays.STRICT
         return Replays.PRODUCTION if max_cached_workflows else Replays.NONE
 
 
-@pytest.fixture(scope="module")
-def verification() -> Verification:
-    """The checks of the invocations of one file."""
-    return Verification()
+@pytest.fixture(scope="session")
+def strictly_replayed() -> set[Path]:
+    """The folders and files of which one invocation was replayed in the strict sandbox."""
+    return set()
+
+
+@pytest.fixture
+def verification(request: pytest.FixtureRequest, strictly_replayed: set[Path]) -> Verification:
+    """The checks of the invocations of one folder, or of one file in the full suite."""
+    return Verification(request.path if is_full() else request.path.parent, strictly_replayed)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -20,8 +21,8 @@ from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client, WorkflowExecutionStatus
 
+from tests.programs import command
 from waystation import embedded
-from waystation.client import SEARCH_ATTRIBUTE_TYPES, fetch_search_attributes
 from waystation.embedded import (
     DatabaseInUse,
     EmbeddedServer,
@@ -30,6 +31,7 @@ from waystation.embedded import (
     ServerPortTaken,
     TemporalNotFound,
     are_usual_ports_free,
+    find_or_start,
     find_temporal,
 )
 
@@ -124,23 +126,6 @@ async def test_a_file_survives_a_restart(tmp_path: Path, crash: bool) -> None:
         assert described.status == WorkflowExecutionStatus.RUNNING
 
 
-async def test_a_file_that_another_server_made_gets_the_search_attributes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """For example a file of `temporal server start-dev`, which has none; searches work when the block is entered."""
-    db_filename = tmp_path / "temporal.db"
-    with monkeypatch.context() as patched:
-        patched.setattr(embedded, "SEARCH_ATTRIBUTES", {})
-        patched.setattr(embedded, "SEARCH_ATTRIBUTE_TYPES", {})
-        async with EmbeddedServer(db_filename=db_filename) as server:
-            assert await fetch_search_attributes(await Client.connect(server.address)) == {}
-    async with EmbeddedServer(db_filename=db_filename) as server:
-        client = await Client.connect(server.address)
-        assert await fetch_search_attributes(client) == SEARCH_ATTRIBUTE_TYPES
-        for name in SEARCH_ATTRIBUTE_TYPES:
-            assert (await client.count_workflows(f"{name} = 'x'")).count == 0
-
-
 async def test_a_file_is_served_once(tmp_path: Path) -> None:
     """A second server on an open file is refused, and the error has the address of the first one."""
     db_filename = tmp_path / "temporal.db"
@@ -148,6 +133,27 @@ async def test_a_file_is_served_once(tmp_path: Path) -> None:
         with pytest.raises(DatabaseInUse, match="in use by the server at") as refused:
             await EmbeddedServer(db_filename=db_filename).__aenter__()
         assert refused.value.address == server.address
+
+
+async def test_programs_share_a_server_that_outlives_them(tmp_path: Path) -> None:
+    """Whichever program comes first starts the server. It serves the others until a command stops it."""
+    program = (
+        "import asyncio, pathlib, waystation.embedded as e; print(asyncio.run(e.find_or_start(pathlib.Path('t.db'))))"
+    )
+    first = await asyncio.create_subprocess_exec(sys.executable, "-c", program, cwd=tmp_path, stdout=subprocess.PIPE)
+    address, out = await asyncio.gather(find_or_start(tmp_path / "t.db"), first.communicate())
+    pid = int((tmp_path / "t.db.lock").read_text().split()[1])
+    try:
+        assert out[0].decode().split()[-1] == address
+        assert await find_or_start(tmp_path / "t.db") == address
+        await Client.connect(address)
+        stopped = await command("server", "stop", "--db", str(tmp_path / "t.db"))
+        assert (stopped.code, stopped.out) == (0, f"Stopped the server at {address}.\n")
+        assert not runs(pid)
+        assert (await command("server", "stop", "--db", str(tmp_path / "t.db"))).code == 8
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 async def test_the_lock_of_a_server_that_is_going_away_is_waited_for(tmp_path: Path) -> None:

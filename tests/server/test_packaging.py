@@ -13,6 +13,7 @@ from textwrap import dedent
 import pytest
 
 from tests.paths import ROOT
+from tests.tiers import is_full
 
 PROJECT = {
     "tools/__init__.py": "",
@@ -145,7 +146,7 @@ class Installed:
         return done.stdout
 
 
-@pytest.fixture(scope="module", params=["*.whl", "*.tar.gz"], ids=["wheel", "sdist"])
+@pytest.fixture(scope="module", params=["*.whl", "*.tar.gz"] if is_full() else ["*.whl"], ids=lambda name: name[2:])
 def installed(built: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Installed:
     """Waystation installed from a file into an empty environment, beside a project."""
     [file] = built.glob(request.param)

@@ -1,23 +1,31 @@
 """Agents as a plugin of a user's own Temporal client and worker."""
 
 import dataclasses
+import time
+from collections.abc import MutableMapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
+from temporalio import activity
 from temporalio.client import Client
-from temporalio.worker import Worker
+from temporalio.common import RawValue
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor, Worker
 
-from tests.server.user_workflow import InSandbox
-from waystation import AgentClient
+from tests.server.user_workflow import AnyOther, InSandbox
+from tests.server.workflows.test_codec import Veil
+from waystation import ActivityTool, AgentClient
 from waystation.agents import Agent
 from waystation.core import InvalidConfiguration, Settings, Stores, WorkflowSettings
 from waystation.embedded import EmbeddedServer
-from waystation.testing import ScriptedModel, calls, says
+from waystation.testing import ScriptedModel, assert_invocation_holds, calls, responses, says
 from waystation.tools.base_tool import BaseTool
 from waystation.tools.base_toolset import BaseToolset
-from waystation.worker import WORKER_OPTIONS, WaystationPlugin, create_worker
+from waystation.version import waystation_version
+from waystation.worker import WORKER_OPTIONS, WaystationPlugin, create_worker, watchdog
 
 
 class Closing(BaseToolset):
@@ -45,12 +53,89 @@ async def test_agents_are_served_beside_a_users_workflow(server: EmbeddedServer,
         assert (await AgentClient(client, task_queue="beside").run("clerk", "hi")).text == "hello"
 
 
+class Order(BaseModel):
+    """An order."""
+
+    name: str
+
+
+class Counting(Interceptor):
+    """An interceptor of the user that records which workflows and activities run."""
+
+    def __init__(self) -> None:
+        self.activities: list[str] = []
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        seen = self.activities
+
+        class Inbound(ActivityInboundInterceptor):
+            async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+                seen.append(activity.info().activity_type)
+                return await super().execute_activity(input)
+
+        return Inbound(next)
+
+
+@activity.defn
+async def greet(order: Order) -> str:
+    """Take a pydantic model, for which the user's data converter is needed."""
+    return f"hello {order.name}"
+
+
+async def test_the_users_converter_codec_and_interceptors_are_kept(server: EmbeddedServer, tmp_path: Path) -> None:
+    """Agents work with them, and the user's activity is a tool of an agent in the same worker."""
+    converter = dataclasses.replace(pydantic_data_converter, payload_codec=Veil())
+    model = ScriptedModel(calls(("greet", {"name": "lovelace"})), says("done"))
+    agent = Agent(name="clerk", model=model, tools=[ActivityTool("greet", schema=Order)])
+    plugin = WaystationPlugin([agent], settings=settings(tmp_path))
+    client = await Client.connect(server.address, plugins=[plugin], data_converter=converter)
+    counting = Counting()
+    async with Worker(
+        client,
+        task_queue="kept",
+        workflows=[InSandbox],
+        activities=[greet],
+        interceptors=[counting],
+        **WORKER_OPTIONS,
+    ):
+        assert await client.execute_workflow(InSandbox.run, id="kept-in-sandbox", task_queue="kept")
+        invocation = await AgentClient(client, task_queue="kept").start("clerk", "hi")
+        assert (await invocation.result()).text == "done"
+        await assert_invocation_holds(invocation)
+    assert responses(model.requests[-1]) == [("greet", {"result": "hello lovelace"})]
+    assert counting.activities == ["call_model", "greet", "call_model"]
+    history = await client.get_workflow_handle(invocation.id).fetch_history()
+    assert not any(b"lovelace" in event.SerializeToString() for event in history.events)
+
+
 async def test_a_client_without_a_payload_store_is_refused(server: EmbeddedServer, tmp_path: Path) -> None:
     """Otherwise anyone could block its workflows with a reference to a stored payload."""
     client = await Client.connect(server.address)
     plugin = WaystationPlugin([Agent(name="clerk")], settings=settings(tmp_path))
     with pytest.raises(InvalidConfiguration, match=r"no payload store\. Connect it with `plugins="):
         Worker(client, task_queue="refused", plugins=[plugin])
+
+
+@activity.defn(dynamic=True)
+async def fallback(_: Sequence[RawValue]) -> None:
+    """An activity that runs for every unknown name."""
+
+
+async def test_a_dynamic_activity_of_the_user_is_refused(server: EmbeddedServer, tmp_path: Path) -> None:
+    """A worker can have only one, and agents use it. The message names the activity and says where to run it."""
+    plugin = WaystationPlugin([Agent(name="clerk")], settings=settings(tmp_path))
+    client = await Client.connect(server.address, plugins=[plugin])
+    with pytest.raises(InvalidConfiguration, match=r"'fallback', because .* on another task queue"):
+        Worker(client, task_queue="refused", activities=[greet, fallback])
+
+
+async def test_a_dynamic_workflow_of_the_user_runs_beside_agents(server: EmbeddedServer, tmp_path: Path) -> None:
+    """It receives only workflows with other names than those of the engine."""
+    agent = Agent(name="clerk", model=ScriptedModel(says("hello")))
+    client = await Client.connect(server.address, plugins=[WaystationPlugin([agent], settings=settings(tmp_path))])
+    async with Worker(client, task_queue="dynamic", workflows=[AnyOther], **WORKER_OPTIONS):
+        assert await client.execute_workflow("Unknown", id="dynamic-workflow", task_queue="dynamic") == "Unknown"
+        assert (await AgentClient(client, task_queue="dynamic").run("clerk", "hi")).text == "hello"
 
 
 async def test_tools_and_models_are_closed_when_the_last_worker_stops(server: EmbeddedServer, tmp_path: Path) -> None:
@@ -76,6 +161,27 @@ async def test_workers_have_our_limit_for_workflow_tasks(server: EmbeddedServer,
         assert vars(workflows)["_deadlock_timeout_seconds"] == 5
 
 
+async def test_a_tool_that_blocks_the_event_loop_of_a_users_worker_is_named(
+    server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: list[MutableMapping[str, Any]]
+) -> None:
+    """Without `request_exit`, the tool is only logged: it continues, and so does the process."""
+
+    async def doze() -> str:
+        time.sleep(1.5)  # noqa: ASYNC251  # blocks the event loop
+        return "slept"
+
+    monkeypatch.setattr(watchdog, "REPORT_AFTER_S", watchdog.TICK_S)
+    own = dataclasses.replace(settings(tmp_path), event_loop_limit=timedelta(milliseconds=100))
+    model = ScriptedModel(calls(("doze", {})), says("done"))
+    client = await Client.connect(
+        server.address, plugins=[WaystationPlugin([Agent(name="clerk", model=model, tools=[doze])], settings=own)]
+    )
+    async with Worker(client, task_queue="watched", **WORKER_OPTIONS):
+        assert (await AgentClient(client, task_queue="watched").run("clerk", "hi")).text == "done"
+    assert responses(model.requests[-1]) == [("doze", {"result": "slept"})]
+    assert "doze" in [line.get("tool") for line in logs if line["event"] == "event_loop.blocked"]
+
+
 async def test_settings_reach_workflows(server: EmbeddedServer, tmp_path: Path) -> None:
     """Activities have the timeouts of the worker's settings."""
     defaults = WorkflowSettings()
@@ -89,3 +195,15 @@ async def test_settings_reach_workflows(server: EmbeddedServer, tmp_path: Path) 
     history = await invocation.history()
     scheduled = next(e.activity_task_scheduled_event_attributes for e in history.events if e.event_type == 10)
     assert scheduled.start_to_close_timeout.ToTimedelta() == timedelta(seconds=77)
+
+
+async def test_histories_record_the_version_of_the_worker(server: EmbeddedServer, tmp_path: Path) -> None:
+    """The build ID shows which Waystation completed a workflow task. The SDK would hash all modules at each start."""
+    agent = Agent(name="clerk", model=ScriptedModel(says("hello")))
+    client = await Client.connect(server.address)
+    async with create_worker(client, [agent], task_queue="versions", settings=settings(tmp_path)):
+        invocation = await AgentClient(client, task_queue="versions").start("clerk", "hi")
+        await invocation.result()
+    history = await invocation.history()
+    completed = next(e.workflow_task_completed_event_attributes for e in history.events if e.event_type == 7)
+    assert completed.worker_version.build_id == waystation_version()

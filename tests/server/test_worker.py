@@ -252,6 +252,20 @@ async def test_a_worker_that_waits_for_a_server_can_be_stopped(closed_port: int)
         assert await worker.stop() == 0
 
 
+def test_a_model_that_is_about_to_be_retired_is_reported(tmp_path: Path) -> None:
+    """The warning names the agent, the date and the successor, and the check succeeds."""
+    package = tmp_path / "aging"
+    package.mkdir()
+    (package / "agent.py").write_text(
+        "from waystation.agents import Agent\nroot_agent = Agent(name='aging', model='gemini-2.5-flash')\n"
+    )
+    done = run("check", "--agents", str(tmp_path))
+    [problem] = [line["problem"] for line in logged(done) if line["event"] == "model.outdated_or_unknown"]
+    assert problem.startswith("Agent 'aging': the model 'gemini-2.5-flash' ")
+    assert problem.endswith(" retired on 2026-12-01. Use 'gemini-3.5-flash-lite'.")
+    assert done.returncode == 0
+
+
 def test_blocking_calls_in_coroutines_are_reported() -> None:
     """The warning has the tool, the function and the line. A plain function may block, because it runs in a thread."""
     done = run("check", "--agents", str(AGENTS.parent / "blocking_agents"))

@@ -6,7 +6,7 @@ import pytest
 
 from tests.programs import logged, run
 from tests.server.processes.workers import AGENTS
-from waystation.core import Stores
+from waystation.core import Quotas, Settings, Stores
 from waystation.worker.service_setup import StoreUnusable, check_stores
 
 KINDS = "use a folder, or a URL such as s3://bucket/prefix, gs://bucket/prefix or az://container/prefix."
@@ -39,18 +39,25 @@ def test_an_unusable_store_is_named(tmp_path: Path, store: str, artifacts: str, 
     (tmp_path / "f").write_text("")
     places = [place.format(tmp=tmp_path) for place in (store, artifacts, memory)]
     with pytest.raises(StoreUnusable) as refused:
-        check_stores(Stores(payloads=places[0], artifacts=places[1], memory=Path(places[2])))
+        check_stores(Settings(stores=Stores(payloads=places[0], artifacts=places[1], memory=Path(places[2]))))
     assert said.format(tmp=tmp_path, names="(--store, WAYSTATION_STORE)", kinds=KINDS) in str(refused.value)
     assert [path.name for path in tmp_path.iterdir()] == ["f"]
 
 
 def test_places_that_are_not_made_yet_are_fine(tmp_path: Path) -> None:
     """Missing stores are created when they are first used."""
-    check_stores(
-        Stores(payloads=tmp_path / "a" / "b", artifacts=f"file://{tmp_path}/c", memory=tmp_path / "d" / "e.db")
-    )
-    check_stores(Stores(payloads="s3://bucket/prefix", artifacts="memory:///", memory=tmp_path / "m.db"))
+    for stores in (
+        Stores(payloads=tmp_path / "a" / "b", artifacts=f"file://{tmp_path}/c", memory=tmp_path / "d" / "e.db"),
+        Stores(payloads="s3://bucket/prefix", artifacts="memory:///", memory=tmp_path / "m.db"),
+    ):
+        check_stores(Settings(stores=stores, quotas=Quotas(store=str(tmp_path / "q.db"))))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unusable_quota_store_is_named(tmp_path: Path) -> None:
+    """Otherwise all model calls would be held."""
+    with pytest.raises(StoreUnusable, match=r"Quotas cannot be stored in .*: it is a folder; specify a file\."):
+        check_stores(Settings(stores=Stores(payloads=tmp_path), quotas=Quotas(store=str(tmp_path))))
 
 
 @pytest.mark.parametrize("command", [("check",), ("--address", "127.0.0.1:1")], ids=["check", "run"])
@@ -66,13 +73,27 @@ def test_an_unusable_store_is_reported_before_anything_runs(tmp_path: Path, comm
 def test_the_locations_of_all_stores_are_listed_without_passwords(tmp_path: Path) -> None:
     """`worker check` shows an operator which stores a worker would use."""
     url = "postgresql://ann:hidden@db.example/agents?password=hidden"
-    stores = ("--store", str(tmp_path), "--artifacts", "s3://bucket/a", "--memory", url, "--credentials", url)
+    quotas = tmp_path / "quotas.toml"
+    quotas.write_text(f'store = "{url}"')
+    stores = (
+        "--quotas",
+        str(quotas),
+        "--store",
+        str(tmp_path),
+        "--artifacts",
+        "s3://bucket/a",
+        "--memory",
+        url,
+        "--credentials",
+        url,
+    )
     done = run("check", "--agents", str(AGENTS), *stores)
     [line] = [line for line in logged(done) if line["event"] == "agents.valid"]
     assert {name: place for name, place in line.items() if name.endswith("_store")} == {
         "payload_store": tmp_path.as_uri(),
         "artifact_store": "s3://bucket/a",
         "memory_store": "postgresql://db.example/agents",
+        "quota_store": "postgresql://db.example/agents",
         "credential_store": "postgresql://db.example/agents",
     }
     assert "hidden" not in done.stderr

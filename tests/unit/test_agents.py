@@ -8,11 +8,13 @@ from google.genai import types
 from pydantic import BaseModel, ValidationError
 
 from waystation.agents import Agent, BaseAgent, LlmAgent, LoopAgent, ParallelAgent, RunConfig, SequentialAgent
+from waystation.agents.readonly_context import ReadonlyContext
 from waystation.agents.registry import Registry, authoring_problems
 from waystation.agents.tree import create_shape, keeps_turn, transfer_target, transfer_targets
 from waystation.apps import App
 from waystation.code_executors import BuiltInCodeExecutor
 from waystation.core import AgentSpec, Budget
+from waystation.models import Gemini
 from waystation.plugins import BasePlugin, ReflectAndRetryToolPlugin, TrackingScope
 from waystation.plugins.base_plugin import overrides_callback
 from waystation.tools.agent_tool import AgentTool
@@ -80,7 +82,7 @@ def test_a_generation_config_holds_only_what_belongs_there(config: Any, remedy: 
 @pytest.mark.parametrize(
     ("fields", "remedy"),
     [
-        ({"planner": object()}, "`planner` is not supported. A planner is not supported; put `thinking_config`"),
+        ({"planner": object()}, "It is an object; use an instance of a subclass of BasePlanner."),
         ({"mode": "single_turn"}, "Wrap an agent that handles a single request in AgentTool"),
         ({"code_executor": object()}, "object is not supported; use BuiltInCodeExecutor"),
         ({"instruction": 3}, "It is an int; use text, or a function that returns text."),
@@ -104,7 +106,30 @@ def test_a_model_is_inherited_and_there_is_one_in_the_end() -> None:
     """Through agents of any kind."""
     child, lost = Agent(name="child"), Agent(name="lost")
     Agent(name="root", model="gemini-x", sub_agents=[SequentialAgent(name="s", sub_agents=[child])])
-    assert (child.canonical_model, lost.canonical_model) == ("gemini-x", LlmAgent.DEFAULT_MODEL)
+    assert (child.declared_model, lost.declared_model) == ("gemini-x", LlmAgent.DEFAULT_MODEL)
+    assert (child.canonical_model.model, type(child.canonical_model)) == ("gemini-x", Gemini)
+
+
+def test_a_model_name_that_nobody_serves_has_no_object() -> None:
+    """The error names the remedy."""
+    with pytest.raises(ValueError, match=r"'gtp-4' is not a model of .* Correct the name, pass a model object"):
+        _ = Agent(name="a", model="gtp-4").canonical_model
+
+
+async def test_instructions_and_tools_can_be_resolved_as_in_adk() -> None:
+    """Text keeps its placeholders, functions are called, and functions in `tools` become tools."""
+
+    async def instruct(context: ReadonlyContext) -> str:
+        return f"Serve {context.user_id}."
+
+    def look() -> str:
+        return "seen"
+
+    agent = Agent(name="a", instruction="Serve {user}.", global_instruction=instruct, tools=[look])
+    context = ReadonlyContext(user_id="ann")
+    assert await agent.canonical_instruction(context) == ("Serve {user}.", False)
+    assert await agent.canonical_global_instruction(context) == ("Serve ann.", True)
+    assert [tool.name for tool in await agent.canonical_tools(context)] == ["look"]
 
 
 def test_an_agent_may_transfer_to_those_below_to_its_parent_and_to_its_peers() -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from waystation.client.agent_client import AgentClient
+from waystation.client.invocation_handle import start_invocation
+from waystation.core import InvalidInput
 
 
 class Recorder:
@@ -80,3 +82,10 @@ def test_every_exported_name_exists() -> None:
 
     for package in (waystation.client, waystation.history):
         assert [name for name in package.__all__ if not hasattr(package, name)] == []
+
+
+async def test_an_id_with_a_null_character_is_refused() -> None:
+    """Nothing is sent. A server on PostgreSQL would respond as if it were unavailable."""
+    client: Any = None
+    with pytest.raises(InvalidInput, match="null character"):
+        await start_invocation(client, "a\0", {"agent": "payer", "message": "go"})

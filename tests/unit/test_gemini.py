@@ -41,7 +41,7 @@ async def model(gemini: FakeGemini) -> AsyncIterator[Gemini]:
 
 
 def asking(*contents: JsonObject, **settings: Any) -> LlmRequest:
-    return LlmRequest(model="gemini-2.5-flash", contents=contents or (ASKED,), **settings)
+    return LlmRequest(model="gemini-3.5-flash", contents=contents or (ASKED,), **settings)
 
 
 def content(*parts: JsonObject) -> JsonObject:
@@ -107,7 +107,8 @@ async def test_the_request_arrives_as_the_engine_wrote_it(gemini: FakeGemini, mo
         "generationConfig": numbers,
         **settings,
     }
-    assert request.path == "/v1/models/gemini-2.5-flash:generateContent"
+    # google-genai 2 uses v1beta, and google-genai 3 uses v1.
+    assert re.fullmatch(r"/v1(beta)?/models/gemini-3\.5-flash:generateContent", request.path)
     assert request.headers["x-team"] == "payments"
     assert "x-goog-api-key" not in request.headers
 
@@ -312,7 +313,7 @@ async def test_vertex_is_chosen_by_the_environment(
         {"functionCall": {"id": "a", "name": "pay", "args": {"n": 1}}, "thoughtSignature": SIGNATURE},
         {"functionCall": {"id": "b", "name": "pay", "args": {"n": 2}}},
     )
-    path = "/v1beta1/publishers/google/models/gemini-2.5-flash"
+    path = "/v1beta1/publishers/google/models/gemini-3.5-flash"
     assert [r.path for r in gemini.requests] == [f"{path}:generateContent", f"{path}:streamGenerateContent"]
 
 

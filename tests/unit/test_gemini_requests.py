@@ -36,8 +36,22 @@ async def test_the_user_has_the_last_word(gemini: FakeGemini, model: Gemini) -> 
     """A user turn is added when the model's content is last, as in a loop."""
     gemini.reply(text="ok")
     said: JsonObject = {"role": "model", "parts": [{"text": "One."}]}
-    await model.generate(LlmRequest(model="gemini-2.5-flash", contents=(ASKED, said)))
+    await model.generate(LlmRequest(model="gemini-3.5-flash", contents=(ASKED, said)))
     assert gemini.requests[-1].body["contents"] == [ASKED, said, {"role": "user", "parts": [{"text": CONTINUE_PROMPT}]}]
+
+
+class Uncopied(dict[str, object]):
+    """A content that cannot be copied."""
+
+    def __deepcopy__(self, memo: object) -> "Uncopied":
+        raise AssertionError("the content was copied")
+
+
+async def test_the_sdk_does_not_copy_the_conversation(gemini: FakeGemini, model: Gemini) -> None:
+    """Copying a long conversation takes twice as long as sending it."""
+    gemini.reply(text="ok")
+    await model.generate(LlmRequest(model="gemini-3.5-flash", contents=[Uncopied(ASKED)]))
+    assert gemini.requests[-1].body["contents"] == [ASKED]
 
 
 async def test_the_model_has_one_turn_at_a_time(gemini: FakeGemini, model: Gemini) -> None:
@@ -47,7 +61,7 @@ async def test_the_model_has_one_turn_at_a_time(gemini: FakeGemini, model: Gemin
     call: JsonObject = {"role": "model", "parts": [{"functionCall": {"name": "pay", "args": {}}}]}
     answer: JsonObject = {"role": "user", "parts": [{"functionResponse": {"name": "pay", "response": {}}}]}
     given = (ASKED, call, answer, waits, call, answer)
-    await model.generate(LlmRequest(model="gemini-2.5-flash", contents=given))
+    await model.generate(LlmRequest(model="gemini-3.5-flash", contents=given))
     joined = {"role": "model", "parts": [*waits["parts"], *call["parts"]]}
     assert gemini.requests[-1].body["contents"] == [ASKED, call, answer, joined, answer]
     assert len(waits["parts"]) == len(call["parts"]) == 1

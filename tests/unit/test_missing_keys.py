@@ -17,7 +17,7 @@ def pay(amount: int) -> None:
 
 async def configure(address: str, policy: ApprovalPolicy, keys: WorkerKeys | None = None) -> WorkerConfig:
     """Configure a worker of the agent for a server at this address, without connecting."""
-    agent = Agent(name="payer", model="gemini-2.5-flash", tools=[FunctionTool(pay, approval=policy)])
+    agent = Agent(name="payer", model="gemini-3.5-flash", tools=[FunctionTool(pay, approval=policy)])
     plugin = WaystationPlugin([agent], keys=keys)
     client = await Client.connect(address, lazy=True, plugins=[plugin])
     return plugin.configure_worker({"client": client, "task_queue": "waystation"})

@@ -1,6 +1,7 @@
 """What authors and clients import."""
 
 import ast
+import gc
 import importlib
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import waystation
+from waystation.lazy_exports import pause_collection
 
 SOURCE = ast.parse(Path(waystation.__file__ + "i").read_text())
 ROOT = Path(waystation.__file__ + "i").parent
@@ -42,6 +44,7 @@ ADK_IMPORTS = [
     "from waystation.plugins import BasePlugin, ReflectAndRetryToolPlugin",
     "from waystation.plugins.base_plugin import BasePlugin",
     "from waystation.plugins.reflect_retry_tool_plugin import ReflectAndRetryToolPlugin, TrackingScope",
+    "from waystation.runners import Runner",
     "from waystation.tools import AgentTool, BaseTool, FunctionTool, LongRunningFunctionTool, ToolContext",
     "from waystation.tools.agent_tool import AgentTool",
     "from waystation.tools.base_tool import BaseTool",
@@ -66,6 +69,19 @@ ADK_IMPORTS = [
     "from waystation.tools.vertex_ai_search_tool import VertexAiSearchTool",
     "from waystation.integrations.crewai import CrewaiTool",
     "from waystation.integrations.langchain import LangchainTool",
+]
+
+# Names of ADK programs, which the flat list does not have.
+PROGRAM_IMPORTS = [
+    "from waystation.errors.already_exists_error import AlreadyExistsError",
+    "from waystation.errors.session_not_found_error import SessionNotFoundError",
+    "from waystation.runners import InMemoryRunner",
+    "from waystation.sessions import BaseSessionService, DatabaseSessionService, InMemorySessionService",
+    "from waystation.sessions import Session, State",
+    "from waystation.sessions.base_session_service import GetSessionConfig, ListSessionsResponse",
+    "from waystation.sessions.database_session_service import DatabaseSessionService",
+    "from waystation.sessions.in_memory_session_service import InMemorySessionService",
+    "from waystation.sessions.session import Session",
 ]
 
 
@@ -119,6 +135,12 @@ def test_imports_of_adk_work_under_our_name() -> None:
         names = import_line(line)
         others += [(line, name) for name in names if names[name] is not getattr(waystation, name)]
     assert others == []
+
+
+@pytest.mark.parametrize("line", PROGRAM_IMPORTS)
+def test_imports_of_adk_programs_work_under_our_name(line: str) -> None:
+    """Programs use more than the flat list has."""
+    assert import_line(line)
 
 
 def test_what_callbacks_are_given_has_adks_names_in_adks_modules() -> None:
@@ -187,3 +209,12 @@ def test_no_exported_name_is_a_module_of_its_package() -> None:
             for alias in node.names
         }
         assert {path.stem for path in stub.parent.iterdir()} & names == set(), stub
+
+
+def test_modules_are_loaded_without_garbage_collections() -> None:
+    """Collections start again when the outermost import has ended, and not if the program had turned them off."""
+    with pause_collection():
+        with pause_collection():
+            pass
+        assert not gc.isenabled()
+    assert gc.isenabled()

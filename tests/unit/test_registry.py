@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -177,13 +178,14 @@ def test_an_import_that_fails_names_the_line(tmp_path: Path, write: Write, line:
 
 
 def test_a_module_that_waystation_does_not_have_is_explained(tmp_path: Path, write: Write) -> None:
-    """Code for ADK may import it; what stands for it is written down."""
-    write("planner/agent.py", "from waystation.planners import BuiltInPlanner")
-    (problem,) = discover([tmp_path])[1]
-    assert str(problem.error) == (
+    """Code for ADK may import it. The error names the reason, or else the page with all names."""
+    write("evaluated/agent.py", "from waystation.evaluation import AgentEvaluator")
+    write("planner/agent.py", "from waystation.plans import BuiltInPlanner")
+    refused, unknown = discover([tmp_path])[1]
+    assert "`waystation.evaluation` does not exist. Evaluate with google-adk" in str(refused.error)
+    assert str(unknown.error) == (
         f"Agent 'planner': importing it failed at {tmp_path / 'planner' / 'agent.py'}:1: ModuleNotFoundError: No "
-        "module named 'waystation.planners'; docs/reference/adk.md lists what Waystation does not have, and the "
-        "replacements."
+        "module named 'waystation.plans'; docs/reference/adk-names.md lists which names of ADK Waystation has."
     )
 
 
@@ -331,11 +333,14 @@ def test_a_package_may_expose_an_app(tmp_path: Path, write: Write) -> None:
     assert registry.roots["site_agent"].plugins == ()
 
 
+@pytest.mark.skipif(importlib.util.find_spec("google.adk") is not None, reason="google-adk is installed")
 def test_imports_of_adk_are_told_what_to_write(tmp_path: Path, write: Write) -> None:
     """The first mistake of whoever comes from ADK."""
     write("old/agent.py", "from google.adk.agents import Agent\n\nroot_agent = Agent(name='old')\n")
     _, [problem] = discover([tmp_path])
-    assert str(problem).endswith("replace `google.adk` with `waystation` in the imports.")
+    assert str(problem).endswith(
+        "replace `google.adk` with `waystation` in the imports, or install `waystation[adk]` to run it as it is."
+    )
 
 
 def test_a_class_is_no_agent(tmp_path: Path, write: Write) -> None:

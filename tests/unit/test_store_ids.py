@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+from google.genai import types
 
 from waystation.artifacts import InMemoryArtifactService, ObjectStoreArtifactService
 from waystation.auth import EncryptedFileCredentialService, InMemoryCredentialService, PostgresCredentialService
-from waystation.core import Event
+from waystation.events import Event
 from waystation.memory import InMemoryMemoryService, PostgresMemoryService, SqliteMemoryService
 from waystation.storage import ObjectFiles, StoreIds, store_ids
 
@@ -26,7 +27,7 @@ def open_kind(kind: str, request: pytest.FixtureRequest, folder: Path) -> tuple[
             case ObjectFiles():
                 await store.put("file", b"data")
             case SqliteMemoryService() | PostgresMemoryService():
-                event = Event(id="e", invocation_id="i", author="a", timestamp=0, content={"parts": [{"text": "tea"}]})
+                event = Event(id="e", content=types.UserContent("tea"))
                 await store.add_events_to_memory(app_name="shop", user_id="ann", events=[event])
             case _:
                 store.write(("a",), "text")
@@ -126,6 +127,18 @@ async def test_a_store_that_fails_is_reported_once_and_not_compared(
     for _ in range(2):
         assert await ids.read() == {}
     assert [(line["event"], line["store"]) for line in logs] == [("store.unavailable", "--memory")]
+
+
+async def test_concurrent_model_calls_read_the_ids_of_the_same_worker(tmp_path: Path) -> None:
+    """A store without an ID is dropped by the first read that finds it. The other reads accept this."""
+
+    class Slow:
+        async def store_id(self) -> None:
+            """Let the other reads begin first, as a store that is asked over a network does."""
+            await asyncio.sleep(0)
+
+    ids = StoreIds(payloads=ObjectFiles(tmp_path), artifacts=Slow())
+    assert [list(read) for read in await asyncio.gather(*(ids.read() for _ in range(8)))] == [["payloads"]] * 8
 
 
 async def test_a_store_that_does_not_answer_does_not_delay_the_start_for_long(

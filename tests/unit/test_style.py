@@ -21,6 +21,9 @@ MODULES = [
 ADK_MODULES = {
     "waystation/apps/app.py": "google.adk.apps.app",
     "waystation/events/event.py": "google.adk.events.event",
+    "waystation/models/registry.py": "google.adk.models.registry",
+    "waystation/sessions/session.py": "google.adk.sessions.session",
+    "waystation/sessions/state.py": "google.adk.sessions.state",
 }
 """Modules whose basename occurs again: ADK programs import them by this name."""
 MAX_METHODS = 20

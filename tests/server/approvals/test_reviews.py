@@ -1,7 +1,6 @@
 """What an activity finds of an answer: whose token it carries, and whether its response is what the tool takes."""
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +32,6 @@ from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 POLICY = ApprovalPolicy(approvers=("dana@example.com",))
-
-
-@pytest.fixture(scope="module")
-def openid() -> Iterator[FakeOpenId]:
-    with FakeOpenId() as provider:
-        yield provider
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from rich.console import Console
 from tests.paths import ROOT
 from tests.server.approvals.asking import asker, payer
 from tests.server.cli.test_pending import POLICY, call
-from tests.server.conftest import Serve
+from tests.server.conftest import Serve, empty_server
 from tests.server.workflows.outside import Till, until, waiting
 from waystation.cli import pending_calls
 from waystation.cli.command_context import Problem, Target
@@ -163,16 +163,6 @@ def test_a_number_outside_the_list_is_refused(said: str) -> None:
         pending_calls.choose(Types(said), out, Target(), [call(), call(invocation_id="other")])
 
 
-def test_a_long_list_offers_its_first_calls() -> None:
-    """The list shows the oldest calls, and how to find the others."""
-    out, stream = output()
-    many = [call(invocation_id=f"payer-{n}") for n in range(60)]
-    assert pending_calls.choose(Types("50"), out, Target(), many) == many[49]
-    assert "… and 10 more" in stream.getvalue()
-    with pytest.raises(Problem, match="is not a number from 1"):
-        pending_calls.choose(Types("51"), out, Target(), many)
-
-
 async def typed(
     folder: Path, address: str, *arguments: str, lines: dict[str, str], ahead: str = "", interrupted_at: str = ""
 ) -> tuple[int, str]:
@@ -211,31 +201,44 @@ async def typed(
     return await process.wait(), shown.decode()
 
 
+def test_a_long_list_is_shown_page_by_page() -> None:
+    """Enter shows the next calls; a number of an earlier page still counts, and one that was not shown does not."""
+    many = [call(invocation_id=f"payer-{number}") for number in range(1, 46)]
+    for lines, number in ((["", "", "45"], 45), (["", "3"], 3), (["20"], 20)):
+        out, stream = output()
+        assert pending_calls.choose(Types(*lines), out, Target(), many) == many[number - 1]
+        assert stream.getvalue().count("payer-") == min(45, 20 * len(lines))
+    person = Types("21")
+    with pytest.raises(Problem, match="'21' is not a number from 1 to 20"):
+        pending_calls.choose(person, output()[0], Target(), many)
+    assert person.prompts == ["Which call (1 to 20, or Enter for 25 more)"]
+
+
 async def test_in_a_terminal_a_call_is_chosen_shown_and_approved(serve: Serve, tmp_path: Path) -> None:
     """The real command runs in a real terminal without an id."""
     till = Till()
-    async with serve(payer(till.pay), asker()) as env:
+    # Calls of other tests, if they still wait, would be listed on pages.
+    async with empty_server() as server, serve(payer(till.pay), asker(), server=server) as env:
         paid, asked = await env.client.start("payer", "go"), await env.client.start("asker", "go")
         await waiting(paid, "fc-1")
         await waiting(asked, "fc-1")
-        lines = {"Comment (optional)": "fine", "Send 'approve'?": "y"}
-        code, shown = await typed(tmp_path, env.server.address, "approve", asked.id, lines={})
-        assert (code, "approved ask" in shown) == (0, True)
-        await asked.result()
 
         async def listed() -> list[str]:
             found = [each.invocation_id for each in await env.client.approvals.pending()]
-            return found if paid.id in found and asked.id not in found else []
+            return found if len(found) == 2 else []
 
-        found = await until(listed, "what waits still, and that only")
-        several = {"Which call": str(found.index(paid.id) + 1)} if len(found) > 1 else {}
-        code, shown = await typed(tmp_path, env.server.address, "approve", lines={**several, **lines})
+        which = str((await until(listed, "both calls")).index(paid.id) + 1)
+        lines = {"Which call": which, "Comment (optional)": "fine", "Send 'approve'?": "y"}
+        code, shown = await typed(tmp_path, env.server.address, "approve", lines=lines)
         assert code == 0, shown
         assert "digest" in shown
         await paid.result()
         answer = (await paid.log()).state.calls["fc-1"].answer
         assert answer is not None
         assert (answer.comment, bool(answer.digest), till.paid) == ("fine", True, [5])
+        code, shown = await typed(tmp_path, env.server.address, "approve", asked.id, lines={})
+        assert (code, "approved ask" in shown) == (0, True)
+        await asked.result()
 
 
 @pytest.mark.parametrize("question", ["Comment (optional)", "Send 'edit'?"])

@@ -1,7 +1,6 @@
 """`waystation audit`: live and saved histories yield the same audit, and audits can be verified."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,13 +15,6 @@ from tests.server.workflows.outside import Till, cut, ignored, waiting
 from tests.unit.identity.conftest import installed
 from waystation.core import ApprovalPolicy
 from waystation.tools.function_tool import FunctionTool
-
-
-@pytest.fixture(scope="module")
-def openid() -> Iterator[FakeOpenId]:
-    """An identity provider."""
-    with FakeOpenId() as provider:
-        yield provider
 
 
 async def test_the_audit_of_an_exported_history_is_that_of_the_live_one(

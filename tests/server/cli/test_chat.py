@@ -138,16 +138,14 @@ async def test_a_failed_agent_is_reported_and_the_conversation_continues(serve: 
 
 
 async def test_an_unknown_agent_ends_the_conversation(serve: Serve) -> None:
-    """The message lists the agents that are served, and nothing else is sent."""
+    """The message lists the agents that workers have announced, and no session is started."""
     async with serve(asking(), verify=False) as env:
         where = ["--address", env.server.address, "--task-queue", env.client.task_queue]
         command = [*where, "chat", "nobody"]
         result = await asyncio.to_thread(CliRunner().invoke, app, command, input="one\ntwo\n", catch_exceptions=False)
         assert (result.exit_code, "user: two" in result.stdout) == (1, False)
-        assert result.stderr.endswith(
-            "waystation: No agent is named 'nobody'. This worker serves: asker. "
-            "This agent cannot reply to messages in the session. Start one with a different agent.\n"
-        )
+        assert "waystation: No agent is named 'nobody'. Workers in this namespace have announced: " in result.stderr
+        assert not [session async for session in env.client.sessions.list(agent="nobody")]
 
 
 async def test_a_closed_session_takes_nothing(serve: Serve, waystation: Command) -> None:

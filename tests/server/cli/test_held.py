@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from tests.server.cli.conftest import Command
-from tests.server.conftest import Serve
-from tests.server.workflows.outside import failure, held, quick, waiting
+from tests.server.conftest import Serve, empty_server
+from tests.server.workflows.outside import failure, held, quick, until, waiting
 from waystation.agents import Agent
 from waystation.core import ModelOverloaded
 from waystation.models import LlmRequest, LlmResponse
@@ -29,16 +29,23 @@ WHY = "the model is not available: Overloaded (503)."
 
 async def test_an_operator_finds_a_held_invocation_and_why_it_is_held(serve: Serve, waystation: Command) -> None:
     """`doctor` exits with 1; `pending` and `events` name the same reason."""
-    async with serve(Agent(name="asker", model=Outage()), verify=False, settings=quick()) as env:
+    agent = Agent(name="asker", model=Outage())
+    async with empty_server() as server, serve(agent, server=server, verify=False, settings=quick()) as env:
         invocation = await env.client.start("asker", "hi")
         await held(invocation)
+
+        async def is_listed() -> bool:
+            return [each.invocation_id async for each in env.client.held.each(searchable=True)] == [invocation.id]
+
+        await until(is_listed, "the held invocation in the list")
         examined = await waystation(env, "doctor", "--json", "--store", str(env.store))
         checks = {record["check"]: (record["ok"], record["text"]) for record in examined.records}
         assert examined.code == 1
         assert checks["held"][0] is False
         assert checks["held"][1].startswith(f"{invocation.id} since ")
         assert checks["held"][1].endswith(WHY)
-        assert [ok for name, (ok, _) in checks.items() if name != "held"] == [True] * 6
+        assert examined.records[-1]["fix"].startswith(f"waystation retry {invocation.id}")
+        assert {name for name, (ok, _) in checks.items() if not ok} == {"held"}
         listed = await waystation(env, "pending")
         assert f"held: {invocation.id} since " in listed.out
         assert (listed.code, WHY in listed.out) == (0, True)

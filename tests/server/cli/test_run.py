@@ -12,7 +12,7 @@ from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import ModelRefused, PendingCall, is_working
 from waystation.models import LlmResponse
-from waystation.testing import FunctionModel, ScriptedModel, calls, responses, says
+from waystation.testing import AgentEnvironment, FunctionModel, ScriptedModel, calls, responses, says
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 from waystation.tools.tool_context import ToolContext
@@ -97,36 +97,37 @@ async def test_pending_calls_are_shown_with_the_commands_that_answer_them(serve:
         assert (await env.client.invocation(id).result()).text == "They said approved."
 
 
-async def test_a_waiting_invocation_is_followed_until_somebody_answers(serve: Serve, waystation: Command) -> None:
+async def follow_until_pending(env: AgentEnvironment, id: str) -> asyncio.subprocess.Process:
+    """Start an invocation with the real command, and return its process once it has written the pending call."""
+    target = ("--address", env.server.address, "--task-queue", env.client.task_queue)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "waystation.cli", *target, "run", "asker", "go", "--id", id, "--json"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    while not (line := await process.stdout.readline()).startswith(b'{"pending"'):
+        assert process.returncode is None
+    assert json.loads(line)["pending"][0]["tool"] == "ask"
+    return process
+
+
+async def test_a_waiting_invocation_is_followed_until_somebody_answers(serve: Serve) -> None:
     """Without --detach the command continues, and an answer from another process completes the invocation."""
     async with serve(asking()) as env:
         id = f"followed-{env.client.task_queue}"
-        running = asyncio.create_task(waystation(env, "run", "asker", "go", "--id", id, "--json"))
-        while not running.done():
-            if any(call.invocation_id == id for call in await env.client.approvals.pending()):
-                await waits(env.client.invocation(id))
-                await env.client.invocation(id).reject(comment="no")
-                break
-            await asyncio.sleep(0.05)
-        ran = await running
-        assert ran.code == 0
-        assert [r["pending"][0]["tool"] for r in ran.records if "pending" in r] == ["ask"]
-        assert ran.records[-1]["result"]["text"] == "They said rejected."
+        process = await follow_until_pending(env, id)
+        await env.client.invocation(id).reject(comment="no")
+        written, _ = await process.communicate()
+        assert process.returncode == 0
+        assert json.loads(written.splitlines()[-1])["result"]["text"] == "They said rejected."
 
 
 async def test_ctrl_c_stops_following_and_not_the_invocation(serve: Serve) -> None:
     """The command prints how to follow again, and exits with the code of an interrupted program."""
     async with serve(asking()) as env:
         id = f"interrupted-{env.client.task_queue}"
-        target = ("--address", env.server.address, "--task-queue", env.client.task_queue)
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "waystation.cli", *target, "run", "asker", "go", "--id", id, "--json"),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        assert process.stdout is not None
-        while b'"pending"' not in await process.stdout.readline():
-            assert process.returncode is None
+        process = await follow_until_pending(env, id)
         process.send_signal(signal.SIGINT)
         _, said = await process.communicate()
         assert process.returncode == 130

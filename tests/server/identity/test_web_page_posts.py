@@ -1,4 +1,4 @@
-"""Hazard 18: any web page in a developer's browser can post to the HTTP API of a development server."""
+"""Hazard 18: any web page can post to the HTTP API of a server that its visitors can reach."""
 
 import base64
 import json
@@ -9,13 +9,16 @@ import psutil
 from tests.server.conftest import Serve
 from tests.server.identity.test_deciding import asked, client_of, payer
 from tests.server.workflows.outside import until
+from tests.tiers import SERVER_HTTP_ADDRESS, find_cluster
 from tests.unit.identity.conftest import Installation
 from waystation.core import AnswerIgnored
 from waystation.embedded import EmbeddedServer
 
 
 async def http_api(server: EmbeddedServer) -> str:
-    """Return the address of the server's HTTP API, whose port is a random one that no option tells."""
+    """Return the address of the server's HTTP API. A development server gives it a random port."""
+    if address := find_cluster(SERVER_HTTP_ADDRESS):
+        return f"http://{address}/api/v1/namespaces/default"
     process = psutil.Process(server.pid)
     listening = {
         found.laddr.port

@@ -1,6 +1,7 @@
 """Workers and servers that are killed: nothing is lost, and nothing happens twice that must not."""
 
 import asyncio
+import contextlib
 import json
 import random
 from collections.abc import AsyncIterator
@@ -12,7 +13,7 @@ import pytest
 from tests.server.conftest import verify_tree
 from tests.server.processes.conftest import new_place
 from tests.server.processes.ledger import Ledger
-from tests.server.processes.workers import plan, until
+from tests.server.processes.workers import Place, plan, until
 from waystation.client.agent_client import Invocation
 from waystation.core import AlreadyAnswered, InvocationResult
 from waystation.embedded import EmbeddedServer
@@ -39,10 +40,9 @@ class Story:
         return [response for _, response in json.loads(self.result.text)]
 
 
-@pytest.fixture(scope="module")
-async def stories(server: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[str, Story]]:
+@contextlib.asynccontextmanager
+async def crash(place: Place) -> AsyncIterator[dict[str, Story]]:
     """One worker process is killed while it runs a tool of each kind; another one takes over."""
-    place = new_place(server, tmp_path_factory.mktemp("crash"))
     client = await place.client()
     tools = ("hold", "hold_once", "hold_confirmed")
     async with place.worker() as first:
@@ -59,6 +59,13 @@ async def stories(server: EmbeddedServer, tmp_path_factory: pytest.TempPathFacto
         yield {
             tool: Story(invocations[tool], result, place.ledger) for tool, result in zip(tools, results, strict=True)
         }
+
+
+@pytest.fixture(scope="module")
+async def stories(server: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[str, Story]]:
+    """A crash of workers with the default stores."""
+    async with crash(new_place(server, tmp_path_factory.mktemp("crash"))) as stories:
+        yield stories
 
 
 async def test_a_call_whose_worker_was_killed_is_made_again_under_the_same_key(stories: dict[str, Story]) -> None:

@@ -6,7 +6,7 @@ import json
 import shutil
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -182,6 +182,7 @@ class Place:
     task_queue: str
     ledger: ledger.Ledger
     environment: Mapping[str, str] = field(default_factory=dict)
+    options: Sequence[str] = ()
 
     def worker(self, *options: str, task_queue: str | None = None, nice: int = 0) -> WorkerProcess:
         """Return a worker process, not started yet; for the agents here, unless it serves only workflows.
@@ -190,7 +191,15 @@ class Place:
         """
         agents = () if "workflows" in options else ("--agents", str(AGENTS))
         return WorkerProcess(
-            *(*agents, "--address", self.address, "--task-queue", task_queue or self.task_queue, *options),
+            *(
+                *agents,
+                "--address",
+                self.address,
+                "--task-queue",
+                task_queue or self.task_queue,
+                *self.options,
+                *options,
+            ),
             environment={
                 ledger.VARIABLE: str(self.ledger.folder),
                 ELSEWHERE: f"{self.task_queue}-elsewhere",

@@ -263,9 +263,10 @@ def test_workflows_set_no_marks_that_readers_do_not_know() -> None:
     """Workflows record no other markers, because readers attribute others to newer versions."""
     sources = "".join(path.read_text() for path in sorted((ROOT / "workflows").glob("*.py")))
     assert set(re.findall(r"workflow\.patched\((.+?)\)", sources)) == {"mark"}
-    assert set(re.findall(r"[ (]observe\((\S+?)[(,]", sources)) == {"ids.not_found", "ids.unsearchable", "mark"}
-    marks = [ids.not_found(1), ids.unsearchable(1), *(ids.arrival(1, "fc-1", late=late) for late in (True, False))]
-    assert all(map(ids.is_known_mark, marks))
+    created_by = {"ids.not_found", "ids.unsearchable", "ids.uncached", "mark"}
+    assert set(re.findall(r"[ (]observe\((\S+?)[(,]", sources)) == created_by
+    arrivals = (ids.arrival(1, "fc-1", late=late) for late in (True, False))
+    assert all(map(ids.is_known_mark, (ids.not_found(1), ids.unsearchable(1), ids.uncached(1), *arrivals)))
     assert not ids.is_known_mark("another-1")
 
 

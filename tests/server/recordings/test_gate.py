@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.server.conftest import empty_server
 from tests.server.workflows.outside import until, waiting
 from waystation.agents import Agent
 from waystation.core import Settings, WorkflowSettings
@@ -34,7 +35,7 @@ def ask(what: str) -> dict:
 
 root_agent = Agent(
     name="clerk",
-    model="gemini-2.5-flash",
+    model="gemini-3.5-flash",
     instruction="Pay.",
     tools=[FunctionTool(pay, require_confirmation=True), LongRunningFunctionTool(ask)],
 )
@@ -63,7 +64,7 @@ PAYS = calls(("pay", {"amount": 200}))
 @pytest.fixture
 async def own_server() -> AsyncIterator[EmbeddedServer]:
     """A server without workflows of other tests."""
-    async with EmbeddedServer() as server:
+    async with empty_server() as server:
         yield server
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import cut, waiting
-from tests.server.workflows.test_continuing import add, begun, counting
+from tests.server.workflows.test_continuing import begun
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import ApprovalPolicy
-from waystation.history import SavedHistory, format_saved_history
+from waystation.history import format_saved_history
 from waystation.replay import Recording, redact, replay
 from waystation.storage.driver import offloading
 from waystation.testing import ScriptedModel, calls, says
@@ -26,26 +26,6 @@ async def redacted(invocation: Invocation, rules: list[str], file: Path) -> Reco
     saved = await redact(await invocation.saved(), rules, converter=offloading(blobs, short_forms=True))
     await asyncio.to_thread(file.write_text, json.dumps(format_saved_history(saved)))
     return await Recording.read(file, store=str(file.parent / "nowhere"))
-
-
-async def test_an_invocation_of_several_runs_replays(serve: Serve, tmp_path: Path) -> None:
-    """Log, state and the snapshots between runs stay consistent."""
-    async with serve(Agent(name="adder", model=counting(8), tools=[add])) as env:
-        invocation = await begun(env, "adder", state={"base": "Tweety sings"})
-        await invocation.result()
-        before = await invocation.log()
-        recordings = [await redacted(invocation, rules, tmp_path / "adder.json") for rules in RULES]
-        whole = await invocation.saved()
-        last = await redact(SavedHistory([whole.histories[-1]]), ["text"], converter=invocation.converter)
-    for recording in recordings:
-        assert len(recording.histories) > 2
-        await replay(recording)
-        assert [str(entry.ref) for entry in recording.log.entries] == [str(entry.ref) for entry in before.entries]
-        assert [event.id for event in recording.events] == [event.id for event in before.state.events]
-    # Without the earlier runs there is the snapshot, which holds the state that they began with.
-    assert b"Tweety" in b"".join(event.SerializeToString() for event in whole.histories[-1].events)
-    assert b"Tweety" not in b"".join(event.SerializeToString() for event in last.histories[0].events)
-    await replay(last.histories[0])
 
 
 async def test_an_approval_with_a_digest_counts_across_runs(serve: Serve, tmp_path: Path) -> None:

@@ -120,14 +120,16 @@ async def test_two_invocations_are_compared_by_what_happened() -> None:
     assert difference(left, left).first is None
 
 
-def made(call: str, *, id: str = "made", message: str = "go", said: str = "done", kept: Any = 1) -> Recording:
+def made(
+    call: str, *, id: str = "made", message: str = "go", said: str = "done", kept: Any = 1, last: Any = 0
+) -> Recording:
     """Return a recording in which a tool is called under an id and stores a value at the end."""
     log = Log(id)
     log.append(START, 0.0, Began(InvocationInput(agent="clerk", message=message)))
     part = {"functionCall": {"id": call, "name": "keep", "args": {}}}
     asked = ModelReply(content={"role": "model", "parts": [part]}, calls=(Call(id=call),))
     answered = ModelReply(
-        content={"role": "model", "parts": [{"text": said}]}, actions=EventActions(state_delta={"k": 0})
+        content={"role": "model", "parts": [{"text": said}]}, actions=EventActions(state_delta={"k": last})
     )
     outcome = ToolOutcome(function_call_id=call, response={}, actions=EventActions(state_delta={"k": kept}))
     bodies: list[Body] = [ModelReplied(1, asked), CallReturned(outcome), ModelReplied(2, answered)]
@@ -146,6 +148,10 @@ def test_ids_of_calls_are_no_difference() -> None:
     assert (apart.state.changed, apart.state.added) == ({"k": (True, 1)}, {})
     ids_in_texts = made("fc-1", id="first-1", said="see first-1"), made("fc-1", id="second-2", said="see second-2")
     assert not difference(*ids_in_texts)
+    ids_in_state = [
+        made("fc-1", id=id, last=f"see {id}", said=said) for id, said in (("first-1", "a"), ("second-2", "b"))
+    ]
+    assert not difference(*ids_in_state).state
     begun = difference(made("fc-1"), made("fc-1", message="stop"))
     assert begun.first == Pair(1, 1, same=False)
     assert not Changes.between({"x": {"a": 1, "b": 2}}, {"x": {"b": 2, "a": 1}})
@@ -282,8 +288,8 @@ async def test_of_two_invocations_the_one_that_is_lacking_is_named(serve: Serve)
     async with serve(Agent(name="clerk", model=ScriptedModel(says("Hello.")))) as env:
         first = await env.client.start("clerk", "go")
         await first.result()
-        ran = await command("--address", env.server.address, "diff", first.id, "nobody")
-    assert (ran.code, "Invocation 'nobody' not found" in ran.err) == (6, True)
+        ran = await command("--address", env.server.address, "diff", first.id, "absent-one")
+    assert (ran.code, "Invocation 'absent-one' not found" in ran.err) == (6, True)
 
 
 async def test_the_diff_command_says_where_two_invocations_part() -> None:

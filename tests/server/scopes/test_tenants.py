@@ -1,9 +1,11 @@
 """Tenants see nothing of each other, although their apps, users and sessions have the same names."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from google.genai import types
+from temporalio.client import ScheduleActionStartWorkflow, ScheduleIntervalSpec, ScheduleSpec
 from temporalio.common import SearchAttributePair, TypedSearchAttributes
 
 from tests.documents import blocks, how_to
@@ -11,9 +13,9 @@ from tests.server.approvals.asking import asker, boss, ids, listed
 from tests.server.conftest import Serve
 from waystation.agents import Agent
 from waystation.auth import APIKey, APIKeyIn, AuthConfig, AuthCredential, AuthCredentialTypes
-from waystation.client.agent_client import AgentClient
 from waystation.client.search_attributes import AGENT
 from waystation.core import InvalidInput, JsonObject, app_scope, digest, user_scope
+from waystation.core.ids import app_key, fairness_key
 from waystation.memory import MemoryEntry
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, calls, latest_turn, says
@@ -49,7 +51,7 @@ async def look(tool_context: ToolContext) -> JsonObject:
         "artifacts": [part.text for part in parts if part],
         "memories": [str(memory.content) for memory in (await tool_context.search_memory("secret")).memories],
         "key": credential and digest(credential.api_key),  # the key itself would be masked
-        "events": [event.to_json() for event in tool_context.session.events],
+        "events": [event.model_dump_json() for event in tool_context.session.events],
     }
 
 
@@ -61,35 +63,6 @@ def clerk() -> Agent:
         return says("Done.") if told else calls(("look", {}) if text == "look" else ("keep", {"secret": text}))
 
     return Agent(name="clerk", model=FunctionModel(act), tools=[keep, look])
-
-
-async def looked(client: AgentClient, app: str, tenant: str | None) -> JsonObject:
-    """Return what a tool sees in a session, whose names are the same for all tenants."""
-    session = client.session(agent="clerk", session_id="s", app=app, tenant=tenant)
-    sent = await session.send("look")
-    await sent.result()
-    invocation = await sent.invocation()
-    parts = [part async for event in invocation.events() for part in (event.content or {}).get("parts", [])]
-    (found,) = [part["functionResponse"]["response"] for part in parts if "functionResponse" in part]
-    return dict(found)
-
-
-async def test_tools_of_a_tenant_see_only_its_data(serve: Serve, app: str) -> None:
-    """State, artifacts, memories, credentials and the conversation are apart."""
-    async with serve(clerk(), verify=False) as env:
-        for tenant in TENANTS:
-            empty = await looked(env.client, app, tenant)
-            assert (empty["state"], empty["artifacts"], empty["memories"], empty["key"]) == ([None] * 3, [], [], None)
-            await env.client.session(agent="clerk", session_id="s", app=app, tenant=tenant).say(f"of-{tenant}-001")
-        for tenant in TENANTS:
-            seen, secret = await looked(env.client, app, tenant), f"of-{tenant}-001"
-            assert seen["tenant"] == tenant
-            assert seen["state"] == [secret] * 3
-            assert seen["artifacts"] == [secret] * 2
-            assert seen["memories"]
-            assert seen["key"] == digest(f"key-{secret}")
-            for other in TENANTS:
-                assert (f"of-{other}-" in str(seen)) is (other == tenant)
 
 
 async def test_clients_read_and_delete_the_data_of_one_tenant(serve: Serve, app: str) -> None:
@@ -138,6 +111,34 @@ async def test_pending_calls_are_listed_by_tenant(serve: Serve, app: str) -> Non
             await env.client.approvals.respond(call.approval_id, {"ok": True})
         for invocation in started:
             await invocation.result()
+
+
+@pytest.mark.parametrize("tenant", ["acme", None])
+async def test_all_workflows_of_a_tenant_or_user_have_its_fairness_key(
+    serve: Serve, app: str, tenant: str | None
+) -> None:
+    """The server takes the tasks of each key in turns. Invocations of sessions and called agents inherit the key."""
+    async with serve(boss(clerk()), clerk(), verify=False) as env:
+        session = env.client.session(agent="boss", session_id="s", app=app, user_id="ann", tenant=tenant)
+        sent = await session.send("go")
+        await (await sent.invocation()).result()
+        alone = await env.client.start("clerk", "look", app=app, user_id="ann", tenant=tenant)
+        keys = []
+        for id in (session.id, sent.invocation_id, f"{sent.invocation_id}/fc-1", alone.id):
+            begun, *_ = (await env.temporal.get_workflow_handle(id).fetch_history()).events
+            keys.append(begun.workflow_execution_started_event_attributes.priority.fairness_key)
+        assert keys == [fairness_key(app_key(app, tenant), "ann")] * 4
+
+
+async def test_scheduled_invocations_have_the_fairness_key_of_their_tenant(serve: Serve) -> None:
+    """The action of the schedule contains the key."""
+    async with serve(clerk()) as env:
+        spec = ScheduleSpec(intervals=[ScheduleIntervalSpec(every=timedelta(days=1))])
+        schedule = await env.client.schedule("clerk", "look", spec, id=env.client.task_queue, tenant="acme")
+        action = (await schedule.describe()).schedule.action
+        await schedule.delete()
+    assert isinstance(action, ScheduleActionStartWorkflow)
+    assert action.priority.fairness_key == "acme"
 
 
 async def test_a_tenant_is_found_although_only_the_input_names_it(serve: Serve, app: str) -> None:

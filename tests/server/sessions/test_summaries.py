@@ -51,24 +51,6 @@ def conversed(count: int) -> list[str]:
     return [line for n in range(1, count + 1) for line in (f"user: m{n}{FILLER}", f"clerk: heard m{n}")]
 
 
-@pytest.mark.parametrize("cut_after", [None, 2], ids=["in one run", "in five runs"])
-async def test_a_conversation_over_the_threshold_is_summarised_again_and_again(
-    serve: Serve, cut_after: int | None
-) -> None:
-    """Each summary replaces the one before it, prompts stay below the threshold, and every event is kept."""
-    talk = Talk(token_threshold=1_000, event_retention_size=2)
-    async with serve(talk.app, verify=False) as env:
-        session = await said(env, 9, cut_after)
-        events = await heard_events(session)
-        await verify(session, invocations=False)
-    assert max(talk.sizes) < 1_000
-    assert talk.shown[2] == ["m1", "heard m1", "m2", "heard m2", "m3"]
-    assert talk.shown[3] == ["summary 1", "heard m3", "m4"]
-    assert talk.shown[-1][0] == f"summary {len(talk.summarised)}"
-    assert [text.count("summary 1") for text in talk.summarised[:2]] == [0, 1]
-    assert [line for line in words(events) if "summary" not in line] == conversed(9)
-
-
 @pytest.mark.parametrize("cut_after", [None, 2], ids=["in one run", "in four runs"])
 async def test_a_window_slides_over_the_messages_of_a_conversation(serve: Serve, cut_after: int | None) -> None:
     """After two further messages, with the one before them once more; what is newer is shown as it was said."""

@@ -22,6 +22,7 @@ from temporalio.worker import (
 from tests.server.workflows.outside import Gate, until
 from waystation.client import Session
 from waystation.core import COLLECT
+from waystation.history import is_local_activity
 
 
 class Turnstile(CustomSlotSupplier):
@@ -100,11 +101,13 @@ class HeldReadings(Interceptor):
 
 
 async def decided(session: Session) -> None:
-    """Wait until a session has decided whether the next invocation begins: one workflow task after it is due."""
+    """Wait until a session has decided whether the next invocation begins: when all that had arrived was applied."""
 
     async def look() -> bool:
-        kinds = [event.event_type for event in (await session.handle.fetch_history()).events]
+        events = (await session.handle.fetch_history()).events
+        kinds = [event.event_type for event in events]
         fired = EventType.EVENT_TYPE_TIMER_FIRED
-        return fired in kinds and EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED in kinds[kinds.index(fired) :]
+        was_fired = fired in kinds and EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED in kinds[kinds.index(fired) :]
+        return was_fired or any(map(is_local_activity, events))
 
     await until(look, "a decision")

@@ -183,7 +183,7 @@ async def test_what_models_and_users_say_is_text_on_a_page(serve: Serve) -> None
         async with web.program(Accept="text/html") as program:
             for path in (f"/invocations/{invocation.id}", f"/invocations/{invocation.id}/rows"):
                 page = (await program.get(path)).text
-                assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;\\x1b[2J\\u202e") == 2
+                assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;") >= 2
                 assert "<script>" not in page
                 assert "\x1b" not in page
                 assert " style=" not in page
@@ -235,12 +235,12 @@ async def test_a_login_link_works_once_for_one_browser(serve: Serve) -> None:
             cookie = entered.headers["set-cookie"].lower()
             assert "httponly" in cookie
             assert "samesite=lax" in cookie
-            assert (await browser.get("/")).status_code == 200
+            assert (await browser.get("/invocations")).status_code == 200
             assert (await thief.get(link)).status_code == 403
-            assert (await thief.get("/")).status_code == 401
+            assert (await thief.get("/invocations")).status_code == 401
             assert (await thief.get("/login")).status_code == 403
             assert (await thief.get(web.links[-1])).status_code == 303
-            assert (await browser.get("/")).status_code == 200
+            assert (await browser.get("/invocations")).status_code == 200
 
 
 async def test_every_answer_binds_the_browser(serve: Serve) -> None:

@@ -1,4 +1,4 @@
-"""A real browser, without a window."""
+"""A real browser, without a window, and an identity provider for logins."""
 
 import os
 from collections.abc import AsyncIterator
@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, async_playwright
 
+from tests.fakes.openid import FakeOpenId
 from tests.paths import ROOT
+from tests.server.web.logins import GRANT, provider_installed
+from tests.unit.identity.conftest import Installation
 
 PLACE = ROOT / ".node" / "chromium"
 
@@ -34,3 +37,15 @@ async def chromium() -> AsyncIterator[Browser]:
         browser = await playwright.chromium.launch(executable_path=program(), args=args, env=environment())
         yield browser
         await browser.close()
+
+
+@pytest.fixture
+def openid(own_openid: FakeOpenId) -> FakeOpenId:
+    """An identity provider."""
+    return own_openid
+
+
+@pytest.fixture
+def there(tmp_path: Path, openid: FakeOpenId) -> Installation:
+    """An installation whose gateway uses the provider for logins."""
+    return provider_installed(tmp_path, openid, f"[oidc.grant]\n{GRANT}")

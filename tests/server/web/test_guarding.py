@@ -47,7 +47,7 @@ def markup_of(page: str) -> list[str]:
 async def looked_at(me: Browser, id: str) -> None:
     """Open every page, as people, link previews and scanners do."""
     path = path_of(id)
-    pages = ("/", "/approvals", "/approvals/rows", f"/approvals/several?{urlencode({'call': id})}", path)
+    pages = ("/invocations", "/approvals", "/approvals/rows", f"/approvals/several?{urlencode({'call': id})}", path)
     for page in (*pages, f"{path}/edit", f"{path}/arguments.json", f"{path}?action=approve&digest=x&nonce=y"):
         assert (await me.http.get(page)).status_code == 200, page
         assert (await me.http.head(page)).status_code == 200, page
@@ -303,8 +303,8 @@ async def test_whoever_knocks_too_often_has_to_wait(serve: Serve) -> None:
         assert {page.status_code for page in sent} == {403, 429}
         assert next(page.headers["retry-after"] for page in sent if page.status_code == 429) == "1"
         assert (await me.page("/approvals")).status_code == 200
-        guesses = [(await me.http.get("/login?token=guess")).status_code for _ in range(40)]
-        assert set(guesses) == {403, 429}
+        guesses = await asyncio.gather(*(me.http.get("/login?token=guess") for _ in range(40)))
+        assert {page.status_code for page in guesses} == {403, 429}
 
 
 def test_counting_is_bounded_and_forgives_with_time() -> None:

@@ -2,7 +2,7 @@
 
 from tests.server.conftest import Serve
 from tests.server.web.sites import site
-from tests.server.workflows.outside import held, quick
+from tests.server.workflows.outside import held, quick, until
 from waystation.agents import Agent
 from waystation.core import ModelOverloaded
 from waystation.testing import FunctionModel
@@ -18,9 +18,14 @@ async def test_the_pages_of_a_held_invocation_say_why_it_is_held(serve: Serve) -
     ):
         invocation = await env.client.start("asker", "hi")
         await held(invocation)
-        assert "<td>held:model_unavailable</td>" in (await browser.page("/")).text
+
+        async def listed() -> bool:
+            page = (await browser.page("/invocations?status=held")).text
+            return invocation.id in page and "the model is not available for " in page
+
+        await until(listed, "the held invocation in the list")
         for page in ("", "/timeline"):
             text = (await browser.page(f"/invocations/{invocation.id}{page}")).text
-            assert "Held since <time " in text
+            assert "Held for " in text
             assert "the model is not available: Overloaded (503)." in text
         await invocation.handle.terminate()

@@ -1,8 +1,6 @@
 """The JSON API: what authors and operators may do, and in whose name."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -12,32 +10,19 @@ import pytest
 from tests.fakes.openid import FakeOpenId
 from tests.server.conftest import Serve
 from tests.server.web.desk import payer
+from tests.server.web.logins import DANA, ERIN, gatekeeper, person
 from tests.server.web.sites import TOKEN, Browser, site
-from tests.server.web.test_roles import DANA, ERIN, GRANT, person
-from tests.server.web.test_sign_in import gatekeeper, provider_installed
 from tests.server.workflows.outside import Till, until, waiting
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.audit import gather_invocation
+from waystation.client import agent_directory
 from waystation.history import EventType
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.web.limits import Limits
 
 START = {"agent": "payer", "message": "Please pay what I owe."}
-
-
-@pytest.fixture
-def openid() -> Iterator[FakeOpenId]:
-    """An identity provider."""
-    with FakeOpenId() as provider:
-        yield provider
-
-
-@pytest.fixture
-def there(tmp_path: Path, openid: FakeOpenId) -> Installation:
-    """An installation that grants each role of the web application to a role of the provider."""
-    return provider_installed(tmp_path, openid, f"[oidc.grant]\n{GRANT}")
 
 
 async def post(me: Browser, path: str, body: Any, **headers: str) -> httpx.Response:
@@ -201,7 +186,7 @@ async def test_a_forged_or_unusable_request_starts_nothing(
             assert text in problem(refused)
         program = await author.http.post("/api/invocations", json=START, headers={"Authorization": f"Bearer {TOKEN}"})
         assert program.status_code == 403
-        assert "payer-" not in (await author.page("/")).text
+        assert "payer-" not in (await author.page("/invocations")).text
 
 
 async def test_people_chat_in_sessions_of_their_own(serve: Serve, there: Installation, openid: FakeOpenId) -> None:
@@ -251,7 +236,7 @@ async def test_only_an_operator_writes_state_that_all_users_share(
             assert (refused.status_code, "needs the role 'operator'" in problem(refused)) == (403, True)
             sent = await post(both, path, body)
             assert sent.status_code == 201
-            await env.client.invocation(sent.json()["invocation_id"]).handle.terminate()
+            await env.client.invocation(sent.json()["invocation_id"]).result()
 
 
 async def test_an_operator_forks_in_their_own_name(serve: Serve, there: Installation, openid: FakeOpenId) -> None:
@@ -372,3 +357,16 @@ async def test_without_a_provider_a_program_may_do_everything_on_this_machine(se
             assert (given.user_id, given.requester) == ("dana", "dana")
         async with site(env.client, url="https://web.example", names=["web.example"]) as web, web.program() as program:
             assert (await program.post("/api/invocations", json=body)).status_code == 403
+
+
+async def test_an_agent_that_no_worker_has_announced_is_an_invalid_request(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This applies to starts and to messages in sessions; the message names the announced agents."""
+    monkeypatch.setattr(agent_directory, "GRACE_S", ())
+    monkeypatch.setattr(agent_directory, "SETTLED_S", -60)  # although the server may have just started
+    body = {"agent": "never_announced", "message": "hi"}
+    async with serve(talker(), verify=False) as env, site(env.client) as web, web.program() as program:
+        for path in ("invocations", "sessions/s1/messages"):
+            refused = await program.post(f"/api/{path}", json=body)
+            assert (refused.status_code, "No agent is named 'never_announced'" in problem(refused)) == (422, True)

@@ -1,7 +1,6 @@
 """Permissions of each role with an identity provider, over HTTP."""
 
 import contextlib
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote, urlencode
@@ -13,8 +12,8 @@ from starlette.routing import Mount, Route
 from tests.fakes.openid import FakeOpenId
 from tests.server.conftest import Serve
 from tests.server.web.desk import begun, payer
-from tests.server.web.sites import Browser, path_of, site
-from tests.server.web.test_sign_in import browser, gatekeeper, logged_in, provider_installed
+from tests.server.web.logins import DANA, ERIN, browser, gatekeeper, logged_in, person, provider_installed
+from tests.server.web.sites import path_of, site
 from tests.server.workflows.outside import Till, until
 from tests.unit.identity.conftest import Installation
 from waystation.core import ApprovalPolicy
@@ -24,8 +23,6 @@ from waystation.web.permissions import ROLES
 from waystation.web.route_table import REQUIREMENTS, RouteRow, build_routes
 from waystation.web.server import create_app
 
-GRANT = "".join(f'{role} = ["role:{role}s", "group:{role}s"]\n' for role in sorted(ROLES))
-ERIN, DANA = "erin@example.com", "dana@example.com"
 FORM = "application/x-www-form-urlencoded"
 FINANCE = ApprovalPolicy(approvers=("role:finance",))
 PEOPLE = ("stranger", "nobody", "viewer", "approver", "author", "operator", "requester", "named", "chief", "admin")
@@ -39,19 +36,29 @@ OUTCOMES = {401: "L", 403: "F", 404: "N"}
 """Log in first, forbidden, not found. Everything else counts as allowed: A."""
 EXPECTED = {
     ("GET", "/"): "LAAAAAAAAA",
+    ("GET", "/invocations"): "LAAAAAAAAA",
     ("GET", "/invocations/{id}"): "LNANNNANAA",
     ("GET", "/invocations/{id}/rows"): "LNANNNANAA",
+    ("GET", "/invocations/{id}/overview"): "LNANNNANAA",
     ("GET", "/invocations/{id}/timeline"): "LNANNNANAA",
+    ("GET", "/invocations/{id}/models"): "LNANNNANAA",
+    ("GET", "/invocations/{id}/state"): "LNANNNANAA",
+    ("GET", "/invocations/{id}/report"): "LNANNNANAA",
     ("GET", "/invocations/{id}/events"): "LNANNNANAA",
     ("GET", "/invocations/{id}/events.json"): "LNANNNANAA",
+    ("GET", "/invocations/{id}/fork"): "LNFNNNFNFA",
+    ("POST", "/invocations/{id}/fork"): "LNFNNNFNFA",
+    ("GET", "/invocations/{id}/compare"): "LNANNNANAA",
     ("GET", "/approvals"): "LAAAAAAAAA",
     ("GET", "/approvals/rows"): "LAAAAAAAAA",
+    ("GET", "/approvals/events"): "LAAAAAAAAA",
     ("GET", "/approvals/several"): "LAAAAAAAAA",
     ("POST", "/approvals/several"): "LAAAAAAAAA",
     ("GET", "/approvals/{id}"): "LNAANNAAAA",
     ("POST", "/approvals/{id}"): "LNFANNFAFA",
     ("GET", "/approvals/{id}/edit"): "LNFANNFAFA",
     ("POST", "/approvals/{id}/edit"): "LNFANNFAFA",
+    ("GET", "/approvals/{id}/events"): "LNAANNAAAA",
     ("GET", "/approvals/{id}/arguments.json"): "LNAANNAAAA",
     ("POST", "/approvals/{id}/viewed"): "LNAANNAAAA",
     ("GET", "/static"): "AAAAAAAAAA",
@@ -69,30 +76,22 @@ EXPECTED = {
     ("GET", "/api/sessions/{id}/events"): "LNNNNNNNNN",
     ("POST", "/api/sessions/{id}/messages"): "LFFFAFFFAF",
     ("POST", "/api/sessions/{id}/close"): "LFFFAFFFAF",
+    ("GET", "/agents"): "LFFFAFFFAF",
+    ("GET", "/sessions"): "LAAAAAAAAA",
+    ("GET", "/sessions/new"): "LFFFAFFFAF",
+    ("POST", "/sessions/new"): "LFFFAFFFAF",
+    ("GET", "/sessions/{id}"): "LNANNNANAA",
+    ("GET", "/sessions/{id}/turns"): "LNANNNANAA",
+    ("GET", "/sessions/{id}/artifact"): "LNANNNANAA",
+    # Even an author sends messages only to their own sessions.
+    ("POST", "/sessions/{id}"): "LNFNNNFNFF",
+    ("POST", "/sessions/{id}/close"): "LNFNNNFNFF",
+    # Nothing is held. The invocation ends last, because the other rows need it.
+    ("POST", "/invocations/{id}/retry"): "LNFNNNFNFA",
+    ("POST", "/invocations/{id}/give-up"): "LNFNNNFNFA",
+    ("POST", "/invocations/{id}/stop"): "LNFNNNFNAF",
     ("POST", "/logout"): "LAAAAAAAAA",
 }
-
-
-@pytest.fixture
-def openid() -> Iterator[FakeOpenId]:
-    """An identity provider."""
-    with FakeOpenId() as provider:
-        yield provider
-
-
-@pytest.fixture
-def there(tmp_path: Path, openid: FakeOpenId) -> Installation:
-    """An installation that grants each role of the web application to a role and a group of the provider."""
-    return provider_installed(tmp_path, openid, f"[oidc.grant]\n{GRANT}")
-
-
-@contextlib.asynccontextmanager
-async def person(url: str, openid: FakeOpenId, *roles: str, subject: str = DANA) -> AsyncIterator[Browser]:
-    """Log a person with these roles of the provider in."""
-    openid.subject, openid.roles = subject, roles
-    async with browser(url) as http:
-        assert (await logged_in(http, openid)).status_code == 303
-        yield Browser(http)
 
 
 async def ask(http: httpx.AsyncClient, method: str, path: str, csrf: str) -> str:
@@ -119,17 +118,20 @@ async def test_each_route_admits_exactly_the_roles_of_the_table(
         person(web.url, openid, *roles) if who != "stranger" else contextlib.nullcontext() as me,
         browser(web.url) as stranger,
     ):
-        invocation, call = await begun(env.client, "payer", user_id=DANA if who == "requester" else ERIN)
+        user = DANA if who == "requester" else ERIN
+        invocation, call = await begun(env.client, "payer", user_id=user)
+        session = await env.client.session(agent="payer", session_id=f"s-{invocation.id}", user_id=user).create()
         http = me.http if me else stranger
         csrf = (await me.fields("/approvals"))["csrf"] if me else ""
         outcomes = {}
         for method, path in EXPECTED:
-            id = call if path.startswith("/approvals") else invocation.id
+            id = {"/approvals": call, "/sessions": session.id}.get(path.partition("/{")[0], invocation.id)
             exact = path.replace("{id}", quote(id, safe="")) + ("/style.css" if path == "/static" else "")
             outcomes[method, path] = await ask(http, method, exact, csrf)
         assert outcomes == {row: letters[PEOPLE.index(who)] for row, letters in EXPECTED.items()}
         assert {(row.method, row.path) for row in web.table} == set(EXPECTED)
         await invocation.handle.terminate()
+        await session.handle.terminate()
 
 
 def test_each_route_of_the_application_stands_in_the_table() -> None:
@@ -190,7 +192,7 @@ async def test_the_inbox_lists_what_a_person_may_answer_or_requested(
         await policed.handle.terminate()
 
 
-async def test_the_start_page_lists_only_the_invocations_of_a_person(
+async def test_the_list_has_only_the_invocations_of_a_person(
     serve: Serve, there: Installation, openid: FakeOpenId
 ) -> None:
     """Viewers see the others, too."""
@@ -204,11 +206,11 @@ async def test_the_start_page_lists_only_the_invocations_of_a_person(
         invocation, _ = await begun(env.client, "payer", user_id=ERIN)
 
         async def shown() -> bool:
-            return invocation.id in (await erin.page("/")).text
+            return invocation.id in (await erin.page("/invocations")).text
 
         await until(shown, "the invocation")
-        assert invocation.id in (await viewer.page("/")).text
-        assert invocation.id not in (await dana.page("/")).text
+        assert invocation.id in (await viewer.page("/invocations")).text
+        assert invocation.id not in (await dana.page("/invocations")).text
         await invocation.handle.terminate()
 
 

@@ -1,6 +1,5 @@
 """Logins at a provider, identities that the gateway vouches for, and links that open one call."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,10 @@ from tests.fakes.openid import FakeOpenId
 from tests.server.conftest import Serve
 from tests.server.identity.test_deciding import client_of
 from tests.server.web.desk import asker, begun, payer
+from tests.server.web.logins import browser, gatekeeper, logged_in, provider_installed
 from tests.server.web.sites import Browser, hidden, path_of, site
 from tests.server.workflows.outside import Till
-from tests.unit.identity.conftest import Installation, installed
+from tests.unit.identity.conftest import Installation
 from waystation.core import ApprovalPolicy, InvalidConfiguration
 from waystation.identity import Configuration, Links
 from waystation.web.access import Gatekeeper, NotSafeToServe, check_host, sanitize_next
@@ -24,55 +24,14 @@ POLICY = ApprovalPolicy(approvers=("role:finance",), not_requester=True)
 
 
 @pytest.fixture
-def openid() -> Iterator[FakeOpenId]:
-    """An identity provider."""
-    with FakeOpenId() as provider:
-        yield provider
-
-
-@pytest.fixture
 def there(tmp_path: Path, openid: FakeOpenId) -> Installation:
     """An installation whose gateway uses the provider for logins."""
     return provider_installed(tmp_path, openid)
 
 
-def provider_installed(folder: Path, openid: FakeOpenId, more: str = "", **issuer: str) -> Installation:
-    """Set up an installation whose gateway uses the provider for logins; `more` follows its section.
-
-    `issuer` has settings of the same provider for the workers.
-    """
-    found = installed(folder / "identity", openid, issuer)
-    (found.folder / "oidc-secret").write_text(openid.client_secret)
-    section = {"issuer": openid.url, "client_id": openid.client_id, "client_secret_file": "oidc-secret"}
-    with (found.folder / "gateway.toml").open("a") as file:
-        file.write("\n[oidc]\n" + "".join(f'{name} = "{value}"\n' for name, value in section.items()) + more)
-    return found
-
-
-def gatekeeper(there: Installation, *, decide: bool = False) -> Gatekeeper:
-    """Return the gatekeeper that the web server makes from its configuration."""
-    file = there.folder / "gateway.toml"
-    if decide:
-        file.write_text(file.read_text().replace("decide = false", "decide = true"))
-    return Gatekeeper.from_file(file, "default")
-
-
 def links(there: Installation) -> Links:
     """Return the signer of links that a worker uses for its messages."""
     return Links.of(Configuration.read(there.folder / "workers.toml"), namespace="default")
-
-
-async def logged_in(http: httpx.AsyncClient, openid: FakeOpenId, next: str = "/approvals") -> httpx.Response:
-    """Log a person in at the provider, as a browser does."""
-    sent = await http.get(f"/login?{urlencode({'next': next})}")
-    assert sent.status_code == 303
-    ended = openid.log_in(sent.headers["location"])
-    return await http.get(ended)
-
-
-def browser(url: str) -> httpx.AsyncClient:
-    """Return a browser that is not logged in."""
-    return httpx.AsyncClient(base_url=url, headers={"Accept": "text/html"}, timeout=30)
 
 
 async def test_who_logs_in_at_the_provider_answers_with_a_verified_identity(

@@ -1,9 +1,8 @@
 """With a claim for tenants, people see only the tenant that their login names."""
 
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
-from urllib.parse import quote, urlencode
 
 import pytest
 
@@ -11,9 +10,8 @@ from tests.fakes.openid import FakeOpenId
 from tests.server.conftest import Serve
 from tests.server.identity.test_deciding import client_of, payer
 from tests.server.web.desk import begun
+from tests.server.web.logins import gatekeeper, person, provider_installed
 from tests.server.web.sites import Browser, path_of, site
-from tests.server.web.test_roles import ERIN, EXPECTED, ask, person
-from tests.server.web.test_sign_in import gatekeeper, provider_installed
 from tests.server.workflows.outside import until
 from tests.unit.identity.conftest import Installation
 from waystation.core import NotAllowed
@@ -21,21 +19,18 @@ from waystation.web.permissions import ROLES
 
 EVERYTHING = tuple(f"{role}s" for role in sorted(ROLES))
 """The provider's roles that grant every role of the web application."""
-TENANTS = "acme", "globex", None
-
-
-@pytest.fixture
-def openid() -> Iterator[FakeOpenId]:
-    """An identity provider."""
-    with FakeOpenId() as provider:
-        yield provider
 
 
 @pytest.fixture
 def there(tmp_path: Path, openid: FakeOpenId) -> Installation:
-    """An installation whose provider names the tenant of a person in the claim `org`."""
+    """An installation whose gateway uses the provider for logins."""
+    return tenants_installed(tmp_path, openid)
+
+
+def tenants_installed(folder: Path, openid: FakeOpenId) -> Installation:
+    """Return an installation whose logins and tokens name the tenant of a person."""
     grant = "".join(f'{role} = ["role:{role}s"]\n' for role in sorted(ROLES))
-    return provider_installed(tmp_path, openid, f'tenant_claim = "org"\n[oidc.grant]\n{grant}', tenant_claim="org")
+    return provider_installed(folder, openid, f'tenant_claim = "org"\n[oidc.grant]\n{grant}', tenant_claim="org")
 
 
 @contextlib.asynccontextmanager
@@ -44,38 +39,6 @@ async def member(url: str, openid: FakeOpenId, tenant: str | None, *roles: str) 
     openid.claims = {"org": tenant}
     async with person(url, openid, *roles) as me:
         yield me
-
-
-async def test_people_see_only_their_own_tenant(serve: Serve, there: Installation, openid: FakeOpenId) -> None:
-    """Even with every role, on every page; without a tenant in their login, they see what has none."""
-    async with (
-        serve(payer(), identity=there.worker, verify=False) as env,
-        site(env.client, gatekeeper=gatekeeper(there)) as web,
-    ):
-        begun_in = {t: await begun(env.client, "payer", user_id=ERIN, tenant=t) for t in TENANTS}
-
-        async def listed() -> bool:
-            calls = [call.approval_id async for call in env.client.approvals.each(user_id=ERIN)]
-            return {call for _, call in begun_in.values()} <= set(calls)
-
-        await until(listed, "the calls")
-        for tenant in TENANTS:
-            async with member(web.url, openid, tenant, "finance", *EVERYTHING) as me:
-                csrf = (await me.fields("/approvals"))["csrf"]
-                selected = urlencode({"call": [call for _, call in begun_in.values()]}, doseq=True)
-                for other, (invocation, call) in begun_in.items():
-                    is_own = other == tenant
-                    for page in ("/", "/approvals", "/approvals/rows", f"/approvals/several?{selected}"):
-                        assert (invocation.id in (await me.page(page)).text) is is_own, (tenant, other, page)
-                    for method, path in EXPECTED:
-                        # The name of a session belongs to the person's own tenant.
-                        if "{id}" not in path or "sessions" in path or is_own:
-                            continue
-                        exact = path.replace("{id}", quote(call if "approvals" in path else invocation.id, safe=""))
-                        assert await ask(me.http, method, exact, csrf) == "N", (tenant, other, method, path)
-                assert (await me.page(path_of(begun_in[tenant][1]))).status_code == 200
-        for invocation, _ in begun_in.values():
-            await invocation.handle.terminate()
 
 
 async def test_a_requester_of_another_tenant_does_not_see_the_invocation(
@@ -91,10 +54,10 @@ async def test_a_requester_of_another_tenant_does_not_see_the_invocation(
         invocation, call = await begun(env.client, "payer", user_id=openid.subject, tenant="acme")
 
         async def shown() -> bool:
-            return invocation.id in (await own.page("/")).text
+            return invocation.id in (await own.page("/invocations")).text
 
         await until(shown, "the invocation")
-        assert invocation.id not in (await other.page("/")).text
+        assert invocation.id not in (await other.page("/invocations")).text
         assert [(await me.page(path_of(call))).status_code for me in (own, other)] == [200, 404]
         await invocation.handle.terminate()
 

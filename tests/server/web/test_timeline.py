@@ -10,7 +10,6 @@ from tests.server.web.desk import begun, payer
 from tests.server.web.sites import site
 from tests.server.workflows.outside import Till
 from waystation.agents import Agent
-from waystation.core import WORKFLOW
 from waystation.presentation import timeline
 from waystation.presentation.timeline import Scale
 from waystation.testing import ScriptedModel, calls, says
@@ -34,7 +33,7 @@ async def test_model_calls_tools_and_waits_are_drawn_in_their_order(serve: Serve
         await invocation.approve()
         await invocation.result()
         over = html.unescape((await me.page(path)).text)
-        rows = re.findall(r"<tr><td><time[^<]*</time></td><td>([^<]*)</td><td>([^<]*)</td></tr>", over)
+        rows = re.findall(r"<tr><td><time[^<]*</time></td><td>([^<]*)</td><td><a[^>]*>([^<]*)</a></td></tr>", over)
         assert [name for _, name in rows] == [
             "payer: model call 1",
             "payer: pay waits",
@@ -43,6 +42,11 @@ async def test_model_calls_tools_and_waits_are_drawn_in_their_order(serve: Serve
         ]
         assert all(re.fullmatch(r"[\d.]+ m?s", length) for length, _ in rows)
         assert over.count('class="event"') > 3
+        bars = re.findall(rf'<a href="/invocations/{invocation.id}#e(\d)" aria-label="payer: ([^,]*), ', over)
+        assert bars[0] == ("2", "model call 1")
+        assert [name for _, name in bars] == ["model call 1", "pay waits", "pay", "model call 2"]
+        conversation = (await me.page(f"/invocations/{invocation.id}")).text
+        assert [number for number, _ in bars if f'id="e{number}"' not in conversation] == []
         assert " style=" not in over
 
 
@@ -114,22 +118,3 @@ async def test_many_breaks_share_half_of_the_width() -> None:
     scale = Scale(times)
     assert len(scale.breaks) == 20
     assert sum(each.width for each in scale.breaks) == pytest.approx(timeline.BREAKS)
-
-
-async def test_a_timeline_goes_over_the_runs_of_an_invocation_that_was_continued(serve: Serve) -> None:
-    """The timeline covers all runs of a continued invocation."""
-
-    def look(number: int) -> dict[str, int]:
-        return {"found": number}
-
-    model = ScriptedModel(*(calls(("look", {"number": number})) for number in range(8)), says("Done."))
-    agent = Agent(name="finder", model=model, tools=[FunctionTool(look)])
-    async with serve(agent, verify=False) as env, site(env.client) as web, web.browser() as me:
-        given = {"agent": "finder", "message": "go", "cut_after": 5}
-        id, queue = f"continued-{env.client.task_queue}", env.client.task_queue
-        handle = await env.temporal.start_workflow(WORKFLOW, given, id=id, task_queue=queue)
-        await handle.result()
-        assert len(await env.client.invocation(id).histories()) > 1
-        page = (await me.page(f"/invocations/{id}/timeline")).text
-        assert [page.count(f"finder: model call {number}<") for number in (1, 9)] == [2, 2]
-        assert page.count("finder: look</td>") == 8

@@ -19,7 +19,7 @@ UNKNOWN = "The Temporal server did not respond (UNAVAILABLE), so your answer may
 
 
 def gone(*_: object, **__: object) -> Any:
-    """Fail as a client does without a server."""
+    """Return an address where no server listens."""
     raise RPCError("gone", RPCStatusCode.UNAVAILABLE, b"")
 
 

@@ -348,7 +348,7 @@ async def test_sub_agents_may_be_set_after_the_agent_was_made(serve: Serve) -> N
 
 async def test_the_models_own_code_execution_goes_into_the_request(serve: Serve) -> None:
     """As the provider's own tool, beside function declarations."""
-    agent = Agent(name="coder", model="gemini-2.5-flash", tools=[look], code_executor=BuiltInCodeExecutor())
+    agent = Agent(name="coder", model="gemini-3.5-flash", tools=[look], code_executor=BuiltInCodeExecutor())
     model = ScriptedModel(says("42"))
     async with serve(agent, model=model) as env:
         await env.client.run("coder", "compute")

@@ -1,6 +1,8 @@
 """An invocation that cannot begin fails at once, with a type that says why, and never sticks."""
 
+import asyncio
 import gc
+from itertools import starmap
 from typing import Any
 
 import pytest
@@ -9,8 +11,8 @@ from temporalio.client import Client
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import bytes_of, failure, start_raw, stuck_tasks
 from waystation.agents import Agent
-from waystation.client.agent_client import AgentClient
-from waystation.core import InvalidInput, UnknownAgent
+from waystation.client.agent_client import AgentClient, Invocation
+from waystation.core import InvalidInput, UnknownAgent, UnknownInvocation
 from waystation.testing import ScriptedModel, says
 
 
@@ -78,15 +80,30 @@ async def test_an_unknown_agent_fails_the_invocation_naming_those_that_exist(ser
     """Names are looked up, never imported. The client does not start such an invocation in the first place."""
     names = ["never_announced", "", "os:system", "greeter.agent", "../greeter", "user", "é" * 300]
     async with serve(greeter(), Agent(name="waiter", model=ScriptedModel())) as env:
-        for number, name in enumerate(names):
+
+        async def start(number: int, name: str) -> Invocation:
             with pytest.raises(UnknownAgent, match=r"Workers in this namespace have announced: .*greeter"):
                 await env.client.start(name, "hi")
-            invocation = await start_raw(env.client, f"unknown-agent-{number}", {"agent": name, "message": "hi"})
+            return await start_raw(env.client, f"unknown-agent-{number}", {"agent": name, "message": "hi"})
+
+        for name, invocation in zip(names, await asyncio.gather(*starmap(start, enumerate(names))), strict=True):
             error = await failure(invocation)
             assert error.type == "UnknownAgent"
             assert error.message == f"No agent is named {name!r}. This worker serves: greeter, waiter."
             last = (await invocation.log()).state.events[-1]
             assert last.error_code == "UnknownAgent"
+
+
+async def test_the_result_of_an_invocation_that_does_not_exist_is_an_error_of_its_own(serve: Serve) -> None:
+    """The message names the ID and what to check. A stream of its events ends in the same way."""
+    async with serve(greeter()) as env:
+        invocation = env.client.invocation("no-such-invocation")
+        with pytest.raises(
+            UnknownInvocation, match=r"'no-such-invocation'.*Check the ID, the server and the namespace"
+        ):
+            await invocation.result()
+        with pytest.raises(UnknownInvocation):
+            await anext(invocation.stream())
 
 
 async def test_unknown_fields_of_the_input_are_ignored(serve: Serve) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, refusal, told, waiting
+from tests.server.workflows.said import failure
 from waystation.agents import Agent, BaseAgent, ParallelAgent, SequentialAgent
 from waystation.core import Budget, Grant, ModelOverloaded, Price, Usage
 from waystation.models import LlmRequest, LlmResponse
@@ -125,15 +126,25 @@ async def test_money_is_counted_by_the_table_of_prices(serve: Serve) -> None:
     assert len(model.requests) == 2
 
 
-async def test_a_model_without_a_price_is_not_taken_to_be_free(serve: Serve) -> None:
-    """The agent wraps up after its first reply, and the reason names the model; nobody is asked for more money."""
-    prices = {"gemini": Price(prompt=1, output=1)}
-    agent, model, till = payer(pays(1, 5), says("Unknown."))
-    budget = Budget(max_cost=100, prices=prices, on_exhausted="ask")
+async def test_a_limit_of_the_cost_refuses_a_model_without_a_price(serve: Serve) -> None:
+    """The model is not called, and the error names it and the remedy."""
+    agent, model, _ = payer(says("never said"))
+    budget = Budget(max_cost=100, prices={"gemini": Price(prompt=1, output=1)}, on_exhausted="ask")
     async with serve(agent) as env:
-        result = await env.client.run("payer", "pay", budget=budget)
-    assert result.reason == "max_cost: what 'ScriptedModel' costs is not known; give it a row in `prices`"
-    assert (result.text, len(model.requests), till.paid) == ("Unknown.", 2, [1])
+        kind, message = await failure(await env.client.start("payer", "pay", budget=budget))
+    assert kind == "ModelFailed"
+    assert message.startswith("The model 'ScriptedModel' was not called: the budget limits the cost")
+    assert model.requests == []
+
+
+async def test_the_workers_table_prices_a_model_that_the_budget_does_not(serve: Serve) -> None:
+    """The price is recorded with the reply, so a replay needs no table."""
+    agent = Agent(name="payer", model="gemini-3.5-flash")
+    model = ScriptedModel(using(1_000, says("Hello."), prompt_tokens=900, output_tokens=100))
+    async with serve(agent, model=model) as env:
+        result = await env.client.run("payer", "pay", budget=Budget(max_cost=1))
+    assert result.spent is not None
+    assert result.spent.cost == pytest.approx((900 * 1.5 + 100 * 9) / 1_000_000)
 
 
 async def test_time_in_which_something_is_under_way_is_bounded(serve: Serve) -> None:

@@ -78,7 +78,7 @@ async def test_the_providers_own_tools_survive_a_callback(serve: Serve) -> None:
     model = ScriptedModel(calls(("google_search", {})), says("ok"))
     agent = Agent(
         name="a",
-        model="gemini-2.5-flash",
+        model="gemini-3.5-flash",
         tools=[pay, GoogleSearchTool()],
         before_model_callback=look,
     )

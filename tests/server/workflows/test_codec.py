@@ -6,8 +6,10 @@ from pathlib import Path
 
 import temporalio.converter
 from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
-from temporalio.converter import PayloadCodec
+from temporalio.converter import DataConverter, PayloadCodec
 
 from tests.server.workflows.outside import until
 from waystation.agents import Agent
@@ -15,6 +17,7 @@ from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient
 from waystation.core import ApprovalPolicy
 from waystation.embedded import EmbeddedServer
+from waystation.history import decode_events
 from waystation.storage import Blobs
 from waystation.storage.driver import offloading
 from waystation.testing import ScriptedHuman, ScriptedModel, assert_projection_matches, calls, responses, says
@@ -134,3 +137,14 @@ async def test_a_large_payload_goes_through_the_codec_into_the_store(server: Emb
         assert (len(recorded) < 20_000, len(stored)) == (True, 1)
         assert [data for data in (recorded, *stored) if b"murmur" in data] == []
         await assert_projection_matches(invocation)
+
+
+async def test_the_result_of_a_nexus_operation_is_decoded() -> None:
+    """Readers need it decoded, like the results of activities, although it is a single payload."""
+    plain = Payload(metadata={"encoding": b"json/plain"}, data=b'{"cents": 5}')
+    (veiled,) = await Veil().encode([plain])
+    event = HistoryEvent(event_type=EventType.EVENT_TYPE_NEXUS_OPERATION_COMPLETED)
+    event.nexus_operation_completed_event_attributes.result.CopyFrom(veiled)
+    converter = dataclasses.replace(DataConverter.default, payload_codec=Veil())
+    (decoded,) = await decode_events([event], converter)
+    assert decoded.nexus_operation_completed_event_attributes.result == plain

@@ -103,7 +103,7 @@ class Pages(BaseEventsSummarizer):
         compaction = EventCompaction(
             start_timestamp=events[0].timestamp,
             end_timestamp=events[-1].timestamp,
-            compacted_content=types.Content(role="user", parts=[types.Part(text="pages were read")]),  # type: ignore[arg-type]
+            compacted_content=types.Content(role="user", parts=[types.Part(text="pages were read")]),
         )
         return Event(author="user", actions=EventActions(compaction=compaction), invocation_id=Event.new_id())
 
@@ -140,7 +140,7 @@ def silent() -> Event:
 
 def saying(*parts: dict[str, Any]) -> Event:
     """An event with a summary of these parts."""
-    content = {"role": "model", "parts": list(parts)}
+    content = types.Content.model_validate({"role": "model", "parts": list(parts)})
     compaction = EventCompaction(start_timestamp=1.0, end_timestamp=2.0, compacted_content=content)
     return Event(author="user", invocation_id="", actions=EventActions(compaction=compaction))
 

@@ -16,7 +16,7 @@ def shown(context: ToolContext) -> JsonObject:
     made: JsonObject = copy_json(
         {
             "state": context.session.state,
-            "event": context.session.events[0].to_json(),
+            "event": context.session.events[0].model_dump(mode="json", exclude_none=True),
             "metadata": context.custom_metadata,
             "run_config": context.run_config.custom_metadata,
             "said": [part.model_dump(mode="json", exclude_none=True) for part in content.parts],
@@ -30,8 +30,10 @@ def spoil(context: ToolContext) -> JsonObject:
     before = shown(context)
     context.session.state["new"] = 1
     context.session.state["cart"].append("pear")
-    context.session.events[0].content["parts"].append({"text": "and more"})  # type: ignore[index]
-    context.session.events[0].content["parts"][0]["text"] = "stop"  # type: ignore[index]
+    event: Any = context.session.events[0]
+    event.content.parts[0].text = "stop"
+    event.content.parts.append(event.content.parts[0])
+    event.actions.state_delta["cart"] = ["pear"]
     context.custom_metadata["tags"].append("spoilt")
     context.run_config.custom_metadata["tags"].append("spoilt")
     content: Any = context.user_content

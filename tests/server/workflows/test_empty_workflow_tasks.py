@@ -109,7 +109,7 @@ async def test_refused_updates_that_meet_results_change_nothing_for_readers(
     serve: Serve, cached: int, quiet_progress: bool
 ) -> None:
     """Answers, refusals and a tool's result arrive on top of each other; history and replayed workflow agree."""
-    for _ in range(4):
+    for _ in range(drawn_examples(4)):
         till = Till()
         model = ScriptedModel(calls(("pay", {"amount": 5}), ("ask", {})), says("Done."))
         tools = [FunctionTool(till.pay, require_confirmation=True), LongRunningFunctionTool(ask)]
@@ -127,7 +127,7 @@ async def test_refused_updates_that_meet_results_change_nothing_for_readers(
             assert till.paid == [5]
 
 
-@pytest.mark.parametrize("seed", range(drawn_examples(16)))
+@pytest.mark.parametrize("seed", range(drawn_examples(16) // 2))
 async def test_messages_in_any_order_are_read_as_the_workflow_took_them(serve: Serve, seed: int) -> None:
     """Signals, refused and accepted updates, the end of a tool and a worker that is away, in a drawn order.
 

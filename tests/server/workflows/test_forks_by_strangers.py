@@ -1,12 +1,11 @@
 """Forks that somebody starts who should not: nobody gets at what is another's, and nothing forged counts."""
 
-import asyncio
 from typing import Any
 
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import failure, ignored_in, waiting
+from tests.server.workflows.outside import failure, waiting
 from tests.server.workflows.test_forks import Shop
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
@@ -75,21 +74,6 @@ async def test_hazard_a_stranger_forges_what_a_fork_takes_over(serve: Serve) -> 
         for each in (fork, source):
             await each.reject("fc-2")
             await each.result()
-
-
-async def test_hazard_a_flood_of_signals_while_a_fork_begins(serve: Serve) -> None:
-    """It is not wedged; what is shown of them is bounded, as everywhere."""
-    shop = Shop()
-    async with serve(shop.buyer()) as env:
-        source = await env.client.start("buyer", "tea")
-        await source.result()
-        queue = env.client.task_queue
-    fork = await env.client.forks.start(source.id, 3)
-    await asyncio.gather(*(fork.handle.signal("nonsense", "x" * 1_000) for _ in range(300)))
-    async with serve(shop.buyer(), task_queue=queue, adopt=[fork]):
-        await fork.result()
-        log = await fork.log()
-        assert len(ignored_in(log.state.events)) == 100
 
 
 async def test_hazard_a_stranger_names_the_conversation_of_another_user(serve: Serve) -> None:

@@ -34,7 +34,7 @@ async def test_an_invocation_is_started_with_them(serve: Serve) -> None:
     async with serve(Agent(name="clerk", model=ScriptedModel(says("hello")))) as env:
         invocation = await env.client.start("clerk", "hello", user_id="dana", session_id="s1")
         await invocation.result()
-        assert await given(invocation) == ["clerk", "dana", "s1", "running", 0]
+        assert await given(invocation) == ["clerk", "dana", "s1", None, 0]
 
 
 async def test_a_called_agent_is_started_with_them(serve: Serve) -> None:
@@ -45,7 +45,7 @@ async def test_a_called_agent_is_started_with_them(serve: Serve) -> None:
         invocation = await env.client.start("caller", "hello", user_id="dana")
         await invocation.result()
         called = env.client.invocation(f"{invocation.id}/fc-1")
-        assert await given(called) == ["child", "dana", None, "running", 0]
+        assert await given(called) == ["child", "dana", None, None, 0]
 
 
 async def test_an_invocation_started_without_them_sets_them_itself(serve: Serve) -> None:

@@ -6,9 +6,24 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import QUICK, Till, event_count, failure, held, ignored, quick, told, until, waiting
+from tests.server.workflows.outside import (
+    QUICK,
+    Till,
+    event_count,
+    failure,
+    held,
+    ignored,
+    quick,
+    start_raw,
+    told,
+    until,
+    waiting,
+)
 from waystation.agents import Agent, ReadonlyContext
+from waystation.client import agent_directory
 from waystation.client.agent_client import Invocation
 from waystation.core import ModelOverloaded, Retries
 from waystation.models import LlmRequest, LlmResponse
@@ -69,6 +84,23 @@ async def test_a_call_of_an_agent_that_only_another_worker_serves_is_held_and_ru
         async with serve(payer(till, says("Paid.")), task_queue=queue, adopt=[invocation], settings=QUICK):
             assert (await invocation.result()).text == "Paid."
     assert till.paid == [5]
+
+
+async def test_an_agent_whose_worker_may_not_have_announced_it_yet_is_held(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory of agents is new after the server's database was emptied. No client or worker relies on it then."""
+    monkeypatch.setattr(agent_directory, "SETTLED_S", 3_600)
+    monkeypatch.setattr(agent_directory, "GRACE_S", ())
+    async with serve(Agent(name="other", model=ScriptedModel()), settings=QUICK) as env:
+        invocation = await start_raw(env.client, "early", {"agent": "newcomer", "message": "hi"})
+        starting = asyncio.create_task(env.client.start("newcomer", "hi"))
+        [hold] = await until(lambda: env.client.held.holds(invocation.id), "a hold")
+        assert hold["reason"] == "agent_missing"
+        newcomer = Agent(name="newcomer", model=ScriptedModel(says("Hello."), says("Hello.")))
+        async with serve(newcomer, task_queue=env.client.task_queue, adopt=[invocation], settings=QUICK):
+            assert (await invocation.result()).text == "Hello."
+            assert (await (await starting).result()).text == "Hello."
 
 
 async def test_workers_with_different_agents_can_share_a_task_queue(serve: Serve) -> None:
@@ -137,6 +169,23 @@ async def test_an_approved_call_whose_toolset_stays_away_is_held_until_it_lists_
         toolset.is_away = False
         assert (await invocation.result()).text == "Paid."
     assert till.paid == [5]
+
+
+async def test_a_model_call_whose_toolset_is_away_is_held_until_it_lists_its_tools(serve: Serve) -> None:
+    """The model is never called without the tools, and the reason names the toolset."""
+    till = Till()
+    toolset = Away(till)
+    toolset.is_away = True
+    model = ScriptedModel(says("Hello."))
+    async with serve(Agent(name="agent", model=model, tools=[toolset]), settings=QUICK) as env:
+        invocation = await env.client.start("agent", "go")
+        hold = await held(invocation)
+        assert hold["reason"] == "toolset_failed"
+        assert hold["message"].startswith("Toolset Away did not list its tools: OSError at ")
+        assert model.requests == []
+        toolset.is_away = False
+        assert (await invocation.result()).text == "Hello."
+    assert [tool["name"] for tool in model.requests[0].tools] == ["pay"]
 
 
 class Outage(ScriptedModel):

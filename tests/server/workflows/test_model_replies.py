@@ -13,9 +13,14 @@ from tests.server.workflows.outside import QUICK, Till, failure, quiet, refusal,
 from waystation.agents import Agent
 from waystation.core import (
     ActivitySettings,
+    Budget,
     JsonObject,
+    ModelOverloaded,
+    ModelReplied,
+    Price,
 )
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
+from waystation.models.fallback_model import FallbackModel
 from waystation.testing import FunctionModel, ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext
@@ -314,3 +319,17 @@ async def test_a_model_that_raises_anything_is_asked_again(serve: Serve) -> None
         assert last.application_failure_info.type == "ModelUnavailable"
         assert last.message.startswith("The model raised KeyError at ")
         assert "secret" not in str(last)
+
+
+async def test_the_history_names_the_model_that_answered_in_place_of_another(serve: Serve) -> None:
+    """A replay uses the recorded reply, and the budget counts the price of the model that answered."""
+    first, second = ScriptedModel(ModelOverloaded("busy", status=429)), ScriptedModel(says("Hello."))
+    first.model, second.model = "gemini-3.5-flash", "claude-sonnet-5-5"
+    agent = Agent(name="greeter", model=FallbackModel([first, second]))
+    async with serve(agent) as env:
+        invocation = await env.client.start("greeter", "hi", budget=Budget(max_cost=1))
+        assert (await invocation.result()).text == "Hello."
+        log = await invocation.log()
+    [reply] = [entry.body.reply for entry in log.entries if isinstance(entry.body, ModelReplied)]
+    assert (reply.model, reply.attempt) == ("claude-sonnet-5-5", 1)
+    assert reply.prices == {"claude-sonnet-5-5": Price(prompt=2, cached=0.1, output=10)}

@@ -16,8 +16,8 @@ from waystation.client.agent_client import AgentClient
 from waystation.core import WORKFLOW, InvalidInput, NotReplayable, StoreFailed
 from waystation.embedded import EmbeddedServer
 from waystation.replay import replay
-from waystation.storage import Blobs
-from waystation.storage.driver import INLINE_LIMIT, UNREADABLE, BlobDriver, is_reference, offloading, retrieve_payloads
+from waystation.storage import UNREADABLE, Blobs
+from waystation.storage.driver import INLINE_LIMIT, BlobDriver, is_reference, offloading, retrieve_payloads
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 from waystation.worker import announce_agents
@@ -28,6 +28,12 @@ REFERENCE = "temporal.api.sdk.v1.ExternalStorageReference"
 def reference(data: bytes, encoding: bytes = b"json/protobuf") -> RawValue:
     """Return a payload that is a reference."""
     return RawValue(Payload(metadata={"encoding": encoding, "messageType": REFERENCE.encode()}, data=data))
+
+
+def marked(encoding: bytes, **metadata: bytes) -> RawValue:
+    """Return a payload that the SDK takes for an encoded reference."""
+    marks = {"encoding": encoding, "__temporal_external_storage_reference": b"true"}
+    return RawValue(Payload(metadata=marks | metadata, data=b"{}"))
 
 
 async def test_a_result_of_20_mb_is_given_to_the_model_and_is_not_in_the_history(serve: Serve) -> None:
@@ -83,6 +89,8 @@ FORGED: dict[str, Any] = {
     "an unknown driver": reference(b'{"driverName": "s3", "claimData": {"key": "x"}}'),
     "no reference": reference(b'{"driverName": 5'),
     "an old form": reference(b"[]", b"json/external-storage-reference"),
+    "a mark": marked(b"json/plain"),
+    "a mark on an invalid reference": marked(b"json/plain", messageType=REFERENCE.encode()),
 }
 
 

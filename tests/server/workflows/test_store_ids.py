@@ -5,6 +5,7 @@ from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
+from tests.programs import command
 from tests.server.conftest import Serve
 from tests.server.processes.workers import AGENTS, Process
 from tests.server.workflows.outside import waiting
@@ -57,10 +58,8 @@ async def test_a_worker_with_another_store_is_noticed(
     assert "Use the same --store for all workers" in logs[0]["problem"]
 
 
-async def test_a_worker_and_a_web_server_with_another_store_start_only_without_strict(
-    serve: Serve, tmp_path: Path
-) -> None:
-    """At their start, they compare their stores with those of the newest open invocation on their task queue."""
+async def test_a_worker_and_a_client_with_another_store_start_only_without_strict(serve: Serve, tmp_path: Path) -> None:
+    """They compare their stores with those of the newest open invocation on their task queue."""
     (tmp_path / "other").mkdir()
     async with serve(asker()) as env:
         queue, invocation = env.client.task_queue, await env.client.start("asker", "go")
@@ -78,9 +77,13 @@ async def test_a_worker_and_a_web_server_with_another_store_start_only_without_s
             ready = await worker.logged("worker.ready")
             assert ready["payload_store"] == (tmp_path / "other").as_uri()
             assert ready["memory_store"].endswith(".waystation/memory.db")
-        async with Process(sys.executable, "-m", "waystation.cli", *where, "web", "--port", "0", "--strict") as web:
-            assert await web.exit_code() == 2
-        assert any("--store is the store" in line for line in web.other), web.other
+        refused = await command(*where, "web", "--port", "0", "--strict")
+        assert (refused.code, "--store is the store" in refused.err) == (2, True), refused.err
+        refused = await command(*where, "pending", "--strict")
+        assert (refused.code, "--store is the store" in refused.err) == (2, True), refused.err
+        warned = await command(*where, "store", "prune", "--dry-run")
+        assert (warned.code, "--store is the store" in warned.err) == (0, True), warned.err
+        assert "another process recorded" in (await command(*where, "doctor")).out
         await invocation.approve("fc-1")
 
 

@@ -7,6 +7,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
+from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import (
     Client,
     Interceptor,
@@ -28,7 +30,7 @@ from tests.server.workflows.test_codec import Veil
 from tests.server.workflows.test_continuing import ask
 from waystation.agents import Agent
 from waystation.artifacts import ObjectStoreArtifactService
-from waystation.client import AgentClient, Pruned, prune_stores
+from waystation.client import AgentClient, Pruned, prune_stores, store_pruning
 from waystation.core import WORKFLOW
 from waystation.embedded import EmbeddedServer
 from waystation.storage import Blobs, offloading
@@ -198,6 +200,18 @@ async def test_artifacts_of_deleted_invocations_are_removed(own_server: Embedded
         assert sessions_left == {started[1].id, "s1", "ours-0123456789ab"}
         names = await artifacts.list_artifact_keys(app_name="waystation", user_id="ann", session_id="s1")
         assert names == ["report.txt", "user:logo.png"]
+
+
+async def test_the_histories_of_all_namespaces_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server lists its namespaces in pages."""
+    monkeypatch.setattr(store_pruning, "NAMESPACES_PAGE", 1)
+    async with EmbeddedServer() as server:
+        client = await Client.connect(server.address)
+        for name in ("first", "second"):
+            await client.workflow_service.register_namespace(
+                RegisterNamespaceRequest(namespace=name, workflow_execution_retention_period=Duration(seconds=86_400))
+            )
+        assert (await prune_stores(client, Blobs(tmp_path))).namespaces == ["default", "first", "second"]
 
 
 async def test_the_command_reports_what_it_did(own_server: EmbeddedServer, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import sys
 from typing import Any
 
 import psutil
+import pytest
 
 from tests.paths import ROOT
 from tests.server.conftest import Serve
@@ -85,18 +86,30 @@ async def test_a_tool_that_is_gone_when_it_is_called_is_unknown(serve: Serve) ->
         )
 
 
-async def test_a_toolset_that_fails_does_not_end_the_invocation(serve: Serve) -> None:
-    """The agent continues without the toolset."""
+class Broken(BaseToolset):
+    """Never lists its tools."""
 
-    class Broken(BaseToolset):
-        async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
-            raise ConnectionError("no network")
+    def __init__(self, error: Exception, *, optional: bool = False) -> None:
+        super().__init__(optional=optional)
+        self.error = error
+
+    async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    "toolset", [Broken(LookupError("no tool")), Broken(ConnectionError("no network"), optional=True)]
+)
+async def test_a_toolset_that_is_faulty_or_optional_does_not_hold_the_invocation(
+    serve: Serve, toolset: BaseToolset
+) -> None:
+    """The model is called without its tools."""
 
     def always() -> str:
         return "ran"
 
     model = ScriptedModel(calls(("always", {})), says("done"))
-    async with serve(Agent(name="a", tools=[Broken(), always]), model=model) as env:
+    async with serve(Agent(name="a", tools=[toolset, always]), model=model) as env:
         invocation = await env.client.start("a", "go")
         assert (await invocation.result()).text == "done"
         assert told(model.requests[-1]) == [{"result": "ran"}]

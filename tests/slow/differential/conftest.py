@@ -27,7 +27,7 @@ class Oracle:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
 
-    def ask(self, question: Json) -> Json:
+    def ask(self, question: Json | str) -> Json:
         """Return the answer to a question; see `oracle`."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None

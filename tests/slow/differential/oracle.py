@@ -12,7 +12,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tests.slow.differential import names
@@ -24,13 +24,12 @@ from google.adk.apps import App, ResumabilityConfig  # noqa: E402
 from google.adk.artifacts import InMemoryArtifactService  # noqa: E402
 from google.adk.events import Event  # noqa: E402
 from google.adk.memory import InMemoryMemoryService  # noqa: E402
-from google.adk.models import BaseLlm, LlmRequest, LlmResponse  # noqa: E402
 from google.adk.runners import Runner  # noqa: E402
 from google.adk.sessions import InMemorySessionService  # noqa: E402
 from google.adk.tools import FunctionTool  # noqa: E402
 from google.genai import types  # noqa: E402
-from pydantic import PrivateAttr, TypeAdapter  # noqa: E402
 
+from tests.slow.adk_agents.adk_scenarios import ADK_SCENARIOS  # noqa: E402
 from tests.slow.differential.adapted import adapted  # noqa: E402
 from tests.slow.differential.record import Place, event_of, of_places, record  # noqa: E402
 from tests.slow.differential.scenario import (  # noqa: E402
@@ -38,12 +37,9 @@ from tests.slow.differential.scenario import (  # noqa: E402
     Cast,
     Elsewhere,
     Json,
-    Problem,
-    Refusal,
-    Reply,
     Scenario,
-    content_of,
 )
+from tests.slow.differential.scripted_base_llm import Scripted, dumped  # noqa: E402
 from tests.slow.differential.signatures import functions_of  # noqa: E402
 from tests.slow.differential.tables import SCENARIOS  # noqa: E402
 
@@ -51,57 +47,10 @@ SESSION = "session"
 REQUESTS = ("adk_request_confirmation", "adk_request_credential")
 
 
-class Scripted(BaseLlm):  # type: ignore[misc]  # google-adk is not in the environment that is checked
-    """A model that says what its script says, and keeps what it was asked."""
-
-    _replies: list[Reply] = PrivateAttr()
-    _asked: list[Json] = PrivateAttr()
-
-    def __init__(self, name: str, replies: Sequence[Reply], asked: list[Json]) -> None:
-        super().__init__(model=name)
-        self._replies, self._asked = list(replies), asked
-
-    async def generate_content_async(
-        self, llm_request: LlmRequest, stream: bool = False
-    ) -> AsyncGenerator[LlmResponse, None]:
-        """Yield the next reply."""
-        self._asked.append(request_of(llm_request))
-        reply = self._replies.pop(0) if self._replies else "(The script has no further reply.)"
-        if isinstance(reply, Refusal):
-            raise ValueError(reply.message)
-        if isinstance(reply, Problem):
-            yield LlmResponse(error_code=reply.code, error_message=reply.message)
-        else:
-            yield LlmResponse(content=types.Content.model_validate(content_of(reply)))
-
-
 def said(message: str | Json) -> types.Content:
     """Return what the user says as a Content."""
     content = {"role": "user", "parts": [{"text": message}]} if isinstance(message, str) else message
     return types.Content.model_validate(content)
-
-
-def dumped(value: Any) -> Any:
-    """Return ADK's JSON form."""
-    return value.model_dump(mode="json", by_alias=True, exclude_none=True)
-
-
-def request_of(request: LlmRequest) -> Json:
-    """Return what is compared of a model request."""
-    asked = request.config
-    schema = asked.response_schema
-    if isinstance(schema, type):  # which has no JSON form; what providers make of it has
-        asked = asked.model_copy(update={"response_schema": None})
-    config = dumped(asked)
-    if isinstance(schema, type):
-        config["responseSchema"] = TypeAdapter(schema).json_schema()
-    tools = [declared for tool in config.pop("tools", []) for declared in tool.get("functionDeclarations") or [tool]]
-    return {
-        "contents": [dumped(content) for content in request.contents],
-        "systemInstruction": config.pop("systemInstruction", None),
-        "tools": tools,
-        "config": config,
-    }
 
 
 class Conversation:
@@ -246,7 +195,7 @@ def answer(question: Json) -> Json:
             return declarations(question["source"])
         finally:
             del os.environ["GOOGLE_GENAI_USE_VERTEXAI"]
-    return asyncio.run(Conversation(SCENARIOS[question["scenario"]], question["deviations"]).run())
+    return asyncio.run(Conversation({**SCENARIOS, **ADK_SCENARIOS}[question["scenario"]], question["deviations"]).run())
 
 
 def questions() -> Iterator[Json]:

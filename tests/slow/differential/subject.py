@@ -29,6 +29,7 @@ from waystation.client import Session
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core import Budget, Event, JsonObject, Log, ModelRefused, Wait, is_working, next_step
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
+from waystation.worker import announce_agents
 
 LIMIT_S = 30.0
 
@@ -89,30 +90,42 @@ class Pause(Interceptor):
 class Subject:
     """Waystation, ready for scenarios."""
 
+    tenant: str | None = None
+    """Separates sessions and state from those of another subject on the same server."""
+
     def __init__(self, client: AgentClient, registry: Registry, artifacts: BaseArtifactService, pause: Pause) -> None:
         self._client, self._registry, self._artifacts, self._pause = client, registry, artifacts, pause
+
+    def create_model(self, name: str, replies: Sequence[Reply], asked: list[Json]) -> Any:
+        """Return a model that says what its script says."""
+        return Scripted(name, replies, asked)
+
+    def create_root(self, scenario: Scenario, agent: Any, compaction: Any) -> Root:
+        """Return the root to serve for the scenario's agent."""
+        plugins = tuple(scenario.plugins())
+        return Root(agent, f"scenario {scenario.name!r}", tree_of(agent), plugins=plugins, compaction=compaction)
 
     async def run(self, scenario: Scenario) -> Json:
         """Have the conversation and return its record."""
         requests: dict[str, list[Json]] = {}
 
-        def model(label: str) -> Scripted:
-            return Scripted(scenario.model, scenario.script[label], requests.setdefault(label, []))
+        def model(label: str) -> Any:
+            return self.create_model(scenario.model, scenario.script[label], requests.setdefault(label, []))
 
         cast = Cast(scenario.name, model)
-        agent = scenario.agent(cast)
-        plugins = tuple(scenario.plugins())
         compaction = scenario.compaction(cast) if scenario.compaction else None
-        root = Root(agent, f"scenario {scenario.name!r}", tree_of(agent), plugins=plugins, compaction=compaction)
-        self._registry.add(root)
+        self._registry.add(self.create_root(scenario, scenario.agent(cast), compaction))
+        # The worker announced its agents when it started, before this one was added.
+        await announce_agents(self._client.temporal, self._registry, task_queue=self._client.task_queue)
         if is_conversation(scenario):
-            return await Talk(self._client, scenario).record(requests)
+            return await Talk(self._client, scenario, self.tenant).record(requests)
         invocation = await self._client.start(
             scenario.name,
             scenario.message,
             state=scenario.state,
             user_id=scenario.name,
             app=scenario.name,  # of its own, because `app:` state lasts
+            tenant=self.tenant,
             budget=Budget(max_llm_calls=scenario.max_llm_calls) if scenario.max_llm_calls else None,
         )
         for answer in scenario.answers:
@@ -146,8 +159,8 @@ class Subject:
 class Talk:
     """A conversation of several messages, in a session."""
 
-    def __init__(self, client: AgentClient, scenario: Scenario) -> None:
-        self._client, self._scenario = client, scenario
+    def __init__(self, client: AgentClient, scenario: Scenario, tenant: str | None) -> None:
+        self._client, self._scenario, self._tenant = client, scenario, tenant
         self._where: Place = (scenario.name, "session")
         """User and session of what is said now."""
         self._sessions: dict[Place, Session] = {}
@@ -193,7 +206,9 @@ class Talk:
         user, name = self._where
         if self._where not in self._sessions:
             agent = app = self._scenario.name
-            self._sessions[self._where] = self._client.session(agent=agent, session_id=name, user_id=user, app=app)
+            self._sessions[self._where] = self._client.session(
+                agent=agent, session_id=name, user_id=user, app=app, tenant=self._tenant
+            )
             self._said[self._where] = []
             await self._sessions[self._where].create(state)
 

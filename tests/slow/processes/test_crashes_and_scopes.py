@@ -6,6 +6,7 @@ from temporalio.client import WorkflowExecutionStatus
 
 from tests.server.conftest import verify_tree
 from tests.server.processes.workers import Place, plan
+from tests.slow.processes.conftest import on_all_stores
 from waystation.client.agent_client import AgentClient
 from waystation.core import user_scope
 from waystation.history import read_json_payloads
@@ -13,6 +14,7 @@ from waystation.history import read_json_payloads
 INVOCATIONS = 30
 
 
+@on_all_stores
 async def test_what_was_written_is_stored_once_whenever_workers_are_killed(place: Place, client: AgentClient) -> None:
     """Two workers in a row are killed, each while it stores what some invocations wrote; a third one goes on."""
     app = place.task_queue

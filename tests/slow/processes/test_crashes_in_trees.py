@@ -11,6 +11,7 @@ import pytest
 from tests.server.conftest import verify_tree
 from tests.server.processes.test_crashes import approve_all
 from tests.server.processes.workers import SOON_LOST, Place, WorkerProcess, until
+from tests.slow.processes.conftest import on_all_stores
 from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient
 from waystation.worker import create_worker
@@ -35,6 +36,7 @@ async def kill(workers: list[WorkerProcess]) -> None:
         await worker.kill()
 
 
+@on_all_stores
 @processes
 async def test_each_branch_of_a_killed_worker_goes_on_as_its_tool_may(
     place: Place, client: AgentClient, processes: list[tuple[str, ...]]
@@ -59,6 +61,7 @@ async def test_each_branch_of_a_killed_worker_goes_on_as_its_tool_may(
     assert sorted(said) == ["user", "with_hold", "with_hold_once"]
 
 
+@on_all_stores
 @processes
 async def test_a_tool_that_has_its_confirmation_finds_it_again_after_a_crash(
     place: Place, client: AgentClient, processes: list[tuple[str, ...]]
@@ -92,6 +95,7 @@ async def test_a_tool_that_has_its_confirmation_finds_it_again_after_a_crash(
     assert [call.run for call in log.state.calls.values()] == [1, 1]
 
 
+@on_all_stores
 async def test_callbacks_on_entering_count_once_though_their_worker_was_killed(
     place: Place, client: AgentClient
 ) -> None:
@@ -116,6 +120,7 @@ async def test_callbacks_on_entering_count_once_though_their_worker_was_killed(
     assert len(set(keys)) == 1
 
 
+@on_all_stores
 @processes
 async def test_agents_that_wait_in_loops_outlive_their_workers(
     place: Place, client: AgentClient, processes: list[tuple[str, ...]]

@@ -1,23 +1,29 @@
-"""Killed workers with many waiting calls or a thinking model, and a killed server."""
+"""Killed workers with many waiting calls, a thinking model or a quick tool, and a killed server."""
 
 import asyncio
+import json
 import os
 import signal
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
+from temporalio.api.enums.v1 import EventType
 
 from tests.server.conftest import verify_tree
 from tests.server.processes.conftest import new_place
 from tests.server.processes.test_crashes import PARKED, approve_all, has_ended
 from tests.server.processes.workers import SOON_LOST, Place, plan, until
+from tests.slow.processes.conftest import on_all_stores
 from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient
 from waystation.embedded import EmbeddedServer
 from waystation.worker import create_worker
 
 
+@on_all_stores
 async def test_a_model_call_whose_worker_was_killed_is_made_again(place: Place, client: AgentClient) -> None:
     """Another worker asks the model again, and one reply is recorded."""
     deciding = create_worker(
@@ -36,12 +42,28 @@ async def test_a_model_call_whose_worker_was_killed_is_made_again(place: Place, 
         await verify_tree(invocation, SOON_LOST.workflow)
 
 
-async def test_a_killed_server_loses_nothing(tmp_path: Path) -> None:
+@on_all_stores
+async def test_a_quick_call_whose_worker_was_killed_runs_again(place: Place, client: AgentClient) -> None:
+    """The server notices when the workflow task times out; one result is recorded."""
+    async with place.worker() as first:
+        invocation = await client.start("planned", plan([("look", {})]))
+        assert await first.exit_code() == -signal.SIGKILL
+    async with place.worker() as second:
+        assert json.loads((await invocation.result()).text) == [["look", {"pid": second.pid}]]
+        assert [line["key"] for line in place.ledger.lines("looked")] == [f"{invocation.id}/fc-1"] * 2
+        kinds = [event.event_type for event in (await invocation.history()).events]
+        assert kinds.count(EventType.EVENT_TYPE_MARKER_RECORDED) == 1
+        assert EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT in kinds
+        await verify_tree(invocation)
+
+
+@on_all_stores
+async def test_a_killed_server_loses_nothing(tmp_path: Path, stores: Sequence[str]) -> None:
     """What waits still waits, a tool that ran meanwhile reports once it can, and the worker just goes on."""
     db_filename = tmp_path / "temporal.db"
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(EmbeddedServer(db_filename=db_filename))
-        place = new_place(server, tmp_path)
+        place = replace(new_place(server, tmp_path), options=stores)
         worker = await stack.enter_async_context(place.worker())
         client = await place.client()
         parked = await client.start("planned", plan([("pay", {"amount": 5})]))
@@ -68,6 +90,7 @@ async def test_a_killed_server_loses_nothing(tmp_path: Path) -> None:
         assert worker.other == []
 
 
+@on_all_stores
 async def test_a_hundred_waiting_calls_outlive_their_worker(place: Place, client: AgentClient) -> None:
     """Each is answered by exactly one of several approvers, each takes effect once, and every invocation completes."""
 

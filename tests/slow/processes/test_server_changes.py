@@ -1,10 +1,12 @@
 """Servers that are replaced, or that lose Waystation's search attributes, while workers and clients are running."""
 
+import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 from temporalio.api.operatorservice.v1 import RemoveSearchAttributesRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
@@ -14,7 +16,7 @@ from tests.server.processes.workers import Place, Process, plan, until
 from waystation.client import SEARCH_ATTRIBUTE_TYPES, add_search_attributes
 from waystation.client.agent_client import AgentClient
 from waystation.client.agent_directory import AgentDirectory
-from waystation.core import JsonObject
+from waystation.core import JsonObject, UnknownInvocation
 from waystation.embedded import EmbeddedServer, find_temporal
 
 PAY = plan([("pay", {"amount": 5})])
@@ -53,8 +55,11 @@ async def test_an_empty_database_stops_neither_workers_nor_clients(tmp_path: Pat
             worker = await stack.enter_async_context(place.worker())
             client = await place.client()
             assert (await client.run("planned", REMEMBER)).status == "completed"
+            lost = asyncio.create_task((await client.start("planned", PAY)).result())
         await worker.logged("server.unavailable")
         async with plain_server(port):
+            with pytest.raises(UnknownInvocation, match="the server's database was emptied"):
+                await lost
             await worker.logged("server.available")
             invocation = await client.start("planned", PAY)
             await until(invocation.pending, "a call to confirm")

@@ -9,8 +9,10 @@ from textwrap import dedent
 
 import pytest
 
+from tests.server.processes import test_crashes
 from tests.server.processes.ledger import VARIABLE
 from tests.server.processes.workers import Place, WorkerProcess, until
+from tests.slow.processes.conftest import on_shared_stores
 from waystation.auth import PostgresCredentialService
 from waystation.client import AgentClient
 
@@ -114,3 +116,12 @@ async def test_each_worker_continues_where_a_killed_one_stopped(
         result = await invocation.result()
     assert json.loads(result.text) == [500_000, {"key": "key"}, {"artifact": "kept", "memories": 1}]
     assert [line["attempt"] for line in place.ledger.lines("gathered")] == [1, 2]
+
+
+@on_shared_stores
+async def test_running_calls_of_a_killed_worker_end_as_on_local_stores(place: Place) -> None:
+    """Repeatable calls are made again under the same key. The outcome of all others is unknown."""
+    async with test_crashes.crash(place) as stories:
+        await test_crashes.test_a_call_whose_worker_was_killed_is_made_again_under_the_same_key(stories)
+        for tool in ("hold_once", "hold_confirmed"):
+            await test_crashes.test_a_call_that_takes_effect_once_is_not_made_again(stories, tool)

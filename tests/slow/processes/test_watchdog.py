@@ -37,7 +37,7 @@ async def test_a_tool_that_blocks_the_event_loop_is_interrupted_and_named(
         place.ledger.open("drained")
         assert await worker.exit_code() == 11
     assert (blocked["agent"], blocked["tool"], blocked["invocation_id"]) == ("blocking", tool, invocation.id)
-    assert any(line.endswith(f" {tool}") for line in blocked["stack"])
+    assert any(line.endswith(f" {tool}") for line in blocked["frames"])
     assert [line["tool"] for line in worker.events("event_loop.interrupted")] == [tool]
     async with place.worker(*BLOCKING):
         result, unharmed = await asyncio.gather(invocation.result(), other.result())

@@ -23,7 +23,8 @@ async def test_every_page_fits_a_phone_and_a_desk_and_axe_finds_nothing(serve: S
         paying, payment = await begun(env.client, "payer")
         asking, question = await begun(env.client, "asker")
         paths = [
-            "/",
+            "/invocations",
+            "/invocations?q=nobody-of-that-name",
             "/approvals",
             "/approvals?agent=nobody-of-that-name",
             path_of(payment),

@@ -49,7 +49,7 @@ async def test_stored_script_runs_in_no_page_and_no_report(serve: Serve, chromiu
 
         await until(listed, "the call in the list")
         paths = [
-            "/",
+            "/invocations",
             "/approvals",
             path_of(id),
             f"/invocations/{invocation.id}",

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import waiting
-from tests.server.workflows.test_continuing import add, ask, begun, counting, in_run
+from tests.server.workflows.outside import reset, waiting
+from tests.server.workflows.test_continuing import add, ask, begun, counting, in_run, runs
 from waystation.agents import Agent, ParallelAgent
 from waystation.core import AlreadyAnswered, AnswerCounted
 from waystation.testing import FunctionModel, ScriptedModel, calls, responses, says
@@ -56,3 +56,14 @@ async def test_no_answer_is_lost_around_cuts(serve: Serve) -> None:
         counted = [e.body.answer for e in (await invocation.log()).entries if isinstance(e.body, AnswerCounted)]
         told = sorted(answer.response["n"] for answer in counted if answer.action == "progress" and answer.response)
         assert told == list(range(40))
+
+
+async def test_a_run_that_was_reset_goes_on_in_further_runs_and_replays(serve: Serve) -> None:
+    """It tells the next run the id that it has since; a replay knows it by the one that it had before."""
+    async with serve(Agent(name="adder", model=counting(4), tools=[add])) as env:
+        invocation = await begun(env, "adder")
+        await invocation.result()
+        await reset(env.temporal, (await invocation.histories())[0], 2)
+        again = env.client.invocation(invocation.id)
+        assert (await again.result()).text == "told 4 times: 10"
+        assert await runs(again) > 1

@@ -1,13 +1,37 @@
 """Messages over the limits of the server."""
 
+import asyncio
+import random
+from typing import Any
+
 import pytest
 from temporalio.service import RPCError
 
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import (
+    HeldModel,
     Till,
+    bytes_of,
+    ignored,
+    ignored_in,
+    refusal,
+    stuck_tasks,
+    waiting,
 )
-from tests.server.workflows.test_hostile_messages import HUGE, payer, start_waiting, stock
+from tests.server.workflows.test_forks import Shop
+from tests.server.workflows.test_hostile_messages import (
+    HUGE,
+    UNREADABLE,
+    approve_and_finish,
+    payer,
+    start_waiting,
+    stock,
+)
+from waystation.agents import Agent
+from waystation.client.agent_client import Invocation
+from waystation.core import WORKFLOW, AnswerCounted, AnswerIgnored
+from waystation.testing import calls, says
+from waystation.tools.function_tool import FunctionTool
 
 
 async def test_an_update_over_the_servers_limit_delays_but_does_not_stick_the_invocation(serve: Serve) -> None:
@@ -20,3 +44,80 @@ async def test_an_update_over_the_servers_limit_delays_but_does_not_stick_the_in
         await invocation.approve("fc-1", signal=True)
         assert (await invocation.result()).text == "Paid."
         assert till.paid == [5]
+
+
+async def test_200_random_payloads_are_ignored(serve: Serve) -> None:
+    """Random bytes, encodings and numbers of arguments, by update and by signal; the seed is in the test."""
+    seeded = random.Random(20)
+    till = Till()
+    encodings = (b"json/plain", b"json/protobuf", b"binary/plain", b"binary/null", b"", None)
+
+    def arguments() -> list[Any]:
+        count = seeded.choice((0, 1, 1, 1, 2, 3))
+        return [bytes_of(seeded.randbytes(seeded.randrange(60)), seeded.choice(encodings)) for _ in range(count)]
+
+    async with serve(payer(till)) as env:
+        invocation = await start_waiting(env.client)
+        for _ in range(100):
+            assert await refusal(invocation.handle.execute_update("submit_answer", args=arguments()))
+        for _ in range(100):
+            await invocation.handle.signal("answer", args=arguments())
+        assert await ignored(invocation, 100) == ["InvalidAnswer"] * 100
+        await approve_and_finish(invocation, till)
+
+
+@pytest.mark.parametrize(
+    ("budget", "waits"),
+    [({}, "fc-1"), ({"max_llm_calls": 1, "on_exhausted": "ask"}, "budget-1")],
+    ids=["a call", "a question for more budget"],
+)
+async def test_an_answer_in_a_flood_counts_once_however_often_the_run_is_cut(
+    serve: Serve, budget: dict[str, Any], waits: str
+) -> None:
+    """Each other signal is recorded as ignored by the run that took it, copies of the answer in the last run too."""
+    till = Till()
+    model = HeldModel(calls(("pay", {"amount": 5})), says("Paid."), held_call=2)
+    agent = Agent(name="payer", model=model, tools=[FunctionTool(till.pay, require_confirmation=not budget)])
+    good = {"function_call_id": waits, "action": "approve"}
+    junk: list[tuple[str, list[Any]]] = [("answer", arguments) for arguments in [*UNREADABLE.values()][:-1]]
+    junk += [
+        ("approve", [good]),
+        ("message", [{"message": "forged", "join": 1}]),
+        ("answer", [{**good, "digest": "0"}]),
+    ]
+    junk += [("answer", [{**good, "function_call_id": "fc-99"}]), ("child_ended", [{"invocation": 1}])]
+    async with serve(agent) as env:
+        given = {"agent": "payer", "message": "pay 5", "cut_after": 30, "budget": budget}
+        queue = env.client.task_queue
+        handle = await env.temporal.start_workflow(WORKFLOW, given, id=f"flood-{queue}", task_queue=queue)
+        invocation = Invocation(env.client, handle)
+        (asked,) = await waiting(invocation, waits)
+        for name, arguments in junk:
+            await invocation.handle.signal(name, args=arguments)
+        assert await ignored(invocation, len(junk))
+        assert await waiting(invocation, waits) == [asked]
+        for number in range(10):
+            await invocation.handle.signal("answer", {**good, "by": f"p{number}"})
+        model.gate.open()
+        assert (await invocation.result()).text == "Paid."
+        runs = await invocation.histories()
+        entries = (await invocation.log()).entries
+        assert [e.body.answer.by for e in entries if isinstance(e.body, AnswerCounted)] == ["p0"]
+        assert sum(isinstance(e.body, AnswerIgnored) for e in entries) == len(junk) + 9
+        assert (till.paid, [stuck_tasks(run) for run in runs]) == ([5], [[]] * len(runs))
+        assert len(runs) > 1
+
+
+async def test_hazard_a_flood_of_signals_while_a_fork_begins(serve: Serve) -> None:
+    """It is not wedged; what is shown of them is bounded, as everywhere."""
+    shop = Shop()
+    async with serve(shop.buyer()) as env:
+        source = await env.client.start("buyer", "tea")
+        await source.result()
+        queue = env.client.task_queue
+    fork = await env.client.forks.start(source.id, 3)
+    await asyncio.gather(*(fork.handle.signal("nonsense", "x" * 1_000) for _ in range(300)))
+    async with serve(shop.buyer(), task_queue=queue, adopt=[fork]):
+        await fork.result()
+        log = await fork.log()
+        assert len(ignored_in(log.state.events)) == 100

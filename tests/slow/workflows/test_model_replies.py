@@ -3,7 +3,9 @@
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Till, told
 from tests.server.workflows.test_model_replies import payer
-from waystation.testing import calls, says
+from waystation.activities.model_call.annotate import MAX_CALLS
+from waystation.agents import Agent
+from waystation.testing import ScriptedModel, calls, says
 
 
 async def test_300_calls_in_one_reply_are_all_carried_out(serve: Serve) -> None:
@@ -14,3 +16,12 @@ async def test_300_calls_in_one_reply_are_all_carried_out(serve: Serve) -> None:
         assert (await env.client.run("payer", "pay")).text == "Done."
         assert sorted(till.paid) == list(range(300))
         assert told(model.requests[1]) == [{"paid": n} for n in range(300)]
+
+
+async def test_calls_that_would_exceed_the_servers_limit_on_activities_are_refused(serve: Serve) -> None:
+    """The server fails every workflow task that would make an invocation have more than 2,000 of them in flight."""
+    model = ScriptedModel(calls(*[("missing", {})] * (MAX_CALLS + 1)), says("Done."))
+    async with serve(Agent(name="caller", model=model)) as env:
+        assert (await env.client.run("caller", "call")).text == "Done."
+        *_, last, refused = told(model.requests[1])
+        assert ("error_type" in last, refused["error_type"]) == (False, "TooManyCalls")

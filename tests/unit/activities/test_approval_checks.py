@@ -45,7 +45,7 @@ def approved(shown: JsonObject, **about: Any) -> tuple[CallState, ToolCallInput]
     state = CallState(call, name="pay", args=shown, agent="payer", reply=1, turn=0, gate="passed", asked="confirmation")
     given = {"agent": "payer", "tool": "pay", "args": shown, "declared": declared, "policy": POLICY, **about}
     digest = call_digest(given.pop("agent"), given.pop("tool"), given.pop("args"), **given)
-    return state, ToolCallInput(function_call_id="fc-1", root="payer", at=0, new=(), digest=digest)
+    return state, ToolCallInput(function_call_id="fc-1", at=0, new=(), digest=digest)
 
 
 async def refused(
@@ -111,7 +111,7 @@ async def test_the_digest_of_anything_else_does_not_run(about: JsonObject) -> No
 def unasked(args: JsonObject) -> tuple[CallState, ToolCallInput]:
     """Return a call that needed no approval."""
     state = CallState(Call(id="fc-1"), name="pay", args=args, agent="payer", reply=1, turn=0, gate="none")
-    return state, ToolCallInput(function_call_id="fc-1", root="payer", at=0, new=())
+    return state, ToolCallInput(function_call_id="fc-1", at=0, new=())
 
 
 async def test_a_callback_cannot_take_a_call_past_a_rule() -> None:

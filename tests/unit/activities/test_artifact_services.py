@@ -302,3 +302,20 @@ async def test_references_in_a_circle_end(service: BaseArtifactService) -> None:
     await service.save_artifact(**WHERE, filename="f", artifact=reference("f"))
     with pytest.raises(InputValidationError, match="maximum recursion depth"):
         await service.load_artifact(**WHERE, filename="f")
+
+
+async def test_all_artifacts_of_a_user_are_deleted(service: BaseArtifactService) -> None:
+    """Those of all sessions and of the user; other users and apps keep theirs."""
+    bob, desk = WHERE | {"user_id": "bob"}, WHERE | {"app_name": "desk"}
+    for where in (WHERE, WHERE | {"session_id": "s2"}, bob, desk):
+        for name in ("f", "user:f"):
+            await service.save_artifact(**where, filename=name, artifact=TEXT)
+    ann: dict[str, Any] = {"app_name": "shop", "user_id": "ann"}
+    assert await service.list_user_apps(user_id="ann") == ["desk", "shop"]
+    assert await service.delete_user(**ann, dry_run=True) == 3
+    assert await service.list_artifact_keys(**WHERE) == ["f", "user:f"]
+    assert await service.delete_user(**ann) == 3
+    assert await service.delete_user(**ann) == 0
+    assert await service.list_user_apps(user_id="ann") == ["desk"]
+    for where, names in ((WHERE, []), (bob, ["f", "user:f"]), (desk, ["f", "user:f"])):
+        assert await service.list_artifact_keys(**where) == names

@@ -24,6 +24,7 @@ from waystation.auth.credential_service.in_memory_credential_service import InMe
 from waystation.auth.credential_service.keyring_credential_service import KeyringCredentialService
 from waystation.auth.credential_service.postgres_credential_service import PostgresCredentialService
 from waystation.auth.credential_service.store_location import open_store
+from waystation.auth.credential_store import Bucket, WaitingCall, begin_login, find_bucket
 from waystation.core import HIDDEN, CredentialStoreError, Secret
 from waystation.logs import configure_logs
 from waystation.tools.session_view import Session
@@ -348,3 +349,25 @@ def test_a_secret_among_the_fields_of_a_log_event_is_hidden(capsys: pytest.Captu
     said = capsys.readouterr().err
     assert said.count("tool.ran") == said.count(HIDDEN) == 2
     assert CANARY not in said
+
+
+async def test_all_credentials_of_a_user_are_deleted(store: CredentialStore) -> None:
+    """Those of every key, with unfinished logins; other users and apps keep theirs."""
+    for user, app, key in (
+        ("ann", "desk", "crm"),
+        ("ann", "desk", "mail"),
+        ("ann", "shop", "crm"),
+        ("bob", "desk", "crm"),
+    ):
+        await store.save_credential(given("secret", key), context(user, app))
+    begin_login(store, config("sso"), Bucket("desk", "ann", "sso"), WaitingCall("i", "fc-1"))
+    assert await store.list_user_apps(user_id="ann") == ["desk", "shop"]
+    assert await store.delete_user(app_name="desk", user_id="ann", dry_run=True) == 3
+    assert await store.load_credential(config(), context()) is not None
+    assert await store.delete_user(app_name="desk", user_id="ann") == 3
+    assert await store.delete_user(app_name="desk", user_id="ann") == 0
+    loaded = [await store.load_credential(config(key), context()) for key in ("crm", "mail")]
+    assert (loaded, find_bucket(store, WaitingCall("i", "fc-1"))) == ([None, None], None)
+    assert await store.list_user_apps(user_id="ann") == ["shop"]
+    for user, app in (("ann", "shop"), ("bob", "desk")):
+        assert await store.load_credential(config(), context(user, app)) is not None

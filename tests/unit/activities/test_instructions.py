@@ -1,6 +1,7 @@
 """Instruction templates follow ADK's rules exactly. Source: adk-semantics 9.3."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ from waystation.activities.contexts import Contexts
 from waystation.activities.model_call.request import InstructionFailed, build_instructions, fill_in
 from waystation.agents import Agent
 from waystation.agents.readonly_context import ReadonlyContext
-from waystation.core import AgentRun, AgentSpec, Conversation, JsonObject, Log
+from waystation.artifacts import InMemoryArtifactService
+from waystation.core import AgentRun, AgentSpec, Conversation, JsonObject, Log, StoreFailed
+from waystation.tools.services import Services
 
 STATE: JsonObject = {"name": "Ann", "n": 3, "none": None, "user:lang": "de", "app:v": 1, "temp:x": [1], "a b": "no"}
 
@@ -50,6 +53,29 @@ async def test_a_name_that_names_nothing_is_an_error(template: str, kind: str, p
     with pytest.raises(InstructionFailed) as failed:
         await fill_in(template, contexts())
     assert (failed.value.kind, str(failed.value)) == (kind, problem)
+
+
+class BrokenArtifacts(InMemoryArtifactService):
+    """Cannot load anything."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self._error = error
+
+    async def load_artifact(self, **_: Any) -> None:
+        """Raise."""
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"), [(KeyError("secret"), InstructionFailed), (StoreFailed("s3://a", "timeout"), StoreFailed)]
+)
+async def test_an_artifact_service_that_raises_ends_the_attempt(error: Exception, raised: type[Exception]) -> None:
+    """As in ADK, the error is permanent, unless the service reports a failure of its store. No message is quoted."""
+    broken = replace(contexts(), services=Services(artifacts=BrokenArtifacts(error)))
+    with pytest.raises(raised) as failed:
+        await fill_in("{artifact.a.txt}", broken)
+    assert "secret" not in str(failed.value)
 
 
 def weather(context: ReadonlyContext) -> str:

@@ -17,12 +17,11 @@ from waystation.memory.sqlite_memory_service import SqliteMemoryService
 
 REMEMBER = """
 import asyncio, sys
-from waystation.core import Event
+from waystation.events import Event
 from waystation.memory import SqliteMemoryService
 service = SqliteMemoryService(sys.argv[1])
 def said(number):
-    content = {"parts": [{"text": f"tea {number}"}]}
-    return Event(id=str(number), invocation_id="i", author="user", timestamp=0, content=content)
+    return Event(id=str(number), author="user", message=f"tea {number}")
 async def main():
     print("ready", flush=True)
     sys.stdin.readline()

@@ -10,7 +10,8 @@ from google.genai import types
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waystation.core import Event, InputValidationError
+from waystation.core import InputValidationError
+from waystation.events import Event
 from waystation.memory import BaseMemoryService, InMemoryMemoryService, MemoryEntry
 from waystation.memory.postgres_memory_service import PostgresMemoryService
 from waystation.memory.sqlite_memory_service import SqliteMemoryService
@@ -32,8 +33,8 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> BaseMemoryService
 
 def said(text: str, *, id: str = "", author: str = "user", **part: Any) -> Event:
     """Return an event with `text`."""
-    content = {"role": "user", "parts": [{"text": text, **part}]}
-    return Event(id=id or text, invocation_id="i", author=author, timestamp=0.5, content=content)
+    content = types.UserContent(types.Part(text=text, **part))
+    return Event(id=id or text, author=author, timestamp=0.5, content=content)
 
 
 def session(*texts: str, id: str = "s1") -> Session:
@@ -93,10 +94,10 @@ async def test_the_same_event_is_remembered_once(service: BaseMemoryService) -> 
 
 async def test_what_says_nothing_is_not_remembered(service: BaseMemoryService) -> None:
     """Calls, responses, state changes and thoughts are not stored."""
-    call = {"role": "model", "parts": [{"functionCall": {"name": "tea", "args": {}}}]}
+    call = types.ModelContent(types.Part.from_function_call(name="tea", args={}))
     events = [
-        Event(id="1", invocation_id="i", author="a", timestamp=0),
-        Event(id="2", invocation_id="i", author="a", timestamp=0, content=call),
+        Event(id="1", author="a"),
+        Event(id="2", author="a", content=call),
         said("tea", id="3", thought=True),
     ]
     await service.add_events_to_memory(**ANN, events=events)
@@ -229,3 +230,35 @@ def test_any_text_is_a_query(service: BaseMemoryService) -> None:
         assert set(asyncio.run(found(service, query))) <= {"green tea"}
 
     search()
+
+
+async def test_all_memories_of_a_user_are_deleted(service: BaseMemoryService) -> None:
+    """Those of other users and apps stay, and a memory that was deleted before can be added again."""
+    await service.add_session_to_memory(session("green tea", "black tea"))
+    await service.delete_memory(**ANN, memory_id="black tea")
+    for scope in ({**ANN, "user_id": "bob"}, {**ANN, "app_name": "desk"}):
+        await service.add_events_to_memory(**scope, events=[said("white tea")])
+    assert await service.list_user_apps(user_id="ann") == ["desk", "shop"]
+    assert await service.delete_user(**ANN, dry_run=True) == 1
+    assert await found(service, "tea") == ["green tea"]
+    assert await service.delete_user(**ANN) == 1
+    assert await service.delete_user(**ANN) == 0
+    assert await service.list_user_apps(user_id="ann") == ["desk"]
+    assert await found(service, "tea", user_id="bob") == ["white tea"]
+    await service.add_session_to_memory(session("black tea"))
+    assert await found(service, "tea") == ["black tea"]
+
+
+def read_all(folder: Path) -> bytes:
+    """Return the content of all files in a folder."""
+    return b"".join(file.read_bytes() for file in folder.iterdir())
+
+
+async def test_a_file_does_not_contain_the_memories_of_a_deleted_user(tmp_path: Path) -> None:
+    """SQLite would keep deleted rows in unused pages, and deleted words in the search index."""
+    service = SqliteMemoryService(tmp_path / "memory.db")
+    await service.add_session_to_memory(session(*(f"Tweety sings {number} songs" for number in range(50))))
+    await service.add_events_to_memory(app_name="shop", user_id="bob", events=[said("Sylvester listens")])
+    await service.delete_user(**ANN)
+    content = read_all(tmp_path).lower()
+    assert (b"tweety" in content, b"sylvester" in content) == (False, True)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from waystation.activities.model_call.request import model_name
 from waystation.activities.model_choice import (
     DEMO,
-    KEY_VARIABLES,
-    can_be_gemini,
+    Models,
     find_agents_without_model,
     find_foreign_model_names,
 )
@@ -16,7 +16,11 @@ from waystation.agents import Agent
 from waystation.agents.callback_context import CallbackContext
 from waystation.agents.registry import Registry
 from waystation.apps import App, EventsCompactionConfig, LlmEventSummarizer
-from waystation.models import LlmRequest, LlmResponse
+from waystation.models import LlmRequest, LlmResponse, providers
+from waystation.models.fallback_model import FallbackModel
+from waystation.models.google_llm import Gemini
+from waystation.models.providers import PROVIDERS, Provider, find_provider
+from waystation.models.registry import LLMRegistry
 from waystation.plugins.base_plugin import BasePlugin
 from waystation.testing import ScriptedModel, says
 from waystation.worker.main import check
@@ -26,16 +30,17 @@ from waystation.worker.main import check
 def unset(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remove keys and gateways from the environment, and find packages only here."""
     monkeypatch.setattr(sys, "path", [*sys.path])
-    for name in (*KEY_VARIABLES, "GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL"):
+    variables = [name for provider in PROVIDERS for name in provider.variables]
+    for name in (*variables, "GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        "gemini-2.5-flash",
+        "gemini-3.5-flash",
         "gemini-flash-latest",
-        "Gemini-2.5-pro",
+        "Gemini-3.1-pro-preview",
         "gemma-4-31b-it",
         "learnlm-2.0-flash-experimental",
         "model-optimizer-exp-04-09",
@@ -43,25 +48,61 @@ def unset(monkeypatch: pytest.MonkeyPatch) -> None:
         "models/anything",
         "tunedModels/anything-1x",
         "projects/p/locations/l/endpoints/123",
-        "projects/p/locations/l/publishers/google/models/gemini-2.5-pro",
-        "publishers/google/models/gemini-2.5-pro",
-        "google/gemini-2.5-pro",
+        "projects/p/locations/l/publishers/google/models/gemini-3.1-pro-preview",
+        "publishers/google/models/gemini-3.1-pro-preview",
+        "google/gemini-3.1-pro-preview",
         "meta/llama-4-maverick-17b-128e-instruct-maas",
         "openai/gpt-oss-120b-maas",
     ],
 )
 def test_names_of_gemini_and_vertex_are_taken(name: str) -> None:
     """All forms of model names that google-genai accepts are valid."""
-    assert can_be_gemini(name)
+    provider = find_provider(name)
+    assert provider is not None
+    assert provider.name == "Gemini"
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["gpt-4o", "o3-mini", "claude-sonnet-4-5", "geminy-2.5-flash", "openai/gpt-4o", "gemini/gemini-2.5-flash"],
+    ("name", "provider"),
+    [
+        ("gpt-5.6-sol", "OpenAI"),
+        ("o3-mini", "OpenAI"),
+        ("claude-sonnet-5-5", "Anthropic"),
+        ("anthropic/claude-sonnet-5-5", "LiteLLM"),
+        ("openai/gpt-4o", "LiteLLM"),
+        ("gemini/gemini-3.5-flash", "LiteLLM"),
+        ("ollama_chat/llama4", "LiteLLM"),
+        ("geminy-3.5-flash", None),
+        ("llama4", None),
+    ],
 )
-def test_names_of_others_are_not(name: str) -> None:
-    """Names of other providers, of LiteLLM and misspelled names are not valid."""
-    assert not can_be_gemini(name)
+def test_names_of_others_go_to_their_adapters(name: str, provider: str | None) -> None:
+    """Names are assigned as in ADK; misspelled names belong to nobody."""
+    found = find_provider(name)
+    assert (found.name if found else None) == provider
+
+
+def test_a_name_without_its_extra_is_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line names the model, the extra and the command that installs it."""
+    monkeypatch.setattr(Provider, "is_installed", lambda _: False)
+    [problem] = find_foreign_model_names(Registry.of(Agent(name="a", model="claude-sonnet-5-5")))
+    assert str(problem.error) == (
+        "Agent 'a': the model 'claude-sonnet-5-5' requires the extra `anthropic`. Install it with: "
+        "pip install 'waystation[anthropic]'"
+    )
+
+
+def test_a_name_without_credentials_is_refused_with_the_variable_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each provider has its own variable."""
+    registry = Registry.of(Agent(name="a", model="claude-sonnet-5-5"))
+    [problem] = find_agents_without_model(registry)
+    assert str(problem.error) == (
+        "Agent 'a': there are no credentials for Anthropic. Set ANTHROPIC_API_KEY; or use "
+        "`--model demo`, which needs none."
+    )
+    assert not list(find_agents_without_model(registry, DEMO))
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "a test's key")
+    assert not list(find_agents_without_model(registry))
 
 
 def test_check_names_agent_model_and_remedy(tmp_path: Path) -> None:
@@ -70,14 +111,14 @@ def test_check_names_agent_model_and_remedy(tmp_path: Path) -> None:
     package.mkdir()
     (package / "agent.py").write_text(
         "from waystation.agents import Agent\n"
-        "inner = Agent(name='inner', model='gpt-4o')\n"
-        "root_agent = Agent(name='outer', model='gemini-2.5-flash', sub_agents=[inner])\n"
+        "inner = Agent(name='inner', model='gtp-4o')\n"
+        "root_agent = Agent(name='outer', model='gemini-3.5-flash', sub_agents=[inner])\n"
     )
     _, [problem] = check([tmp_path])
     assert problem.place == str(package / "agent.py")
     assert str(problem.error) == (
-        "Agent 'inner': the model 'gpt-4o' is not a Gemini model, and model names are sent to Gemini. Use a name such "
-        "as 'gemini-2.5-flash', or pass a `BaseLlm` for another provider."
+        "Agent 'inner': the model 'gtp-4o' is not a model of Gemini, Anthropic or OpenAI, nor a `provider/model` of "
+        "LiteLLM. Correct the name, pass a model object, or register its class with LLMRegistry."
     )
     assert check([tmp_path], DEMO)[1] == []
 
@@ -103,10 +144,10 @@ def test_the_name_of_a_model_that_is_never_asked_does_not_matter(monkeypatch: py
     def refused(given: Agent | App) -> int:
         return len(list(find_foreign_model_names(Registry.of(given))))
 
-    plain = Agent(name="a", model="gpt-4o")
+    plain = Agent(name="a", model="gtp-4o")
     assert refused(plain) == refused(App(name="app", root_agent=plain, plugins=[BasePlugin(name="idle")])) == 1
     assert refused(Agent(name="a", model=ScriptedModel())) == 0
-    assert refused(Agent(name="a", model="gpt-4o", before_model_callback=answers)) == 0
+    assert refused(Agent(name="a", model="gtp-4o", before_model_callback=answers)) == 0
     assert refused(App(name="app", root_agent=plain, plugins=[Answering(name="answering")])) == 0
     monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", "http://127.0.0.1:1")
     assert refused(plain) == 0
@@ -120,7 +161,7 @@ def test_a_stand_in_is_used_only_as_long_as_there_is_no_key(tmp_path: Path, monk
         "from waystation.agents import Agent\n"
         "from waystation.testing import ScriptedModel\n"
         "demo_model = ScriptedModel()\n"
-        "root_agent = Agent(name='demonstrated', model='gpt-4o')\n"
+        "root_agent = Agent(name='demonstrated', model='gtp-4o')\n"
     )
     assert check([tmp_path])[1] == []
     monkeypatch.setenv("GOOGLE_API_KEY", "a test's key")
@@ -148,8 +189,82 @@ def test_an_agent_that_some_model_answers_is_served(monkeypatch: pytest.MonkeyPa
 
 def test_the_model_of_a_summarizer_is_looked_at() -> None:
     """The model of a summarizer is checked like an agent's."""
-    compaction = EventsCompactionConfig(summarizer=LlmEventSummarizer("gpt-4o"), compaction_interval=2, overlap_size=1)
-    app = App(name="app", root_agent=Agent(name="a", model="gemini-2.5-flash"), events_compaction_config=compaction)
+    compaction = EventsCompactionConfig(summarizer=LlmEventSummarizer("gtp-4o"), compaction_interval=2, overlap_size=1)
+    app = App(name="app", root_agent=Agent(name="a", model="gemini-3.5-flash"), events_compaction_config=compaction)
     assert [str(problem.error).partition(",")[0] for problem in find_foreign_model_names(Registry.of(app))] == [
-        "Agent 'a': the model 'gpt-4o' is not a Gemini model"
+        "Agent 'a': the model 'gtp-4o' is not a model of Gemini"
     ]
+
+
+def test_model_object_without_a_name_requests_the_default_of_its_class() -> None:
+    """`Gemini()` requests Gemini's default model, as in ADK, and not a model with the name of the class."""
+    assert model_name(Agent(name="a", model=Gemini())) == "gemini-3.5-flash"
+    assert model_name(Agent(name="a", model=Gemini(model="gemini-3.1-pro"))) == "gemini-3.1-pro"
+    assert FallbackModel([Gemini(), "gpt-5.6-sol"]).names() == ["gemini-3.5-flash", "gpt-5.6-sol"]
+
+
+@pytest.mark.parametrize(
+    ("name", "variable"),
+    [
+        ("openai/gpt-5.6-sol", "OPENAI_API_KEY"),
+        ("anthropic/claude-sonnet-5-5", "ANTHROPIC_API_KEY"),
+        ("groq/llama4", "GROQ_API_KEY"),
+    ],
+)
+def test_credentials_for_litellm_are_checked_by_prefix(
+    name: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A provider with a single key is refused without it, before anything runs."""
+    registry = Registry.of(Agent(name="a", model=name))
+    [problem] = find_agents_without_model(registry)
+    assert f"no credentials for LiteLLM. Set {variable}" in str(problem.error)
+    monkeypatch.setenv(variable, "a test's key")
+    assert not list(find_agents_without_model(registry))
+
+
+def test_credentials_that_litellm_finds_itself_are_not_checked() -> None:
+    """Ollama needs no key, and Amazon's keys may be in a file."""
+    for name in ("ollama/llama4", "bedrock/anthropic.claude"):
+        assert not list(find_agents_without_model(Registry.of(Agent(name="a", model=name))))
+
+
+class OwnLlm(ScriptedModel):
+    """A registered model."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(says("Hello."))
+        self.model = model
+
+    @classmethod
+    def supported_models(cls) -> list[str]:
+        """Two kinds of names, one of which belongs to Waystation's own adapter."""
+        return [r"own-\d", r"claude-own"]
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Register the model until the test ends."""
+    monkeypatch.setattr(providers, "_REGISTERED", {})
+    LLMRegistry.register(OwnLlm)
+
+
+@pytest.mark.usefixtures("registered")
+def test_registered_class_serves_its_names() -> None:
+    """As with ADK's registry, agents can name its models. Each name has an instance of its own."""
+    registry = Registry.of(Agent(name="a", model="own-1", sub_agents=[Agent(name="b", model="claude-own")]))
+    assert [*find_foreign_model_names(registry), *find_agents_without_model(registry)] == []
+    models = Models()
+    first, second = models.named("own-1", "a"), models.named("claude-own", "b")
+    assert models.named("own-1", "a") is first
+    assert isinstance(first, OwnLlm)
+    assert (first.model, second.model) == ("own-1", "claude-own")
+
+
+@pytest.mark.usefixtures("registered")
+def test_registry_resolves_names() -> None:
+    """Registered classes come first, then Waystation's. A name must match completely."""
+    assert LLMRegistry.resolve("own-1") is OwnLlm
+    assert LLMRegistry.resolve("gemini-3.5-flash") is Gemini
+    assert LLMRegistry.new_llm("gemini-3.5-flash").model == "gemini-3.5-flash"
+    with pytest.raises(ValueError, match=r"the model 'own-12' is not a model of .*LLMRegistry"):
+        LLMRegistry.resolve("own-12")

@@ -17,7 +17,8 @@ from tests.paths import ROOT
 from tests.store_servers import POSTGRES_PASSWORD
 from waystation.auth import EncryptedFileCredentialService, PostgresCredentialService, open_store
 from waystation.auth.credential_service.credential_cipher import KEY_VARIABLE
-from waystation.core import CredentialStoreError, Event, StoreFailed
+from waystation.core import CredentialStoreError, StoreFailed
+from waystation.events import Event
 from waystation.memory import (
     InMemoryMemoryService,
     MemoryEntry,
@@ -31,11 +32,10 @@ KEY = base64.urlsafe_b64encode(bytes(range(32))).decode()
 ADD = """
 import sys, asyncio
 from waystation.auth import PostgresCredentialService
-from waystation.core import Event
+from waystation.events import Event
 from waystation.memory import PostgresMemoryService
 memory, store = PostgresMemoryService(sys.argv[1]), PostgresCredentialService(sys.argv[1], key=sys.argv[2])
-events = [Event(id=str(n), invocation_id="i", author="a", timestamp=0, content={"parts": [{"text": f"tea {n}"}]})
-          for n in range(30)]
+events = [Event(id=str(n), author="a", message=f"tea {n}") for n in range(30)]
 asyncio.run(memory.add_events_to_memory(app_name="shop", user_id="ann", events=events))
 for _ in range(10):
     with store.held(("n",)):
@@ -45,9 +45,9 @@ for _ in range(10):
 
 def said(*texts: str) -> list[Event]:
     """Return an event for each text."""
-    contents = [{"role": "user", "parts": [{"text": text}]} for text in texts]
+    contents = [types.UserContent(text) for text in texts]
     return [
-        Event(id=text, invocation_id="i", author="user", timestamp=0, content=content)
+        Event(id=text, author="user", timestamp=0, content=content)
         for text, content in zip(texts, contents, strict=True)
     ]
 

@@ -11,14 +11,42 @@ DOCUMENTED = re.findall(r"`([a-z-]+)`", " ".join(re.findall(r"^\| (`.*?) \|", CL
 GROUPS = {
     "audit": ("export", "verify"),
     "identity": ("init",),
+    "server": ("stop",),
     "session": ("show", "close", "delete"),
     "store": ("prune",),
 }
 OTHER_PROGRAMS = {
     *("--build-id", "--deployment-name", "--input", "--name", "--output", "--query", "--reapply-exclude", "--type"),
-    *("--workflow-id", "--codec-endpoint", "--run-id", "--quick", "--strict"),
+    *(
+        "--workflow-id",
+        "--codec-endpoint",
+        "--codec-auth",
+        "--run-id",
+        "--strict",
+        "--schedule-id",
+        "--pause",
+        "--reason",
+    ),
+    *("--no-deps", "--target", "--target-namespace", "--target-task-queue", "--dynamic-config-value"),
+    *("--allow-no-auth", "--database", "--schema-name", "--retention"),
+    *("--quick", "--pairs", "--peer", "--per-second", "--calls", "--waiting"),
+    *("--percentage", "--versioning-override-behavior", "--versioning-override-build-id"),
+    *("--versioning-override-deployment-name", "--reuse-values", "--set", "--set-file", "--values"),
+    *("--create", "--extract", "--file", "--format", "--dbname", "--no-owner", "--tag", "--build-arg"),
+    *("--report-task-queue-stats", "--requirement", "--no-cache-dir", "--detach", "--build", "--system", "--home-dir"),
+    *(
+        "--directory",
+        "--start-delay",
+        "--python",
+        "--mode",
+        "--now",
+        "--from-literal",
+        "--from-file",
+        "--selector",
+        "--replicas",
+    ),
 }
-"""Options of the `temporal` CLI, the benchmarks and mypy."""
+"""Options of the `temporal` CLI and server, pip, the benchmarks, mypy, Helm, Docker, tar and PostgreSQL."""
 
 
 async def test_the_page_lists_every_command() -> None:

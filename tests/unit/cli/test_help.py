@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from tests.paths import ROOT
-from waystation.cli.program import COMMANDS, app
+from waystation.cli.program import COMMANDS, WIDTH, app
 
 NAMES = [name for panel in COMMANDS.values() for name in panel]
 
@@ -25,7 +25,7 @@ def test_the_help_lists_every_command_on_one_line() -> None:
     lines = shown().splitlines()
     for title, commands in COMMANDS.items():
         assert f"{title}:" in lines
-        assert [line for name, (_, text) in commands.items() if (line := f"  {name:9}  {text}") not in lines] == []
+        assert {f"  {name:{WIDTH}}  {text}" for name, (_, text) in commands.items()} <= set(lines)
     assert max(map(len, lines)) <= 80
 
 
@@ -45,3 +45,9 @@ def test_the_help_loads_no_command() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert ran.stderr.strip() == ""
+
+
+@pytest.mark.parametrize(("group", "name"), [("encryption", "keys"), ("store", "prune"), ("identity", "init")])
+def test_the_only_command_of_a_group_keeps_its_name(group: str, name: str) -> None:
+    """Typer would merge a group with its only command, so that the documented name became an argument."""
+    assert f"{group} {name}" in shown(group, name)

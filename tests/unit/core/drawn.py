@@ -38,7 +38,7 @@ from waystation.core import (
 )
 from waystation.core.conversation import prompt
 
-KINDS = ["function", "function", "long_running", "gated", "answered", "agent", "transfer"]
+KINDS = ["function", "function", "quick", "long_running", "gated", "answered", "agent", "transfer"]
 REQUESTS: list[Callable[[str], dict[str, Any]]] = [
     lambda ref: {},
     lambda ref: {},
@@ -104,6 +104,7 @@ class Story:
         budget = self.draw(BUDGETS)
         self.shape = self.draw(st.one_of(st.just(AgentSpec(name="ag")), SHAPES))
         self.simulation = Simulation(InvocationInput(agent="ag", message="go", state={"s": 0}, budget=budget))
+        self.simulation.run_locally = self._run_locally
         self.compacted: list[list[JsonObject]] = []
         """The prompts that the summaries were made for."""
 
@@ -252,6 +253,8 @@ class Story:
                     calls.append(
                         Call(id=call_id, kind="long_running", deadline_s=100, model_id=model_id, **self._bound())
                     )
+                case "quick":
+                    calls.append(Call(id=call_id, quick=True))
                 case "agent":
                     calls.append(Call(id=call_id, kind="agent", agent="helper", after=self.draw(st.booleans())))
                 case _:
@@ -264,6 +267,14 @@ class Story:
         said: dict[str, Any] = {"content": content, "calls": tuple(calls), "closing": closing}
         said["notify"] = self.draw(st.sampled_from([(), (), ("default",)]))
         return ModelReply(**said, compaction=self._compaction(work), usage=usage, attempt=1)
+
+    def _run_locally(self, refs: list[str]) -> list[tuple[str, float, ToolOutcome | None]]:
+        """Have local activities end in any order; some fail."""
+        return [
+            (ref, self.draw(st.sampled_from([0.1, 0.2])), self.draw(st.sampled_from([None, outcome, outcome])))
+            for ref in self.draw(st.permutations(refs))
+            for outcome in [self._outcome(ref, long_running=False)]
+        ]
 
     def _bound(self) -> dict[str, Any]:
         """Return what is recorded with a call for which people matter; nothing, as before that was recorded."""

@@ -7,6 +7,7 @@ commands come after. So the core can be tried on thousands of interleavings a mi
 import contextlib
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,6 +84,9 @@ class Simulation:
     steps: list[Step] = field(default_factory=list)
     finished: bool = False
     cancel_asked: bool = False
+    run_locally: Callable[[list[str]], list[tuple[str, float, ToolOutcome | None]]] = lambda refs: []
+    """Runs local activities. Returns them in the order in which they end, with the time since the start of the task and
+    the result, or None if it failed."""
 
     def __post_init__(self) -> None:
         self.log = Log("inv")
@@ -90,6 +94,7 @@ class Simulation:
         """Reference to `model`, `tool` or `child`."""
         self.asked: dict[str, CallModel] = {}
         """Reference of a model activity to what it is asked for."""
+        self._local: list[str] = []
         self._messages: list[Fact] = []
         self._updates: list[bytes] = []
         self._results: list[Fact] = []
@@ -190,6 +195,27 @@ class Simulation:
             self._cut()
         self._loop()
         self._follow()
+        while self._local:
+            self._end_local()
+            self._loop()
+            self._follow()
+
+    def _end_local(self) -> None:
+        """Have the local activities of the task end; the results are applied in the order of the calls."""
+        refs, self._local = self._local, []
+        results: dict[str, facts.Returned | None] = {}
+        start = self.now
+        for ref, after, outcome in self.run_locally(refs):
+            marked = outcome and outcome.model_copy(update={"mark": self._mark()})
+            results[ref] = facts.Returned(ref, marked.encode()) if marked else None
+            self.facts.append(facts.RanLocally(results[ref], start + after, refs.index(ref)))
+            self.now = max(self.now, start + after)
+        for ref in refs:
+            del self.in_flight[ref]
+            if result := results[ref]:
+                self._apply(result)
+            else:
+                self._schedule(ref, self._position(), "tool")
 
     def _follow(self) -> None:
         """Give the uncut log what is new, and compare what the two decide and show."""
@@ -322,6 +348,9 @@ class Simulation:
                             if self._carried and call_id in self._carried.children:
                                 self._schedule(activity_id, self._position(), "child")
                             self.in_flight[activity_id] = "child"
+                        elif call.call.quick and not call.run:
+                            self.in_flight[activity_id] = "local"
+                            self._local.append(activity_id)
                         else:
                             self._schedule(activity_id, self._position(), "tool")
                     return

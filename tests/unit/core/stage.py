@@ -97,14 +97,18 @@ class Stage:
             reply = ModelReply(
                 after=CallbackResult(content={"role": "model", "parts": [{"text": f"{work.agent} was here"}]})
             )
-        elif work.parent is None and self.shape.kind != "llm":
+        elif work.parent is None and self.shape.kind not in ("llm", "custom"):
             reply = ModelReply(shape=self.shape)
-        elif work.shape.kind != "llm":
+        elif work.shape.kind not in ("llm", "custom"):
             reply = ModelReply(shape=work.shape)
         else:
-            said = next(self._says.get(work.agent, iter(())), "done")
+            said = next(self._says.get(work.agent, iter(())), "done" if work.shape.kind == "llm" else ModelReply())
             reply = text(said) if isinstance(said, str) else said
         self.log.append(parse_ref(f"m{number}"), self.now, ModelReplied(number, reply))
+
+    def says(self, agent: str, *replies: ModelReply | str) -> None:
+        """Have an agent's model say something else."""
+        self._says[agent] = iter(replies)
 
     def perform(self, **actions: Any) -> None:
         """Have every tool that is to run return, with the same actions."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.core.story import answered, called, expired, log_of, replied, responses, returned, said
+from tests.unit.core.story import answered, asked_model, called, expired, log_of, replied, responses, returned, said
 from waystation.core import (
     Answer,
     CallModel,
@@ -12,6 +12,7 @@ from waystation.core import (
     EventActions,
     Finish,
     InvalidAnswer,
+    JsonObject,
     Log,
     Perform,
     ToolConfirmation,
@@ -206,3 +207,14 @@ def test_a_tool_may_ask_again() -> None:
     log.append(parse_ref("fc-1~2"), 0, returned("fc-1", {"done": True}, run=2))
     log.append(parse_ref("m"), 0, replied("fine"))
     assert next_step(log) in (Finish(), CallModel(0, "turn"))
+
+
+@pytest.mark.parametrize("interim", [{"status": "pending"}, None])
+def test_final_answer_that_does_not_wake_the_model_waits_for_the_other_calls(interim: JsonObject | None) -> None:
+    """Answers that are sent together call the model once, whether or not the functions have returned something."""
+    asked = [returned(id, interim, final=False) for id in ("fc-1", "fc-2")]
+    model = [asked_model(), replied("I asked.")] if interim else []
+    first, last = (answered(id, "respond", response={}, wake=False) for id in ("fc-1", "fc-2"))
+    happened = [said("go"), called("ask", "ask", kind="long_running"), *asked, *model, first]
+    assert isinstance(next_step(log_of(*happened)), Wait)
+    assert next_step(log_of(*happened, last)) == CallModel(0, "turn")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from waystation.core import Began, Refused, begin_entry
+from waystation.core import Began, InvocationInput, Refused, begin_entry, search_attributes_of
 
 CALL = {"functionCall": {"name": "pay", "args": {"amount": 5}}}
 RESPONSE = {"functionResponse": {"id": "fc-1", "name": "pay", "response": {"status": "approved"}}}
@@ -82,3 +82,9 @@ def test_another_number_of_arguments_is_refused(count: int) -> None:
     """The message says how many there were."""
     body = begin_entry([data_of(said("hi"))] * count)
     assert body == Refused(f"AgentInvocation takes one argument, an object, but received {count}.")
+
+
+def test_a_null_character_does_not_reach_search_attributes() -> None:
+    """A server on PostgreSQL could not store it, and would never list the invocation."""
+    started = InvocationInput(agent="clerk", message="hi", user_id="a\0nn")
+    assert search_attributes_of(started) == {"WaystationAgent": "clerk", "WaystationUser": "ann"}

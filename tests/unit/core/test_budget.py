@@ -21,7 +21,6 @@ PRICES = {"*": {"prompt": 1, "output": 1}}
         ({"max_tool_calls": -1}, "budget.max_tool_calls"),
         ({"max_wall_s": 0}, "budget.max_wall_s"),
         ({"max_cost": -0.5, "prices": PRICES}, "budget.max_cost"),
-        ({"max_cost": 1}, "max_cost needs `prices`"),
         ({"prices": {"gemini": {"prompt": -1, "output": 1}}}, "budget.prices.gemini.prompt"),
         ({"prices": {"gemini": {"prompt": 1}}}, "budget.prices.gemini.output"),
         ({"prices": {"": {"prompt": 1, "output": 1}}}, "budget.prices"),
@@ -45,13 +44,22 @@ def test_a_limit_that_is_no_number_is_refused(limit: str) -> None:
 
 def test_the_longest_name_that_fits_gives_the_price() -> None:
     """By any of the names that a model goes by; `*` only when nothing else fits."""
-    rows = {name: Price(prompt=n, output=n) for n, name in enumerate(("*", "gemini", "gemini-2.5-flash"))}
+    rows = {name: Price(prompt=n, output=n) for n, name in enumerate(("*", "gemini", "gemini-3.5-flash"))}
     budget = Budget(prices=rows)
-    assert budget.price(["gemini-2.5-flash-001"]) == rows["gemini-2.5-flash"]
+    assert budget.price(["gemini-3.5-flash-001"]) == rows["gemini-3.5-flash"]
     assert budget.price(["gemini-1.5-pro"]) == rows["gemini"]
-    assert budget.price(["alias", "gemini-2.5-flash"]) == rows["gemini-2.5-flash"]
+    assert budget.price(["alias", "gemini-3.5-flash"]) == rows["gemini-3.5-flash"]
     assert budget.price(["claude"]) == rows["*"]
     assert Budget(prices={"gemini": rows["gemini"]}).price(["claude"]) is None
+
+
+def test_a_price_in_the_budget_counts_before_that_of_the_table() -> None:
+    """The table counts for models without a price in the budget, under any of their names."""
+    own, listed = Price(prompt=1, output=1), Price(prompt=2, output=2)
+    budget = Budget(max_cost=1, prices={"gemini": own})
+    assert budget.price(["gemini-3.5-flash"], {"gemini-3.5-flash": listed}) == own
+    assert budget.price(["alias", "claude"], {"claude": listed}) == listed
+    assert Budget(max_cost=1).price(["claude"], {}) is None
 
 
 def test_cached_tokens_have_a_price_of_their_own() -> None:

@@ -1,13 +1,20 @@
 """Whatever happened to an invocation, it can be forked from each of its events, and no permission is taken along."""
 
+from typing import Any
+
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.unit.core import story
 from tests.unit.core.drawn import Story
+from tests.unit.core.story import answered, called, log_of, returned
 from waystation.core import (
     AnswerCounted,
     AnswerSubmitted,
     AnswerVerified,
+    CallReturned,
+    ChildReturned,
+    EventActions,
     Fork,
     InvocationInput,
     JsonObject,
@@ -58,6 +65,21 @@ def test_what_was_said_up_to_the_event_is_taken_over(data: st.DataObject) -> Non
     assert not ours.state.outcome.ended
 
 
+def test_a_call_that_was_answered_and_then_asked_again_asks_the_second_time_in_a_fork() -> None:
+    """The fork inherits the first answer, because the call ran with it. The model has seen what that run returned."""
+
+    def asks(**fields: Any) -> Any:
+        config = EventActions(requested_auth_configs={"fc-1": {"credentialKey": "key"}}, **fields)
+        return returned("fc-1", {"status": "asked"}, actions=config, run=int(bool(fields)))
+
+    answer = answered("fc-1", response={"token": 1})
+    source = log_of(story.said("go"), called("tool"), asks(), answer, asks(state_delta={"a": 1}))
+    asked = InvocationInput(agent="ag", message="go", fork=Fork(invocation_id="inv", event=source.state.event_count))
+    ours = fork.make_fork_log(source, asked, NOW)
+    assert ours.state.session.values["a"] == 1
+    assert [(call.id, call.run, call.asked) for call in ours.state.waiting()] == [("fc-1", 1, "credential")]
+
+
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_no_call_runs_on_a_word_that_was_given_to_the_source(data: st.DataObject) -> None:
@@ -69,12 +91,18 @@ def test_no_call_runs_on_a_word_that_was_given_to_the_source(data: st.DataObject
         assert call.gate != "passed"
         assert call.answer is None or call.call.kind == "long_running"
         assert not call.call.standing
+    # An answer after which the call returned, and asked again, is part of its result.
     undecided = set(fork.without_result(ours))
-    for entry in ours.entries:
-        if isinstance(entry.body, AnswerCounted) and entry.body.function_call_id in undecided:
-            assert entry.body.answer.action == "progress"
-        if isinstance(entry.body, AnswerSubmitted):
-            assert entry.body.function_call_id not in undecided
+    for entry in reversed(ours.entries):
+        match entry.body:
+            case CallReturned(outcome):
+                undecided.discard(outcome.function_call_id)
+            case ChildReturned(call_id):
+                undecided.discard(call_id)
+            case AnswerCounted(call_id, answer) if call_id in undecided:
+                assert answer.action == "progress"
+            case AnswerSubmitted(call_id):
+                assert call_id not in undecided
     answered = {str(entry.ref).rstrip("?") for entry in ours.entries if isinstance(entry.body, AnswerSubmitted)}
     assert {entry.body.ref for entry in ours.entries if isinstance(entry.body, AnswerVerified)} <= answered
 

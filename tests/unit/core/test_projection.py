@@ -1,5 +1,7 @@
 """What a reader makes of a history that ends in the middle of a workflow task."""
 
+import pytest
+
 from tests.unit.core.simulation import Simulation
 from waystation.core import (
     Abandoned,
@@ -14,6 +16,7 @@ from waystation.core import (
     ScopeDelivery,
     Started,
     TaskCompleted,
+    ToolOutcome,
 )
 
 MODEL_CALL = ModelCallInput(at=0, new=("start",), agent="ag", root="ag", number=1).encode()
@@ -50,3 +53,32 @@ def test_a_model_call_that_is_cancelled_with_its_invocation_is_read_as_lost() ->
     reader.flush()
     assert [str(entry.ref) for entry in reader.log.entries] == ["start", ">1", "cancel", "m1"]
     assert reader.log.state.models_in_flight == {}
+
+
+@pytest.mark.parametrize("last", [None, ToolOutcome(function_call_id="fc-3", response={})], ids=["failed", "returned"])
+def test_results_of_local_activities_are_applied_in_the_order_of_the_calls(last: ToolOutcome | None) -> None:
+    """At the time of the last one that ended, even if it failed; whether or not a later command names the results."""
+    simulation = Simulation(InvocationInput(agent="ag", message="look"))
+    simulation.run_locally = lambda refs: [
+        (refs[2], 0.5, last),
+        (refs[1], 0.1, ToolOutcome(function_call_id=refs[1], response={})),
+        (refs[0], 0.3, ToolOutcome(function_call_id=refs[0], response={})),
+    ]
+    ids = ["fc-1", "fc-2", "fc-3", "fc-4"]
+    simulation.task()
+    simulation.reply(
+        "m1",
+        ModelReply(
+            content={"role": "model", "parts": [{"functionCall": {"id": id, "name": "look"}} for id in ids]},
+            calls=tuple(Call(id=id, quick=id != "fc-4") for id in ids),
+        ),
+    )
+    simulation.task()
+    reader = Projection("inv")
+    reader.feed(simulation.facts)
+    reader.flush()
+    results = reader.log.entries[3:]
+    expected = ["fc-1", "fc-2"] if last is None else ["fc-1", "fc-2", "fc-3"]
+    assert [str(entry.ref).partition(".")[0] for entry in results] == expected
+    assert {entry.time for entry in results} == {1_000.5}
+    assert [call.id for call in reader.log.state.performing()] == [id for id in ids if id not in expected]

@@ -1,17 +1,18 @@
 """Rules for every recorded type. Histories outlive the code that wrote them."""
 
 from collections.abc import Hashable
+from importlib import import_module
+from pkgutil import walk_packages
 from typing import Any
 
-from waystation.core import Budget, EventActions, Recorded, call, session_log, wire
-from waystation.core.conversation import partial_text
-from waystation.core.log import engine_activities
+from waystation import core
+from waystation.core import Budget, EventActions, Recorded, wire
 
 
 def recorded_types() -> list[type[Recorded]]:
     """Every subclass of Recorded in the core, however deep; whoever reads histories may have others."""
-    known = call, session_log, engine_activities, partial_text
-    assert all(known)  # imported, so that their types are known
+    for module in walk_packages(core.__path__, "waystation.core."):
+        import_module(module.name)  # so that its types are known
     found, waiting = [], [Recorded]
     while waiting:
         for kind in waiting.pop().__subclasses__():
@@ -41,6 +42,7 @@ def test_no_default_is_copied() -> None:
 
 REQUIRED = {
     "Mac": {"key", "code"},
+    "Target": {"name"},
     "SignedApproval": {"who", "action", "digest", "asked", "wait", "at"},
     "SignedRequest": {"invocation_id"},
     "ApprovalPolicy": set[str](),
@@ -61,8 +63,9 @@ REQUIRED = {
     "Report": {"since"},
     "SessionArchiveInput": set[str](),
     "SessionInput": {"agent", "session_id"},
-    "SessionLink": {"id", "number"},
+    "SessionLink": {"number"},
     "SessionMessage": {"message"},
+    "StateChange": {"state"},
     "Turn": {"n", "status"},
     "Answer": {"function_call_id", "action"},
     "Budget": set[str](),
@@ -82,7 +85,7 @@ REQUIRED = {
     "Grant": set[str](),
     "InvocationInput": {"agent", "message"},
     "InvocationResult": set[str](),
-    "ModelCallInput": {"at", "new", "agent", "root", "number"},
+    "ModelCallInput": {"at", "new", "agent", "number"},
     "ModelReply": set[str](),
     "PartialText": {"agent", "number", "attempt", "offset", "text", "length"},
     "PendingCall": {
@@ -91,7 +94,9 @@ REQUIRED = {
     },
     "Position": {"at", "new"},
     "Price": {"prompt", "output"},
+    "BodyEvent": set[str](),
     "CallbackResult": set[str](),
+    "RateState": set[str](),
     "RefusedDelta": {"reason"},
     "ScopeDelivery": {"at", "new", "after", "last"},
     "ScopeDelta": {"id"},
@@ -100,10 +105,10 @@ REQUIRED = {
     "SegmentRef": {"digest", "size", "entries"},
     "Snapshot": {"entries", "invocation"},
     "Spent": set[str](),
-    "ToolCallInput": {"at", "new", "function_call_id", "root"},
+    "ToolCallInput": {"at", "new", "function_call_id"},
     "ToolConfirmation": set[str](),
     "TakenOver": {"input", "snapshot"},
-    "ToolOutcome": {"function_call_id"},
+    "ToolOutcome": set[str](),
     "Usage": set[str](),
     "Used": set[str](),
 }  # fmt: skip

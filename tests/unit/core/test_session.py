@@ -17,6 +17,7 @@ from waystation.core import (
     SessionLog,
     SessionMessage,
     SessionRefused,
+    StateChange,
     parse_message,
     parse_nudge,
     parse_session,
@@ -229,3 +230,26 @@ def test_every_message_that_was_taken_is_answered_once(steps: list[tuple[str, ob
         start()
     assert sorted(map(str, answered)) == sorted(map(str, taken))
     assert not log.busy
+
+
+def test_change_of_the_state_counts_once_and_for_the_next_invocation() -> None:
+    """An invocation that is open keeps its state. Keys of users and apps do not belong to the session."""
+    log = session(state={"a": 1})
+    log.accept(said("one"))
+    log.start("run")
+    log.change_state(StateChange(state={"a": 2, "user:b": 1}, change_id="c1"))
+    log.end(1, "completed")
+    log.change_state(StateChange(state={"a": 3}, change_id="c1"))
+    log.accept(said("two"))
+    begun = log.start("run")
+    assert begun is not None
+    assert begun[1].state == {"a": 2}
+
+
+def test_change_that_makes_the_state_too_large_is_refused() -> None:
+    """The state stays the same, and the ID can be used again."""
+    log = session(state={"a": "x" * 400_000})
+    change = StateChange(state={"b": "x" * 350_000}, change_id="c1")
+    with pytest.raises(InvalidInput, match="more than 700000 bytes"):
+        log.change_state(change)
+    assert log.message_ids == {}

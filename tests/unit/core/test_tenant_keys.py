@@ -37,6 +37,15 @@ def test_different_places_never_share_a_key(drawn: list[tuple[str | None, str, s
             assert user_scope(first, names[0]) != user_scope(second, more[0])
         if one[:2] != other[:2]:
             assert app_scope(first) != app_scope(second)
+        is_shared = one[0] == other[0] if one[0] or other[0] else one[:3] == other[:3]
+        assert (ids.fairness_key(first, names[0]) == ids.fairness_key(second, more[0])) is is_shared
+
+
+@given(places())
+def test_a_fairness_key_fits_the_limit_of_the_server(place: tuple[str | None, str, str, str]) -> None:
+    """The server refuses keys of more than 64 bytes."""
+    tenant, app, user, _ = place
+    assert len(ids.fairness_key(ids.app_key(app, tenant), user).encode()) <= 64
 
 
 @given(places())

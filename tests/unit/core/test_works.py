@@ -1,11 +1,14 @@
 """Which agents of a tree work, and when."""
 
+from typing import Any
+
 import pytest
 
 from tests.unit.core.stage import Stage, call, composite, llm, text, transfer
 from tests.unit.core.story import answered
 from waystation.core import (
     AgentSpec,
+    BodyEvent,
     CallbackResult,
     CallReturned,
     CancelRequested,
@@ -17,6 +20,7 @@ from waystation.core import (
     ModelLost,
     ModelReply,
     Perform,
+    Snapshot,
     ToolOutcome,
     Wait,
     next_step,
@@ -339,3 +343,93 @@ def test_calls_of_agents_that_work_side_by_side_are_closed_when_the_invocation_e
     stage.log.append(parse_ref("end"), 0, Ended("cancelled"))
     assert all(call.closed for call in stage.log.state.calls.values())
     assert stage.log.state.pending() == []
+
+
+def _said(line: str, **fields: Any) -> BodyEvent:
+    return BodyEvent(content={"role": "model", "parts": [{"text": line}]}, **fields)
+
+
+def _story(*replies: ModelReply, **fields: Any) -> Stage:
+    """A custom agent whose body gives these replies, in order; its sub-agents are `a` and `b`."""
+    shape = composite("custom", llm("a"), llm("b"), name="story", **fields)
+    return Stage(shape, story=[replies[0].model_copy(update={"shape": shape}), *replies[1:]])
+
+
+def test_a_body_decides_after_each_sub_agent_which_one_runs_next() -> None:
+    """The body is asked again when the sub-agent is over, and the agent ends when the body names no further one."""
+    stage = _story(ModelReply(begins=llm("b")), ModelReply(begins=llm("a")), ModelReply(begins=llm("b")), ModelReply())
+    assert stage.play() == Finish()
+    assert stage.asked == ["story", "b", "story", "a", "story", "b", "story"]
+
+
+def test_a_body_is_not_asked_while_its_sub_agent_waits() -> None:
+    """A pending call is part of the sub-agent's work."""
+    stage = _story(ModelReply(begins=llm("a")), ModelReply())
+    stage.says("a", call("fc-1-1", kind="long_running"), "thanks")
+    stage.play()
+    stage.log.append(parse_ref("fc-1-1"), 0, CallReturned(ToolOutcome(function_call_id="fc-1-1", final=False)))
+    assert stage.play() == Wait()
+    assert stage.asked == ["story", "a"]
+    stage.log.append(parse_ref("s1"), 0, answered("fc-1-1"))
+    assert stage.play() == Finish()
+    assert stage.asked == ["story", "a", "a", "story"]
+
+
+def test_what_a_body_yields_is_recorded_where_it_was_yielded() -> None:
+    """Its events come between those of its sub-agents, and their state is the session's."""
+    counted = EventActions(state_delta={"round": 1})
+    stage = _story(
+        ModelReply(yielded=(_said("begin", actions=counted),), begins=llm("a")),
+        ModelReply(yielded=(_said("end", author="narrator"),)),
+    )
+    assert stage.play() == Finish()
+    assert stage.said() == ["user: go", "story: begin", "a: done", "narrator: end"]
+    assert stage.log.state.session.values == {"round": 1}
+
+
+def test_the_segments_of_a_body_say_where_its_events_are() -> None:
+    """Each has the numbers of events when it began, before its first and after its last event, and its sub-agent."""
+    stage = _story(
+        ModelReply(yielded=(_said("one"), _said("two")), begins=llm("a")), ModelReply(begins=llm("b")), ModelReply()
+    )
+    stage.play()
+    assert stage.log.state.runs[0].segments == [(1, 1, 3, 1), (4, 4, 4, 2)]
+
+
+def test_a_custom_agent_in_a_loop_can_end_the_loop() -> None:
+    """An event of its body escalates."""
+    check = composite("custom", name="check")
+    stage = Stage(
+        composite("loop", llm("a"), check),
+        check=[ModelReply(), ModelReply(yielded=(_said("stop", actions=ESCALATE),))],
+    )
+    assert stage.play() == Finish()
+    assert stage.asked == ["loop", "a", "check", "a", "check"]
+
+
+def test_callbacks_after_a_custom_agent_run_when_its_body_has_ended() -> None:
+    """They run once."""
+    stage = _story(ModelReply(begins=llm("a")), ModelReply(), after=True)
+    assert stage.play() == Finish()
+    assert stage.asked == ["story", "a", "story", "story:leave"]
+
+
+def test_a_callback_that_answers_for_a_custom_agent_replaces_its_body() -> None:
+    """No sub-agent runs."""
+    stage = _story(
+        ModelReply(skipped=True, before=CallbackResult(content={"role": "model", "parts": [{"text": "no"}]}))
+    )
+    assert stage.play() == Finish()
+    assert (stage.asked, stage.said()) == (["story"], ["user: go", "story: no"])
+
+
+def test_a_custom_agent_survives_a_snapshot_between_its_sub_agents() -> None:
+    """The next run of the workflow asks the body again when the sub-agent is over."""
+    stage = _story(ModelReply(begins=llm("a")), ModelReply(begins=llm("b")), ModelReply())
+    stage.ask()
+    stage.answer()
+    started = stage.log.state.input
+    assert started
+    stage.log = Snapshot.of(stage.log).restored("inv", started)
+    assert stage.play() == Finish()
+    assert stage.asked == ["story", "a", "story", "b", "story"]

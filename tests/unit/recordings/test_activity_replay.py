@@ -52,6 +52,24 @@ async def test_a_tool_call_runs_again_as_it_was_recorded() -> None:
     assert seen == {"state": {"seed": 1}, "key": "one-tool/fc-1", "id": "fc-1"}
 
 
+@pytest.mark.parametrize(("call", "places"), [("fc-1", {}), ("fc-4", {}), ("fc-5", {"door": "seen", "window": "seen"})])
+async def test_a_quick_call_runs_again_with_the_state_that_it_saw(call: str, places: JsonObject) -> None:
+    """The input of a local activity is not recorded, so it is created again from the log."""
+    seen: JsonObject = {}
+
+    def glance(place: str, tool_context: ToolContext) -> str:
+        seen.update(tool_context.state.to_dict())
+        tool_context.state[place] = "seen"
+        return f"seen: {place}"
+
+    step = find_tool_call(await recorded("quick-tools"), call)
+    now = await Workshop(Registry.of(Agent(name="clerk", tools=[glance]))).call_tool(step)
+    assert step.result is not None
+    assert (now.response, now.actions) == (step.result.response, step.result.actions)
+    assert step.scheduled is not None, "the call is one that ran"
+    assert {key: value for key, value in seen.items() if value == "seen"} == places
+
+
 async def test_an_edited_call_runs_again_with_what_the_person_made_of_it() -> None:
     """The recorded approval covers the edited arguments, because their digest matches."""
     step = find_tool_call(await recorded("confirmation-edited"), "fc-1")

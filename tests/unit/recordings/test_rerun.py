@@ -184,10 +184,10 @@ async def test_a_model_call_is_made_with_an_edited_prompt(edits: JsonObject, sai
 
 
 async def test_the_model_named_demo_is_the_offline_stand_in() -> None:
-    """`demo` names the agent's demo model; an agent without one fails instead of calling Gemini."""
-    found = await rerun_model(await recorded("one-tool"), 4, agents=clerk(model="gemini-2.5-flash"), model="demo")
-    assert found.failure is not None
-    assert "has no demo model" in found.failure.message
+    """`demo` names the agent's demo model or, for an agent without one, the built-in demo model."""
+    found = await rerun_model(await recorded("one-tool"), 4, agents=clerk(model="gemini-3.5-flash"), model="demo")
+    assert found.now is not None
+    assert "[demo model]" in str(found.now.content)
 
 
 @pytest.mark.parametrize(

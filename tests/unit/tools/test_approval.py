@@ -261,6 +261,8 @@ async def test_leaving_a_loop_needs_nobody() -> None:
             {"approval": ApprovalPolicy(remember=timedelta(1), remember_args=("amuont",))},
             "`remember_args` of its `approval` names 'amuont', which is not a parameter of the tool.",
         ),
+        ({"title": "Pay {amuont}"}, "`title` names 'amuont', which is not a parameter of the tool."),
+        ({"title": "Pay {amount.real}"}, "{amount.real} is not the name of an argument"),
     ],
 )
 def test_mistakes_in_a_tools_policy_are_found(settings: JsonObject, problem: str) -> None:

@@ -329,3 +329,70 @@ def test_a_docstring_that_is_no_google_style_describes_nothing(doc: str) -> None
     schema = schema_of(f)
     assert schema is not None
     assert schema["properties"] == {"a": {"title": "A", "type": "integer"}}
+
+
+def japanese(city: str, days: int) -> str:
+    """天気を返します。
+
+    引数：
+        city：都市の名前。
+        days (int)：日数。
+
+    戻り値：
+        天気。
+    """  # noqa: RUF002  # full-width colons
+    return ""
+
+
+def korean(city: str, days: int) -> str:
+    """날씨를 반환합니다.
+
+    인수:
+        city: 도시 이름.
+        days: 날짜 수.
+
+    반환:
+        날씨.
+    """
+    return ""
+
+
+def traditional_chinese(city: str, days: int) -> str:
+    """傳回天氣。
+
+    參數：
+        city: 城市名稱。
+        days: 天數。
+
+    傳回：
+        天氣。
+    """  # noqa: RUF002  # full-width colons
+    return ""
+
+
+def simplified_chinese(city: str, days: int) -> str:
+    """返回天气。
+
+    参数:
+        city: 城市名称。
+        days: 天数。
+
+    返回:
+        天气。
+    """
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("function", "city", "days"),
+    [
+        (japanese, "都市の名前。", "日数。"),
+        (korean, "도시 이름.", "날짜 수."),
+        (traditional_chinese, "城市名稱。", "天數。"),
+        (simplified_chinese, "城市名称。", "天数。"),
+    ],
+)
+def test_headings_can_be_chinese_japanese_or_korean(function: Callable[..., str], city: str, days: str) -> None:
+    """The translations of ADK's documentation have such docstrings, with ASCII and full-width colons."""
+    properties = (schema_of(function) or {})["properties"]
+    assert (properties["city"]["description"], properties["days"]["description"]) == (city, days)

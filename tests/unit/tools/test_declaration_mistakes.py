@@ -11,6 +11,7 @@ from tests.unit.tools.test_declaration import Row, Unknowable, plain_function, s
 from waystation.core import InvalidTool
 from waystation.tools.base_tool import BaseTool, declare
 from waystation.tools.function_tool import FunctionTool
+from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 
 def test_a_parameter_of_an_unknown_class_is_named_with_the_remedy() -> None:
@@ -73,10 +74,17 @@ def test_what_is_not_callable_is_no_tool() -> None:
         FunctionTool(3)  # type: ignore[arg-type]
 
 
-def test_name_and_description_are_not_accepted() -> None:
-    """As in ADK: the function's own name and docstring are used."""
-    with pytest.raises(TypeError, match="unexpected keyword argument 'name'"):
-        FunctionTool(plain_function, name="x")  # type: ignore[call-arg]
+def test_description_is_not_accepted() -> None:
+    """As in ADK: the function's own docstring is used."""
+    with pytest.raises(TypeError, match="unexpected keyword argument 'description'"):
+        FunctionTool(plain_function, description="x")  # type: ignore[call-arg]
+
+
+def test_name_replaces_the_name_of_the_function() -> None:
+    """ADK's documentation has such tools, although ADK 2.13 refuses them."""
+    tool = FunctionTool(plain_function, name="x")
+    assert (declare(tool) or {})["name"] == tool.name == "x"
+    assert LongRunningFunctionTool(plain_function, name="y").name == "y"
 
 
 # declare()

@@ -3,7 +3,10 @@
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Iterator, MutableMapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import psutil
@@ -23,7 +26,7 @@ from waystation.tools.mcp_tool import (
     StreamableHTTPConnectionParams,
 )
 from waystation.tools.tool_context import ToolContext
-from waystation.tools.toolbox import list_tools
+from waystation.tools.toolbox import ToolsetFailure, list_tools
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +110,34 @@ async def test_a_server_that_is_gone_is_said_to_be_gone(logs: list[MutableMappin
     assert logs[-1]["prefix"] == "desk"
     assert logs[-1]["reason"].startswith(f"The MCP server at 127.0.0.1:{port} cannot be used: ")
     await toolset.close()
+
+
+class Restarting(BaseHTTPRequestHandler):
+    """Answers as a proxy does while the server behind it restarts."""
+
+    def do_POST(self) -> None:
+        self.send_error(HTTPStatus.SERVICE_UNAVAILABLE)
+
+    def log_message(self, format: str, *args: Any) -> None: ...
+
+
+@pytest.mark.parametrize("protocol", [[], ["legacy"]])
+async def test_a_server_that_restarts_behind_a_proxy_is_not_available(protocol: list[str]) -> None:
+    """An open session does not make its HTTP error a mistake of the author."""
+    with http_server("0", *protocol) as (port, _):
+        toolset = over_http(port)
+        await call(toolset, "process")
+    toolset._listings.clear()
+    failed: list[ToolsetFailure] = []
+    with ThreadingHTTPServer(("127.0.0.1", int(port)), Restarting) as proxy:
+        Thread(target=proxy.serve_forever).start()
+        await list_tools(LlmAgent(name="a", tools=[toolset]), at, failed=failed)
+        await toolset.close()
+        proxy.shutdown()
+    assert [failure.must_wait for failure in failed] == [True]
+    assert failed[0].description.startswith(
+        f"Toolset McpToolset did not list its tools: The MCP server at 127.0.0.1:{port}"
+    )
 
 
 async def test_a_tool_that_is_left_out_is_told_once(logs: list[MutableMapping[str, Any]]) -> None:

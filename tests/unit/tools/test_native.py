@@ -69,8 +69,8 @@ async def test_a_native_tool_is_one_genai_tool_in_the_request(
 ) -> None:
     """As JSON for the engine, and as genai's type for whoever calls ADK's hook; never as a declaration."""
     assert declare(tool) is None
-    assert tool.native_tool("gemini-2.5-flash", ReadonlyContext()) == expected
-    request = LlmRequest(model="gemini-2.5-flash")
+    assert tool.native_tool("gemini-3.5-flash", ReadonlyContext()) == expected
+    request = LlmRequest(model="gemini-3.5-flash")
     await tool.process_llm_request(tool_context=ToolContext(), llm_request=request)
     added = [tool for tool in request.config.tools or () if isinstance(tool, types.Tool)]
     assert [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in added] == [expected]
@@ -99,7 +99,7 @@ def test_a_search_may_depend_on_the_situation() -> None:
             return types.VertexAISearch(datastore=self.data_store_id, filter=f"user = {readonly_context.state['id']}")
 
     tool = Mine(data_store_id=STORE)
-    found = tool.native_tool("gemini-2.5-flash", ReadonlyContext(state={"id": 7}))
+    found = tool.native_tool("gemini-3.5-flash", ReadonlyContext(state={"id": 7}))
     assert found == {"retrieval": {"vertexAiSearch": {"datastore": STORE, "filter": "user = 7"}}}
 
 
@@ -127,12 +127,12 @@ def test_what_is_no_rag_resource_is_refused() -> None:
 @pytest.mark.parametrize(
     ("model", "gemini"),
     [
-        ("gemini-2.5-flash", True),
-        ("models/gemini-2.5-flash", True),
-        ("projects/p/locations/l/publishers/google/models/gemini-2.5-pro", True),
-        ("gemini/gemini-2.5-flash", True),
-        ("openrouter/google/gemini-2.5-pro:online", True),
-        ("apigee/v1/gemini-2.5-flash", True),
+        ("gemini-3.5-flash", True),
+        ("models/gemini-3.5-flash", True),
+        ("projects/p/locations/l/publishers/google/models/gemini-3.1-pro-preview", True),
+        ("gemini/gemini-3.5-flash", True),
+        ("openrouter/google/gemini-3.1-pro-preview:online", True),
+        ("apigee/v1/gemini-3.5-flash", True),
         ("projects/p/gemini-2", False),
         ("gpt-5", False),
         ("my-gemini-2", False),

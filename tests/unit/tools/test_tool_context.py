@@ -7,7 +7,10 @@ import pytest
 from google.genai import types
 from pydantic import ValidationError
 
+from waystation import core
 from waystation.core import EventActions, NotJson, Secret, ToolConfirmation
+from waystation.events import Event
+from waystation.tools.session_view import Session
 from waystation.tools.state import State, StateRefused
 from waystation.tools.tool_context import Actions, CallbackContext, Context, ToolContext
 
@@ -157,3 +160,25 @@ def test_a_threads_first_action_counts_beside_anothers(monkeypatch: pytest.Monke
     for thread in threads:
         thread.join()
     assert context.recorded_actions().artifact_delta == {"a": 1, "b": 1}
+
+
+def test_adks_invocation_context_is_refused_with_the_remedy() -> None:
+    """Code that looks for it with `hasattr` continues without it."""
+    context = ToolContext(session=Session(id="s1"))
+    assert not hasattr(context, "_invocation_context")
+    with pytest.raises(AttributeError, match="Use the context's own `session`"):
+        _ = context._invocation_context
+    with pytest.raises(AttributeError, match="Use the context's own `session`"):
+        context.get_invocation_context()
+
+
+def test_events_of_the_session_are_those_of_adk() -> None:
+    """They are a list of events with genai's types; an event is converted when it is first read."""
+    content = {"role": "model", "parts": [{"functionCall": {"id": "fc-1", "name": "pay", "args": {"n": 1}}}]}
+    recorded = core.Event(invocation_id="i", author="clerk", timestamp=5.0, content=content)
+    own = Event(author="user", timestamp=7.0)
+    session = ToolContext(session=Session(id="s1", events=[recorded, own])).session
+    assert session.events[0].get_function_calls() == [types.FunctionCall(id="fc-1", name="pay", args={"n": 1})]
+    assert session.events[-1] is own
+    assert [event.author for event in reversed(session.events)] == ["user", "clerk"]
+    assert session.last_update_time == 7.0

@@ -1,6 +1,7 @@
 """Custom tools, long-running functions, agents as tools, and the settings they share."""
 
 import inspect
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -40,14 +41,30 @@ def test_settings_are_kept_as_attributes() -> None:
 
 
 def test_long_running_functions_have_the_same_settings() -> None:
-    """All but those of a confirmation, which ADK does not take either; and what an answer has to be."""
+    """All but `quick` and those of a confirmation, which ADK does not take either; and what an answer has to be."""
     settings = set(inspect.signature(FunctionTool).parameters)
     assert set(inspect.signature(LongRunningFunctionTool).parameters) == settings - {
         "require_confirmation",
         "hint",
+        "quick",
     } | {"response_schema"}
     with pytest.raises(TypeError, match="require_confirmation"):
         LongRunningFunctionTool(ask, require_confirmation=True)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"effect": None}, "`quick` is True, but `effect` is None"),
+        ({"effect": "once"}, "`quick` is True, but `effect` is 'once'"),
+        ({"effect": "read", "task_queue": "gpu"}, "`quick` is True, but `task_queue` is 'gpu'"),
+        ({"effect": "read", "quick": 1}, "`quick` is 1; use True or False."),
+    ],
+)
+def test_a_tool_that_cannot_be_quick_is_refused(settings: Any, problem: str) -> None:
+    """A quick tool may run twice, and it runs in the worker of the workflow."""
+    with pytest.raises(InvalidTool, match=re.escape(problem)):
+        FunctionTool(ask, **{"quick": True, **settings})
 
 
 @pytest.mark.parametrize(

@@ -6,18 +6,19 @@ from collections.abc import MutableMapping
 from datetime import timedelta
 from typing import Any
 
+import httpx2
 import pytest
 
 from waystation.agents import LlmAgent
 from waystation.agents.readonly_context import ReadonlyContext
 from waystation.agents.registry import authoring_problems
-from waystation.core import ToolNameTaken
+from waystation.core import StoreFailed, ToolNameTaken
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.base_tool import BaseTool, declare
 from waystation.tools.base_toolset import BaseToolset, ToolPredicate
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext
-from waystation.tools.toolbox import close_toolsets, list_tools, tools_of
+from waystation.tools.toolbox import ToolsetFailure, close_toolsets, list_tools, tools_of
 
 Logs = list[MutableMapping[str, Any]]
 
@@ -259,6 +260,32 @@ async def test_a_toolset_that_raises_is_left_out(logs: Logs) -> None:
             "place": f"{__file__}:{Broken.get_tools.__code__.co_firstlineno + 1}",
         }
     ]
+
+
+@pytest.mark.parametrize(
+    ("error", "optional", "must_wait"),
+    [
+        (ConnectionError(), False, True),
+        (TimeoutError(), False, True),
+        (httpx2.ConnectError(""), False, True),
+        (StoreFailed("s3://bucket", "no answer"), False, True),
+        (ConnectionError(), True, False),
+        (LookupError(), False, False),
+    ],
+)
+async def test_only_a_required_toolset_that_is_not_available_is_waited_for(
+    error: Exception, optional: bool, must_wait: bool
+) -> None:
+    """Waiting does not correct the mistakes of authors."""
+
+    class Away(BaseToolset):
+        async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
+            raise error
+
+    failed: list[ToolsetFailure] = []
+    await list_tools(agent(Away(tool_name_prefix="desk", optional=optional)), at, failed=failed)
+    assert [failure.must_wait for failure in failed] == [must_wait]
+    assert failed[0].description.startswith("Toolset Away with prefix 'desk' did not list its tools: ")
 
 
 @pytest.mark.parametrize(

@@ -247,3 +247,50 @@ AGENTS: list[Scenario] = [
         "before_and_after_agent", before_agent_callback=before_agent_answers, after_agent_callback=after_agent_answers
     ),
 ]
+
+
+def _seen(context: Any) -> list[Json]:
+    """Return what author code reads of the events of its session, without IDs and times."""
+    return [
+        {
+            "author": event.author,
+            "role": event.content and event.content.role,
+            "texts": [part.text for part in (event.content and event.content.parts) or () if part.text],
+            "calls": [[call.name, call.args] for call in event.get_function_calls()],
+            "responses": [response.response for response in event.get_function_responses()],
+            "is_final": event.is_final_response(),
+            "state": event.actions.state_delta,
+            "has_escalated": bool(event.actions.escalate),
+            "types": [type(event).__name__, type(event.content).__name__, type(event.actions).__name__],
+        }
+        for event in context.session.events
+    ]
+
+
+def look_back(tool_context: ToolContext) -> Json:
+    """Look at the conversation."""
+    tool_context.state["looked"] = True
+    newest = next(event for event in reversed(tool_context.session.events) if event.get_function_calls())
+    return {"seen": _seen(tool_context), "newest": newest.author, "last": tool_context.session.events[-1].author}
+
+
+def before_model_looks_back(callback_context: CallbackContext, llm_request: LlmRequest) -> None:
+    callback_context.state["seen"] = _seen(callback_context)
+
+
+def after_agent_looks_back(callback_context: CallbackContext) -> types.Content:
+    return _text(str([event["texts"] for event in _seen(callback_context)]))
+
+
+EVENTS: list[Scenario] = [
+    alone("events_seen_by_a_tool", calls(("look_back", {}), text="Wait."), "done", tools=lambda: [look_back]),
+    alone(
+        "events_seen_by_two_tools",
+        calls(("add", {"a": 1})),
+        calls(("look_back", {})),
+        "done",
+        tools=lambda: [add, look_back],
+    ),
+    _called("events_seen_before_the_model", ADD, "done", before_model_callback=before_model_looks_back),
+    _called("events_seen_after_the_agent", ADD, "done", after_agent_callback=after_agent_looks_back),
+]

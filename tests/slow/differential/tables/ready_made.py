@@ -98,9 +98,9 @@ TABLE: list[Scenario] = [
         {"first": ["1", "2"], "second": ["again", calls(("exit_loop", {}))]},
         deviations=shows("quotations-are-introduced-otherwise", ready_made_words=["exit_loop"]),
     ),
-    alone("ready_made_search", "found", tools=lambda: [google_search], model="gemini-2.5-flash"),
+    alone("ready_made_search", "found", tools=lambda: [google_search], model="gemini-3.5-flash"),
     alone("ready_made_search_of_another_model", tools=lambda: [google_search]),
-    alone("ready_made_url_context", "found", tools=lambda: [url_context], model="gemini-2.5-flash"),
+    alone("ready_made_url_context", "found", tools=lambda: [url_context], model="gemini-3.5-flash"),
     alone(
         "ready_made_choice",
         CHOICE,

@@ -44,7 +44,7 @@ class Broken(BaseToolset):
     """Raises."""
 
     async def get_tools(self, readonly_context: Any = None) -> list[Any]:
-        raise ConnectionError("no server")
+        raise LookupError("no tool")
 
 
 def _only_add(tool: Any, readonly_context: Any = None) -> bool:

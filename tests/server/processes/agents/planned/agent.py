@@ -6,6 +6,7 @@ Its model is a function of the conversation alone, so it goes on in any process 
 import asyncio
 import json
 import os
+import signal
 from datetime import timedelta
 from typing import Any
 
@@ -80,6 +81,15 @@ def remember_elsewhere(word: str, tool_context: ToolContext) -> dict[str, Any]:
     return remember(word, tool_context)
 
 
+def look(tool_context: ToolContext) -> dict[str, Any]:
+    """Look something up; the first time, the process is killed."""
+    first = not ledger().lines("looked")
+    ledger().note("looked", key=tool_context.idempotency_key)
+    if first:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"pid": os.getpid()}
+
+
 root_agent = Agent(
     name="planned",
     model=FunctionModel(follow),
@@ -91,6 +101,7 @@ root_agent = Agent(
         work,
         FunctionTool(pay, require_confirmation=True),
         remember,
+        FunctionTool(look, effect="read", quick=True),
         FunctionTool(remember_elsewhere, task_queue=os.environ.get(ELSEWHERE)),
     ],
 )

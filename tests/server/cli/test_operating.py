@@ -1,0 +1,54 @@
+"""`waystation workers`, `top` and `setup --dry-run`: what an operator sees of a real server."""
+
+from pathlib import Path
+
+from tests.server.approvals.asking import asker
+from tests.server.cli.conftest import Command
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import until, waiting
+from waystation.version import waystation_version
+
+
+async def test_workers_and_invocations_are_listed(serve: Serve, waystation: Command) -> None:
+    """Each poller has its build, and each agent the number of its invocations by status."""
+    async with serve(asker("watched_asker")) as env:
+        invocation = await env.client.start("watched_asker", "go")
+        await waiting(invocation, "fc-1")
+        ran = await waystation(env, "workers", "--json")
+        assert ran.code == 0
+        assert {(record["kind"], record["build"]) for record in ran.records} == {
+            ("workflows", waystation_version()),
+            ("activities", waystation_version()),
+        }
+
+        async def count() -> bool:
+            records = (await waystation(env, "top", "--json")).records
+            return any(record["agent"] == "watched_asker" and record["waiting"] == 1 for record in records)
+
+        await until(count, "the waiting invocation")
+        assert "watched_asker" in (await waystation(env, "top")).out
+    nobody = await waystation(env, "--task-queue", "nobody-polls-this", "workers")
+    assert (nobody.code, "0 polling task queue nobody-polls-this" in nobody.out) == (1, True)
+
+
+async def test_a_dry_run_of_setup_changes_nothing(serve: Serve, waystation: Command) -> None:
+    """In a namespace with all search attributes, the dry run reports that none is missing."""
+    async with serve(asker("set_up_asker")) as env:
+        [record] = (await waystation(env, "setup", "--dry-run", "--json")).records
+        assert record["missing"] == []
+        assert "created" not in record
+
+
+async def test_a_user_is_deleted_only_after_a_confirmation(serve: Serve, waystation: Command, tmp_path: Path) -> None:
+    """Without a terminal, `forget` requires `--yes` or `--dry-run`. It lists what it deletes and what it leaves."""
+    stores = [f"--{name}={tmp_path / name}" for name in ("artifacts", "memory", "credentials")]
+    async with serve(asker("forgetful_asker"), verify=False) as env:
+        invocation = await env.client.start("forgetful_asker", "go", user_id="zoe")
+        await waiting(invocation, "fc-1")
+        refused = await waystation(env, "forget", "--user", "zoe", *stores)
+        assert (refused.code, "Pass --yes" in refused.err) == (2, True)
+        planned = await waystation(env, "forget", "--user", "zoe", "--dry-run", *stores)
+        assert (planned.code, f"{invocation.id} (running)" in planned.out) == (0, True)
+        [record] = (await waystation(env, "forget", "--user", "zoe", "--yes", "--json", *stores)).records
+        assert (record["workflows"], record["stopped"]) == ([invocation.id], [invocation.id])
+        assert any("backups" in reason for reason in record["left"])

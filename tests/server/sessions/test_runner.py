@@ -1,0 +1,252 @@
+"""Runners and session services of a program, on a server."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.genai import types
+
+from waystation.agents import Agent, RunConfig
+from waystation.agents.run_config import StreamingMode
+from waystation.core import AuthoringError, InvocationError, ModelRefused
+from waystation.embedded import EmbeddedServer
+from waystation.errors import AlreadyExistsError, SessionNotFoundError
+from waystation.events import Event, EventActions
+from waystation.runners import Runner
+from waystation.sessions import BACKGROUND, InMemorySessionService, Session
+from waystation.sessions.program_run import ProgramRun
+from waystation.testing import FunctionModel, ScriptedModel, calls, says
+from waystation.tools import LongRunningFunctionTool, ToolContext
+
+APP, USER = "app", "ann"
+
+
+@pytest.fixture(autouse=True)
+def _program(server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEMPORAL_ADDRESS", server.address)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(ProgramRun, "_opened", {})
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def _workers() -> AsyncIterator[None]:
+    yield
+    await BACKGROUND.call(BACKGROUND.stop_workers())
+
+
+def ask() -> dict[str, str]:
+    """Ask a person."""
+    return {"status": "pending"}
+
+
+def text(message: str) -> types.Content:
+    """Return a user's message."""
+    return types.Content(role="user", parts=[types.Part(text=message)])
+
+
+def answer(*responses: types.FunctionResponse) -> types.Content:
+    """Return a message with function responses."""
+    return types.Content(role="user", parts=[types.Part(function_response=response) for response in responses])
+
+
+def texts(events: list[Event]) -> list[str]:
+    """Return the texts of the agents."""
+    return [part.text for event in events for part in (event.content and event.content.parts) or () if part.text]
+
+
+async def runner_of(agent: Agent, *sessions: str) -> Runner:
+    """Return a runner with these sessions."""
+    service = InMemorySessionService()
+    for session_id in sessions:
+        await service.create_session(app_name=APP, user_id=USER, session_id=session_id, state={"city": "Bern"})
+    return Runner(agent=agent, app_name=APP, session_service=service)
+
+
+async def send(runner: Runner, message: types.Content, session_id: str = "s") -> list[Event]:
+    """Send a message and return the events."""
+    return [e async for e in runner.run_async(user_id=USER, session_id=session_id, new_message=message)]
+
+
+async def test_session_has_the_events_and_the_state_of_its_runs() -> None:
+    """As soon as the events of a run end, the session contains them."""
+    runner = await runner_of(
+        Agent(name="writer", model=ScriptedModel(says("Hi."), says("Bye.")), output_key="last"), "s"
+    )
+    assert texts(await send(runner, text("Hello."))) == ["Hi."]
+    first = await runner.session_service.get_session(app_name=APP, user_id=USER, session_id="s")
+    assert texts([*runner.run(user_id=USER, session_id="s", new_message=text("Ciao."))]) == ["Bye."]
+    second = await runner.session_service.get_session(app_name=APP, user_id=USER, session_id="s")
+    assert first is not None
+    assert second is not None
+    assert texts(first.events) == ["Hello.", "Hi."]
+    assert texts(second.events) == ["Hello.", "Hi.", "Ciao.", "Bye."]
+    assert second.state == {"city": "Bern", "last": "Bye."}
+
+
+async def test_final_function_response_closes_the_call() -> None:
+    """A client may first send responses that announce others. After the final one, the invocation has ended."""
+    model = ScriptedModel(calls(("ask", {})), says("I asked."), says("Still waiting."), says("Approved."))
+    runner = await runner_of(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)]), "s")
+    asked = await send(runner, text("Go."))
+    (call_id,) = next(event.long_running_tool_ids for event in asked if event.long_running_tool_ids)
+    replies = []
+    for status, will_continue in (("seen", True), ("approved", None)):
+        response = types.FunctionResponse(
+            id=call_id, name="ask", response={"status": status}, will_continue=will_continue
+        )
+        replies.append(texts(await send(runner, answer(response))))
+    assert (texts(asked), replies) == (["I asked."], [["Still waiting."], ["Approved."]])
+    with pytest.raises(ValueError, match=r"has its final response.*`will_continue=True`"):
+        await send(runner, answer(types.FunctionResponse(id=call_id, name="ask", response={})))
+
+
+async def test_responses_in_one_message_call_the_model_once() -> None:
+    """As in ADK, the model sees all responses of a message together."""
+    model = ScriptedModel(calls(("ask", {}), ("ask", {})), says("I asked."), says("Both."))
+    runner = await runner_of(Agent(name="asker", model=model, tools=[LongRunningFunctionTool(ask)]), "s")
+    asked = await send(runner, text("Go."))
+    ids = sorted(next(event.long_running_tool_ids for event in asked if event.long_running_tool_ids))
+    responses = [types.FunctionResponse(id=id, name="ask", response={"status": "approved"}) for id in ids]
+    assert texts(await send(runner, answer(*responses))) == ["Both."]
+
+
+async def test_state_beside_a_function_response_is_refused() -> None:
+    """The state of a waiting invocation cannot be changed from outside, so the change is not dropped silently."""
+    runner = await runner_of(Agent(name="stateful", model=ScriptedModel()), "s")
+    message = answer(types.FunctionResponse(id="fc-1", name="ask", response={}))
+    with pytest.raises(ValueError, match="`state_delta` cannot be sent with function responses"):
+        async for _ in runner.run_async(user_id=USER, session_id="s", new_message=message, state_delta={"a": 1}):
+            pass
+
+
+async def test_appended_state_is_recorded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next invocation starts with it, no worker needs to run, and a resumed program does not set it again."""
+
+    async def begin() -> tuple[InMemorySessionService, Session]:
+        service = InMemorySessionService()
+        session = await service.create_session(app_name=APP, user_id=USER, session_id="s", state={"city": "Bern"})
+        actions = EventActions(state_delta={"city": "Basel", "seen": 1, "temp:x": 1})
+        await service.append_event(session, Event(author="system", actions=actions))
+        return service, session
+
+    async def read(service: InMemorySessionService) -> dict[str, Any] | None:
+        found = await service.get_session(app_name=APP, user_id=USER, session_id="s")
+        return found.state if found else None
+
+    def move(tool_context: ToolContext) -> None:
+        """Move to another city."""
+        tool_context.state["city"] = f"not {tool_context.state['city']}"
+
+    service, session = await begin()
+    assert await read(service) == session.state == {"city": "Basel", "seen": 1}
+    agent = Agent(name="mover", model=ScriptedModel(calls(("move", {})), says("Done.")), tools=[move])
+    await send(Runner(agent=agent, app_name=APP, session_service=service), text("Go."))
+    assert await read(service) == {"city": "not Basel", "seen": 1}
+    handle = await BACKGROUND.call(service.handle(APP, USER, "s"))
+    assert await BACKGROUND.call(handle.handle.query("state")) == {"city": "not Basel", "seen": 1}
+
+    monkeypatch.setenv("WAYSTATION_RESUME", "1")
+    service.run._write(ended=False)
+    assert service.run._file is not None
+    service.run._file.close()  # as when the process is killed
+    service.run._file = None
+    monkeypatch.setattr(ProgramRun, "_opened", {})
+    monkeypatch.setattr(InMemorySessionService, "_numbers", itertools.count(service._number))
+    assert await read((await begin())[0]) == {"city": "not Basel", "seen": 1}
+
+
+async def test_unknown_call_is_refused_as_in_adk() -> None:
+    """A response needs a call with its ID."""
+    runner = await runner_of(Agent(name="refuser", model=ScriptedModel()), "s")
+    response = types.FunctionResponse(id="fc-9", name="ask", response={})
+    with pytest.raises(ValueError, match="Function call not found for function response ids"):
+        await send(runner, types.Content(parts=[types.Part(function_response=response)]))
+
+
+async def test_session_that_exists_is_attached_to_only_if_it_is_unfinished() -> None:
+    """A session with an open invocation is continued; for any other, ADK's error is raised."""
+    model = ScriptedModel(calls(("ask", {})), says("I asked."), says("Hi."))
+    agent = Agent(name="attached", model=model, tools=[LongRunningFunctionTool(ask)])
+    runner = await runner_of(agent, "open", "idle")
+    await send(runner, text("Go."), "open")
+    service = runner.session_service
+    session = await service.create_session(app_name=APP, user_id=USER, session_id="open")
+    assert texts(session.events) == ["Go.", "I asked."]
+    with pytest.raises(AlreadyExistsError, match="Session with id idle already exists"):
+        await service.create_session(app_name=APP, user_id=USER, session_id="idle")
+
+
+async def test_session_that_does_not_exist_is_refused() -> None:
+    """The error is ADK's, and a `ValueError`."""
+    runner = await runner_of(Agent(name="lonely", model=ScriptedModel()))
+    with pytest.raises(SessionNotFoundError, match="Session not found: s"):
+        await send(runner, text("Hi."))
+    assert await runner.session_service.get_session(app_name=APP, user_id=USER, session_id="s") is None
+
+
+async def test_program_may_stop_reading_events() -> None:
+    """The invocation ends anyway, the session has what the program read, and takes the next message."""
+    runner = await runner_of(Agent(name="quitter", model=ScriptedModel(says("One."), says("Two."))), "s")
+    async for _ in runner.run_async(user_id=USER, session_id="s", new_message=text("1")):
+        break
+    session = await runner.session_service.get_session(app_name=APP, user_id=USER, session_id="s")
+    assert session is not None
+    assert texts(session.events) == ["1", "One."]
+    assert texts(await send(runner, text("2"))) == ["Two."]
+
+
+async def test_program_may_create_a_runner_for_each_message() -> None:
+    """Each message goes to the agent of its runner, even if another agent has had the same name."""
+    first = await runner_of(Agent(name="same", model=ScriptedModel(says("One."), says("Three."))), "s")
+    second = Runner(
+        agent=Agent(name="same", model=ScriptedModel(says("Two."))), app_name=APP, session_service=first.session_service
+    )
+    replies = [texts(await send(runner, text("Go."))) for runner in (first, second, first)]
+    assert replies == [["One."], ["Two."], ["Three."]]
+
+
+async def test_failure_is_raised() -> None:
+    """After the events, the program gets the error."""
+    runner = await runner_of(Agent(name="failing", model=ScriptedModel(ModelRefused("too long"))), "s")
+    with pytest.raises(InvocationError, match="ModelFailed"):
+        await send(runner, text("Hi."))
+
+
+async def test_agent_that_cannot_run_is_refused_before_the_message_is_sent() -> None:
+    """The error names the agent, and the session has no message."""
+    runner = await runner_of(Agent(name="foreign", model="claude-9"), "s")
+    with pytest.raises(AuthoringError, match="Agent 'foreign'"):
+        await send(runner, text("Hi."))
+    session = await runner.session_service.get_session(app_name=APP, user_id=USER, session_id="s")
+    assert session is not None
+    assert session.events == []
+
+
+async def test_text_is_streamed_as_partial_events() -> None:
+    """With `SSE`, partial events precede the complete one."""
+    model = FunctionModel(lambda _: "one two three", pace_s=0.2)
+    runner = await runner_of(Agent(name="streamer", model=model), "s")
+    config = RunConfig(streaming_mode=StreamingMode.SSE)
+    stream = runner.run_async(user_id=USER, session_id="s", new_message=text("Go."), run_config=config)
+    events = [event async for event in stream]
+    assert "".join(texts([event for event in events if event.partial])) == "one two three"
+    assert texts([event for event in events if not event.partial]) == ["one two three"]
+
+
+async def test_abort_signal_cancels_the_invocation() -> None:
+    """The stream ends, the tool is cancelled, and the session takes the next message."""
+
+    async def hang() -> None:
+        """Never return."""
+        await asyncio.sleep(60)
+
+    model = ScriptedModel(calls(("hang", {})), says("Next."))
+    runner, abort = await runner_of(Agent(name="hanging", model=model, tools=[hang]), "s"), asyncio.Event()
+    stream = runner.run_async(user_id=USER, session_id="s", new_message=text("Go."), abort_signal=abort)
+    async for event in stream:
+        if event.get_function_calls():
+            asyncio.get_running_loop().call_later(0.1, abort.set)
+    assert texts(await send(runner, text("Hi."))) == ["Next."]

@@ -1,0 +1,187 @@
+"""Deleting a user: everything that is stored for them, nothing of others, and safe to repeat."""
+
+import uuid
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from google.genai import types
+from temporalio.client import Client, ScheduleIntervalSpec, ScheduleSpec, WorkflowExecutionStatus
+
+from tests.server.conftest import Serve
+from tests.server.workflows.outside import until, waiting
+from waystation.agents import Agent
+from waystation.artifacts import InMemoryArtifactService
+from waystation.auth import APIKey, APIKeyIn, AuthConfig, AuthCredential, AuthCredentialTypes, InMemoryCredentialService
+from waystation.client import DeletedUser
+from waystation.client.agent_client import AgentClient
+from waystation.core import StoreFailed, user_scope
+from waystation.history import describe_workflow
+from waystation.memory import InMemoryMemoryService
+from waystation.models import LlmRequest, LlmResponse
+from waystation.testing import FunctionModel, calls, responses, says
+from waystation.tools.long_running_tool import LongRunningFunctionTool
+from waystation.tools.services import Services
+from waystation.tools.tool_context import ToolContext
+
+CREDENTIAL = AuthConfig(
+    auth_scheme=APIKey(in_=APIKeyIn.header, name="X-Key"),
+    credential_key="crm",
+    exchanged_auth_credential=AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key="secret"),
+)
+
+
+async def save(text: str, tool_context: ToolContext) -> str:
+    """Save a text everywhere."""
+    tool_context.state["user:text"] = text
+    await tool_context.save_artifact("note.txt", types.Part.from_text(text=text))
+    await tool_context.save_artifact("user:note.txt", types.Part.from_text(text=text))
+    await tool_context.add_session_to_memory()
+    await tool_context.save_credential(CREDENTIAL)
+    return "saved"
+
+
+def ask(question: str) -> dict[str, str]:
+    """Ask a person."""
+    return {"status": "pending"}
+
+
+def secretary() -> Agent:
+    """Return an agent that saves a text everywhere, and then asks a person."""
+    steps = (calls(("save", {"text": "tea"})), calls(("ask", {"question": "now?"})), says("Asked."))
+
+    def reply(request: LlmRequest) -> LlmResponse:
+        return steps[len(responses(request))]
+
+    return Agent(name="secretary", model=FunctionModel(reply), tools=[save, LongRunningFunctionTool(ask)])
+
+
+class Desk:
+    """A desk where a secretary serves users, each with data in all stores."""
+
+    def __init__(self, client: AgentClient, services: Services) -> None:
+        self.client = client
+        self.stores: dict[str, Any] = {name: getattr(services, name) for name in ("artifacts", "memory", "credentials")}
+
+    async def serve_user(self, user: str) -> dict[str, str]:
+        """Open a session and an invocation that wait for a person, and a schedule. Return their IDs."""
+        session = self.client.session(agent="secretary", session_id="s", user_id=user, app="desk")
+        message = await session.send("tea please")
+        invocation = await self.client.start("secretary", "tea please", user_id=user)
+        for waiter in (message, invocation):
+            await waiting(waiter, "fc-2")
+        spec = ScheduleSpec(intervals=[ScheduleIntervalSpec(every=timedelta(days=300))])
+        schedule = await self.client.schedule("secretary", "tea", spec, id=f"tea-{user}", user_id=user)
+        return {"session": session.id, "invocation": invocation.id, "schedule": schedule.id}
+
+    async def forget(self, user: str, **options: Any) -> DeletedUser:
+        """Delete a user's data."""
+        return await self.client.forget_user(user, **self.stores, **options)
+
+    async def count_stored(self, user: str) -> int:
+        """Return the number of a user's artifacts, memories and credentials."""
+        dry = await self.forget(user, dry_run=True)
+        return dry.artifacts + dry.memories + dry.credentials
+
+
+@pytest.fixture
+async def desk(serve: Serve) -> AsyncIterator[Desk]:
+    """A desk whose stores are empty."""
+    services = Services(
+        artifacts=InMemoryArtifactService(), memory=InMemoryMemoryService(), credentials=InMemoryCredentialService()
+    )
+    async with serve(secretary(), services=services, verify=False) as env:
+        yield Desk(env.client, services)
+
+
+def new_users() -> tuple[str, str]:
+    """Return two users who have no data."""
+    suffix = uuid.uuid4().hex[:8]
+    return f"ann-{suffix}", f"bob-{suffix}"
+
+
+async def is_open(client: Client, workflow_id: str) -> bool:
+    """Return whether a workflow is running."""
+    described = await describe_workflow(client, workflow_id)
+    return described is not None and described.status is WorkflowExecutionStatus.RUNNING
+
+
+async def test_everything_of_a_user_is_deleted_and_nothing_of_others(desk: Desk) -> None:
+    """Open invocations, sessions, state, schedules, artifacts, memories and credentials, in all apps."""
+    ann, bob = new_users()
+    names, others = await desk.serve_user(ann), await desk.serve_user(bob)
+    before = await desk.count_stored(bob)
+    deleted = await desk.forget(ann)
+    scopes = {user_scope(app, ann) for app in ("desk", "waystation")}
+    assert set(deleted.workflows) == {names["session"], f"{names['session']}/1", names["invocation"], *scopes}
+    assert set(deleted.stopped) == set(deleted.workflows)
+    assert (deleted.schedules, deleted.artifacts, deleted.memories > 0) == ([names["schedule"]], 4, True)
+    assert (deleted.credentials, await desk.count_stored(ann)) == (2, 0)
+    assert [id for id in deleted.workflows if await is_open(desk.client.temporal, id)] == []
+    assert await desk.client.user_state(user_id=ann) == {}
+    assert [schedule.id async for schedule in await desk.client.temporal.list_schedules()] == [others["schedule"]]
+    assert await desk.count_stored(bob) == before
+    assert await desk.client.user_state(user_id=bob) == {"user:text": "tea"}
+    for name in ("session", "invocation"):
+        assert await is_open(desk.client.temporal, others[name])
+    assert any("backups" in reason for reason in deleted.left)
+    await desk.forget(bob)
+
+
+async def test_a_dry_run_changes_nothing(desk: Desk) -> None:
+    """It lists what the deletion then deletes."""
+    ann, _ = new_users()
+    names = await desk.serve_user(ann)
+    dry = await desk.forget(ann, dry_run=True)
+    assert await is_open(desk.client.temporal, names["session"])
+    deleted = await desk.forget(ann)
+    assert dry.to_json() == deleted.to_json() | {"dry_run": True}
+
+
+async def test_a_deletion_can_be_interrupted_and_repeated(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a store fails, workflows have ended but are still listed, and the next attempt deletes everything."""
+    ann, _ = new_users()
+    await desk.serve_user(ann)
+    with monkeypatch.context() as failing:
+        failing.setattr(InMemoryMemoryService, "list_user_apps", _fail)
+        with pytest.raises(StoreFailed):
+            await desk.forget(ann)
+    deleted = await desk.forget(ann)
+    assert (len(deleted.workflows), deleted.stopped, deleted.memories > 0) == (5, [], True)
+    assert (await desk.forget(ann)).stopped == []
+
+
+async def _fail(*_: object, **__: object) -> list[str]:
+    raise StoreFailed("a memory store", "it does not answer")
+
+
+async def test_only_one_app_is_deleted(desk: Desk) -> None:
+    """Data of the same user in other apps, and in other tenants, stays."""
+    ann, _ = new_users()
+    names = await desk.serve_user(ann)
+    tenants = await desk.client.start("secretary", "tea", user_id=ann, app="desk", tenant="acme")
+    await waiting(tenants, "fc-2")
+    deleted = await desk.forget(ann, app="desk")
+    scope = user_scope("desk", ann)
+    assert set(deleted.workflows) == {names["session"], f"{names['session']}/1", scope}
+    assert await is_open(desk.client.temporal, tenants.id)
+    assert await desk.client.user_state(user_id=ann) == {"user:text": "tea"}
+    deleted = await desk.forget(ann, tenant="acme")
+    assert set(deleted.workflows) == {tenants.id, user_scope("acme~~desk", ann)}
+    await desk.forget(ann)
+
+
+async def test_a_deleted_user_can_return(desk: Desk) -> None:
+    """A new invocation starts with empty state."""
+    ann, _ = new_users()
+    await desk.serve_user(ann)
+    await desk.forget(ann)
+    invocation = await desk.client.start("secretary", "tea", user_id=ann)
+    await waiting(invocation, "fc-2")
+
+    async def has_state() -> bool:
+        return await desk.client.user_state(user_id=ann) == {"user:text": "tea"}
+
+    await until(has_state, "the state of the new invocation")
+    await desk.forget(ann)

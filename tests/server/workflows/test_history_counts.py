@@ -1,0 +1,40 @@
+"""What an invocation costs, in counts that no machine changes: workflow tasks, activities and payloads.
+
+The benchmarks measure the same agent. Times are never asserted.
+"""
+
+import asyncio
+
+import pytest
+
+from benchmarks.agents.bench.agent import root_agent
+from benchmarks.comparison import count_events
+from benchmarks.side import APPROVE, FIVE, ONE, QUICK, Scenario
+from tests.server.conftest import Serve
+
+
+@pytest.mark.parametrize(
+    ("scenario", "workflow_tasks", "activities", "payloads"),
+    [
+        pytest.param(ONE, 4, 3, 12, id="one tool call"),
+        # On a slow machine, each of the five results may need a workflow task of its own.
+        pytest.param(FIVE, 8, 7, 24, id="five parallel tool calls"),
+        pytest.param(QUICK, 3, 2, 12, id="one quick tool call"),
+        pytest.param(APPROVE, 5, 3, 20, id="an approval"),
+    ],
+)
+async def test_an_invocation_needs_no_more_tasks_and_payloads(
+    serve: Serve, scenario: Scenario, workflow_tasks: int, activities: int, payloads: int
+) -> None:
+    """Each number has a price in CPU time, on the worker and on the server."""
+    async with serve(root_agent, verify=False, max_cached_workflows=10) as env:
+        invocation = await env.client.start(root_agent.name, scenario.text())
+        if scenario is APPROVE:
+            while not await invocation.pending():
+                await asyncio.sleep(0.01)
+            await invocation.approve("fc-1")
+        await invocation.result()
+        counts = count_events(await invocation.history())
+    assert counts["workflow tasks"] <= workflow_tasks
+    assert counts["activities"] <= activities
+    assert counts["payloads"] <= payloads

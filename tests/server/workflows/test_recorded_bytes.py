@@ -1,0 +1,106 @@
+"""How many events and bytes typical work records, so that a change that records more is noticed."""
+
+import uuid
+from functools import partial
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
+
+from tests.server.conftest import Serve
+from tests.server.processes.workers import until
+from tests.server.workflows.outside import waiting
+from waystation.agents import Agent
+from waystation.client.agent_client import Invocation
+from waystation.history import get_attributes
+from waystation.models import LlmResponse
+from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
+from waystation.tools import FunctionTool
+
+QUESTION, ANSWER = "q" * 900, "a" * 900
+ACCEPTED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED
+ENDED = EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_COMPLETED
+TASKS = {
+    EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED,
+    EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED,
+    EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
+}
+
+
+def look_up(key: str) -> str:
+    """Look up a key."""
+    return "r" * 100
+
+
+def pay(key: str) -> str:
+    """Pay."""
+    return "r" * 100
+
+
+def clerk(*replies: LlmResponse) -> Agent:
+    """Return an agent with a tool that runs at once and one that needs an approval."""
+    tools = [look_up, FunctionTool(pay, require_confirmation=True)]
+    return Agent(name="clerk", model=ScriptedModel(*replies), tools=tools)
+
+
+def recorded(events: list[HistoryEvent]) -> tuple[int, int]:
+    """Return the number of events and their bytes, except workflow tasks, whose number may depend on the timing.
+
+    The identities of workers are not counted, because they contain the name of the machine.
+    """
+    kept = [event for event in events if event.event_type not in TASKS]
+    for event in kept:
+        attributes = get_attributes(event)
+        if "identity" in attributes.DESCRIPTOR.fields_by_name:
+            attributes.ClearField("identity")
+    return len(kept), sum(event.ByteSize() for event in kept)
+
+
+async def history_of(env: AgentEnvironment, id: str) -> list[HistoryEvent]:
+    """Return the events of a workflow."""
+    return list((await env.temporal.get_workflow_handle(id).fetch_history()).events)
+
+
+async def has_ended(env: AgentEnvironment, session: str, number: int) -> bool:
+    """Return whether a session knows that this many invocations have ended. Clients know a moment earlier."""
+    return sum(event.event_type == ENDED for event in await history_of(env, session)) == number
+
+
+@pytest.mark.parametrize(("calls_made", "events", "at_most"), [(1, 11, 2_620), (5, 23, 5_150)])
+async def test_an_invocation_with_tool_calls(serve: Serve, calls_made: int, events: int, at_most: int) -> None:
+    """Each model call and each tool call is one activity, and no text is recorded more often than necessary."""
+    async with serve(clerk(calls(*[("look_up", {"key": "k"})] * calls_made), says("f" * 200))) as env:
+        invocation = await env.client.start("clerk", "go")
+        await invocation.result()
+        count, size = recorded(await history_of(env, invocation.id))
+        assert count == events
+        assert size <= at_most
+
+
+async def test_an_approval(serve: Serve) -> None:
+    """Besides the update, an approval takes a memo, two changes of search attributes, and a timer."""
+    async with serve(clerk(calls(("pay", {"key": "k"})), says("f" * 200))) as env:
+        invocation: Invocation = await env.client.start("clerk", "go")
+        await waiting(invocation, "fc-1")
+        await invocation.approve()
+        await invocation.result()
+        count, size = recorded(await history_of(env, invocation.id))
+        assert count == 17
+        assert size <= 4_000
+
+
+async def test_a_message_of_a_session(serve: Serve) -> None:
+    """The session and the invocation each record the message and the answer no more often than Temporal requires."""
+    async with serve(clerk(says(ANSWER), says(ANSWER), says(ANSWER))) as env:
+        session = env.client.session(agent="clerk", session_id=uuid.uuid4().hex[:8])
+        for number in range(1, 4):  # before the second one, the session finds out that there are search attributes
+            await session.say(QUESTION)
+            await until(partial(has_ended, env, session.id, number), "the end of the invocation")
+        await session.close()
+        await session.handle.result()
+        events = await history_of(env, session.id)
+        updates = [i for i, event in enumerate(events) if event.event_type == ACCEPTED]
+        of_session, size = recorded(events[updates[2] : updates[3]])
+        of_invocation, more = recorded(await history_of(env, f"{session.id}/3"))
+        assert (of_session, of_invocation) == (5, 5)
+        assert size + more <= 8_950

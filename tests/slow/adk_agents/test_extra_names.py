@@ -1,0 +1,23 @@
+"""Names of google-adk that agents of Waystation use through the extra `adk`."""
+
+import json
+import os
+import subprocess
+
+from tests.paths import ROOT
+from tests.slow.differential.conftest import PYTHON
+
+
+def test_names_of_google_adk_work_with_agents_of_waystation() -> None:
+    """Planners, tools that change requests, artifact services and memory services are google-adk's own."""
+    environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", ""), "PYTHONPATH": str(ROOT)}
+    command = [str(PYTHON), "-W", "ignore", "-m", "tests.slow.adk_agents.extra_names"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["planned"] == [True, None, [["look", True], ["seen", None]], True, False]
+    assert found["shown"] == [["example_tool", "look"], True]
+    assert found["saved"] == [0, "hello", ["note.txt"]]
+    assert found["remembered"] == ["I like tea"]
+    assert found["modules"] == ["google.adk.tools.toolbox_toolset", "google.adk.tools.openapi_tool.auth.auth_helpers"]
+    assert "slack_bolt" in found["missing"]

@@ -1,0 +1,130 @@
+"""The programs of the how-to pages in Go, Java and TypeScript work unchanged, with Temporal's SDKs for these languages.
+
+A test is skipped if its tool chain is not installed, or if the packages that it needs cannot be downloaded.
+"""
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.documents import blocks, how_to, section
+from tests.server.approvals.asking import asker
+from tests.server.conftest import Serve
+from waystation import ActivityTool, Agent
+from waystation.testing import ScriptedModel, calls, responses, says
+
+PROJECT = how_to("work-in-a-temporal-project")
+pytestmark = pytest.mark.timeout(900)
+"""Compiling the SDK for Go takes several minutes on a busy machine, unless Go has it in its cache."""
+
+GO_SDK, JAVA_SDK, NODE_SDK = "go.temporal.io/sdk@v1.50.0", "1.31.0", "@temporalio/worker@1.24.0"
+POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>waystation</groupId> <artifactId>payments</artifactId> <version>1</version>
+  <dependencies>
+    <dependency><groupId>io.temporal</groupId><artifactId>temporal-sdk</artifactId><version>{JAVA_SDK}</version></dependency>
+  </dependencies>
+</project>"""
+ORDER = {"type": "object", "properties": {"order": {"type": "string"}, "cents": {"type": "integer"}}}
+
+
+def program(heading: str, language: str, page: str = PROJECT) -> str:
+    """Return the first code block of a language in a section of a page."""
+    return blocks(section(page, heading), language)[0]
+
+
+def need(name: str) -> str:
+    """Return the path of a program, or skip the test if it is not installed."""
+    places = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return shutil.which(name, path=places) or pytest.skip(f"{name} is not installed")
+
+
+def download(*command: str, folder: Path) -> None:
+    """Run a command that downloads packages, or skip the test if it fails."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=500)
+    if done.returncode:
+        pytest.skip(f"`{' '.join(command)}` failed: {done.stderr[-300:]}")
+
+
+def build_go(folder: Path, source: str) -> Path:
+    """Build a Go program and return its path."""
+    go = need("go")
+    (folder / "main.go").write_text(source)
+    (folder / "go.mod").write_text("module example\n\ngo 1.23\n")
+    download(go, "get", GO_SDK, folder=folder)
+    subprocess.run([go, "mod", "tidy"], cwd=folder, check=True, timeout=500)
+    subprocess.run([go, "build", "-o", "program", "."], cwd=folder, check=True, timeout=500)
+    return folder / "program"
+
+
+@asynccontextmanager
+async def running(*command: str | Path, folder: Path, address: str) -> AsyncIterator[None]:
+    """Run a worker, and end it afterwards."""
+    environment = {**os.environ, "TEMPORAL_ADDRESS": address}
+    process = await asyncio.create_subprocess_exec(*command, cwd=folder, env=environment)
+    try:
+        yield
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def verify_refund(serve: Serve, folder: Path, *command: str | Path) -> None:
+    """Run the worker of a refund activity behind an agent, and verify that its result reaches the model."""
+    model = ScriptedModel(calls(("refund", {"order": "A1", "cents": 5})), says("done"))
+    tool = ActivityTool("refund", schema=ORDER, task_queue="payments")
+    async with (
+        serve(Agent(name="support_agent", model=model, tools=[tool])) as env,
+        running(*command, folder=folder, address=env.server.address),
+    ):
+        assert (await env.client.run("support_agent", "refund A1")).text == "done"
+    assert responses(model.requests[-1]) == [("refund", {"order": "A1", "refunded": 5})]
+
+
+async def test_an_agent_uses_an_activity_in_typescript(serve: Serve, tmp_path: Path) -> None:
+    """The worker uses @temporalio/worker from npm."""
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    download(need("npm"), "install", "--ignore-scripts", "--no-audit", "--no-fund", NODE_SDK, folder=tmp_path)
+    (tmp_path / "worker.ts").write_text(program("### An activity in TypeScript", "typescript"))
+    node = Path(sys.executable).with_name("node")
+    model = ScriptedModel(calls(("get_current_time", {"city": "Paris"})), says("done"))
+    city = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    tool = ActivityTool("getCurrentTime", name="get_current_time", schema=city, task_queue="clock", effect="read")
+    async with (
+        serve(Agent(name="support_agent", model=model, tools=[tool])) as env,
+        running(node, "worker.ts", folder=tmp_path, address=env.server.address),
+    ):
+        assert (await env.client.run("support_agent", "What time is it in Paris?")).text == "done"
+    report = "The current time in Paris is 10:30 AM"
+    assert responses(model.requests[-1]) == [("get_current_time", {"status": "success", "report": report})]
+
+
+async def test_an_agent_uses_an_activity_in_go(serve: Serve, tmp_path: Path) -> None:
+    """The worker uses go.temporal.io/sdk."""
+    await verify_refund(serve, tmp_path, build_go(tmp_path, program("### An activity in Go", "go")))
+
+
+async def test_an_agent_uses_an_activity_in_java(serve: Serve, tmp_path: Path) -> None:
+    """The worker uses io.temporal:temporal-sdk."""
+    maven, java = need("mvn"), need("java")
+    (tmp_path / "pom.xml").write_text(POM)
+    (tmp_path / "Payments.java").write_text(program("### An activity in Java", "java"))
+    download(maven, "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib", folder=tmp_path)
+    await verify_refund(serve, tmp_path, java, "-cp", "lib/*", "Payments.java")
+
+
+async def test_go_starts_approves_and_reads_the_result(serve: Serve, tmp_path: Path) -> None:
+    """The program uses go.temporal.io/sdk/client."""
+    built = build_go(tmp_path, program("## Go", "go", how_to("answer-from-other-languages")))
+    async with serve(asker("reimbursement_agent"), task_queue="waystation") as env:
+        environment = {**os.environ, "TEMPORAL_ADDRESS": env.server.address}
+        process = await asyncio.create_subprocess_exec(built, env=environment, stdout=subprocess.PIPE)
+        out, _ = await process.communicate()
+    assert out.decode() == "completed They said {'status': 'approved'}.\n"

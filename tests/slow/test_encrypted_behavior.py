@@ -1,0 +1,78 @@
+"""The behavior of the engine does not depend on encryption: other tests pass with it, too."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.paths import ROOT
+from tests.server.encryption.test_encrypted_namespace import asker, restart_with, write_keys
+from tests.server.workflows.outside import until, waiting
+from waystation.embedded import EmbeddedServer
+from waystation.storage import ENCRYPTION_VARIABLE, USER_KEYS_VARIABLE
+from waystation.testing import AgentEnvironment
+
+SELECTED = {
+    "approvals": ["approvals/test_edits.py", "approvals/test_quorum.py", "approvals/test_standing.py"],
+    "sessions": ["sessions/test_conversation.py", "sessions/test_standing.py", "sessions/test_deletion.py"],
+    "state": ["scopes/test_scopes.py"],
+    "forks": ["workflows/test_forks.py"],
+    "artifacts": ["examples/test_document_analysis.py", "examples/test_user_preferences.py"],
+    "continued runs": ["workflows/test_continuing.py"],
+    "pages": ["web/test_call_page.py", "web/test_timeline.py"],
+    "recordings": ["recordings/test_stepping.py", "recordings/test_report.py", "cli/test_reading.py"],
+}
+"""Tests of each area that do not look into payloads themselves. Each test replays the histories that it makes."""
+
+
+@pytest.mark.parametrize("area", SELECTED)
+def test_an_area_behaves_the_same_with_encryption(area: str, tmp_path: Path) -> None:
+    """With encryption keys and user keys, all tests of the area pass."""
+    write_keys(tmp_path / "encryption.json", "first")
+    switches = {
+        ENCRYPTION_VARIABLE: str(tmp_path / "encryption.json"),
+        USER_KEYS_VARIABLE: str(tmp_path / "user-keys.db"),
+    }
+    files = [f"tests/server/{file}" for file in SELECTED[area]]
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files],
+        cwd=ROOT,
+        env=os.environ | switches,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stdout[-5_000:]
+    assert (tmp_path / "user-keys.db").exists() is (area in ("sessions", "state"))
+
+
+async def test_a_worker_without_the_key_holds_an_invocation_until_another_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its workflow tasks fail with the key's ID and the remedy, and nothing is lost."""
+    monkeypatch.setenv(ENCRYPTION_VARIABLE, "set below")  # restores the variable at the end
+    keys, agent = tmp_path / "keys.json", asker()
+    async with EmbeddedServer() as server:
+        place: dict[str, Any] = {"server": server, "store": tmp_path / "store"}
+        restart_with(keys, "first")
+        async with AgentEnvironment(agent, **place) as env:
+            id = (await env.client.start("asker", "go")).id
+            await waiting(env.client.invocation(id), "fc-1")
+        restart_with(keys, "second")
+        async with AgentEnvironment(agent, **place) as env:
+            await env.client.invocation(id).approve("fc-1", signal=True)
+            [problem] = await until(lambda: _list_task_failures(env, id), "a failed workflow task")
+            assert "encrypted with the key 'first'" in problem
+            assert ENCRYPTION_VARIABLE in problem
+        restart_with(keys, "second", "first")
+        async with AgentEnvironment(agent, **place) as env:
+            assert (await env.client.invocation(id).result()).text
+
+
+async def _list_task_failures(env: AgentEnvironment, id: str) -> list[str]:
+    history = await env.client.temporal.get_workflow_handle(id).fetch_history()
+    failures = [event.workflow_task_failed_event_attributes for event in history.events]
+    decode = env.client.temporal.data_converter.decode_failure
+    return [str(await decode(failed.failure)) for failed in failures if failed.HasField("failure")][:1]

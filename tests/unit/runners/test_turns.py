@@ -1,0 +1,181 @@
+"""What a runner sends and refuses, decided without a server."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from google.genai import types
+
+from waystation.agents import Agent
+from waystation.apps import App
+from waystation.core import AuthoringError, SessionInput, SessionLog, SessionMessage
+from waystation.events import Event, EventActions
+from waystation.runners import InMemoryRunner, Runner
+from waystation.runners.consumer_pace import ConsumerPace
+from waystation.runners.runner import _check_message
+from waystation.runners.session_turns import _to_answer
+from waystation.sessions import Background, InMemorySessionService, Session
+from waystation.sessions.background import CannotConnect
+
+AGENT = Agent(name="agent", model="gemini-3.5-flash")
+
+
+def message(*parts: types.Part) -> types.Content:
+    """Return a user's message."""
+    return types.Content(role="user", parts=list(parts))
+
+
+RESPONSE = types.Part(function_response=types.FunctionResponse(id="fc-1", name="pay", response={}))
+
+
+@pytest.mark.parametrize(
+    ("response", "action", "fields"),
+    [
+        ({"name": "ask", "response": {"a": 1}}, "respond", {"response": {"a": 1}, "wake": True}),
+        ({"name": "ask", "response": {}, "will_continue": False}, "respond", {"response": {}, "wake": True}),
+        ({"name": "ask", "response": {}, "will_continue": True}, "progress", {"response": {}, "wake": True}),
+        ({"name": "adk_request_confirmation", "response": {"confirmed": True}}, "approve", {}),
+        (
+            {"name": "adk_request_confirmation", "response": {"confirmed": True, "payload": {"days": 2}}},
+            "approve",
+            {"response": {"days": 2}},
+        ),
+        ({"name": "adk_request_confirmation", "response": {}}, "reject", {}),
+    ],
+)
+def test_function_response_becomes_an_answer(
+    response: dict[str, object], action: str, fields: dict[str, object]
+) -> None:
+    """A response closes a long-running call unless it announces others; one to a confirmation request decides it."""
+    assert _to_answer(types.FunctionResponse.model_validate(response), wakes=True) == (action, fields)
+
+
+def test_credential_is_refused_as_a_function_response() -> None:
+    """Histories must not contain credentials."""
+    with pytest.raises(ValueError, match=r"Invocation\.authorize"):
+        _to_answer(types.FunctionResponse(name="adk_request_credential", response={}), wakes=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (message(types.Part(function_call=types.FunctionCall(name="pay"))), "cannot contain function calls"),
+        (message(types.Part(text="Hi."), RESPONSE), "cannot contain both"),
+        (None, "requires either a new_message or an invocation_id"),
+    ],
+)
+def test_message_that_adk_refuses_is_refused(content: types.Content | None, problem: str) -> None:
+    """The reasons are ADK's."""
+    with pytest.raises(ValueError, match=problem):
+        _check_message(content, None)
+
+
+def test_runner_requires_an_agent_and_a_name() -> None:
+    """The arguments follow ADK's rules."""
+    service = InMemorySessionService()
+    with pytest.raises(ValueError, match="Got none"):
+        Runner(session_service=service)
+    with pytest.raises(ValueError, match="app_name is required"):
+        Runner(agent=AGENT, session_service=service)
+    with pytest.raises(ValueError, match="Pass exactly one"):
+        Runner(agent=AGENT, app=App(name="app", root_agent=AGENT), session_service=service)
+    with pytest.raises(ValueError, match="not supported"):
+        Runner(node=AGENT, session_service=service)
+
+
+async def test_methods_that_cannot_be_durable_are_refused_with_the_remedy() -> None:
+    """The errors name the method and what to use instead."""
+    runner = InMemoryRunner(AGENT)
+    with pytest.raises(NotImplementedError, match=r"`run_live` is not supported.* Use `run_async`"):
+        await anext(runner.run_live(user_id="ann", session_id="s", live_request_queue=None))
+    with pytest.raises(NotImplementedError, match=r"`rewind_async` is not supported.*'i-1'.* `waystation fork`"):
+        await runner.rewind_async(user_id="ann", session_id="s", rewind_before_invocation_id="i-1")
+
+
+def test_wrong_model_name_is_refused_when_the_runner_is_created() -> None:
+    """The program has not started a server then. Credentials are checked with the first message."""
+    with pytest.raises(AuthoringError, match="Agent 'a': the model 'gtp-4' is not a model of"):
+        InMemoryRunner(Agent(name="a", model="gtp-4"))
+    InMemoryRunner(Agent(name="a", model="claude-sonnet-5-5"))
+
+
+async def test_missing_credentials_are_named_before_anything_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The configured server does not exist, and the program does not try to reach it."""
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    monkeypatch.setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
+    runner = InMemoryRunner(Agent(name="a", model="claude-sonnet-5-5"))
+    with pytest.raises(AuthoringError, match="Set ANTHROPIC_API_KEY"):
+        await anext(runner.run_async(user_id="ann", session_id="s", new_message=message(types.Part(text="Hi."))))
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"content": message(types.Part(text="Hi."))}, "cannot add content to a recorded session. Send a message"),
+        ({"actions": EventActions(state_delta={"user:name": "Ann"})}, "cannot change 'user:name'"),
+        ({"actions": EventActions(escalate=True)}, "cannot record `escalate`"),
+    ],
+)
+async def test_event_with_more_than_state_is_not_appended(fields: dict[str, Any], problem: str) -> None:
+    """The error says what cannot be recorded, and nothing is sent."""
+    session = Session(id="s", app_name="app", user_id="ann")
+    with pytest.raises(NotImplementedError, match=f"`append_event` {problem}"):
+        await InMemorySessionService().append_event(session, Event(author="system", **fields))
+    assert (session.events, session.state) == ([], {})
+
+
+def test_runner_takes_its_name_from_the_app() -> None:
+    """Without an app, an in-memory runner has ADK's default name."""
+    assert (
+        Runner(app=App(name="orders", root_agent=AGENT), session_service=InMemorySessionService()).app_name == "orders"
+    )
+    assert InMemoryRunner(AGENT).app_name == "InMemoryRunner"
+
+
+def test_runner_refuses_other_session_services() -> None:
+    """A service that keeps sessions elsewhere cannot be durable."""
+    with pytest.raises(TypeError, match="does not record histories"):
+        Runner(agent=AGENT, app_name="app", session_service=object())  # type: ignore[arg-type]
+
+
+def test_message_can_change_the_agent_of_a_session() -> None:
+    """Later messages go to the same agent, and an earlier transfer does not count for it."""
+    log = SessionLog("session/app/user/s", SessionInput(agent="", session_id="s"))
+    agents = []
+    for message in (
+        SessionMessage(message="1", agent="first"),
+        SessionMessage(message="2"),
+        SessionMessage(message="3", agent="second"),
+    ):
+        log.accept(message)
+        started = log.start("run")
+        assert started is not None
+        number, invocation = started
+        agents.append((invocation.agent, invocation.root))
+        log.end(number, "completed", next_agent="helper")
+    assert agents == [("first", None), ("helper", "first"), ("second", None)]
+
+
+async def test_server_that_does_not_respond_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A configured server is never replaced by an embedded one."""
+    monkeypatch.setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
+    with pytest.raises(
+        CannotConnect, match=r"cannot be reached at 127\.0\.0\.1:1: .* \(TEMPORAL_ADDRESS or the profile\)"
+    ):
+        await Background().client()
+
+
+async def test_activity_waits_until_the_program_has_handled_earlier_events() -> None:
+    """Activities of an invocation that no one follows do not wait."""
+    pace = ConsumerPace()
+    await pace.wait("i", 3)
+    await pace.advance("i", 2)
+    waiting = asyncio.create_task(pace.wait("i", 3))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await pace.advance("i", 3)
+    await waiting
+    waiting = asyncio.create_task(pace.wait("i", 4))
+    await asyncio.sleep(0)
+    await pace.advance("i", None)
+    await waiting

@@ -1,0 +1,113 @@
+"""Model classes with ADK's `generate_content_async` are accepted as they are."""
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+from google.genai import types
+
+from waystation.agents import Agent
+from waystation.core import JsonObject, ModelOverloaded, Usage
+from waystation.models import BaseLlm, LlmRequest, LlmResponse
+from waystation.models.base_llm import AdkLlm
+from waystation.models.llm_request import LlmRequest as EditableRequest
+
+ASKED: JsonObject = {"role": "user", "parts": [{"text": "Hello?"}]}
+
+
+class Echo(BaseLlm):
+    """A model as it is written for ADK; only the import differs."""
+
+    greeting: str = "Hi"
+    seen: Any = None
+
+    async def generate_content_async(
+        self, llm_request: EditableRequest, stream: bool = False
+    ) -> AsyncGenerator[LlmResponse, None]:
+        """Echo the last text, streamed in two pieces."""
+        self.seen = llm_request
+        parts = llm_request.contents[-1].parts or []
+        text = f"{self.greeting}, {parts[0].text}"
+        for piece in (text[:3], text[3:]) if stream else ():
+            yield LlmResponse(content=types.Content(role="model", parts=[types.Part(text=piece)]), partial=True)
+        usage = types.GenerateContentResponseUsageMetadata(prompt_token_count=3, total_token_count=5)
+        content = types.Content(role="model", parts=[types.Part(text=text)])
+        yield LlmResponse(content=content, usage_metadata=usage, finish_reason="STOP")
+
+
+class Foreign:
+    """A model that derives from no class of ours, as one of google-adk does."""
+
+    model = "foreign-1"
+
+    async def generate_content_async(self, llm_request: Any, stream: bool = False) -> AsyncGenerator[LlmResponse, None]:
+        """Yield nothing that is complete."""
+        yield LlmResponse(content=types.Content(role="model", parts=[types.Part(text="Hm")]), partial=True)
+
+
+async def test_a_model_written_for_adk_needs_only_another_import() -> None:
+    """Fields are arguments of the constructor, and the request has genai's types."""
+    model = Echo(model="echo-1", greeting="Hey")
+    request = LlmRequest(model="echo-1", contents=[ASKED], system_instruction="Be brief.", tools=[{"name": "pay"}])
+    response = await model.generate(request)
+    assert response.content == {"role": "model", "parts": [{"text": "Hey, Hello?"}]}
+    assert response.usage == Usage(prompt_tokens=3, total_tokens=5)
+    assert model.seen.config.system_instruction == "Be brief."
+    assert model.seen.config.tools[0].function_declarations[0].name == "pay"
+
+
+async def test_partial_responses_are_streamed_and_not_recorded() -> None:
+    """The last response is the complete one."""
+    pieces: list[str] = []
+    response = await Echo(model="e").generate(LlmRequest(model="e", contents=[ASKED]), on_text=pieces.append)
+    assert pieces == ["Hi,", " Hello?"]
+    assert response.content == {"role": "model", "parts": [{"text": "Hi, Hello?"}]}
+
+
+async def test_an_agent_takes_any_object_with_the_protocol() -> None:
+    """The object keeps its name; a model that yields nothing complete is asked again by the engine."""
+    agent = Agent(name="a", model=Foreign())  # type: ignore[arg-type]
+    assert isinstance(agent.model, AdkLlm)
+    assert isinstance(agent.model.llm, Foreign)
+    assert agent.model.model == "foreign-1"
+    with pytest.raises(ModelOverloaded, match="'foreign-1' yielded no complete response"):
+        await agent.model.generate(LlmRequest(model="foreign-1", contents=[ASKED]))
+
+
+class RateLimited(Exception):
+    """An error of a client library."""
+
+    status_code = 429
+    response = type("Response", (), {"headers": {"retry-after": "7"}})
+
+
+async def test_the_status_of_an_error_decides_whether_the_call_is_repeated() -> None:
+    """The message of the error may quote the conversation, so it is left out."""
+
+    class Busy(BaseLlm):
+        """A model whose service is busy."""
+
+        async def generate_content_async(self, llm_request: Any, stream: bool = False) -> AsyncGenerator[LlmResponse]:
+            """Fail."""
+            raise RateLimited("Hello?")
+            yield
+
+    with pytest.raises(ModelOverloaded, match=r"^The model 'busy-1' answered 429\.$") as caught:
+        await Busy(model="busy-1").generate(LlmRequest(model="busy-1", contents=[ASKED]))
+    assert caught.value.retry_after_s == 7
+
+
+def test_a_class_without_either_method_is_refused() -> None:
+    """Not at its first call."""
+
+    class Empty(BaseLlm):
+        """A model that defines nothing."""
+
+    with pytest.raises(TypeError, match="Empty has neither `generate` nor `generate_content_async`"):
+        Empty()
+
+
+def test_a_field_that_the_class_does_not_declare_is_refused() -> None:
+    """A misspelled argument would otherwise have no effect."""
+    with pytest.raises(TypeError, match="Echo has no field 'greetings'"):
+        Echo(model="e", greetings="Hey")

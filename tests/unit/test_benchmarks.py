@@ -1,0 +1,80 @@
+"""The benchmarks compare with something independent, and their verdicts follow from their samples."""
+
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks import floor
+from benchmarks.capacity import Costs, Load, estimate
+from benchmarks.side import ONE, Scenario
+from benchmarks.table import Row, ratio
+from tests.paths import ROOT
+from waystation.core import Settings
+from waystation.worker import WORKER_OPTIONS
+
+
+def test_the_floor_loads_nothing_of_the_engine() -> None:
+    """Otherwise its memory and its start would be the engine's, and the ratio to it close to 1."""
+    code = "import sys, benchmarks.side, benchmarks.floor; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    engine = {"waystation", "workflows", "activities", "tools", "structlog", "google.genai", "httpx"}
+    assert engine & set(loaded.split()) == set()
+
+
+def test_the_floor_is_tuned_like_the_engine() -> None:
+    """Otherwise the ratio would measure the options of the worker."""
+    options = {**WORKER_OPTIONS, "max_concurrent_activities": Settings().concurrent_activities}
+    assert options == floor.WORKER_OPTIONS
+
+
+def test_a_scenario_is_parsed_from_a_padded_message() -> None:
+    """The messages of a session are as long as those of people."""
+    assert Scenario.parse(f"{ONE.text()} ".ljust(200, "x")) == ONE
+
+
+@pytest.mark.parametrize(
+    ("samples", "verdict"),
+    [
+        ([1.0, 1.01, 1.02, 1.03], "met, aim too"),
+        ([1.06, 1.07, 1.08, 1.09], "met"),
+        ([1.0, 1.1, 1.2, 1.3], "undecided"),
+        ([1.2, 1.21, 1.22, 1.23], "not met"),
+    ],
+)
+def test_a_verdict_needs_the_whole_interval_on_one_side_of_the_goal(samples: list[float], verdict: str) -> None:
+    """A median below the goal is not enough."""
+    assert Row(name="a ratio", samples=samples, goal=1.12, aim=1.05).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("samples", "verdict"), [([0.95, 0.96], "met"), ([0.8, 0.96], "undecided"), ([0.8], "not met")]
+)
+def test_a_rate_must_be_at_least_its_goal(samples: list[float], verdict: str) -> None:
+    """More invocations per second are better."""
+    assert Row(name="a rate", samples=samples, goal=0.9, aim=1.0, at_least=True).verdict == verdict
+
+
+def test_a_ratio_is_the_median_of_the_pairs() -> None:
+    """A disturbance that slows both sides of a pair does not count."""
+    row = ratio("a ratio", [10.0, 100.0, 10.0], [11.0, 110.0, 12.0])
+    assert row.value == pytest.approx(1.1)
+    assert (row.floor, row.engine) == (10.0, 12.0)
+
+
+COSTS = Costs(worker_cpu_ms=12, worker_mb=112, waiting_kb=100, events=23, bytes=5_000, workflow_tasks=4, activities=3)
+
+
+def test_capacity_is_what_the_load_costs() -> None:
+    """100 invocations per second of 12 ms each need 1.2 cores, so two workers at 60% of a core, and a spare one."""
+    capacity = estimate(COSTS, Load(per_second=100, retention_days=2))
+    assert (capacity.workers, capacity.worker_mb) == (3, 112)
+    assert (capacity.events_per_second, capacity.workflow_tasks_per_second) == (2_300, 400)
+    assert capacity.history_gb_per_day == pytest.approx(43.2)
+    assert capacity.history_gb_kept == pytest.approx(86.4)
+
+
+@pytest.mark.parametrize(("waiting", "worker_mb"), [(300, 122), (50_000, 132)])
+def test_waiting_calls_need_memory_only_in_the_cache(waiting: int, worker_mb: float) -> None:
+    """Three workers cache 100 of 300 calls each, and never more than 200."""
+    assert estimate(COSTS, Load(per_second=100, waiting=waiting)).worker_mb == worker_mb

@@ -1,0 +1,100 @@
+"""What the extras install, and which versions of google-adk and google-genai are supported."""
+
+import importlib.util
+import re
+import tomllib
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.documents import how_to
+from tests.paths import ROOT
+from waystation.version import ADK_VERSIONS, find_adk_problem
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+IMAGE_EXTRAS = set(re.findall(r"`(\w+)`", how_to("deploy").split("contains the extras ")[1].split(", in the ver")[0]))
+LOCK = (ROOT / "tests" / "slow" / "differential" / "requirements.lock").read_text()
+
+
+def locked(name: str) -> tuple[int, int]:
+    """Return the major and minor version that the lock with google-adk has of a package."""
+    found = re.search(rf"^{name}==(\d+)\.(\d+)", LOCK, re.MULTILINE)
+    assert found, f"The lock lacks {name}."
+    return int(found[1]), int(found[2])
+
+
+def bounds(requirements: list[str], name: str) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the lowest version of a package that is allowed, and the lowest version above it that is not."""
+    [requirement] = [each for each in requirements if re.match(rf"{name}>=", each)]
+    found = re.fullmatch(rf"{name}>=(\d+)(?:\.(\d+))?,<(\d+)(?:\.(\d+))?", requirement)
+    assert found, f"{requirement!r} does not have two bounds."
+    return (int(found[1]), int(found[2] or 0)), (int(found[3]), int(found[4] or 0))
+
+
+@pytest.mark.parametrize("version", ["2.13.0", "2.13.1", "2.13"])
+def test_every_patch_of_the_supported_minor_version_is_accepted(version: str) -> None:
+    """Patches of google-adk change no private parts."""
+    assert find_adk_problem(version) is None
+
+
+@pytest.mark.parametrize("version", ["1.39.1", "2.12.9", "2.14.0", "2.14.0rc1", "2.130.0", "3.0.0"])
+def test_another_version_is_refused_with_the_remedy(version: str) -> None:
+    """The message is one line that names the version, the supported ones and the command."""
+    assert find_adk_problem(version) == (
+        f"google-adk {version} is not supported (>=2.13,<2.14 is). Install it with: pip install 'waystation[adk]'"
+    )
+
+
+@pytest.mark.skipif(importlib.util.find_spec("google.adk") is not None, reason="google-adk is installed")
+def test_a_missing_google_adk_is_reported_with_the_extra() -> None:
+    """The metadata of packages is read, so the check imports nothing."""
+    assert find_adk_problem() == "google-adk is not installed. Install it with: pip install 'waystation[adk]'"
+
+
+def test_the_extra_allows_the_versions_that_are_supported() -> None:
+    """Otherwise the remedy would install a version that is refused."""
+    assert PROJECT["optional-dependencies"]["adk"] == [f"google-adk{ADK_VERSIONS}"]
+
+
+@pytest.mark.parametrize(
+    ("package", "requirements"),
+    [
+        ("google-adk", PROJECT["optional-dependencies"]["adk"]),
+        ("google-genai", PROJECT["dependencies"]),
+        ("mcp", PROJECT["optional-dependencies"]["mcp"]),
+    ],
+)
+def test_the_environment_with_google_adk_is_within_all_bounds(package: str, requirements: list[str]) -> None:
+    """The versions that were resolved together with google-adk are those that pip may install."""
+    lowest, excluded = bounds(requirements, package)
+    assert lowest <= locked(package) < excluded
+
+
+def test_google_adk_is_tried_with_the_older_google_genai() -> None:
+    """The project's own lock has google-genai 3, so that both supported major versions are tested."""
+    ours = re.search(r"^google-genai==(\d+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    assert ours is not None
+    assert (locked("google-genai")[0], int(ours[1])) == (2, 3)
+
+
+def test_the_installation_page_lists_every_extra_once() -> None:
+    """A feature whose extra is not listed could be found only through its error."""
+    page = (ROOT / "docs" / "how-to" / "install.md").read_text()
+    rows = re.findall(r"^\| (`.*?`) \|", page.split("## Supported versions")[0], re.MULTILINE)
+    listed = [extra for row in rows for extra in re.findall(r"`(\w+)`", row)]
+    assert sorted(listed) == sorted(PROJECT["optional-dependencies"])
+
+
+def test_the_image_has_the_documented_extras() -> None:
+    """`make lock` resolves the extras that the documentation names."""
+    [line] = re.findall(r"^IMAGE_EXTRAS := \$\(.*,(.*)\)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(line.split()) == IMAGE_EXTRAS
+
+
+def test_the_lock_of_the_image_has_every_package_of_its_extras() -> None:
+    """A worker in the image can be given keys for encryption and a collector for traces."""
+    assert {"encryption", "telemetry"} <= IMAGE_EXTRAS
+    extras = PROJECT["optional-dependencies"]
+    required = {Requirement(line).name for extra in IMAGE_EXTRAS for line in extras[extra]}
+    versions = set(re.findall(r"^([\w-]+)==", (ROOT / "deploy" / "requirements.lock").read_text(), re.MULTILINE))
+    assert required <= versions, required - versions

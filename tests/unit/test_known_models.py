@@ -1,0 +1,125 @@
+"""The table of models: what it knows, what workers say about an agent's model, and which models documents name."""
+
+import re
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from tests.paths import ROOT
+from waystation.activities.model_choice import list_model_warnings
+from waystation.agents import Agent, LlmAgent
+from waystation.agents.registry import Registry
+from waystation.core import Price
+from waystation.models.fallback_model import FallbackModel
+from waystation.models.google_llm import Gemini
+from waystation.models.known_models import known_models
+from waystation.testing import ScriptedModel
+
+NAME = re.compile(r"\b(?:gemini-\d[\w.]*(?:-(?:flash|pro|lite|preview)\b)*|gpt-\d[\w.-]*\w|claude-[a-z]+-\d[\w-]*)")
+"""Matches names of models in prose and code."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gemini-3.5-flash",
+        "gemini-3.5-flash-001",
+        "models/gemini-3.5-flash",
+        "gemini/gemini-3.5-flash",
+        "publishers/google/models/gemini-3.5-flash",
+    ],
+)
+def test_a_model_is_found_under_each_form_of_its_name(name: str) -> None:
+    """A provider's prefix and a fixed version do not change the price."""
+    row = known_models().find(name)
+    assert row is not None
+    assert (row.name, row.price) == ("gemini-3.5-flash", Price(prompt=1.5, cached=0.15, output=9))
+
+
+@pytest.mark.parametrize(
+    "name", ["gemini-3.5-flash-tuned", "openrouter/gemini-3.5-flash", "gemini-3", "claude-sonnet-4-55"]
+)
+def test_a_similar_name_is_another_model(name: str) -> None:
+    """Only exact names count, because a wrong price is worse than none."""
+    assert known_models().find(name) is None
+
+
+def test_dated_versions_of_a_model_belong_to_it_and_not_to_a_shorter_name() -> None:
+    """`claude-sonnet-4-5-20250929` is version 4.5, and `claude-sonnet-4-20250514` version 4."""
+    names = [
+        "claude-sonnet-4-5-20250929",
+        "claude-sonnet-4-20250514",
+        "gpt-4o-2024-11-20",
+        "anthropic/claude-haiku-4-5",
+    ]
+    rows = [known_models().find(name) for name in names]
+    assert [row and row.name for row in rows] == ["claude-sonnet-4-5", "claude-sonnet-4", "gpt-4o", "claude-haiku-4-5"]
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("gemini-3.5-flash", None),
+        (
+            "gemini-2.5-flash",
+            "the model 'gemini-2.5-flash' is retired on 2026-12-01. Use 'gemini-3.5-flash-lite'.",
+        ),
+        ("gemini-2.0-flash", "the model 'gemini-2.0-flash' was retired on 2026-06-01. Use 'gemini-3.5-flash'."),
+        (
+            "gemini-3.5-flesh",
+            "the model 'gemini-3.5-flesh' is not in the table of known models of 2026-11-23. Check the name. Only "
+            "budgets that have a price for it count its cost.",
+        ),
+    ],
+)
+def test_a_worker_warns_of_a_retired_or_unknown_model(
+    monkeypatch: pytest.MonkeyPatch, name: str, problem: str | None
+) -> None:
+    """The warning names the agent, the date and the successor."""
+    for variable in ("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL"):
+        monkeypatch.delenv(variable, raising=False)
+    registry = Registry.of(Agent(name="writer", model=name))
+    warnings = list(list_model_warnings(registry, date(2026, 11, 23)))
+    assert warnings == ([f"Agent 'writer': {problem}"] if problem else [])
+
+
+def test_a_worker_warns_of_the_models_of_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models that a `FallbackModel` may ask count, and objects without a name do not."""
+    monkeypatch.delenv("GOOGLE_GEMINI_BASE_URL", raising=False)
+    fallback = Agent(name="a", model=FallbackModel(["gemini-3.5-flash", Gemini(model="gemini-2.5-pro")]))
+    local = Agent(name="b", model=Gemini(model="my-own"), sub_agents=[Agent(name="c", model=ScriptedModel())])
+    warnings = [*list_model_warnings(Registry.of(fallback), date(2026, 11, 23))]
+    warnings += list_model_warnings(Registry.of(local), date(2026, 11, 23))
+    assert [warning.partition(".")[0] for warning in warnings] == [
+        "Agent 'a': the model 'gemini-2",
+        "Agent 'b': the model 'my-own' is not in the table of known models of 2026-11-23",
+    ]
+
+
+def documents() -> Iterator[Path]:
+    """Documents, examples and everything else that users copy from."""
+    yield ROOT / "README.md"
+    for folder in ("docs", "examples"):
+        yield from (path for path in (ROOT / folder).rglob("*") if path.suffix in (".md", ".py"))
+
+
+def test_documents_name_only_known_models_that_stay() -> None:
+    """No document or example names a model that is unknown, or whose retirement is announced."""
+    table, found = known_models(), set[str]()
+    for path in documents():
+        for name in NAME.findall(path.read_text(encoding="utf-8")):
+            found.add(name)
+            row = table.find(name)
+            assert row is not None, f"{path} names {name}, which is not in models.toml"
+            assert row.retired is None, f"{path} names {name}, which is retired on {row.retired}"
+    assert LlmAgent.DEFAULT_MODEL in found
+
+
+def test_a_successor_is_a_model_that_is_known_and_stays() -> None:
+    """Nobody is sent to a model that is retired as well."""
+    table = known_models()
+    for row in table.rows.values():
+        successor = table.rows[row.successor] if row.successor else None
+        assert successor is None or successor.retired is None, row.name

@@ -1,0 +1,373 @@
+"""Models of all services behave the same: one suite over the real client libraries and fakes of their wire formats.
+
+`make test` covers Gemini, OpenAI and Anthropic. `make test-full` adds LiteLLM in front of the last two, because its
+import takes many seconds.
+"""
+
+import importlib.util
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.fakes.model_services import SIGNATURE, FakeAnthropic, FakeOpenAI, FakeService
+from tests.tiers import FULL
+from waystation.agents import Agent
+from waystation.core import JsonObject, ModelOverloaded, ModelRefused, Usage
+from waystation.models import BaseLlm, LlmRequest, LlmResponse
+from waystation.models.anthropic_llm import AnthropicLlm, Claude
+from waystation.models.fallback_model import FallbackModel
+from waystation.models.google_llm import Gemini
+from waystation.models.lite_llm import LiteLlm
+from waystation.models.openai_llm import OpenAICompatible
+from waystation.testing import FakeGemini
+
+# LiteLLM's own code.
+pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_")
+KEY = "sk-key-for-tests-12345678"
+PIXEL = "iVBORw0KGgo="
+ASKED: JsonObject = {"role": "user", "parts": [{"text": "Pay the invoice of Meyer & Sons."}]}
+SCHEMA: JsonObject = {
+    "title": "Paid",
+    "type": "object",
+    "properties": {"amount": {"type": "number"}},
+    "required": ["amount"],
+}
+TOOL: JsonObject = {"name": "pay", "description": "Pays.", "parametersJsonSchema": SCHEMA}
+
+
+@dataclass
+class Service:
+    """A model and the fake of its service."""
+
+    name: str
+    model: BaseLlm
+    fake: Any
+
+    @property
+    def wire(self) -> str:
+        """The wire format of the service."""
+        return self.name.rpartition("-")[2]
+
+    @property
+    def body(self) -> Any:
+        """The body of the latest request."""
+        return self.fake.requests[-1].body
+
+    async def ask(self, *contents: JsonObject, **settings: Any) -> LlmResponse:
+        """Ask the model without streaming."""
+        return await self.model.generate(LlmRequest(model="some-model", contents=contents or (ASKED,), **settings))
+
+    async def twice(self, *contents: JsonObject, **reply: Any) -> tuple[LlmResponse, LlmResponse, list[str]]:
+        """Get the same reply whole and streamed, and return both and the streamed pieces of text."""
+        pieces: list[str] = []
+        self.fake.reply(**reply)
+        self.fake.reply(**reply)
+        request = LlmRequest(model="some-model", contents=contents or (ASKED,), tools=[TOOL])
+        whole = await self.model.generate(request)
+        return whole, await self.model.generate(request, on_text=pieces.append), pieces
+
+
+def create_model(name: str, url: str) -> BaseLlm:
+    """Return the model of a service at a URL."""
+    match name:
+        case "gemini":
+            return Gemini(base_url=url, api_key=KEY)
+        case "openai":
+            return OpenAICompatible(base_url=f"{url}/v1", api_key=KEY)
+        case "anthropic":
+            return AnthropicLlm(base_url=url, api_key=KEY)
+        case "litellm-openai":
+            return LiteLlm(model="openai/some-model", api_base=f"{url}/v1", api_key=KEY)
+        case _:
+            return LiteLlm(model="anthropic/claude-sonnet-5", api_base=url, api_key=KEY)
+
+
+SERVICES = ("gemini", "openai", "anthropic", *(("litellm-openai", "litellm-anthropic") if os.environ.get(FULL) else ()))
+
+
+@pytest.fixture(params=SERVICES)
+async def service(request: pytest.FixtureRequest) -> AsyncIterator[Service]:
+    """Each service in turn."""
+    name = request.param
+    package = name.partition("-")[0]
+    if package != "gemini" and importlib.util.find_spec(package) is None:
+        pytest.skip(f"the extra {package} is not installed")
+    fake: Any = FakeGemini() if name == "gemini" else FakeOpenAI() if name.endswith("openai") else FakeAnthropic()
+    async with fake:
+        model = create_model(name, fake.url)
+        yield Service(name, model, fake)
+        await model.close()
+
+
+def calls_of(response: LlmResponse) -> list[tuple[str, Any]]:
+    """Name and arguments of each call."""
+    return [(call["name"], call["args"]) for call in response.get_function_calls()]
+
+
+def test_a_model_object_without_a_name_is_refused_when_the_agent_is_declared() -> None:
+    """Otherwise the name of its class would be sent to the service."""
+    model = AnthropicLlm(api_key=KEY)
+    with pytest.raises(ValueError, match=r"AnthropicLlm has no model name. Pass one: AnthropicLlm\(model=…\)"):
+        Agent(name="a", model=model)
+    with pytest.raises(ValueError, match="AnthropicLlm has no model name"):
+        FallbackModel(["gemini-3.5-flash", model])
+
+
+def test_a_missing_extra_is_named_when_the_model_is_created(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line has the model, the extra and the command that installs it."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(ImportError, match=r"'qwen3' requires the extra `openai`: pip install 'waystation\[openai\]'"):
+        OpenAICompatible("qwen3", base_url="http://localhost:11434/v1")
+
+
+async def test_text_is_the_same_whole_and_streamed(service: Service) -> None:
+    """Both have the text, the usage and the version of the model, and the pieces join to the text."""
+    whole, live, pieces = await service.twice(text="It rains in Bern today.")
+    if service.name.startswith("litellm"):  # LiteLLM does not stream the version.
+        live.model_version = whole.model_version
+    assert whole == live
+    assert whole.content == {"role": "model", "parts": [{"text": "It rains in Bern today."}]}
+    assert len(pieces) > 1
+    assert "".join(pieces) == "It rains in Bern today."
+    assert (whole.finish_reason, whole.error_code) == ("STOP", None)
+    assert whole.model_version == f"fake-{service.wire}"
+
+
+async def test_usage_counts_cached_and_thinking_tokens_apart(service: Service) -> None:
+    """Output tokens do not include thinking tokens, and prompt tokens include cached ones, as in genai."""
+    counts = {"promptTokenCount": 10, "candidatesTokenCount": 3, "thoughtsTokenCount": 2}
+    gemini = {"usage": {**counts, "cachedContentTokenCount": 4, "totalTokenCount": 15}}
+    whole, live, _ = await service.twice(text="Paid.", **(gemini if service.wire == "gemini" else {}))
+    expected = Usage(prompt_tokens=10, output_tokens=3, thoughts_tokens=2, cached_tokens=4, total_tokens=15)
+    assert whole.usage == live.usage == expected
+
+
+async def test_parallel_calls_keep_their_order_and_arguments(service: Service) -> None:
+    """A reply may have text and several calls of one tool."""
+    made = [("pay", {"amount": 1, "to": {"name": "Zoë"}}), ("pay", {"amount": 2})]
+    whole, live, _ = await service.twice(text="Paying.", calls=made)
+    assert whole.content is not None
+    assert live.content is not None
+    assert calls_of(whole) == calls_of(live) == made
+    assert whole.content["parts"][0] == live.content["parts"][0] == {"text": "Paying."}
+    assert whole.error_code is None
+
+
+async def test_a_call_without_arguments_has_an_empty_object(service: Service) -> None:
+    """It is not taken for a malformed call."""
+    whole, live, _ = await service.twice(calls=[("pay", {})])
+    assert calls_of(whole) == calls_of(live) == [("pay", {})]
+
+
+async def test_results_go_back_to_the_calls_that_they_answer(service: Service) -> None:
+    """Results may come in another order, and with IDs of another service or none; the service accepts them."""
+    ids = [{"id": "x"}, {"id": "y"}] if service.wire == "gemini" else [{}, {"id": "x y"}]
+    calls = [{"functionCall": {"name": f"pay{n}", "args": {"n": n}, **ids[n]}} for n in range(2)]
+    results = [{"functionResponse": {"name": f"pay{n}", "response": {"paid": n}, **ids[n]}} for n in (1, 0)]
+    service.fake.reply(text="Both are paid.")
+    response = await service.ask(ASKED, {"role": "model", "parts": calls}, {"role": "user", "parts": results})
+    assert response.content == {"role": "model", "parts": [{"text": "Both are paid."}]}
+    sent = str(service.body)
+    assert sent.index("'paid': 1" if service.wire == "gemini" else '{"paid":1}') > sent.index("pay1")
+
+
+async def test_instruction_tools_and_settings_arrive(service: Service) -> None:
+    """Each wire format has its own names for them."""
+    service.fake.reply(text="Done.")
+    config = {"temperature": 0.5, "maxOutputTokens": 100, "stopSequences": ["END"]}
+    if service.name == "litellm-anthropic":
+        del config["temperature"]
+    await service.ask(system_instruction="Be brief.", tools=[TOOL], config=config)
+    body, sent = service.body, str(service.body)
+    for text in ("Be brief.", "Pays.", "'amount'", "100", "'END'", "Meyer & Sons"):
+        assert text in sent
+    settings = body.get("generationConfig", body)
+    assert settings.get("temperature") == config.get("temperature")
+
+
+async def test_structured_output_arrives_as_a_schema(service: Service) -> None:
+    """The service enforces the agent's schema."""
+    service.fake.reply(text='{"amount": 5}')
+    if service.name == "litellm-anthropic":
+        pytest.skip("LiteLLM asks older Claude models for structured output by a tool of its own")
+    config = {"responseMimeType": "application/json", "responseJsonSchema": SCHEMA}
+    response = await service.ask(config=config)
+    assert response.content == {"role": "model", "parts": [{"text": '{"amount": 5}'}]}
+    strict = {**SCHEMA, "additionalProperties": False}
+    match service.wire:
+        case "gemini":
+            assert service.body["generationConfig"]["responseJsonSchema"] == SCHEMA
+        case "openai":
+            form = {"name": "Paid", "schema": strict, "strict": True}
+            assert service.body["response_format"] == {"type": "json_schema", "json_schema": form}
+        case _:
+            assert service.body["output_config"]["format"] == {"type": "json_schema", "schema": strict}
+    assert "additionalProperties" not in SCHEMA
+
+
+async def test_thinking_is_a_thought_and_not_text(service: Service) -> None:
+    """Thoughts are recorded, but not streamed as text."""
+    whole, live, pieces = await service.twice(thought="Look it up.", text="It rains today.")
+    for response in (whole, live):
+        assert response.content is not None
+        first, *rest = response.content["parts"]
+        assert (first["text"], first["thought"]) == ("Look it up.", True)
+        assert rest == [{"text": "It rains today."}]
+    assert "".join(pieces) == "It rains today."
+
+
+async def test_signed_thoughts_go_back_to_their_service_only(service: Service) -> None:
+    """Anthropic requires its signed thoughts before the results of calls; others reject foreign signatures."""
+    signed: JsonObject = {"text": "Hm.", "thought": True, "thoughtSignature": "dGhpbmtpbmc6"}  # "thinking:"
+    if service.wire == "anthropic":
+        whole, live, _ = await service.twice(thought="Hm.", calls=[("pay", {"amount": 1})])
+        assert whole.content is not None
+        assert whole.content == (live.content or {})
+        signed = whole.content["parts"][0]
+    call = {"functionCall": {"id": "a", "name": "pay", "args": {}}}
+    result = {"functionResponse": {"id": "a", "name": "pay", "response": {}}}
+    service.fake.reply(text="Done.")
+    await service.ask(ASKED, {"role": "model", "parts": [signed, call]}, {"role": "user", "parts": [result]})
+    if service.wire == "anthropic":
+        block = service.body["messages"][1]["content"][0]
+        assert block == {"type": "thinking", "thinking": "Hm.", "signature": SIGNATURE}
+    elif service.name != "litellm-openai":
+        assert "Hm." not in str(service.body)
+
+
+async def test_images_arrive(service: Service) -> None:
+    """An image of the conversation is sent as data, in standard base64."""
+    service.fake.reply(text="A pixel.")
+    data = PIXEL.replace("+", "-").replace("/", "_")
+    image = {"inlineData": {"mimeType": "image/png", "data": data}}
+    await service.ask({"role": "user", "parts": [{"text": "What is it?"}, image]})
+    assert PIXEL in str(service.body)
+    assert "image/png" in str(service.body)
+
+
+async def test_an_unsupported_part_is_refused_by_its_type(service: Service) -> None:
+    """The error names the type; nothing is sent."""
+    if service.wire == "gemini":
+        pytest.skip("Gemini decides itself")
+    video = {"inlineData": {"mimeType": "video/mp4", "data": PIXEL}}
+    with pytest.raises(ModelRefused, match="does not accept 'video/mp4' in a message"):
+        await service.ask({"role": "user", "parts": [video]})
+    with pytest.raises(ModelRefused, match="has no tool 'googleSearch'; it belongs to Gemini"):
+        await service.ask(native_tools=[{"googleSearch": {}}])
+    assert service.fake.requests == []
+
+
+async def test_a_refusal_is_an_outcome_with_a_code(service: Service) -> None:
+    """The invocation sees why there is no answer, and keeps the text."""
+    whole, live, _ = await service.twice(text="I cannot help with this.", finish_reason="SAFETY")
+    assert whole.error_code == "SAFETY"
+    assert live.error_code == "SAFETY"
+    assert whole.content == live.content == {"role": "model", "parts": [{"text": "I cannot help with this."}]}
+
+
+async def test_a_reply_at_the_limit_of_its_length_is_usable(service: Service) -> None:
+    """The finish reason shows that it is cut."""
+    whole, live, _ = await service.twice(text="Once upon", finish_reason="MAX_TOKENS")
+    assert (whole.finish_reason, whole.error_code) == (live.finish_reason, live.error_code) == ("MAX_TOKENS", None)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_too_many_requests_are_repeated_when_the_service_says(service: Service, stream: bool) -> None:
+    """The adapter sends one request, and returns the delay of `Retry-After` to the engine."""
+    service.fake.fault(status=429, retry_after=7)
+    request = LlmRequest(model="some-model", contents=[ASKED])
+    with pytest.raises(ModelOverloaded) as caught:
+        await service.model.generate(request, on_text=(lambda _: None) if stream else None)
+    assert (caught.value.status, caught.value.retry_after_s) == (429, 7.0)
+    assert len(service.fake.requests) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_cut_connection_is_worth_another_attempt(service: Service, stream: bool) -> None:
+    """Half a reply is no reply."""
+    service.fake.fault(drop=True)
+    service.fake.reply(text="Better.")
+    request = LlmRequest(model="some-model", contents=[ASKED])
+    with pytest.raises(ModelOverloaded):
+        await service.model.generate(request, on_text=(lambda _: None) if stream else None)
+    assert (await service.ask()).content == {"role": "model", "parts": [{"text": "Better."}]}
+
+
+async def test_an_unreachable_service_is_worth_another_attempt(service: Service) -> None:
+    """The error names the service."""
+    async with FakeService() as gone:
+        model = create_model(service.name, gone.url)
+    with pytest.raises(ModelOverloaded) as caught:
+        await model.generate(LlmRequest(model="some-model", contents=[ASKED]))
+    # LiteLLM reports the status 500.
+    text = "LiteLLM answered 500" if service.name.startswith("litellm") else "was not reached, or did not answer"
+    assert text in str(caught.value)
+    await model.close()
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
+async def test_a_rejected_request_is_not_repeated(service: Service, status: int) -> None:
+    """The error quotes neither the conversation nor the key."""
+    service.fake.fault(status=status, message=f"Not allowed: the invoice of Meyer & Sons. with {KEY}")
+    with pytest.raises(ModelRefused, match=str(status)) as caught:
+        await service.ask()
+    assert caught.value.status == status
+    assert "Not allowed" in str(caught.value)
+    assert "Meyer" not in str(caught.value)
+    assert KEY not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+@pytest.mark.parametrize("status", [408, 500, 502, 503, 529])
+async def test_a_failing_service_is_worth_another_attempt(service: Service, status: int) -> None:
+    """The status is kept, and one request is sent."""
+    service.fake.fault(status=status)
+    with pytest.raises(ModelOverloaded):
+        await service.ask()
+    assert len(service.fake.requests) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_arguments_that_are_not_json_are_an_outcome_with_a_code(service: Service, stream: bool) -> None:
+    """The call is not made."""
+    if service.wire == "gemini" or (service.wire, stream) == ("anthropic", False):
+        pytest.skip("the arguments are JSON already")
+    if service.name.startswith("litellm-anthropic"):
+        pytest.skip("LiteLLM repairs them")
+    service.fake.reply(calls=[("pay", '{"amount": ')])
+    request = LlmRequest(model="some-model", contents=[ASKED])
+    response = await service.model.generate(request, on_text=(lambda _: None) if stream else None)
+    assert response.error_code == "MALFORMED_FUNCTION_CALL"
+    assert calls_of(response) == []
+
+
+async def test_claude_on_vertex_ai_is_called_in_its_project() -> None:
+    """The project and the location are those of the model's resource name, and the URL contains its last part."""
+    name = "projects/p1/locations/europe-west1/publishers/anthropic/models/claude-sonnet-5-5"
+    async with FakeAnthropic() as fake:
+        model = Claude(model=name, base_url=f"{fake.url}/v1", api_key="a Google token")
+        fake.reply(text="Paid.")
+        response = await model.generate(LlmRequest(model=name, contents=[ASKED]))
+        await model.close()
+    assert response.content == {"role": "model", "parts": [{"text": "Paid."}]}
+    [request] = fake.requests
+    assert request.path.startswith(f"/v1/{name}:rawPredict")
+    assert request.headers["authorization"] == "Bearer a Google token"
+
+
+async def test_claude_on_vertex_ai_needs_a_project_and_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each error names what to set."""
+    for variable in ("GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION"):
+        monkeypatch.delenv(variable, raising=False)
+    request = LlmRequest(model="claude-sonnet-5-5", contents=[ASKED])
+    with pytest.raises(ModelRefused, match="Set GOOGLE_CLOUD_PROJECT and GOOGLE_CLOUD_LOCATION"):
+        await Claude(model="claude-sonnet-5-5").generate(request)
+    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "p1")
+    monkeypatch.setenv("GOOGLE_CLOUD_LOCATION", "global")
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere.json")
+    with pytest.raises(ModelRefused, match="no usable credentials"):
+        await Claude(model="claude-sonnet-5-5").generate(request)

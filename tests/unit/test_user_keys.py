@@ -1,0 +1,259 @@
+"""Keys of users: their data is unreadable, in all copies, once the key is deleted."""
+
+import asyncio
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import DataConverter, WorkflowSerializationContext
+
+from tests.unit.test_encryption import SECRET, add_key, key_id
+from waystation.core import InvalidConfiguration, StoreFailed, user_scope
+from waystation.key_set import EncryptionKeys
+from waystation.storage import (
+    ENCRYPTION_VARIABLE,
+    USER_KEYS_VARIABLE,
+    BlobMissing,
+    Blobs,
+    KeyDeleted,
+    ObjectFiles,
+    Owner,
+    decrypt_file,
+    describe_missing_key,
+    encrypt_file,
+    find_user_keys,
+)
+from waystation.storage.driver import offloading
+from waystation.storage.user_keys import UserKeys
+
+ANN = Owner("shop", "ann")
+SESSION = "session/shop/ann/s"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The location of an empty store of user keys."""
+    return str(tmp_path / "user-keys.db") if request.param == "sqlite" else str(request.getfixturevalue("postgres"))
+
+
+@pytest.fixture
+def keys(tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A new key file, with encryption and user keys switched on."""
+    file = tmp_path / "encryption.json"
+    EncryptionKeys.generate().create(file)
+    monkeypatch.setenv(ENCRYPTION_VARIABLE, str(file))
+    monkeypatch.setenv(USER_KEYS_VARIABLE, place)
+    return file
+
+
+def converter(workflow_id: str) -> DataConverter:
+    """Return the converter for the payloads of a workflow."""
+    return offloading(Blobs("unused")).with_context(WorkflowSerializationContext("default", workflow_id))
+
+
+async def encode(workflow_id: str) -> Payload:
+    """Return the secret as a payload of a workflow."""
+    [payload] = await converter(workflow_id).encode([SECRET])
+    return payload
+
+
+def other_process(keys: Path) -> UserKeys:
+    """Return the user keys of another process, which has cached none."""
+    from waystation.storage.cipher import Cipher
+
+    return UserKeys(os.environ[USER_KEYS_VARIABLE], Cipher(str(keys)))
+
+
+def user_keys() -> UserKeys:
+    """Return the user keys of this process."""
+    found = find_user_keys()
+    assert found is not None
+    return found
+
+
+async def delete_key(owner: Owner = ANN) -> int:
+    """Delete the keys of a user."""
+    await user_keys().retire(app_name=owner.app, user_id=owner.user_id)
+    return await user_keys().delete_user(app_name=owner.app, user_id=owner.user_id)
+
+
+@pytest.mark.parametrize(
+    ("workflow_id", "owner"),
+    [
+        (SESSION, ANN),
+        (f"{SESSION}/1", ANN),
+        (f"{SESSION}/1/fc-1", ANN),
+        (f"{SESSION}/1~1", ANN),
+        (user_scope("shop", "ann"), ANN),
+        ("session/acme~~shop/a%2Fnn/s", Owner("acme~~shop", "a/nn")),
+        ("app/shop", None),
+        ("teller-4711", None),
+    ],
+)
+def test_the_owner_follows_from_the_workflow_id(workflow_id: str, owner: Owner | None) -> None:
+    """Sessions, what runs in them, forks and user state belong to a user; other workflows belong to nobody."""
+    assert Owner.of_workflow(workflow_id) == owner
+
+
+async def test_payloads_of_a_user_have_a_key_of_their_own(keys: Path) -> None:
+    """Every process with the store reads them, and other workflows use the namespace's key."""
+    payload, other, shared = await encode(SESSION), await encode("session/shop/bob/s"), await encode("teller-1")
+    ids = [item.metadata["encryption-key-id"] for item in (payload, other, shared)]
+    assert len(set(ids)) == 3
+    assert ids[2] == key_id(keys).encode()
+    assert await converter("elsewhere").decode([payload, other, shared]) == [SECRET] * 3
+    assert other_process(keys).decrypt(ids[0], payload.data) is not None
+
+
+async def test_data_is_unreadable_once_the_key_is_deleted(keys: Path) -> None:
+    """Payloads and files show that they were deleted. Data of other users stays readable."""
+    payload, other = await encode(SESSION), await encode("session/shop/bob/s")
+    file = encrypt_file("f", SECRET.encode(), ANN)
+    assert decrypt_file("f", file) == SECRET.encode()
+    assert await delete_key() == 1
+    codec = converter("elsewhere").payload_codec
+    assert codec is not None
+    [read, readable] = await codec.decode([payload, other])
+    assert "[deleted]" in (describe_missing_key(read) or "")
+    assert SECRET.encode() in readable.data
+    with pytest.raises(KeyDeleted):
+        decrypt_file("f", file)
+    with pytest.raises(KeyDeleted):
+        other_process(keys).decrypt(payload.metadata["encryption-key-id"], payload.data)
+
+
+async def test_a_user_who_returns_gets_a_new_key(keys: Path) -> None:
+    """What they write then is readable, and their old data stays deleted."""
+    before = await encode(SESSION)
+    await delete_key()
+    after = await encode(SESSION)
+    assert after.metadata["encryption-key-id"] != before.metadata["encryption-key-id"]
+    assert await converter("elsewhere").decode([after]) == [SECRET]
+
+
+async def test_a_current_key_is_not_deleted(keys: Path) -> None:
+    """Only retired keys are: between retirement and deletion, a user who returned may have received a new one."""
+    before = await encode(SESSION)
+    await user_keys().retire(app_name="shop", user_id="ann")
+    assert await converter("elsewhere").decode([before]) == [SECRET]
+    after = await encode(SESSION)
+    assert await user_keys().delete_user(app_name="shop", user_id="ann", dry_run=True) == 2
+    assert await user_keys().delete_user(app_name="shop", user_id="ann") == 1
+    assert await user_keys().list_user_apps(user_id="ann") == ["shop"]
+    assert await converter("elsewhere").decode([after]) == [SECRET]
+
+
+async def test_a_missing_store_is_not_a_deleted_key(keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process without the store names the setting, and its payloads stay encrypted."""
+    payload = await encode(SESSION)
+    monkeypatch.delenv(USER_KEYS_VARIABLE)
+    codec = offloading(Blobs("unused")).payload_codec
+    assert codec is not None
+    [read] = await codec.decode([payload])
+    assert read == payload
+    assert USER_KEYS_VARIABLE in (describe_missing_key(read) or "")
+
+
+@pytest.mark.parametrize("id", [b"", b"user-", b"user-1", b"user-" + b"0" * 32, b"user-\xff"])
+async def test_a_forged_key_id_blocks_nothing(keys: Path, id: bytes) -> None:
+    """Anyone who may signal a workflow can send one; the payload stays encrypted."""
+    payload = await encode(SESSION)
+    payload.metadata["encryption-key-id"] = id
+    codec = converter(SESSION).payload_codec
+    assert codec is not None
+    assert await codec.decode([payload]) == [payload]
+
+
+async def test_an_unavailable_store_fails_instead_of_using_another_key(
+    tmp_path: Path, keys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise data of a user could be written that outlives the deletion of the key."""
+    monkeypatch.setenv(USER_KEYS_VARIABLE, str(tmp_path))  # a folder
+    with pytest.raises(StoreFailed):
+        await encode(SESSION)
+
+
+async def test_the_namespace_key_is_rotated(keys: Path) -> None:
+    """A user's key stays readable, because it names the key that wraps it."""
+    payload = await encode(SESSION)
+    add_key(keys)
+    assert other_process(keys).decrypt(payload.metadata["encryption-key-id"], payload.data) is not None
+
+
+async def test_processes_agree_on_a_new_key(keys: Path) -> None:
+    """If several processes need it first, they use the same."""
+    processes = [other_process(keys) for _ in range(8)]
+    made = await asyncio.gather(*(asyncio.to_thread(process.encrypt, ANN, b"x") for process in processes))
+    assert len({id for id, _ in made}) == 1
+
+
+async def test_artifacts_of_a_user_are_unreadable_once_the_key_is_deleted(keys: Path, tmp_path: Path) -> None:
+    """So copies of the store in backups are unreadable, too."""
+    files = ObjectFiles(tmp_path / "artifacts")
+    await files.put("note", SECRET.encode(), owner=ANN)
+    assert await files.get("note") == SECRET.encode()
+    await delete_key()
+    with pytest.raises(StoreFailed, match=r"\[deleted\]"):
+        await files.get("note")
+
+
+async def test_the_store_contains_no_usable_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys are wrapped, and a deleted one leaves only its ID, neither the user nor the wrapped key."""
+    file, place = tmp_path / "encryption.json", tmp_path / "user-keys.db"
+    EncryptionKeys.generate().create(file)
+    monkeypatch.setenv(ENCRYPTION_VARIABLE, str(file))
+    monkeypatch.setenv(USER_KEYS_VARIABLE, str(place))
+    await encode("session/shop/tweety/s")
+    with sqlite3.connect(place) as database:
+        [(wrapped,)] = database.execute("SELECT wrapped FROM waystation_user_keys").fetchall()
+    database.close()
+    await delete_key(Owner("shop", "tweety"))
+    content = b"".join(part.read_bytes() for part in find_parts(place))
+    assert (wrapped.encode() in content, b"tweety" in content, b"user-" in content) == (False, False, True)
+
+
+def find_parts(place: Path) -> list[Path]:
+    """Return the files of an SQLite database."""
+    return list(place.parent.glob(f"{place.name}*"))
+
+
+async def test_a_large_payload_is_stored_once(keys: Path, tmp_path: Path) -> None:
+    """A worker encodes a large result twice, but with the key of the user who has it now."""
+    large = f"{SECRET} " * 50_000
+    blobs = Blobs(tmp_path / "store")
+    process = offloading(blobs)
+
+    async def store() -> int:
+        context = WorkflowSerializationContext("default", SESSION)
+        [reference] = await process.with_context(context).encode([large])
+        assert await process.decode([reference]) == [large]
+        return len(await blobs.list_stored())
+
+    assert [await store(), await store()] == [1, 1]
+    await delete_key()
+    assert await store() == 2
+
+
+def test_user_keys_require_encryption(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program does not start if the namespace's keys are missing, instead of leaving data readable."""
+    monkeypatch.delenv(ENCRYPTION_VARIABLE, raising=False)
+    monkeypatch.setenv(USER_KEYS_VARIABLE, "user-keys.db")
+    with pytest.raises(InvalidConfiguration, match=ENCRYPTION_VARIABLE):
+        offloading(Blobs("unused"))
+
+
+async def test_archived_logs_of_a_user_are_unreadable_once_the_key_is_deleted(keys: Path, tmp_path: Path) -> None:
+    """Pruning still moves them to the trash, from which they are removed."""
+    blobs = Blobs(tmp_path / "store")
+    digest = await blobs.put(SECRET.encode(), workflow_id=f"{SESSION}/1")
+    await blobs.discard(digest)
+    assert await Blobs(tmp_path / "store").get(digest) == SECRET.encode()
+    await delete_key()
+    with pytest.raises(BlobMissing, match=r"\[deleted\]"):
+        await blobs.get(digest)
+    await blobs.restore(digest)
+    await blobs.discard(digest)
+    await blobs.purge(digest)
+    assert await blobs.list_stored() == []

@@ -1,0 +1,118 @@
+"""What the list of invocations shows: filters, order, counts and rows."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from waystation.client import InvocationEntry, fold_called
+from waystation.core import ApprovalPolicy, PendingCall
+from waystation.web.http_responses import Refused
+from waystation.web.invocation_details import InvocationDetails
+from waystation.web.invocation_list_page import ListFilters, choose, count_statuses, make_row
+
+NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
+
+
+def entry(id: str, status: str = "running", *, age_s: float = 60, **fields: Any) -> InvocationEntry:
+    """Return an entry that started some time ago."""
+    began = NOW - timedelta(seconds=age_s)
+    usual = {"agent": "payer", "user_id": "erin", "tenant": None, "ended_at": None}
+    return InvocationEntry(id=id, status=status, started_at=began, **{**usual, **fields})
+
+
+def pending(id: str, *approvers: str) -> PendingCall:
+    """Return a pending call of an invocation."""
+    return PendingCall(
+        function_call_id="fc-1",
+        invocation_id=id,
+        agent="payer",
+        tool="pay",
+        args={},
+        kind="confirmation",
+        digest="d",
+        requested_at=0.0,
+        deadline=1.0,
+        user_id="erin",
+        policy=ApprovalPolicy(approvers=approvers) if approvers else None,
+    )
+
+
+def test_an_address_keeps_the_filters_of_another_page() -> None:
+    """Only values that differ from the defaults are in the address, and a new filter shows the first page."""
+    filters = ListFilters.parse({"q": " pay er ", "status": "held", "age": "day", "page": "3", "unknown": "x"})
+    assert (filters.q, filters.page) == ("pay er", 3)
+    assert filters.query(page=4) == "q=pay+er&status=held&age=day&page=4"
+    assert filters.query(status="") == "q=pay+er&age=day"
+
+
+@pytest.mark.parametrize("params", [{"status": "stuck"}, {"age": "year"}, {"sort": "cost"}, {"page": "0"}])
+def test_an_unknown_value_of_a_filter_is_refused(params: dict[str, str]) -> None:
+    """The message names the parameter."""
+    with pytest.raises(Refused, match=next(iter(params))):
+        ListFilters.parse(params)
+
+
+def test_an_age_bounds_the_start() -> None:
+    """Invocations are younger or older than the age."""
+    assert ListFilters(age="day").conditions(NOW)["since"] == NOW - timedelta(days=1)
+    assert ListFilters(age="over-hour").conditions(NOW)["until"] == NOW - timedelta(hours=1)
+    assert ListFilters().conditions(NOW) == {"search": ""}
+
+
+def test_open_invocations_are_counted_together_and_by_status() -> None:
+    """Closed ones count only under their own status."""
+    counts = count_statuses([entry("a"), entry("b", "waiting"), entry("c", "held"), entry("d", "failed")])
+    assert {name: count for name, count in counts.items() if count} == {
+        "open": 3,
+        "waiting": 1,
+        "held": 1,
+        "running": 1,
+        "failed": 1,
+    }
+
+
+def test_entries_are_filtered_by_status_and_sorted() -> None:
+    """By status, waiting and held invocations come first; `-` reverses any order."""
+    entries = [entry("a", "failed", age_s=5), entry("b", age_s=50), entry("c", "waiting", age_s=500, agent="clerk")]
+
+    def ids(**filters: Any) -> str:
+        return "".join(each.id for each in choose(entries, ListFilters(**filters), NOW.timestamp()))
+
+    assert ids() == "abc"
+    assert ids(sort="-started") == "cba"
+    assert ids(sort="status") == "cba"
+    assert ids(sort="agent") == "cab"
+    assert ids(sort="duration") == "cba"
+    assert ids(status="open") == "bc"
+    assert ids(status="failed") == "a"
+
+
+def test_the_pending_calls_of_called_agents_belong_to_the_caller() -> None:
+    """Each caller lists the calls below it, and called agents are left out unless they are asked for."""
+    inner, outer = "a/fc-1/fc-2", "a/fc-1"
+    entries = [
+        entry(inner, "waiting", parent=outer, pending=(pending(inner),)),
+        entry(outer, parent="a"),
+        entry("a"),
+        entry("a", "terminated"),
+    ]
+    (caller,) = fold_called(entries)
+    assert (caller.status, [call.approval_id for call in caller.called_pending]) == ("running", [f"{inner}/fc-1"])
+    assert [each.id for each in fold_called(entries, keep=True)] == [inner, outer, "a"]
+
+
+def test_a_row_links_the_calls_that_it_waits_for() -> None:
+    """At most three are linked; the others are counted."""
+    waiting = entry("a", "waiting", pending=(pending("a", "role:finance"),), called_pending=(pending("a/fc-1"),) * 3)
+    row = make_row(waiting, InvocationDetails(), NOW.timestamp())
+    assert [call.invocation_id for call in row["calls"]] == ["a", "a/fc-1", "a/fc-1"]
+    assert (row["more_calls"], row["more"]) == (1, "")
+
+
+def test_a_row_of_a_held_invocation_has_the_reason() -> None:
+    """It also has the reason if the invocation has a pending call."""
+    hold = {"reason": "model_unavailable", "since": 1.0}
+    held = make_row(entry("a", "held", holds=(hold,)), InvocationDetails(), NOW.timestamp())
+    both = make_row(entry("a", "held", holds=(hold,), pending=(pending("a"),)), InvocationDetails(), NOW.timestamp())
+    assert (held["more"], both["holds"]) == ("the model is not available",) * 2
