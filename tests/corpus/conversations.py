@@ -4,6 +4,7 @@ import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from temporalio.client import WorkflowFailureError
 
@@ -37,6 +38,8 @@ class Conversation:
     cut_after: int | None = None
     held: bool = False
     """Whether its model answers only when it is let go."""
+    cached: int = 10
+    """How many workflows its worker caches. Without a cache, messages wait for timers."""
 
 
 async def _over(session: Session) -> None:
@@ -110,7 +113,7 @@ CONVERSATIONS = {
     "talk": Conversation(talk),
     "talk-at-length": Conversation(talk_at_length, cut_after=2),
     "interrupt": Conversation(interrupt, held=True),
-    "talk-heard-out": Conversation(talk),
+    "talk-heard-out": Conversation(talk, cached=0),
     "talk-after-reading": Conversation(talk_after_reading, cut_after=1),
     "give-up": Conversation(give_up),
 }
@@ -120,8 +123,8 @@ async def record(name: str, conversation: Conversation, server: EmbeddedServer) 
     """Have a conversation, and keep what Temporal recorded of it."""
     holds = Holds(Held(), HeldReadings())
     agent: Agent = holds.model.agent() if conversation.held else paying()
-    queue, held = f"record-{name}", [holds.readings]
-    async with AgentEnvironment(agent, server=server, task_queue=queue, interceptors=held) as env:
+    options: dict[str, Any] = {"interceptors": [holds.readings], "max_cached_workflows": conversation.cached}
+    async with AgentEnvironment(agent, server=server, task_queue=f"record-{name}", **options) as env:
         session = env.client.session(agent="clerk", session_id=name)
         if conversation.cut_after is not None:
             session.given = session.given.model_copy(update={"cut_after": conversation.cut_after})

@@ -28,7 +28,11 @@ HERE = Path(__file__).parent
 
 async def record(name: str, scenario: Scenario, server: EmbeddedServer) -> None:
     """Play a scenario and keep its history, and those of the agents that it calls."""
-    options: dict[str, Any] = {"task_queue": f"record-{name}", "offload_over": scenario.offload_over}
+    options: dict[str, Any] = {
+        "task_queue": f"record-{name}",
+        "offload_over": scenario.offload_over,
+        "max_cached_workflows": 10,  # without a cache, calls are not quick
+    }
     async with AgentEnvironment(scenario.agent(), server=server, **options) as env:
         if scenario.start is None:
             invocation = await env.client.start("clerk", "go", id=name, state={"seed": 1})

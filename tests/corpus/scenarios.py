@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+from temporalio import activity
 from temporalio.api.common.v1 import Payload
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest, RespondWorkflowTaskCompletedRequest
@@ -116,6 +117,36 @@ class Scenario:
             return self.root()
         helper = Agent(name="helper", description="Helps.", model=ScriptedModel(*self.child), tools=TOOLS)
         return Agent(name="clerk", model=ScriptedModel(*self.replies), tools=[*TOOLS, AgentTool(helper)])
+
+
+def glance(place: str, tool_context: ToolContext) -> str:
+    """Glance at a place."""
+    tool_context.state[place] = "seen"
+    return f"seen: {place}"
+
+
+def glance_twice(place: str) -> str:
+    """Glance at a place; the first glance fails."""
+    if activity.info().is_local:
+        raise OSError("too dark")
+    return f"seen: {place}"
+
+
+def quick_agent() -> BaseAgent:
+    """Return an agent whose calls run in the workflow task, except for the ordinary one and the one that fails."""
+    model = ScriptedModel(
+        calls(
+            ("glance", {"place": "door"}),
+            ("add", {"a": 1, "b": 2}),
+            ("glance_twice", {"place": "roof"}),
+            ("glance", {"place": "window"}),
+        ),
+        calls(("glance", {"place": "cellar"})),
+        says("done"),
+    )
+    quick = [FunctionTool(glance, effect="read", quick=True)]
+    quick += [FunctionTool(glance_twice, effect="read", quick=True, retries=1)]
+    return Agent(name="clerk", model=model, tools=[*quick, add])
 
 
 def using(tokens: int, reply: LlmResponse) -> LlmResponse:
@@ -272,6 +303,7 @@ SCENARIOS = {
     "parallel-tools": Scenario(
         (calls(("add", {"a": 1, "b": 2}), ("note", {"text": "x"}), ("note", {"text": "y"})), says("done")), finish
     ),
+    "quick-tools": Scenario((), finish, root=quick_agent),
     "many-steps": Scenario((*[calls(("note", {"text": str(n)})) for n in range(8)], says("done")), finish),
     "tool-raises": Scenario((calls(("fail", {"reason": "no"})), says("It failed.")), finish),
     "unknown-tool": Scenario((calls(("vanish", {})), says("Sorry.")), finish),
@@ -340,6 +372,7 @@ SCENARIOS = {
     "sequence-waits": Scenario((), attended("approve"), root=trees.sequence),
     "sequence-left-waiting": Scenario((), leave_waiting, root=trees.sequence, ends=RUNNING),
     "sequence-cancelled": Scenario((), cancel_when_waiting, root=trees.sequence, ends=CANCELED),
+    "custom-waits": Scenario((), attended("approve"), root=trees.custom),
     "loop-escalates": Scenario((), finish, root=trees.loop),
     "branches-one-waits": Scenario((), attended("approve"), root=trees.branches),
     "branches-cancelled": Scenario((), cancel_when_waiting, root=trees.branches, ends=CANCELED),

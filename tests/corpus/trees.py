@@ -3,15 +3,19 @@
 Each is named `clerk`, as the agent that a scenario starts always is.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
-from pydantic import BaseModel
+from google.genai import types
+from pydantic import BaseModel, PrivateAttr
 
 from waystation.agents import Agent, BaseAgent, LoopAgent, ParallelAgent, SequentialAgent
+from waystation.agents.custom_agent import BodyResult, BodySegment, CustomAgent
 from waystation.apps import App, EventsCompactionConfig, LlmEventSummarizer
-from waystation.core import ModelRefused, Usage
+from waystation.core import BodyEvent, EventActions, ModelRefused, Usage
 from waystation.testing import ScriptedModel, calls, says
 from waystation.testing.models import Reply
+from waystation.tools import CallbackContext
 from waystation.tools.agent_tool import AgentTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 from waystation.tools.tool_context import ToolContext
@@ -203,3 +207,33 @@ def scopes() -> BaseAgent:
 def of_ada(state: dict[str, Any]) -> dict[str, Any]:
     """Return how such an invocation is started, for one user of one app."""
     return {"agent": "clerk", "message": "go", "app": "hotel", "user_id": "ada", "state": state}
+
+
+class Relay(CustomAgent):
+    """Runs its sub-agents in turn. Before each, it saves an artifact and yields an event that changes state."""
+
+    ends_silently: bool = False
+    """Whether the body yields no event after the last sub-agent."""
+    _given: list[Sequence[BodySegment]] = PrivateAttr(default_factory=list)
+
+    @property
+    def given(self) -> Sequence[BodySegment]:
+        """What the latest run of the body received."""
+        return self._given[-1]
+
+    async def run_body(self, context: CallbackContext, segments: Sequence[BodySegment]) -> BodyResult:
+        """Save the artifacts of all segments, and yield the event of the last one."""
+        self._given.append(segments)
+        number = len(segments)
+        for each in range(number):
+            await context.save_artifact(f"{self.name}.txt", types.Part.from_text(text=f"{each}"))
+        delta = {f"{scope}{self.name}": number for scope in ("", "user:", "app:")}
+        agent = self.sub_agents[number - 1] if number <= len(self.sub_agents) else None
+        yielded = (BodyEvent(actions=EventActions(state_delta=delta)),) if agent or not self.ends_silently else ()
+        return BodyResult(yielded, agent)
+
+
+def custom() -> BaseAgent:
+    """A body runs an agent that asks a person, and then another one."""
+    asking = speaker("asking", calls(("ask", {"question": "ok?"})), says("agreed"))
+    return Relay(name="clerk", sub_agents=[asking, speaker("summing", says("done"))])
