@@ -75,6 +75,7 @@ class Meter:
         self._is_new = state.budget_use.spent.model_calls == 0 and not (started and started.origin)
         self.waits = 0
         """How many earlier attempts did not call the model, because it had reached its limit."""
+        self._is_waiting = False
 
     def wrap(self, model: BaseLlm) -> BaseLlm:
         """Return a model that reserves each call. A fallback model reserves the calls of the models that it tries."""
@@ -93,6 +94,8 @@ class Meter:
         name = model.model or request.model
         limit = self._quotas.find_limit(name)
         if not (limit or self._quotas.budgets):
+            if self._is_waiting:  # under the limit of another model
+                await self._store.stop_waiting(self._id)
             return None
         budgets = self._quotas.find_budgets(self._tenant, self._user)
         if price is None and any(budget.max_cost for budget in budgets):
@@ -113,10 +116,12 @@ class Meter:
             counts=bool(self._quotas.budgets),
         )
         try:
-            return await self._store.reserve(call)
+            result = await self._store.reserve(call)
         except BudgetExhausted as error:
             error.is_held = not self._is_new
             raise
+        self._is_waiting = isinstance(result, float)
+        return result
 
     async def settle(
         self, reservation: Reservation, used: Amounts | None, sent_at: float, retry_after_s: float | None = None

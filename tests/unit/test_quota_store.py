@@ -10,8 +10,25 @@ from typing import Any
 import pytest
 
 from tests.paths import ROOT
-from waystation.core import Amounts, BudgetExhausted, PeriodBudget, RateLimit, StoreFailed
+from waystation.activities.contexts import Contexts
+from waystation.activities.model_call.metered_model import Meters
+from waystation.core import (
+    AgentRun,
+    AgentSpec,
+    Amounts,
+    BudgetExhausted,
+    Conversation,
+    Log,
+    ModelLimit,
+    PeriodBudget,
+    Quotas,
+    RateLimit,
+    StoreFailed,
+)
+from waystation.models import FallbackModel, LlmRequest
 from waystation.storage import MeteredCall, QuotaStore, Reservation
+from waystation.storage.quota_store import KEEP_S
+from waystation.testing import FunctionModel, says
 
 DAILY = PeriodBudget(period="day", max_cost=1.0)
 HOURLY = RateLimit(requests=1_000, window_s=3_600)
@@ -173,6 +190,36 @@ async def test_earlier_attempts_of_a_call_that_waited_are_reported(place: str) -
     assert isinstance(await store.reserve(replace(waiting, attempt=3)), float)
     assert (await reserve(store, replace(waiting, attempt=4, rate=free))).waits == 2
     assert (await reserve(store, replace(waiting, attempt=5, rate=HOURLY))).waits == 0
+
+
+async def test_a_new_month_deletes_only_the_tenants_own_old_counts(tmp_path: Path) -> None:
+    """The rows of other tenants may be locked by transactions that would wait for this one."""
+    now = 1_700_000_000.0
+    store = QuotaStore(tmp_path / "quotas.db", clock=lambda: now)
+    for tenant in ("acme", "globex"):
+        await reserve(store, call(tenant, tenant=tenant, counts=True))
+    now += KEEP_S + 40 * 86_400
+    await reserve(store, call("later", tenant="acme", counts=True))
+    assert [row.tenant for row in await store.list_spending("2023-11")] == ["globex"] * 2
+
+
+@pytest.mark.parametrize("per_minute", [12, 30])
+async def test_a_fallback_model_uses_the_whole_limit_of_its_first_model(tmp_path: Path, per_minute: int) -> None:
+    """Calls that the second model answers do not keep a place in front of those that arrive later."""
+    now = 1_700_000_000.0
+    quotas = Quotas(limits=(ModelLimit(model="first", requests_per_minute=6),))
+    meters = Meters(quotas)
+    meters.store = QuotaStore(tmp_path / "quotas.db", clock=lambda: now)
+    models = [FunctionModel(lambda _request: says("yes")), FunctionModel(lambda _request: says("yes"))]
+    models[0].model, models[1].model = "first", "second"
+    fallback, run = FallbackModel(models), AgentRun(0, AgentSpec(name="guide"), None, None, entered_at=0)
+    answered = [0] * 5
+    for number in range(5 * per_minute):
+        contexts = Contexts(Conversation(Log(f"i-{number}")), run, {})
+        response = await meters.of(contexts).wrap(fallback).generate(LlmRequest(model="first", contents=[]))
+        answered[number // per_minute] += response.model == "first"
+        now += 60 / per_minute
+    assert answered == [6] * 5
 
 
 async def test_a_store_that_is_away_raises_store_failed(tmp_path: Path) -> None:

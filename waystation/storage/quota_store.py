@@ -6,6 +6,7 @@ between, the reservation remains: the provider may have received the call, so it
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -85,6 +86,7 @@ INSERT INTO waystation_quota_spent VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (per
 DO UPDATE SET calls = waystation_quota_spent.calls + excluded.calls,
     tokens = waystation_quota_spent.tokens + excluded.tokens, cost = waystation_quota_spent.cost + excluded.cost
 """
+_FORGET_SPENT = "DELETE FROM waystation_quota_spent WHERE tenant = ? AND period < ?"
 _LIST = """
 SELECT period, tenant, scope, user_id, calls, tokens, cost FROM waystation_quota_spent
 WHERE period IN (?, ?) ORDER BY period, tenant, scope, cost DESC, user_id
@@ -139,17 +141,21 @@ class Spending(NamedTuple):
 
 
 class QuotaStore:
-    """Counts calls in an SQLite file or a PostgreSQL database, whose clock decides."""
+    """Counts calls in an SQLite file or a PostgreSQL database. A database's own clock decides."""
 
-    def __init__(self, place: str | Path) -> None:
+    def __init__(self, place: str | Path, *, clock: Callable[[], float] = time.time) -> None:
         """Set the store. It is created when first needed.
+
+        Args:
+            place: The path of the SQLite file, or the URL of the database.
+            clock: Returns the seconds since 1970 if the store is a file.
 
         Raises:
             StoreFailed: The URL is not valid, or the extra `postgres` is missing.
         """
         is_postgres = is_postgres_url(place)
         self._database = (PostgresDatabase if is_postgres else SqliteDatabase)(str(place), _TABLE, _SCHEMA)
-        self._is_postgres = is_postgres
+        self._is_postgres, self._clock = is_postgres, clock
 
     async def reserve(self, call: MeteredCall) -> Reservation | float:
         """Reserve what a call is expected to use, or return after how many seconds to try again.
@@ -159,6 +165,14 @@ class QuotaStore:
             StoreFailed: The store is not available.
         """
         return await asyncio.to_thread(self._reserve, call)
+
+    async def stop_waiting(self, call_id: str) -> None:
+        """Release the places of a call that waits, under all limits. `reserve` does so when the call may start.
+
+        Raises:
+            StoreFailed: The store is not available.
+        """
+        await asyncio.to_thread(self._stop_waiting, call_id)
 
     async def settle(
         self,
@@ -203,6 +217,8 @@ class QuotaStore:
 
     def _delete_user(self, tenant: str, user: str, dry_run: bool) -> int:
         with self._database.transaction() as db:
+            if not dry_run:
+                self._lock_row(db, _name_lock(tenant))
             [(count,)] = self._run(db, f"SELECT COUNT(*) {_OF_USER}", tenant, user)
             if not dry_run:
                 self._run(db, f"DELETE {_OF_USER}", tenant, user)
@@ -212,6 +228,10 @@ class QuotaStore:
         with self._database.transaction() as db:
             periods = [period, period] if period else list_periods(self._now(db)).values()
             return self._run(db, _LIST, *periods)
+
+    def _stop_waiting(self, call_id: str) -> None:
+        with self._database.transaction() as db:
+            self._run(db, _FORGET, call_id)
 
     def _reserve(self, call: MeteredCall) -> Reservation | float:
         with self._database.transaction() as db:
@@ -229,11 +249,11 @@ class QuotaStore:
                     self._run(db, _FORGET_LOST, call.name, now - LOST_AFTER_S)
                     self._run(db, _WAIT, *row)
                     return wait_s
-                self._run(db, _FORGET, call.id)
                 [(earliest,)] = self._run(db, _EARLIEST_TURN, call.name, now - call.rate.window_s * NEAR)
                 # If this call has passed others, a new call must not have to wait for all of them.
                 passed = turn if earliest is None else min(turn, earliest)
                 self._write(db, call, state.started(call.rate, now, call.tokens, passed))
+            self._run(db, _FORGET, call.id)  # also under the limits of other models, to which the call fell back
             self._spend(db, call, now, Amounts(1, call.tokens, call.cost))
             return Reservation(call, now, reserved_at, call.attempt - first)
 
@@ -284,7 +304,8 @@ class QuotaStore:
                     retry_after_s=ends.timestamp() - now,
                 )
         if ("tenant", periods["month"]) not in spent:  # the first call of a month
-            self._run(db, "DELETE FROM waystation_quota_spent WHERE period < ?", list_periods(now - KEEP_S)["day"])
+            # Other tenants' rows may be locked, in another order.
+            self._run(db, _FORGET_SPENT, call.tenant, list_periods(now - KEEP_S)["day"])
 
     def _spend(self, db: Any, call: MeteredCall, at: float, amounts: Amounts) -> None:
         for period in list_periods(at).values() if call.counts else ():
@@ -297,20 +318,31 @@ class QuotaStore:
         SQLite has only one transaction at a time.
         """
         state = "{}"
-        for name in ((f"tenant {call.tenant}",) if call.counts else ()) + ((call.name,) if call.name else ()):
-            self._run(db, _CREATE, name)
-            [(state,)] = self._run(db, f"{_READ} FOR UPDATE" if self._is_postgres else _READ, name)
+        if call.counts:
+            self._lock_row(db, _name_lock(call.tenant))
+        if call.name:
+            state = self._lock_row(db, call.name)
         return RateState.model_validate_json(state)
+
+    def _lock_row(self, db: Any, name: str) -> str:
+        self._run(db, _CREATE, name)
+        [(state,)] = self._run(db, f"{_READ} FOR UPDATE" if self._is_postgres else _READ, name)
+        return str(state)
 
     def _write(self, db: Any, call: MeteredCall, state: RateState) -> None:
         self._run(db, _WRITE, state.encode().decode(), call.name)
 
     def _now(self, db: Any) -> float:
         if not self._is_postgres:  # all processes are on this machine
-            return time.time()
+            return self._clock()
         return float(self._run(db, "SELECT EXTRACT(EPOCH FROM clock_timestamp())")[0][0])
 
     def _run(self, db: Any, statement: str, *params: object) -> list[_Row]:
         sql = statement.replace("?", "%s").encode() if self._is_postgres else statement
         cursor = db.execute(sql, params)
         return list(cursor.fetchall()) if cursor.description else []
+
+
+def _name_lock(tenant: str) -> str:
+    """Return the name of the row that a transaction locks before it changes the usage of a tenant."""
+    return f"tenant {tenant}"
