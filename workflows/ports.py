@@ -7,6 +7,7 @@ typed failure.
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from nexusrpc import HandlerError
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
@@ -245,6 +246,8 @@ def failure_of(error: ActivityError | ChildWorkflowError | NexusOperationError) 
             if isinstance(error, ActivityError):  # a called agent has its own holds
                 hold = parse_hold(cause.details, is_over=error.retry_state is RetryState.TIMEOUT)
             return Failure.model_validate({"kind": "error", **about, **hold})
+        case HandlerError():
+            return Failure(kind="error", error_type=cause.type.name, message=cause.message[:MAX_FAILURE_CHARS])
         case _:
             return Failure(kind="error", error_type=type(cause).__name__ if cause else "Error")
 

@@ -3,15 +3,20 @@
 import ast
 import asyncio
 import builtins
+import os
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.paths import ROOT
+from waystation import embedded
+from waystation.cli.terminal_input import Person
 from waystation.embedded import bind_to_this_process
 from waystation.stop_signals import handle_signals
 from waystation.worker import main, watchdog
@@ -114,6 +119,76 @@ def test_elsewhere_memory_is_read_without_proc(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(builtins, "open", refuse)
     monkeypatch.setattr(sys, "platform", platform)
     assert (watchdog.read_rss() > 0) is (platform == "darwin")
+
+
+class Msvcrt:
+    """The locks of Windows' C runtime: each open file locks bytes from its current position, for itself alone."""
+
+    LK_NBLCK = 2
+
+    def __init__(self) -> None:
+        self.locked: dict[int, int] = {}
+        """The file descriptors that hold a lock, by the position of the locked byte."""
+
+    def locking(self, fd: int, mode: int, count: int) -> None:
+        """Lock one byte, or raise OSError if it is locked."""
+        assert (mode, count) == (self.LK_NBLCK, 1)
+        if self.locked.setdefault(os.lseek(fd, 0, os.SEEK_CUR), fd) != fd:
+            raise PermissionError
+
+
+@pytest.fixture
+def msvcrt(monkeypatch: pytest.MonkeyPatch) -> Msvcrt:
+    """The platform is Windows."""
+    fake = Msvcrt()
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(embedded, "msvcrt", fake, raising=False)
+    monkeypatch.delattr(embedded, "fcntl")
+    return fake
+
+
+def test_on_windows_a_lock_leaves_the_file_readable(msvcrt: Msvcrt, tmp_path: Path) -> None:
+    """Locked bytes cannot be read there, so the lock is far behind the content. Only one open file can hold it."""
+    path = tmp_path / "dev.db.lock"
+    path.write_text("127.0.0.1:7233 12")
+    with path.open("a+") as first, path.open("a+") as second:
+        assert embedded.try_lock(first)
+        assert not embedded.try_lock(second)
+        assert min(msvcrt.locked) > path.stat().st_size
+        assert first.read() == "127.0.0.1:7233 12"
+
+
+@pytest.mark.usefixtures("msvcrt")
+def test_on_windows_a_server_is_found_if_it_listens(tmp_path: Path) -> None:
+    """A lock cannot be inherited there, so it does not show whether the server runs."""
+    path = tmp_path / "dev.db"
+    assert embedded._find_server(path) is None
+    lock = tmp_path / "dev.db.lock"
+    lock.touch()
+    assert embedded._find_server(path) is None
+    with socket.create_server((embedded.HOST, 0)) as listener:
+        address = f"{embedded.HOST}:{listener.getsockname()[1]}"
+        lock.write_text(f"{address} 12")
+        assert embedded._find_server(path) == (address, 12)
+    assert embedded._find_server(path) is None
+
+
+def test_on_windows_a_question_is_asked_without_termios(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was typed before the question is discarded only where this is possible."""
+    monkeypatch.setitem(sys.modules, "termios", None)
+    monkeypatch.setattr(builtins, "input", lambda _prompt: " yes ")
+    assert Person().ask("Continue?") == "yes"
+
+
+def test_what_was_typed_before_a_question_is_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It cannot be an answer to the question."""
+    flushed: list[tuple[int, str]] = []
+    termios = SimpleNamespace(TCIFLUSH="input", tcflush=lambda *params: flushed.append(params))
+    monkeypatch.setitem(sys.modules, "termios", termios)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(fileno=lambda: 7))
+    monkeypatch.setattr(builtins, "input", lambda _prompt: "")
+    assert Person().ask("Continue?", "no") == "no"
+    assert flushed == [(7, "input")]
 
 
 def test_a_worker_runs_without_uvloop(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,6 +114,12 @@ def lost(call: CallState, failure: Failure) -> ToolOutcome:
         case "cancelled":
             error_type = "Cancelled"
             text = f"The call of `{call.name}` was cancelled. Whether it took effect is unknown."
+        case "error" if call.call.target and error_type == "WorkflowAlreadyStartedError":
+            error_type = "OutcomeUnknown"
+            text = (
+                f"The workflow of `{call.name}` already exists, for example from before a reset. "
+                f"{unknown_effect(1, 'the call')}"
+            )
     return ToolOutcome(
         function_call_id=call.id, response={"error": text, "error_type": error_type}, error_type=error_type
     )

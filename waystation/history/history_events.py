@@ -7,6 +7,7 @@ from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
+from nexusrpc import HandlerErrorType
 from pydantic import ValidationError
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.api.enums.v1 import EventType as Generated
@@ -69,7 +70,7 @@ _TIMEOUTS: dict[int, FailureKind] = {
 }
 _FINAL = ("timeout_failure_info", "canceled_failure_info", "application_failure_info")
 """Kinds of failures that are recorded. Of any other failure, its cause is recorded, if it has one."""
-_OTHERS = {"nexus_handler_failure_info": "HandlerError", "terminated_failure_info": "TerminatedError"}
+_OTHERS = {"terminated_failure_info": "TerminatedError"}
 """Names of the SDK's errors for other failures without a cause."""
 MAX_FAILURE_CHARS = 4_096
 
@@ -93,6 +94,12 @@ def failure_of(failure: FailureProto, *, is_over: bool | None = None) -> Failure
         kind = failure.application_failure_info.type or "Error"
         about = {"kind": "error", "error_type": kind, "message": failure.message[:MAX_FAILURE_CHARS]}
         return Failure.model_validate({**about, **hold})
+    if failure.HasField("nexus_handler_failure_info"):
+        # The SDK converts other types, and a missing message, in the same way.
+        kind = failure.nexus_handler_failure_info.type
+        kind = kind if kind in HandlerErrorType.__members__ else HandlerErrorType.INTERNAL.name
+        message = failure.message or "Nexus handler error"
+        return Failure(kind="error", error_type=kind, message=message[:MAX_FAILURE_CHARS])
     return Failure(kind="error", error_type=_OTHERS.get(failure.WhichOneof("failure_info") or "", "Error"))
 
 
