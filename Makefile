@@ -153,7 +153,7 @@ endef
 	$(VENV)
 	@echo "Installing Waystation into .venv"
 	@$(INSTALL) --constraint requirements.lock hatchling
-	@$(INSTALL) --constraint requirements.lock --no-build-isolation --editable '.[embedded,auth,web]'
+	@$(INSTALL) --constraint requirements.lock --no-build-isolation --editable '.[dev,auth]'
 	@touch $@
 
 .venv-adk/.stamp: $(PEERS)/requirements.lock pyproject.toml | .venv/.stamp

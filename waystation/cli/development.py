@@ -7,8 +7,10 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -41,8 +43,8 @@ FORKSERVER = "forkserver"
 """A way to start processes of Python that Windows does not have."""
 STOP_LIMIT_S = 3.0
 """How long to wait for a worker to end before it is killed."""
-POLL_ATTEMPTS = 20
-"""How many times to look for the first poll of a worker that is ready."""
+POLL_LOOK_S = 0.03
+"""Seconds between two looks for the first poll of a worker that is ready."""
 
 
 async def dev(
@@ -69,7 +71,7 @@ async def dev(
             f"`waystation dev` does not run on {sys.platform}. Use `waystation worker --embedded --agents DIR --model "
             "demo`, and `waystation chat AGENT` in a second terminal.",
         )
-    out, chats = ctx.out, sys.stdin.isatty() and sys.stdout.isatty()
+    out, chats, started_at = ctx.out, sys.stdin.isatty() and sys.stdout.isatty(), time.time()
     usual = are_usual_ports_free()
     server = EmbeddedServer(
         db_filename=db, port=USUAL_PORT if usual else None, ui_port=USUAL_UI_PORT if usual else None, ui=True
@@ -80,13 +82,20 @@ async def dev(
         arguments = ["--agents", str(folder), "--address", server.address, "--namespace", "default"]
         arguments += ["--task-queue", ctx.target.task_queue, "--allow-overrides", "--log-format", "json"]
         arguments += ["--drain", "1", *(["--store", ctx.target.store] if ctx.target.store else [])]
-        worker = DevelopmentWorker(out, folder, [*arguments, *(["--model", "demo"] if demo else [])])
+        client = await ctx.connect()
+        worker = DevelopmentWorker(
+            out,
+            folder,
+            [*arguments, *(["--model", "demo"] if demo else [])],
+            is_polled_by=partial(is_polled, client),
+            started_at=started_at,
+        )
         web = asyncio.create_task(_serve_web(ctx, port))
         try:
             out.facts(
                 [
                     ("server", f"{server.address}, with the data in {db}"),
-                    ("Web UI", str(server.ui_url)),
+                    ("Temporal", f"{server.ui_url} shows its workflows"),
                     ("model", "demo model (no API key is set)" if demo and model is None else model or "as declared"),
                     ("watching", f"{folder}: the worker restarts when a file changes"),
                 ]
@@ -95,11 +104,6 @@ async def dev(
             agents = await worker.wait_until_ready()
             if agent is not None and agent not in agents:
                 raise Problem(Exit.USAGE, f"No agent {agent!r} in {str(folder)!r}. Agents: {', '.join(agents)}.")
-            client = await ctx.connect()
-            for _ in range(POLL_ATTEMPTS):  # a worker is ready shortly before its first poll
-                if await is_polled(client):
-                    break
-                await asyncio.sleep(LOOK_S)
             if chats:
                 return await chat(ctx, agent or agents[0], None, DEFAULT_USER, DEFAULT_APP, None, None, json=False)
             stop = asyncio.Event()
@@ -126,15 +130,33 @@ class DevelopmentWorker:
     Processes are forked from a server process that has imported everything but the agents, so they start quickly.
     """
 
-    def __init__(self, out: Output, folder: Path, arguments: list[str]) -> None:
+    def __init__(
+        self,
+        out: Output,
+        folder: Path,
+        arguments: list[str],
+        *,
+        is_polled_by: Callable[[int], Awaitable[bool]],
+        started_at: float,
+    ) -> None:
+        """Configure a worker.
+
+        Args:
+            out: Where output and problems of the worker are written.
+            folder: The folder whose files are watched.
+            arguments: The options of the worker.
+            is_polled_by: Returns whether the process with this ID has polled the task queue.
+            started_at: When the command was started, in seconds, for the time that the first worker takes.
+        """
         self._out, self._folder, self._arguments = out, folder, arguments
+        self._is_polled_by, self._saved_at = is_polled_by, started_at
         self._context: Any = multiprocessing.get_context(FORKSERVER)
         self._context.set_forkserver_preload([__name__, "waystation.worker.main"])
         self._processes: list[Any] = []
         self._loop = asyncio.get_running_loop()
         self._agents: asyncio.Future[list[str]] = self._loop.create_future()
-        self._saved_at = time.time()
         self._is_closing = False
+        self._announcement: asyncio.Task[None] | None = None
 
     async def wait_until_ready(self) -> list[str]:
         """Return the names of the agents as soon as a worker serves them. Until then, problems are written."""
@@ -142,13 +164,16 @@ class DevelopmentWorker:
 
     async def keep_serving(self) -> None:
         """Start a worker, and replace it whenever a file changes."""
-        before = await asyncio.to_thread(_find_times, self._folder)
+        looked_at, before = time.time(), await asyncio.to_thread(_find_times, self._folder)
         self._start()
         while True:
             await asyncio.sleep(LOOK_S)
+            looked_before, looked_at = looked_at, time.time()
             times = await asyncio.to_thread(_find_times, self._folder)
             if changed := sorted({path for path, _ in times.items() ^ before.items()}):
-                self._saved_at, before = time.time(), times
+                # A file that was moved here has an earlier time, and a deleted one has none.
+                self._saved_at = max(looked_before, *(times.get(path, 0) / 1e9 for path in changed))
+                before = times
                 self._out.remark(f"{', '.join(changed)} changed")
                 self._processes[-1].terminate()
                 self._start()
@@ -175,7 +200,7 @@ class DevelopmentWorker:
         with suppress(RuntimeError), os.fdopen(os.dup(reader.fileno()), errors="replace") as lines:
             reader.close()
             for line in lines:
-                self._loop.call_soon_threadsafe(self._write, line.rstrip("\n"))
+                self._loop.call_soon_threadsafe(self._write, line.rstrip("\n"), process)
             process.join()
             self._loop.call_soon_threadsafe(self._report_end, process)
 
@@ -183,7 +208,16 @@ class DevelopmentWorker:
         if process is self._processes[-1] and process.exitcode and not self._is_closing:
             self._out.remark("The worker has stopped. It starts again when a file changes.")
 
-    def _write(self, line: str) -> None:
+    async def _announce(self, agents: list[str], pid: int) -> None:
+        """Report how long it took from the change of a file until the worker polls, and not only starts."""
+        saved_at = self._saved_at
+        while not await self._is_polled_by(pid):  # noqa: ASYNC110 - the server does not report polls
+            await asyncio.sleep(POLL_LOOK_S)
+        self._out.remark(f"serving {', '.join(agents)} after {time.time() - saved_at:.2f} s")
+        if not self._agents.done():
+            self._agents.set_result(agents)
+
+    def _write(self, line: str, process: Any) -> None:
         """Write what a worker logged, as far as an author needs it. Other lines are output of tools."""
         try:
             entry: JsonObject = json.loads(line)
@@ -192,10 +226,10 @@ class DevelopmentWorker:
             self._out.line(line)
             return
         if event == "worker.ready":
+            if self._announcement:
+                self._announcement.cancel()
             agents = [str(name) for name in entry["agents"]]
-            self._out.remark(f"serving {', '.join(agents)} after {time.time() - self._saved_at:.1f} s")
-            if not self._agents.done():
-                self._agents.set_result(agents)
+            self._announcement = asyncio.create_task(self._announce(agents, process.pid))
         elif level in ("warning", "error", "critical"):
             text = entry.get("problem") or ", ".join(
                 f"{name}={value}" for name, value in entry.items() if name not in ("event", "level", "timestamp")
@@ -253,10 +287,13 @@ async def _serve_web(ctx: CommandContext, port: int) -> None:
         async for line in process.stdout:
             text = line.decode(errors="replace").strip()
             serving = text.partition("Serving at ")[2].partition(";")[0]
+            _, is_link, link = text.partition("log in a browser once with ")
             if serving:
-                ctx.out.line(f"  chat     {serving}/agents, in a browser that has logged in")
+                ctx.out.line(f"  then     {serving}/agents, to chat in the same browser")
+            elif is_link:
+                ctx.out.line(f"  web app  {link}, to log in once")  # in one piece, so that terminals make it a link
             else:
-                ctx.out.line(f"  web      {text.removeprefix('waystation: ')}")  # in one piece, as it may be a link
+                ctx.out.line(f"  web app  {text.removeprefix('waystation: ')}")
     finally:
         with suppress(ProcessLookupError):
             process.terminate()

@@ -5,6 +5,7 @@ A command that follows an invocation shows its events, streamed text, pending ca
 
 import asyncio
 import re
+import socket
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager, suppress
@@ -328,17 +329,21 @@ async def with_pauses(source: AsyncGenerator[T], pause: Callable[[], float | Non
         await source.aclose()
 
 
-async def is_polled(client: AgentClient) -> bool:
-    """Return whether a worker has recently polled the client's task queue, or True if the server cannot tell."""
+async def is_polled(client: AgentClient, pid: int | None = None) -> bool:
+    """Return whether a worker has recently polled the client's task queue, or True if the server cannot tell.
+
+    With `pid`, only a worker in that process on this machine counts.
+    """
     request = DescribeTaskQueueRequest(
         namespace=client.temporal.namespace,
         task_queue=TaskQueue(name=client.task_queue),
         task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
     )
     try:
-        return bool((await client.temporal.workflow_service.describe_task_queue(request)).pollers)
+        pollers = (await client.temporal.workflow_service.describe_task_queue(request)).pollers
     except RPCError:
         return True
+    return any(pid is None or poller.identity == f"{pid}@{socket.gethostname()}" for poller in pollers)
 
 
 def report_failure(out: Output, error: WorkflowFailureError, **fields: str) -> None:
