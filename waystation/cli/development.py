@@ -71,6 +71,10 @@ async def dev(
             f"`waystation dev` does not run on {sys.platform}. Use `waystation worker --embedded --agents DIR --model "
             "demo`, and `waystation chat AGENT` in a second terminal.",
         )
+    if not folder.is_dir():
+        raise Problem(
+            Exit.USAGE, f"{str(folder)!r} is not a folder with an agent. Create one with: {ctx.target.program} new NAME"
+        )
     out, chats, started_at = ctx.out, sys.stdin.isatty() and sys.stdout.isatty(), time.time()
     usual = are_usual_ports_free()
     server = EmbeddedServer(
@@ -234,7 +238,7 @@ class DevelopmentWorker:
             text = entry.get("problem") or ", ".join(
                 f"{name}={value}" for name, value in entry.items() if name not in ("event", "level", "timestamp")
             )
-            place = f"{entry['place']}: " if "place" in entry else ""
+            place = f"{entry['place']}: " if not text.startswith(str(entry.get("place", ""))) else ""
             style = "yellow" if level == "warning" else "red"
             self._out.line(Text(terminal.escape(f"{event}: {place}{text}"), style=style))
 

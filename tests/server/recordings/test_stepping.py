@@ -1,19 +1,17 @@
 """The step debugger: the cursor in a recording and its terminal."""
 
 import asyncio
-import os
 import pdb
-import pty
-import sys
 from pathlib import Path
 from types import FrameType
 
 import pytest
 from typer.testing import CliRunner
 
-from tests.paths import HISTORIES, ROOT
+from tests.paths import HISTORIES
 from tests.programs import Ran, command
 from tests.server.conftest import Serve
+from tests.terminals import in_terminal
 from waystation.agents import Agent
 from waystation.cli.program import app
 from waystation.core import (
@@ -235,37 +233,6 @@ async def test_a_debugger_begins_where_it_is_told(tmp_path: Path) -> None:
     assert ("event 2 of 4" in ran.out, "Be brief." in ran.out, "model call 1" in ran.out) == (True, True, True)
     missing = await debugged("one-tool", options=("--at", "22"))
     assert missing.code == 6
-
-
-async def in_terminal(*arguments: str, typed: list[tuple[str, bytes]]) -> tuple[int, str]:
-    """Run a command in a terminal; type each text once the text before it is on the screen. Return all output."""
-    parent, child = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40", "PYTHONPATH": str(ROOT)}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, *arguments, stdin=child, stdout=child, stderr=child, cwd=ROOT, env=environment
-    )
-    os.close(child)
-    shown, seen = "", 0
-
-    async def read() -> str:
-        return (await asyncio.to_thread(os.read, parent, 65_536)).decode(errors="replace")
-
-    try:
-        async with asyncio.timeout(30):
-            for awaited, text in typed:
-                while awaited not in shown[seen:]:
-                    chunk = await read()
-                    if "\x1b[6n" in chunk:  # asked where the cursor is, as a terminal would be
-                        os.write(parent, b"\x1b[1;1R")
-                    shown += chunk
-                seen = len(shown)
-                os.write(parent, text)
-            code = await process.wait()
-    finally:
-        if process.returncode is None:
-            process.kill()
-        os.close(parent)
-    return code, shown
 
 
 async def test_in_a_terminal_keys_act_at_once() -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.paths import ROOT
 from tests.programs import undisturbed
 from tests.server.workflows.outside import waiting
+from tests.terminals import Typed, in_terminal
 from waystation import AgentClient
 
 LIMIT_S = 60.0
@@ -66,6 +67,37 @@ async def test_a_pending_call_survives_changes_of_the_agent(package: Path) -> No
     finally:
         if process.returncode is None:
             process.kill()
+
+
+async def test_one_screen_has_the_chat_the_changes_and_the_approvals(package: Path) -> None:
+    """A call that waits is approved after the agent has changed, and a mistake is shown above the line being typed."""
+    agent, source = package / "agent.py", (package / "agent.py").read_text()
+
+    def save(text: str, keys: bytes = b"") -> Typed:
+        def write() -> bytes:
+            agent.write_text(text)
+            return keys
+
+        return write
+
+    code, shown = await in_terminal(
+        *("-m", "waystation.cli", "dev", package.name, "--port", "0"),
+        typed=[
+            ("/help lists", b"Order 5 pencils\r"),
+            ("'item': 'pencils'", b"Order 50 chairs\r"),
+            ("/approve 2/fc-1", save(source.replace('"ordered"', '"booked"'))),
+            ("serving order_agent", b"/approve\r"),
+            ("'status': 'booked'", save(source + "\nbroken(", b"a line")),
+            ("SyntaxError", save(source)),
+            ("serving order_agent", b"\x15/quit\r"),
+        ],
+        folder=package.parent,
+        environment=undisturbed(),
+        limit_s=LIMIT_S,
+    )
+    assert code == 0, shown
+    assert "web app" in shown
+    assert "You can resume the conversation" in shown
 
 
 async def test_the_test_of_a_new_package_passes(package: Path) -> None:

@@ -94,3 +94,13 @@ async def test_the_time_to_serve_counts_from_the_save(capsys: pytest.CaptureFixt
     match = re.search(r"after ([\d.]+) s", capsys.readouterr().err)
     assert match is not None
     assert float(match[1]) >= passed - 0.02  # the clock of the file system is coarser
+
+
+@pytest.mark.parametrize("name", ["missing", "agent.py"])
+async def test_a_missing_folder_is_reported_before_anything_starts(tmp_path: Path, name: str) -> None:
+    """A file is not a folder either. The error names the command that creates an agent."""
+    (tmp_path / "agent.py").touch()
+    ran = await command("dev", str(tmp_path / name))
+    assert (ran.code, ran.out) == (2, "")
+    assert "is not a folder with an agent" in ran.err
+    assert "new NAME" in ran.err
