@@ -18,6 +18,7 @@ import typer
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.cli.output import Output
+from waystation.cli.shell_completion import complete_agent, complete_id
 from waystation.client import AgentClient, connect, connection_problem, connection_settings, find_store_differences
 from waystation.core import (
     ANSWER_SIGNAL,
@@ -40,11 +41,18 @@ TOKEN = "WAYSTATION_TOKEN"  # the name of an environment variable, not a secret
 MAX_TOKEN_BYTES = 100_000
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON, one object per line.")]
-InvocationId = Annotated[str, typer.Argument(metavar="ID", help="Invocation ID.")]
+InvocationId = Annotated[str, typer.Argument(metavar="ID", help="Invocation ID.", autocompletion=complete_id)]
 Source = Annotated[
-    str, typer.Argument(metavar="ID|FILE", help="Invocation ID, or a file with the invocation's history as JSON.")
+    str,
+    typer.Argument(
+        metavar="ID|FILE",
+        help="Invocation ID, or a file with the invocation's history as JSON.",
+        autocompletion=complete_id,
+    ),
 ]
-AgentName = Annotated[str, typer.Argument(metavar="AGENT", help="Name of the root agent.")]
+AgentName = Annotated[
+    str, typer.Argument(metavar="AGENT", help="Name of the root agent.", autocompletion=complete_agent)
+]
 Called = Annotated[
     str | None,
     typer.Option(

@@ -15,6 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.cli.command_context import AsJson, CommandContext, Exit, InvocationId, Problem
 from waystation.cli.output import Output
+from waystation.cli.shell_completion import complete_agent
 from waystation.client import InvocationEntry, fold_called
 from waystation.presentation import terminal, words
 
@@ -38,7 +39,9 @@ Status = Literal["open", "running", "waiting", "held", "completed", "failed", "c
 
 async def list(
     ctx: CommandContext,
-    agent: Annotated[str | None, typer.Option(help="Only invocations of this agent.")] = None,
+    agent: Annotated[
+        str | None, typer.Option(help="Only invocations of this agent.", autocompletion=complete_agent)
+    ] = None,
     user: Annotated[str | None, typer.Option(help="Only invocations of this user.")] = None,
     tenant: Annotated[str | None, typer.Option(help="Only invocations of this tenant.")] = None,
     status: Annotated[Status | None, typer.Option(help="Only invocations with this status.")] = None,

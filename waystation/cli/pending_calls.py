@@ -37,6 +37,7 @@ from waystation.cli.command_context import (
 )
 from waystation.cli.invocations import Watch
 from waystation.cli.output import Output
+from waystation.cli.shell_completion import complete_id
 from waystation.cli.terminal_input import NOTHING_SENT, Person, find_person
 from waystation.client import AgentClient
 from waystation.configuration import login_name
@@ -63,6 +64,7 @@ AnyId = Annotated[
     typer.Argument(
         metavar="ID",
         help="Approval ID from `pending`, or an invocation ID. If you omit it in a terminal, you choose from a list.",
+        autocompletion=complete_id,
     ),
 ]
 CallId = Annotated[
@@ -137,7 +139,11 @@ async def pending(
     ctx: CommandContext,
     id: Annotated[
         str | None,
-        typer.Argument(metavar="ID|FILE", help="Invocation ID or history file. Default: calls of all invocations."),
+        typer.Argument(
+            metavar="ID|FILE",
+            help="Invocation ID or history file. Default: calls of all invocations.",
+            autocompletion=complete_id,
+        ),
     ] = None,
     at: At = None,
     called: Called = None,
@@ -681,7 +687,12 @@ def _write_brief(out: Output, call: PendingCall, number: str) -> None:
 
 async def authorize(
     ctx: CommandContext,
-    id: Annotated[str, typer.Argument(metavar="ID", help="Approval ID from `pending`, or an invocation ID.")],
+    id: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID", help="Approval ID from `pending`, or an invocation ID.", autocompletion=complete_id
+        ),
+    ],
     call: CallId = None,
     credentials: Annotated[str, typer.Option(metavar="STORE", help="The workers' credential store.")] = str(
         CREDENTIALS

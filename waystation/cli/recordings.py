@@ -40,6 +40,7 @@ from waystation.cli.command_context import (
 )
 from waystation.cli.invocations import print_events
 from waystation.cli.output import Output, write_error
+from waystation.cli.shell_completion import complete_id
 from waystation.core import SESSION_WORKFLOW, WORKFLOW, ForeignHistory, JsonObject, WaystationError
 from waystation.history import format_saved_history, read_history_file
 from waystation.presentation import recording_views, terminal, words
@@ -171,8 +172,16 @@ async def prompt(
 
 async def diff(
     ctx: CommandContext,
-    left: Annotated[str, typer.Argument(metavar="A", help="Invocation ID, or a file with the invocation's history.")],
-    right: Annotated[str, typer.Argument(metavar="B", help="ID or history file of the other invocation.")],
+    left: Annotated[
+        str,
+        typer.Argument(
+            metavar="A", help="Invocation ID, or a file with the invocation's history.", autocompletion=complete_id
+        ),
+    ],
+    right: Annotated[
+        str,
+        typer.Argument(metavar="B", help="ID or history file of the other invocation.", autocompletion=complete_id),
+    ],
     every: Annotated[bool, typer.Option("--all", help="Show all events, including the equal ones.")] = False,
     json: AsJson = False,
 ) -> Exit:

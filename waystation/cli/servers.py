@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import typer
 from temporalio.service import RPCError, RPCStatusCode
+from typer.core import TyperCommand
 
 from waystation.cli.command_context import (
     AsJson,
@@ -18,6 +19,7 @@ from waystation.cli.command_context import (
     missing_extra,
 )
 from waystation.cli.command_execution import AsyncCommand, create_command_group
+from waystation.cli.shell_completion import Completion
 from waystation.client import (
     SEARCH_ATTRIBUTE_TYPES,
     add_search_attributes,
@@ -46,7 +48,21 @@ def _encryption() -> None:
     """Do nothing. Without a callback, Typer would merge the group with its only command."""
 
 
-@worker.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+class WorkerCommand(TyperCommand):
+    """A command whose options are parsed by the worker's own program, which other programs start, too."""
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Return the options that begin with a word of the shell, with their help."""
+        from waystation.worker.main import list_options
+
+        return [Completion(name, help=text) for name, text in list_options().items() if name.startswith(incomplete)]
+
+
+@worker.command(
+    cls=WorkerCommand,
+    add_help_option=False,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
 def serve_agents(ctx: typer.Context) -> None:
     """Serve agents with `waystation worker --agents DIR`. `waystation worker --help` lists the options."""
     with load_worker():

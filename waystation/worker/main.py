@@ -292,6 +292,11 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
 """Options for argparse, which is used because a worker should start polling quickly and typer is slow to load."""
 
 
+def list_options() -> dict[str, str]:
+    """Return the names of the options, each with its help."""
+    return {name: str(option["help"]) for name, option in _OPTIONS.items() if name.startswith("-")}
+
+
 def parse_options(arguments: Sequence[str] | None, program: str) -> argparse.Namespace:
     """Parse the command line. Exit with code 2 if it is not valid, or with code 0 after `--help` or `--version`."""
     parser = argparse.ArgumentParser(prog=program, description="Serve agents on a Temporal task queue.")
