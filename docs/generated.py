@@ -18,9 +18,30 @@ from waystation.cli.program import COMMANDS, app
 from waystation.worker.main import parse_options
 
 PACKAGES = (
-    *("waystation", "waystation.worker", "waystation.testing", "waystation.replay", "waystation.models"),
-    *("waystation.artifacts", "waystation.memory"),
+    *("waystation", "waystation.client", "waystation.worker", "waystation.testing", "waystation.replay"),
+    *("waystation.models.openai_llm", "waystation.models.anthropic_llm", "waystation.models.lite_llm"),
+    *("waystation.models.fallback_model", "waystation.tools", "waystation.tools.authenticated_function_tool"),
+    *("waystation.tools.mcp_tool", "waystation.tools.openapi_tool", "waystation.planners", "waystation.runners"),
+    *("waystation.sessions", "waystation.artifacts", "waystation.memory", "waystation.auth", "waystation.identity"),
 )
+"""The packages and modules from which programs import, each name listed below the first that exports it."""
+SINGLE_NAMES = {
+    "waystation.models.openai_llm": {"OpenAICompatible"},
+    "waystation.models.anthropic_llm": {"AnthropicLlm"},
+    "waystation.models.lite_llm": {"LiteLlm"},
+    "waystation.models.fallback_model": {"FallbackModel"},
+    "waystation.tools.authenticated_function_tool": {"AuthenticatedFunctionTool"},
+}
+"""What is public in a module that is not a package."""
+INTERNAL = {
+    "waystation.client": {
+        *("AgentDirectory", "PartialTextReader", "SearchAttributeMonitor", "StartedInvocations", "connection_problem"),
+        *("connection_settings", "count_events", "find_store_differences", "fold_called", "is_address_configured"),
+        *("is_quotable", "new_events", "parse_session_id", "read_entry", "stream_logs", "stream_session"),
+    },
+    "waystation.identity": {"Gateway", "Link", "Links", "LoggedIn", "OidcLogin", "Sealer", "WorkerIdentity"},
+}
+"""Names that a package exports for other packages of Waystation only."""
 _MODULE = re.compile(r"\b(?:[a-z_]\w*\.)+(?=[A-Z])")
 """Matches the module in front of a class name, such as `waystation.core.` in an annotation."""
 _QUOTED = re.compile(r"(: |-> )'([^']*)'")
@@ -57,12 +78,20 @@ def list_names() -> str:
     parts = ["## Every name\n\nThese are the signatures and docstrings of the names that the packages export.\n"]
     for package in PACKAGES:
         module = import_module(package)
-        documented = {name: getattr(module, name) for name in sorted(module.__all__)}
+        names = SINGLE_NAMES.get(package) or set(module.__all__) - INTERNAL.get(package, set())
+        documented = {name: getattr(module, name) for name in sorted(names)}
+        documented = {name: value for name, value in documented.items() if not _is_alias(name, value, documented)}
         new = {name: value for name, value in documented.items() if inspect.getdoc(value) and id(value) not in seen}
         seen |= {id(value) for value in new.values()}
-        parts.append(f"### Package `{package}`\n")
+        parts.append(f"### `{package}`\n")
         parts += [_describe(name, value) for name, value in new.items() if _is_ours(value)]
     return "\n".join(parts)
+
+
+def _is_alias(name: str, value: object, documented: dict[str, object]) -> bool:
+    """Return whether the name is another spelling of one that is exported, too, as ADK's `MCPToolset` is."""
+    own = getattr(value, "__name__", name)
+    return own != name and own.lower() == name.lower() and documented.get(own) is value
 
 
 def _is_ours(value: object) -> bool:
