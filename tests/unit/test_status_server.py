@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import socket
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -10,9 +12,12 @@ from urllib.request import urlopen
 
 import pytest
 
-from waystation.core import InvalidConfiguration, JsonObject, Settings, Stores
+from tests.store_servers import S3_KEYS
+from waystation.core import InvalidConfiguration, JsonObject, Quotas, Settings, Stores
+from waystation.storage import USER_KEYS_VARIABLE, ObjectFiles
+from waystation.worker import service_setup, status_server
 from waystation.worker.metrics import Measurement
-from waystation.worker.service_setup import find_store_problem
+from waystation.worker.service_setup import create_client_store_checks, create_store_checks, find_store_problem
 from waystation.worker.status_server import CHECK, StatusServer, format_gauges
 
 
@@ -24,6 +29,13 @@ def ask(url: str) -> tuple[int, JsonObject]:
     except HTTPError as error:
         with closing(error):
             return error.code, json.load(error)
+
+
+@pytest.fixture
+def silent_server() -> Iterator[str]:
+    """Return the URL of a server that accepts connections and never answers."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
 @pytest.fixture
@@ -52,6 +64,70 @@ async def test_a_process_is_ready_only_while_it_serves_and_all_checks_pass(statu
     code, answer = await asyncio.to_thread(ask, f"{status.url}/readyz")
     assert (code, answer["stage"], answer["stores"]) == (503, "starting", "no space left")
     assert (await asyncio.to_thread(ask, f"{status.url}/healthz"))[0] == 200
+
+
+async def test_a_check_that_hangs_delays_only_the_first_answer(
+    status: StatusServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counts as failed, is not started again while it runs, and the metrics are served all the same."""
+    monkeypatch.setattr(status_server, "CHECK_LIMIT_S", 0.2)
+    monkeypatch.setattr(status_server, "RECHECK_S", 0.0)
+    release, runs = threading.Event(), list[int]()
+
+    def hang() -> None:
+        runs.append(1)
+        release.wait()
+
+    status.watch({"stores": hang, "other": lambda: None})
+    code, answer = await asyncio.to_thread(ask, f"{status.url}/readyz")
+    assert (code, answer["stores"], answer["other"]) == (503, status_server.OVERDUE, "ok")
+    for _ in range(3):
+        assert (await asyncio.to_thread(ask, f"{status.url}/readyz"))[0] == 503
+    assert runs == [1]
+    text = await asyncio.to_thread(status.export)
+    assert 'waystation_check_ok{check="stores"} 0' in text
+    release.set()
+    while (await asyncio.to_thread(ask, f"{status.url}/readyz"))[1]["stores"] != "ok":
+        pass
+
+
+async def test_a_check_that_raises_counts_as_failed(status: StatusServer) -> None:
+    """The check has an error of its own; the answer does not claim that all is well."""
+    status.watch({"stores": lambda: str(1 / 0)})
+    assert (await asyncio.to_thread(ask, f"{status.url}/readyz"))[1]["stores"] == "the check failed: division by zero"
+
+
+def test_an_object_store_that_hangs_is_reported_within_its_limit(silent_server: str, tmp_path: Path) -> None:
+    """Its client would retry for minutes. The store is named."""
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in {**S3_KEYS, "AWS_ENDPOINT_URL": silent_server, "AWS_ALLOW_HTTP": "true"}.items():
+            patched.setenv(name, value)
+        patched.setattr(service_setup, "STORE_LIMIT_S", 0.2)
+        settings = Settings(stores=Stores(payloads="s3://bucket/prefix", artifacts=str(tmp_path / "artifacts")))
+        assert find_store_problem(settings) == "The store at s3://bucket/prefix failed: no answer within 0.2 s"
+        [check] = create_client_store_checks(ObjectFiles(tmp_path / "payloads"), "s3://bucket/prefix").values()
+        assert check() == "The store at s3://bucket/prefix failed: no answer within 0.2 s"
+
+
+def test_each_postgresql_store_has_a_check(silent_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database that accepts connections and never answers fails within the limit of its URL."""
+    port = silent_server.rpartition(":")[2]
+    url = f"postgresql://127.0.0.1:{port}/stores?connect_timeout=2"
+    monkeypatch.setenv(USER_KEYS_VARIABLE, url)
+    settings = Settings(stores=Stores(memory=url, credentials=url), quotas=Quotas(store=url))
+    checks = create_store_checks(settings)
+    assert set(checks) == {"stores", "memory_store", "credential_store", "quota_store", "user_key_store"}
+    assert "timeout" in (checks["memory_store"]() or "")
+
+
+def test_a_postgresql_standby_is_not_ready(postgres: str) -> None:
+    """A server that accepts no changes answers, and is still no store."""
+    settings = Settings(
+        stores=Stores(memory=postgres, credentials=f"{postgres}?options=-cdefault_transaction_read_only%3Don")
+    )
+    checks = create_store_checks(settings)
+    assert checks["memory_store"]() is None
+    assert "the server accepts no changes" in (checks["credential_store"]() or "")
 
 
 def test_a_taken_port_is_reported_with_a_remedy(status: StatusServer) -> None:

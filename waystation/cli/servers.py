@@ -1,6 +1,6 @@
 """The commands that run and set up workers and web servers."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from waystation.client import (
 from waystation.core import SEARCH_ATTRIBUTES, Stores
 from waystation.key_set import EncryptionKeys, KeySet
 from waystation.lazy_exports import load_worker
-from waystation.storage import ENCRYPTION_VARIABLE, Blobs, find_cipher, offloading
+from waystation.storage import ENCRYPTION_VARIABLE, Blobs, ObjectFiles, find_cipher, offloading
 from waystation.worker_keys import WorkerKeys
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ async def web(
         _check_urls(url, **{"--temporal-ui": temporal_ui})
         await ctx.compare_stores(payloads=client.blobs.files)
         if status:
-            status.watch({})
+            status.watch(_create_store_checks(client.blobs.files, artifacts))
             status.serve(client)
             ctx.out.remark(f"Metrics and health checks are at {status.url}.")
         return await _serve(
@@ -171,6 +171,12 @@ def _create_status_server(address: str) -> "StatusServer":
         return StatusServer(parse_address(address))
     except ValueError as error:
         raise Problem(Exit.USAGE, f"--metrics: {error}.") from None
+
+
+def _create_store_checks(payloads: ObjectFiles, artifacts: str) -> Mapping[str, Callable[[], str | None]]:
+    with load_worker():
+        from waystation.worker.service_setup import create_client_store_checks
+    return create_client_store_checks(payloads, artifacts)
 
 
 async def codec_server(

@@ -24,7 +24,7 @@ from waystation.storage.encryption import (
 )
 from waystation.storage.object_files import ObjectFiles, unusable
 from waystation.storage.owners import KeyDeleted, Owner
-from waystation.storage.postgres import PostgresDatabase, is_postgres_url
+from waystation.storage.postgres import PostgresDatabase, find_postgres_problem, is_postgres_url
 from waystation.storage.quota_store import MeteredCall, QuotaStore, Reservation, Spending
 from waystation.storage.sqlite import SqliteDatabase
 from waystation.storage.store_ids import StoreIds, list_differences
@@ -57,6 +57,7 @@ __all__ = [
     "encrypt_file",
     "encrypting",
     "find_cipher",
+    "find_postgres_problem",
     "find_user_keys",
     "is_on_this_machine",
     "is_postgres_url",

@@ -35,6 +35,44 @@ def is_postgres_url(place: str | Path) -> bool:
     return str(place).startswith(_SCHEMES)
 
 
+def _create_conninfo(url: str) -> str:
+    try:
+        from psycopg import ProgrammingError
+        from psycopg.conninfo import conninfo_to_dict, make_conninfo
+    except ImportError:
+        problem = "PostgreSQL requires the extra `postgres`: pip install 'waystation[postgres]'."
+        raise StoreFailed(describe_place(url), problem) from None
+    defaults: dict[str, Any] = {"connect_timeout": CONNECT_TIMEOUT_S, "application_name": "waystation"}
+    try:
+        return make_conninfo(**(defaults | conninfo_to_dict(url)))
+    except ProgrammingError as error:
+        problem = f"the URL is not valid: {_SECRETS.sub('…', str(error))}"
+        raise StoreFailed(describe_place(url), problem) from None
+
+
+def _describe(error: psycopg.Error) -> str:
+    """Return the kind and the first line of an error, without credentials."""
+    cause = _SECRETS.sub("…", (str(error).splitlines() or [""])[0])
+    return f"{type(error).__name__}: {cause[:300]}"
+
+
+def find_postgres_problem(url: str | Path) -> str | None:
+    """Return why a database cannot be reached or written to, or None. Do not create or change anything."""
+    try:
+        conninfo = _create_conninfo(str(url))
+    except StoreFailed as error:
+        return str(error)
+    import psycopg
+
+    try:
+        with psycopg.connect(conninfo, prepare_threshold=None) as connection:
+            is_read_only = connection.execute("SHOW transaction_read_only").fetchone() == ("on",)
+    except psycopg.Error as error:
+        return str(StoreFailed(describe_place(url), _describe(error)))
+    problem = "the server accepts no changes. Use the primary server instead of a standby."
+    return str(StoreFailed(describe_place(url), problem)) if is_read_only else None
+
+
 class PostgresDatabase:
     """A database with the tables of one store, which are created when first needed.
 
@@ -50,17 +88,7 @@ class PostgresDatabase:
             StoreFailed: The URL is not valid, or psycopg is not installed.
         """
         self.place = describe_place(url)
-        try:
-            from psycopg import ProgrammingError
-            from psycopg.conninfo import conninfo_to_dict, make_conninfo
-        except ImportError:
-            problem = "PostgreSQL requires the extra `postgres`: pip install 'waystation[postgres]'."
-            raise StoreFailed(self.place, problem) from None
-        defaults: dict[str, Any] = {"connect_timeout": CONNECT_TIMEOUT_S, "application_name": "waystation"}
-        try:
-            self._conninfo = make_conninfo(**(defaults | conninfo_to_dict(url)))
-        except ProgrammingError as error:
-            raise StoreFailed(self.place, f"the URL is not valid: {_SECRETS.sub('…', str(error))}") from None
+        self._conninfo = _create_conninfo(url)
         # The table's comment is the store's ID, because it is copied with the table, for example to another server.
         self._schema = (*schema, f"COMMENT ON TABLE {table} IS '{secrets.token_hex(4)}'")
         self._table, self._is_ready = table, False
@@ -90,8 +118,7 @@ class PostgresDatabase:
                     self._is_ready = True
                 yield connection
         except psycopg.Error as error:
-            cause = _SECRETS.sub("…", (str(error).splitlines() or [""])[0])
-            raise StoreFailed(self.place, f"{type(error).__name__}: {cause[:300]}") from None
+            raise StoreFailed(self.place, _describe(error)) from None
 
     def read_store_id(self, connection: Connection) -> str | None:
         """Return the store's ID, which is the comment on its table, or None if the comment or the table was removed."""

@@ -21,7 +21,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,8 +56,8 @@ from waystation.worker.service_setup import (
     create_lasting_services,
     create_link_signer,
     create_span_export,
+    create_store_checks,
     describe_stores,
-    find_store_problem,
     list_requester_policies,
     list_settings_warnings,
     load_identity,
@@ -412,7 +411,7 @@ async def serve(
     asyncio.get_running_loop().set_default_executor(threads)
     async with AsyncExitStack() as stack:
         if status:
-            status.watch({"stores": partial(find_store_problem, settings)})
+            status.watch(create_store_checks(settings))
             log.info("metrics.ready", url=status.url)
         address = await _start_embedded_server(stack, options.db) if options.embedded else options.address
         client = await _connect(options, address, settings.stores, stop)

@@ -2,7 +2,9 @@
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
@@ -17,15 +19,18 @@ from waystation.artifacts import InMemoryArtifactService, ObjectStoreArtifactSer
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
 from waystation.auth.credential_service.store_location import open_store
 from waystation.client import find_store_differences
-from waystation.core import ApprovalPolicy, InvalidConfiguration, Settings, Stores, WaystationError
+from waystation.core import ApprovalPolicy, InvalidConfiguration, Settings, StoreFailed, Stores, WaystationError
 from waystation.memory import InMemoryMemoryService, open_memory
 from waystation.storage import (
     STORE_VARIABLE,
+    USER_KEYS_VARIABLE,
     Blobs,
     ObjectFiles,
     StoreIds,
     describe_place,
+    find_postgres_problem,
     is_on_this_machine,
+    is_postgres_url,
     local_path,
     payload_place,
     unusable,
@@ -40,6 +45,10 @@ log = structlog.get_logger("waystation.worker")
 
 PROBE = ".probe"
 """Name of the empty object that is written to an object store to find out whether it is writable."""
+
+
+STORE_LIMIT_S = 2.5
+"""How long an object store may take to write the probe. Its client would retry for minutes."""
 
 
 class StoreUnusable(WaystationError):
@@ -60,11 +69,15 @@ def check_stores(settings: Settings) -> None:
     """
     stores, quotas = settings.stores, settings.quotas and local_path(settings.quotas.store)
     payloads, artifacts, memory = Blobs(stores.payloads), ObjectFiles(stores.artifacts), local_path(stores.memory)
+    place = os.environ.get(USER_KEYS_VARIABLE)
+    credentials, user_keys = local_path(stores.credentials), place and local_path(place)
     for what, setting, place, problem in (
         ("Large payloads", f"--store, {STORE_VARIABLE}", payloads.files.place, payloads.files.unusable()),
         ("Artifacts", "--artifacts", artifacts.place, artifacts.unusable()),
         ("Memories", "--memory", str(memory), memory and _file_problem(memory)),
         ("Quotas", "`store` in --quotas", str(quotas), quotas and _file_problem(quotas)),
+        ("Credentials", "--credentials", str(credentials), credentials and _file_problem(credentials)),
+        ("User keys", USER_KEYS_VARIABLE, str(user_keys), user_keys and _file_problem(user_keys)),
     ):
         if problem:
             raise StoreUnusable(what, place, setting, problem)
@@ -78,22 +91,86 @@ def _file_problem(path: Path) -> str | None:
     return unusable(path.parent)
 
 
+def create_store_checks(settings: Settings) -> Mapping[str, Callable[[], str | None]]:
+    """Return the checks of a worker's stores, by name. Each PostgreSQL store has its own.
+
+    A check returns a problem or None. Call it outside the event loop.
+    """
+    places = {
+        "memory_store": settings.stores.memory,
+        "credential_store": settings.stores.credentials,
+        "quota_store": settings.quotas and settings.quotas.store,
+        "user_key_store": os.environ.get(USER_KEYS_VARIABLE),
+    }
+    databases = {
+        name: partial(find_postgres_problem, place)
+        for name, place in places.items()
+        if place and is_postgres_url(place)
+    }
+    return {"stores": partial(find_store_problem, settings), **databases}
+
+
 def find_store_problem(settings: Settings) -> str | None:
-    """Write to the stores of payloads and artifacts, and check that the others appear to be writable.
+    """Write to the stores of payloads and artifacts, and check that the other files appear to be writable.
 
     Return why a store cannot be used, or None. Call this outside the event loop.
     """
     try:
         check_stores(settings)
-        for files in (ObjectFiles(settings.stores.artifacts), Blobs(settings.stores.payloads).files):
-            if files.folder is None:
-                asyncio.run(files.put(PROBE, b""))
-            elif files.folder.exists():  # otherwise, it is created when first needed
-                with TemporaryFile(dir=files.folder) as file:
-                    file.write(b"0")
+        asyncio.run(_write_probes(ObjectFiles(settings.stores.artifacts), Blobs(settings.stores.payloads).files))
     except (OSError, WaystationError) as error:
         return str(error)
     return None
+
+
+async def _write_probes(*stores: ObjectFiles) -> None:
+    await asyncio.gather(*(_write_probe(files) for files in stores))
+
+
+async def _write_probe(files: ObjectFiles) -> None:
+    if files.folder is None:
+        async with _limit(files):
+            await files.put(PROBE, b"")
+    elif files.folder.exists():  # otherwise, it is created when first needed
+        with TemporaryFile(dir=files.folder) as file:
+            file.write(b"0")
+
+
+async def _read_probe(files: ObjectFiles) -> None:
+    if files.folder is None:
+        async with _limit(files):
+            await files.get(PROBE)
+    elif files.folder.exists():
+        os.listdir(files.folder)
+
+
+@asynccontextmanager
+async def _limit(files: ObjectFiles) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(STORE_LIMIT_S):
+            yield
+    except TimeoutError:
+        raise StoreFailed(files.place, f"no answer within {STORE_LIMIT_S:g} s") from None
+
+
+def create_client_store_checks(payloads: ObjectFiles, artifacts: str | Path) -> Mapping[str, Callable[[], str | None]]:
+    """Return the check of the stores that a client uses: it writes payloads and reads artifacts."""
+    artifact_files = ObjectFiles(artifacts)
+
+    async def use_both() -> None:
+        await asyncio.gather(_write_probe(payloads), _read_probe(artifact_files))
+
+    def find_problem() -> str | None:
+        for files in (payloads, artifact_files):
+            if files.folder is None and (problem := files.unusable()):
+                return str(StoreFailed(files.place, problem))
+        try:
+            asyncio.run(use_both())
+        except (OSError, StoreFailed) as error:
+            return str(error)
+        return None
+
+    return {"stores": find_problem}
 
 
 class StoresDiffer(WaystationError):

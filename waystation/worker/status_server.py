@@ -36,8 +36,10 @@ LOOPBACK = "127.0.0.1"
 BLOCKED_AFTER_S = 5.0
 TICKS = 10
 """How often the event loop reports that it runs, in the time after which it counts as blocked."""
-PING_LIMIT_S = 3.0
-"""How long Temporal's server may take to answer."""
+CHECK_LIMIT_S = 3.0
+"""How long a check may take. Afterwards it counts as failed until it ends."""
+EXPORTER_LIMIT_S = 3.0
+"""How long the SDK's exporter may take to answer."""
 COUNT_LIMIT_S = 9.0
 """How long a scrape waits for the metrics of the namespace. Prometheus's default limit is 10 s."""
 RECHECK_S = 2.0
@@ -46,6 +48,7 @@ REQUEST_LIMIT_S = 10.0
 """How long a client may take to send its request."""
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 CHECK = Metric("waystation_check_ok", "1 if a check of this process passes, otherwise 0", ("check",))
+OVERDUE = f"no answer within {CHECK_LIMIT_S:g} s"
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
@@ -59,6 +62,33 @@ def parse_address(text: str) -> tuple[str, int]:
     if not port.isdecimal() or int(port) > 65_535:
         raise ValueError(f"{text!r} is not of the form [HOST:]PORT")
     return host.strip("[]") or LOOPBACK, int(port)
+
+
+class _Run:
+    """One run of a check in a thread of its own, so that a check that hangs delays nothing else."""
+
+    def __init__(self, check: Check) -> None:
+        self._check = check
+        self._problem: str | None = None
+        self._began_at, self._ended_at = time.monotonic(), float("inf")
+        self._ended = threading.Event()
+
+    def __call__(self) -> None:
+        try:
+            self._problem = self._check()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the check did not pass
+            self._problem = f"the check failed: {error}"
+        self._ended_at = time.monotonic()
+        self._ended.set()
+
+    def wait(self) -> str | None:
+        """Return the problem that was found, or that the check takes longer than `CHECK_LIMIT_S`."""
+        left_s = self._began_at + CHECK_LIMIT_S - time.monotonic()
+        return self._problem if self._ended.wait(max(0.0, left_s)) else OVERDUE
+
+    def is_outdated(self) -> bool:
+        """Return whether the check ended `RECHECK_S` ago. One that hangs is not started again."""
+        return time.monotonic() >= self._ended_at + RECHECK_S
 
 
 class StatusServer:
@@ -96,8 +126,8 @@ class StatusServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ticked_at = 0.0
         self._checks: dict[str, Check] = {}
-        self._results: dict[str, tuple[float, str | None]] = {}
-        self._lock = threading.Lock()
+        self._runs: dict[str, _Run] = {}
+        self._lock = threading.Lock()  # of the runs
         self._namespace: NamespaceMetrics | None = None
 
     @property
@@ -122,7 +152,7 @@ class StatusServer:
     def watch(self, checks: Mapping[str, Check]) -> None:
         """Check the running event loop from now on, and also with `checks`."""
         self._loop = asyncio.get_running_loop()
-        self._checks = {"event_loop": self._check_loop, **checks}
+        self._checks = dict(checks)
         self._tick()
 
     def serve(self, client: AgentClient) -> None:
@@ -144,11 +174,11 @@ class StatusServer:
         if self._check_loop():
             return "not known, because the event loop is blocked"
         request = DescribeNamespaceRequest(namespace=client.namespace)
-        limit = timedelta(seconds=PING_LIMIT_S)
+        limit = timedelta(seconds=CHECK_LIMIT_S)
         try:
-            self._run(client.workflow_service.describe_namespace(request, timeout=limit), PING_LIMIT_S)
+            self._run(client.workflow_service.describe_namespace(request, timeout=limit), CHECK_LIMIT_S)
         except (RPCError, TimeoutError) as error:
-            return (error.message if isinstance(error, RPCError) else "") or f"no answer within {PING_LIMIT_S:g} s"
+            return (error.message if isinstance(error, RPCError) else "") or OVERDUE
         return None
 
     def _run(self, coroutine: Coroutine[Any, Any, T], limit_s: float) -> T:
@@ -166,16 +196,22 @@ class StatusServer:
             raise
 
     def find_problems(self) -> dict[str, str | None]:
-        """Return the problem that each check found, or None for a check that passed."""
-        return {name: self._find_problem(name, check) for name, check in list(self._checks.items())}
+        """Return the problem that each check found, or None for a check that passed.
 
-    def _find_problem(self, name: str, check: Check) -> str | None:
+        This takes at most `CHECK_LIMIT_S`. It returns at once if only a check is running that has taken longer.
+        """
+        loop = {"event_loop": self._check_loop()} if self._loop else {}
+        runs = {name: self._start(name, check) for name, check in list(self._checks.items())}
+        return {**loop, **{name: run.wait() for name, run in runs.items()}}
+
+    def _start(self, name: str, check: Check) -> "_Run":
+        """Return the run of a check that is not over or was recent, or else start one."""
         with self._lock:
-            checked_at, problem = self._results.get(name, (float("-inf"), None))
-            if time.monotonic() >= checked_at + RECHECK_S:
-                problem = check()
-                self._results[name] = time.monotonic(), problem
-            return problem
+            run = self._runs.get(name)
+            if run is None or run.is_outdated():
+                run = self._runs[name] = _Run(check)
+                threading.Thread(target=run, name=f"check {name}", daemon=True).start()
+            return run
 
     def describe_health(self) -> tuple[bool, dict[str, str]]:
         """Return whether the process can work at all, and why not. If not, it should be started again."""
@@ -197,7 +233,7 @@ class StatusServer:
         """
         problems = {"stage": None if self.stage == "serving" else self.stage, **self.find_problems()}
         checks = [Measurement(CHECK, int(problem is None), {"check": name}) for name, problem in problems.items()]
-        connection = HTTPConnection(LOOPBACK, self._sdk_port, timeout=PING_LIMIT_S)
+        connection = HTTPConnection(LOOPBACK, self._sdk_port, timeout=EXPORTER_LIMIT_S)
         with closing(connection):
             connection.request("GET", "/metrics")
             return connection.getresponse().read().decode() + format_gauges(checks)
