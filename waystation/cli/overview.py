@@ -88,31 +88,34 @@ async def top(
     counts are printed once.
     """
     client, out = await ctx.connect(), ctx.out
-    counts, has_more = await _count(client)
-    if json:
-        for agent, row in sorted(counts.items()):
-            out.record({"agent": agent or None, **row})
-        return Exit.OK
-    if once or not out.console.is_terminal:
-        out.table(create_count_table(counts))
+    counts, warning = await _count(client)
+    if json or once or not out.console.is_terminal:
+        if json:
+            for agent, row in sorted(counts.items()):
+                out.record({"agent": agent or None, **row})
+        else:
+            out.table(create_count_table(counts))
+        if warning:
+            out.remark(warning)
         return Exit.OK
     with Live(console=out.console, auto_refresh=False, screen=True) as live:
         while True:
             where = Text(f"{ctx.target.describe()}   {terminal.format_time(time.time())}   Ctrl-C ends", style="dim")
-            more = [Text(f"Only the newest {COUNTED:,} invocations are counted.", style="yellow")] if has_more else []
-            live.update(Group(where, create_count_table(counts), *more), refresh=True)
+            live.update(Group(where, create_count_table(counts), Text(warning, style="yellow")), refresh=True)
             await asyncio.sleep(interval)
-            counts, has_more = await _count(client)
+            counts, warning = await _count(client)
 
 
-async def _count(client: AgentClient) -> tuple[dict[str, JsonObject], bool]:
-    """Return how many invocations each agent has in each state, and whether some were left out."""
-    entries: dict[str, InvocationEntry] = {}
+async def _count(client: AgentClient) -> tuple[dict[str, JsonObject], str]:
+    """Return how many invocations each agent has in each state, and a warning if some were left out, otherwise ""."""
+    listed = [entry async for entry in client.invocations.list(limit=COUNTED + 1)]
     since = time.time() - RECENT_S
-    async for entry in client.invocations.list(limit=COUNTED):
+    entries: dict[str, InvocationEntry] = {}
+    for entry in listed[:COUNTED]:
         if entry.ended_at is None or entry.ended_at.timestamp() >= since:
             entries.setdefault(entry.id, entry)  # a reset leaves earlier runs
-    return count_by_agent(entries.values(), time.time()), len(entries) == COUNTED
+    warning = f"Only the newest {COUNTED:,} invocations are counted." if len(listed) > COUNTED else ""
+    return count_by_agent(entries.values(), time.time()), warning
 
 
 def count_by_agent(entries: Iterable[InvocationEntry], now: float) -> dict[str, JsonObject]:

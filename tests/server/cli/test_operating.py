@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.server.approvals.asking import asker
 from tests.server.cli.conftest import Command
-from tests.server.conftest import Serve
+from tests.server.conftest import Serve, empty_server
 from tests.server.workflows.outside import until, waiting
+from waystation.cli import overview
 from waystation.version import waystation_version
 
 
@@ -29,6 +32,27 @@ async def test_workers_and_invocations_are_listed(serve: Serve, waystation: Comm
         assert "watched_asker" in (await waystation(env, "top")).out
     nobody = await waystation(env, "--task-queue", "nobody-polls-this", "workers")
     assert (nobody.code, "0 polling task queue nobody-polls-this" in nobody.out) == (1, True)
+
+
+async def test_top_reports_that_older_invocations_are_left_out(
+    serve: Serve, waystation: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Printed once, as a table or as JSON, the counts come with the same warning as in the live view, on stderr."""
+    async with empty_server() as server, serve(asker("counted_asker"), server=server, verify=False) as env:
+        invocations = [await env.client.start("counted_asker", "go") for _ in range(2)]
+
+        async def are_listed() -> bool:
+            return len([entry async for entry in env.client.invocations.list()]) == 2
+
+        await until(are_listed, "both invocations")
+        assert (await waystation(env, "top", "--once")).err == ""
+        monkeypatch.setattr(overview, "COUNTED", 1)
+        for option in ("--once", "--json"):
+            ran = await waystation(env, "top", option)
+            assert (ran.code, ran.err) == (0, "Only the newest 1 invocations are counted.\n")
+        for invocation in invocations:
+            await waiting(invocation, "fc-1")
+            await invocation.handle.terminate()
 
 
 async def test_a_dry_run_of_setup_changes_nothing(serve: Serve, waystation: Command) -> None:
