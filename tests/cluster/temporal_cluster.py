@@ -58,9 +58,12 @@ def build_programs() -> Path:
         raise ClusterError("Program `go` not found on the PATH. Install Go 1.26.8 or later to build Temporal's server.")
     packages = [f"go.temporal.io/server/cmd/{name}@{VERSION}" for name in ("server", "tools/sql")]
     environment = {**os.environ, "GOBIN": str(PROGRAMS)}
-    done = subprocess.run(
-        ["nice", "-n", "15", go, "install", *packages], env=environment, check=False, timeout=BUILD_LIMIT_S
-    )
+    command = ["nice", "-n", "15", go, "install", *packages]
+    try:
+        done = subprocess.run(command, env=environment, check=False, timeout=BUILD_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        minutes = f"{BUILD_LIMIT_S / 60:g} minutes"
+        raise ClusterError(f"The build took more than {minutes}. Run it again: Go keeps what it has built.") from None
     if done.returncode:
         raise ClusterError(f"`go install {' '.join(packages)}` failed with exit code {done.returncode}.")
     return PROGRAMS
