@@ -61,7 +61,7 @@ STALLED_S = 30.0
 """A client that does not read for this long is disconnected. It can resume after the last event that it received."""
 RETRY_MS = 2_000
 ACTIONS = {"stop": "cancel_requested", "retry": "retried", "give-up": "given_up"}
-"""What people can do on the page of an invocation, each with the name of the log event."""
+"""Actions that people can take on the page of an invocation, each with the name of the log event."""
 NOTICES = {
     "stop": "The cancellation was requested. It takes effect when a worker is running and the tools have ended.",
     "retry": "The next attempt starts now.",
