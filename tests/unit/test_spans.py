@@ -75,6 +75,29 @@ def test_each_model_call_and_tool_call_is_a_span_of_the_agent() -> None:
     assert spans["chat gemini-9"].attributes["gen_ai.usage.output_tokens"] == 3
 
 
+@pytest.mark.parametrize(
+    ("model", "provider"),
+    [
+        ("gemini-2.5-pro", "gcp.gen_ai"),
+        ("projects/p/locations/l/publishers/google/models/gemini-2.5-pro", "gcp.gen_ai"),
+        ("vertex_ai/gemini-2.5-pro", "gcp.vertex_ai"),
+        ("claude-sonnet-4-5", "anthropic"),
+        ("gpt-5", "openai"),
+        ("o3-mini", "openai"),
+        ("azure/prod", "azure.ai.openai"),
+        ("bedrock/claude", "aws.bedrock"),
+        ("groq/llama", "groq"),
+        ("my-own", "unknown"),
+        (None, "unknown"),
+    ],
+)
+def test_the_span_of_a_model_call_names_the_provider(model: str | None, provider: str) -> None:
+    """The semantic conventions require it, with these names."""
+    spans = list(build_spans(log_of(said("hi"), by_model(replied("hi"), model=model)), now=1_100.0, over=True))
+    [chat] = [span for span in spans if span.attributes["gen_ai.operation.name"] == "chat"]
+    assert chat.attributes["gen_ai.provider.name"] == provider
+
+
 def test_a_wait_ends_with_the_answer_and_the_tool_begins_there() -> None:
     """Looking at a call or claiming it does not end its wait."""
     log = log_of(

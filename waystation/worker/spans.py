@@ -48,6 +48,17 @@ UNDECIDED = frozenset({"view", "claim", "release", "progress"})
 """Actions after which a call still waits for an answer."""
 Attributes: TypeAlias = dict[str, str | int | float | tuple[str, ...]]
 
+_PROVIDERS = (
+    (re.compile(r"claude-|anthropic/"), "anthropic"),
+    (re.compile(r"gpt-|chatgpt-|o\d|openai/"), "openai"),
+    (re.compile(r"(?:models/)?(?:gemini|gemma|learnlm)|publishers/google/|projects/"), "gcp.gen_ai"),
+    (re.compile(r"vertex_ai/"), "gcp.vertex_ai"),
+    (re.compile(r"bedrock/"), "aws.bedrock"),
+    (re.compile(r"azure(?:_ai)?/"), "azure.ai.openai"),
+    (re.compile(r"mistral/"), "mistral_ai"),
+)
+"""The providers in the semantic conventions, by the beginnings of the names of their models."""
+UNKNOWN_PROVIDER = "unknown"
 _TRACEPARENT = re.compile("[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _CALLER = "caller"
 """Key of the span of the tool call that started a called agent, in the called agent's invocation."""
@@ -64,6 +75,15 @@ class Trace(NamedTuple):
     def span_id(self, invocation_id: str, key: str) -> int:
         """Return the ID of a span. The key identifies the span within its invocation."""
         return _digest(f"{self.id:032x}", invocation_id, key) >> 192 or 1
+
+
+def find_provider_name(model: str) -> str:
+    """Return the provider of a model, judging by its name. Names like `groq/llama` begin with it."""
+    for pattern, provider in _PROVIDERS:
+        if pattern.match(model):
+            return provider
+    provider, slash, _ = model.partition("/")
+    return provider if slash and provider else UNKNOWN_PROVIDER
 
 
 def _digest(*names: str) -> int:
@@ -255,6 +275,7 @@ class _Spans:
         run = self._log.state.runs.by_index.get(turn)
         about: Attributes = {
             "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": UNKNOWN_PROVIDER,
             "gen_ai.agent.name": run.agent if run else self._log.state.agent,
         }
         model = None
@@ -263,6 +284,7 @@ class _Spans:
             optional = {"gen_ai.request.model": model, "gen_ai.response.model": reply.model_version}
             about |= {name: value for name, value in optional.items() if value}
             about |= {
+                "gen_ai.provider.name": find_provider_name(model or ""),
                 "gen_ai.usage.input_tokens": usage.prompt_tokens,
                 "gen_ai.usage.output_tokens": usage.output_tokens + usage.thoughts_tokens,
                 "waystation.attempt": reply.attempt,
