@@ -88,11 +88,18 @@ class Observations:
     """Other task queues that no worker polls, each with its number of open invocations."""
     newest_start: float | None = None
     """When the server started the newest invocation, by its clock."""
+    clock_ahead_s: float | None = None
+    """How far this machine's clock is at least ahead of the server's, negative if it is behind. None if unknown."""
     store: str
     store_problem: str | None = None
+    store_differences: Sequence[str] = ()
+    """How the stores that are named here differ from those that open invocations recorded."""
     free_bytes: int | None = None
+    other_stores: Mapping[str, str | None] | None = None
+    """Stores that were named besides the payload store, each with why it cannot be used, or None. None if no store was
+    named."""
     files: Sequence[SettingsFile] = ()
-    """The files of keys and settings that the environment names."""
+    """The files and values of keys and settings that the environment names."""
     agents: Mapping[str, str]
     """Problems of the agents that were named, by place."""
     checked_agents: int | None = None
@@ -165,11 +172,12 @@ def _check_workers(seen: Observations, kind: str) -> Iterator[Finding]:
     pollers = [poller for poller in seen.pollers if poller.kind == kind]
     start = f"waystation worker --agents DIR --task-queue {seen.task_queue}"
     count, age_s = seen.backlogs.get(kind, (0, 0.0))
-    active = [poller for poller in pollers if seen.now - poller.seen_at <= SEEN_S]
+    now = seen.now - (seen.clock_ahead_s or 0.0)  # by the server's clock, as the times of polls
+    active = [poller for poller in pollers if now - poller.seen_at <= SEEN_S]
     if not pollers:
         yield Finding(check, False, f"0 polling task queue {seen.task_queue}", start)
     elif not active:
-        ago = terminal.format_span(seen.now - max(poller.seen_at for poller in pollers))
+        ago = terminal.format_span(now - max(poller.seen_at for poller in pollers))
         yield Finding(check, False, f"the last one polled task queue {seen.task_queue} {ago} ago", start)
     else:
         builds = Counter(poller.build or "unknown build" for poller in active)
@@ -205,23 +213,34 @@ def _check_versions(seen: Observations) -> Iterator[Finding]:
 
 
 def _check_clock(seen: Observations) -> Finding:
-    """Compare the clocks. Only a clock that is slow can be noticed, by events that appear to be in the future."""
+    """Compare the clocks. If the server does not tell its time, only a clock that is slow can be noticed."""
     newest = max((poller.seen_at for poller in seen.pollers), default=0.0)
-    ahead = max(newest, seen.newest_start or 0.0) - seen.now
-    if ahead > MAX_SKEW_S:
-        text = f"this machine is {terminal.format_span(ahead)} behind the server"
+    behind_s = max(newest, seen.newest_start or 0.0) - seen.now if seen.clock_ahead_s is None else -seen.clock_ahead_s
+    if behind_s > MAX_SKEW_S or (seen.clock_ahead_s is not None and -behind_s > MAX_SKEW_S):
+        direction = "behind" if behind_s > 0 else "ahead of"
+        text = f"this machine is {terminal.format_span(abs(behind_s))} {direction} the server"
         return Finding("clock", False, text, "synchronize the clock, for example with: timedatectl set-ntp true")
-    return Finding("clock", True, "not behind the server")
+    return Finding("clock", True, "not behind the server" if seen.clock_ahead_s is None else "as the server's")
 
 
 def _check_files(seen: Observations) -> Iterator[Finding]:
     if seen.store_problem:
-        yield Finding("store", False, f"{seen.store}: {seen.store_problem}", "waystation doctor --store URL")
+        fix = "make it usable for this process, or set WAYSTATION_STORE to the workers' store"
+        yield Finding("store", False, f"{seen.store}: {seen.store_problem}", fix)
     elif seen.free_bytes is not None and seen.free_bytes < MIN_FREE_BYTES:
         free = f"{seen.free_bytes >> 20} MiB"
         yield Finding("store", False, f"{seen.store}: only {free} are free", "waystation store prune")
     else:
         yield Finding("store", True, seen.store)
+    for difference in seen.store_differences:
+        fix = "name the stores of the workers: --store, --artifacts, --memory and --credentials"
+        yield Finding("stores of workers", False, difference, fix)
+    if seen.other_stores is None:
+        text = "not checked; name them with --artifacts, --memory and --credentials"
+        yield Finding("artifacts, memories and credentials", True, text)
+    for name, problem in (seen.other_stores or {}).items():
+        fix = f"make it usable for this process, or correct {name}"
+        yield Finding(f"store {name}", not problem, problem or "usable", fix if problem else None)
     for file in seen.files:
         if file.problem:
             yield Finding(file.check, False, file.problem, file.fix)
@@ -233,9 +252,14 @@ def _check_files(seen: Observations) -> Iterator[Finding]:
 
 def _check_agents(seen: Observations) -> Iterator[Finding]:
     for place, problem in seen.agents.items():
-        yield Finding("agents", False, f"{place}: {problem}", "correct it, then run: waystation doctor --agents DIR")
+        yield Finding(
+            "agents",
+            False,
+            f"{place}: {problem}",
+            "correct the agent or set the key, then run: waystation worker check --agents DIR",
+        )
     if seen.checked_agents is not None and not seen.agents:
         yield Finding("agents", True, f"{seen.checked_agents} checked, each has a model")
     if seen.checked_agents is None:
-        names = ", ".join(seen.providers)
-        yield Finding("model keys", True, f"set here: {names}" if names else "none set here")
+        names = ", ".join(seen.providers) or "none"
+        yield Finding("model keys", True, f"not checked; name the agents with --agents. Set here: {names}")

@@ -4,13 +4,16 @@ import asyncio
 import os
 import shutil
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.text import Text
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
@@ -19,6 +22,7 @@ from temporalio.api.workflowservice.v1 import (
     DescribeTaskQueueRequest,
     DescribeTaskQueueResponse,
     GetSystemInfoRequest,
+    PollWorkflowTaskQueueRequest,
 )
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -31,11 +35,11 @@ from waystation.client import (
     find_store_differences,
 )
 from waystation.configuration import QUOTAS_ENV, read_quotas
-from waystation.core import IDENTITY_ENV, WORKFLOW, InvalidConfiguration, StoreFailed
+from waystation.core import IDENTITY_ENV, WORKFLOW, CredentialStoreError, InvalidConfiguration, StoreFailed
 from waystation.key_set import EncryptionKeys
 from waystation.lazy_exports import load_worker
 from waystation.presentation import terminal
-from waystation.storage import StoreIds
+from waystation.storage import USER_KEYS_VARIABLE, ObjectFiles, StoreIds, describe_place, local_path
 from waystation.version import find_adk_problem, is_adk_installed, waystation_version
 from waystation.worker_keys import WorkerKeys
 
@@ -45,18 +49,40 @@ QUEUE_TYPES = {
 }
 NEWEST = 200
 """Number of open invocations whose task queues are checked."""
+CLOCK_QUEUE = "waystation-doctor"
+"""A task queue without tasks, which is polled to learn the server's time."""
+CLOCK_LIMIT = timedelta(seconds=5)
+CLOCK_POLL_S = 0.05
+STORE_LIMIT_S = 10.0
+"""How long an object store may take to answer. Its client would retry for minutes."""
 MAX_FAILING = 20
 """Maximum number of invocations with failing workflow tasks to report."""
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
-async def doctor(ctx: CommandContext, agents: Agents = None, json: AsJson = False) -> Exit:
+@dataclass(frozen=True, slots=True)
+class NamedStores:
+    """The stores of the workers that options of `waystation doctor` name."""
+
+    artifacts: str | None
+    memory: str | None
+    credentials: str | None
+
+
+async def doctor(
+    ctx: CommandContext,
+    agents: Agents = None,
+    artifacts: Annotated[str | None, typer.Option(metavar="URL", help="Check this store of artifacts.")] = None,
+    memory: Annotated[str | None, typer.Option(metavar="STORE", help="Check this store of memories.")] = None,
+    credentials: Annotated[str | None, typer.Option(metavar="STORE", help="Check this credential store.")] = None,
+    json: AsJson = False,
+) -> Exit:
     """Check the server, the namespace, the workers, the stores, keys and settings, and find held invocations.
 
     Each problem is listed with the command that corrects it. The exit code is 1 if there is one.
     """
-    ok = True
-    for finding in diagnose(await _observe(ctx, await ctx.connect(), agents or ())):
+    ok, named = True, NamedStores(artifacts, memory, credentials)
+    for finding in diagnose(await _observe(await ctx.connect(), agents or (), named)):
         ok = ok and finding.ok
         mark = Text("ok      " if finding.ok else "problem ", style="green" if finding.ok else "bold red")
         record = {name: value for name, value in asdict(finding).items() if value is not None}
@@ -98,7 +124,7 @@ async def give_up(ctx: CommandContext, id: InvocationId, json: AsJson = False) -
     return Exit.OK
 
 
-async def _observe(ctx: CommandContext, client: AgentClient, folders: Sequence[Path]) -> Observations:
+async def _observe(client: AgentClient, folders: Sequence[Path], named: NamedStores) -> Observations:
     """Return everything that the checks need. If the namespace cannot be used, leave out what is in it."""
     service, namespace = client.temporal.workflow_service, client.temporal.namespace
     config = client.temporal.service_client.config
@@ -137,7 +163,8 @@ async def _observe(ctx: CommandContext, client: AgentClient, folders: Sequence[P
     facts["current_deployments"] = {
         kind: queue.versioning_info.current_deployment_version.build_id or None for kind, queue in queues.items()
     }
-    facts |= await _observe_store(client)
+    facts["clock_ahead_s"] = await _measure_clock(client)
+    facts |= await _observe_stores(client, named)
     facts |= await _observe_invocations(client, is_searchable=all(name in found for name in SEARCH_ATTRIBUTE_TYPES))
     return Observations(**facts)
 
@@ -171,20 +198,107 @@ def _is_versioned(poller: PollerInfo) -> bool:
     return poller.deployment_options.worker_versioning_mode == 2  # WORKER_VERSIONING_MODE_VERSIONED
 
 
-async def _observe_store(client: AgentClient) -> dict[str, Any]:
+async def _measure_clock(client: AgentClient) -> float | None:
+    """Return how far this machine's clock is at least ahead of the server's, or None if the server does not tell.
+
+    The server tells when it received a poll. This one is on a task queue without tasks.
+    """
+    service, identity = client.temporal.workflow_service, f"doctor-{uuid.uuid4()}"
+    request = PollWorkflowTaskQueueRequest(
+        namespace=client.temporal.namespace, task_queue=TaskQueue(name=CLOCK_QUEUE), identity=identity
+    )
+    before = time.time()
+    poll = asyncio.ensure_future(service.poll_workflow_task_queue(request, timeout=CLOCK_LIMIT))
+    try:
+        async with asyncio.timeout(CLOCK_LIMIT.total_seconds()):
+            while not poll.done():
+                queue = await describe_queue(client, CLOCK_QUEUE, "workflows")
+                after = time.time()
+                for poller in list_pollers(queue, "workflows"):
+                    if poller.identity == identity:
+                        return max(before - poller.seen_at, 0.0) or min(after - poller.seen_at, 0.0)
+                await asyncio.sleep(CLOCK_POLL_S)
+    except (RPCError, TimeoutError):
+        return None  # for example, this account may not poll
+    finally:
+        poll.cancel()
+        await asyncio.gather(poll, return_exceptions=True)
+    return None
+
+
+async def _observe_stores(client: AgentClient, named: NamedStores) -> dict[str, Any]:
+    """Return whether the payload store and the named stores can be used, and how they differ from recorded ones."""
     files = client.blobs.files
-    problem = files.unusable()
-    if not problem and files.folder is None:
-        try:
-            await files.get("doctor")
-        except StoreFailed as error:
-            problem = error.problem
-    differences = await find_store_differences(client.temporal, client.task_queue, StoreIds(payloads=files))
+    problems, services = await asyncio.to_thread(_open_stores, named)
+    problem = await _find_object_store_problem(files)
+    if named.artifacts is not None and not problems["--artifacts"]:
+        artifacts = ObjectFiles(named.artifacts)
+        if found := await _find_object_store_problem(artifacts):
+            problems["--artifacts"] = f"{artifacts.place}: {found}"
+    usable = {name: service for name, service in services.items() if not problems[f"--{name}"]}
+    own = {} if problem else {"payloads": files}
     free = None
     if files.folder is not None:
         with suppress(OSError):
             free = (await asyncio.to_thread(shutil.disk_usage, files.folder)).free
-    return {"store_problem": " ".join(filter(None, [problem, *differences])) or None, "free_bytes": free}
+    return {
+        "store_problem": problem,
+        "store_differences": await find_store_differences(
+            client.temporal, client.task_queue, StoreIds(**own, **usable)
+        ),
+        "other_stores": problems or None,
+        "free_bytes": free,
+    }
+
+
+async def _find_object_store_problem(files: ObjectFiles) -> str | None:
+    problem = files.unusable()
+    if problem or files.folder is not None:
+        return problem
+    try:
+        async with asyncio.timeout(STORE_LIMIT_S):
+            await files.get("doctor")
+    except StoreFailed as error:
+        return error.problem
+    except TimeoutError:
+        return f"no answer within {STORE_LIMIT_S:g} s"
+    return None
+
+
+def _open_stores(named: NamedStores) -> tuple[dict[str, str | None], dict[str, object]]:
+    """Return, for each named store and that of user keys, why it cannot be used or None, and the opened stores."""
+    from waystation.artifacts import ObjectStoreArtifactService
+    from waystation.auth import CredentialStore, open_store
+    from waystation.memory import open_memory
+
+    problems, services = dict[str, str | None](), dict[str, object]()
+    if named.artifacts is not None:
+        problems["--artifacts"], services["artifacts"] = None, ObjectStoreArtifactService(named.artifacts)
+    for name, place, open_place in (
+        ("memory", named.memory, open_memory),
+        ("credentials", named.credentials, open_store),
+    ):
+        if place is None:
+            continue
+        problem = _find_database_problem(place)
+        try:
+            services[name] = store = open_place(place)
+            path = local_path(place)
+            if not problem and isinstance(store, CredentialStore) and (path is None or path.exists()):
+                store.read(("doctor",))  # requires the key that the store was written with
+        except (StoreFailed, CredentialStoreError) as error:
+            problem = problem or str(error)
+        problems[f"--{name}"] = problem
+    if place := os.environ.get(USER_KEYS_VARIABLE):
+        problems[USER_KEYS_VARIABLE] = _find_database_problem(place)
+    return problems, services
+
+
+def _find_database_problem(place: str) -> str | None:
+    with load_worker():
+        from waystation.worker.service_setup import find_database_problem
+    problem = find_database_problem(place)
+    return f"{describe_place(place)}: {problem}" if problem and local_path(place) else problem
 
 
 async def _observe_invocations(client: AgentClient, *, is_searchable: bool) -> dict[str, Any]:
@@ -230,8 +344,22 @@ def _observe_settings() -> dict[str, Any]:
         for check, variable, read, fix in readers
         if (file := os.environ.get(variable))
     ]
+    if key := os.environ.get("WAYSTATION_CREDENTIAL_KEY"):
+        files.append(_observe_credential_key(key))
     providers = dict.fromkeys(one.name for one in PROVIDERS if one.variables and one.has_credentials())
     return {"files": files, "providers": list(providers)}
+
+
+def _observe_credential_key(key: str) -> SettingsFile:
+    from waystation.auth.credential_service.credential_cipher import KEY_VARIABLE, parse_key
+
+    problem = None
+    try:
+        parse_key(key, KEY_VARIABLE)
+    except CredentialStoreError as error:
+        problem = str(error)
+    fix = f'export {KEY_VARIABLE}="$(openssl rand -base64 32)", the same for all workers'
+    return SettingsFile(check="credential key", file=KEY_VARIABLE, problem=problem, fix=fix)
 
 
 def _observe_file(check: str, file: str, read: Callable[[Path], object], fix: str, *, is_secret: bool) -> SettingsFile:

@@ -83,6 +83,17 @@ def check_stores(settings: Settings) -> None:
             raise StoreUnusable(what, place, setting, problem)
 
 
+def find_database_problem(place: str | Path) -> str | None:
+    """Return why a store in PostgreSQL or an SQLite file cannot be used, or None. Nothing is created.
+
+    Other kinds of stores are not checked.
+    """
+    if is_postgres_url(place):
+        return find_postgres_problem(place)
+    path = local_path(place)
+    return _file_problem(path) if path else None
+
+
 def _file_problem(path: Path) -> str | None:
     if path.is_dir():
         return "it is a folder; specify a file."

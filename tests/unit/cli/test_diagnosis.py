@@ -84,7 +84,10 @@ FAULTS: list[tuple[str, Mapping[str, Any], str, str]] = [
     ("unsupported google-adk", {"adk_problem": "google-adk 3 is not supported"}, "versions", "waystation[adk]"),
     ("slow clock", {"pollers": polling(seen_at=NOW + 30)}, "clock", "timedatectl"),
     ("slow clock without workers", {"pollers": polling(), "newest_start": NOW + 30}, "clock", "timedatectl"),
-    ("store that fails", {"store_problem": "access denied"}, "store", "--store"),
+    ("fast clock", {"clock_ahead_s": 300.0, "pollers": polling(seen_at=NOW - 310)}, "clock", "timedatectl"),
+    ("store that fails", {"store_problem": "access denied"}, "store", "WAYSTATION_STORE"),
+    ("another store", {"store_differences": ["--store is the store 1"]}, "stores of workers", "--memory"),
+    ("other store that fails", {"other_stores": {"--memory": "no route"}}, "store --memory", "correct --memory"),
     ("full disk", {"free_bytes": 1 << 20}, "store", "waystation store prune"),
     ("broken keys", {"files": [settings_file("keys", problem="not a key set")]}, "keys", "create keys"),
     ("keys that others can read", {"files": [settings_file("keys", is_exposed=True)]}, "keys", "chmod 600 /keys"),
@@ -95,7 +98,7 @@ FAULTS: list[tuple[str, Mapping[str, Any], str, str]] = [
         "create identity",
     ),
     ("broken channels", {"files": [settings_file("channels", problem="no address")]}, "channels", "create channels"),
-    ("agent without a model key", {"agents": {"a.py": "no credentials"}}, "agents", "waystation doctor --agents"),
+    ("agent without a model key", {"agents": {"a.py": "no credentials"}}, "agents", "waystation worker check"),
     ("failing workflow tasks", {"failing_tasks": ["refund-8"]}, "workflow tasks", "waystation replay refund-8"),
     ("held invocation", {"held": [("refund-9", "refund-9 since 8:00")]}, "held", "waystation retry refund-9"),
 ]
@@ -116,3 +119,9 @@ def test_a_planted_fault_is_found(fault: Mapping[str, Any], check: str, fix: str
     assert all(finding.fix for finding in problems)
     assert fix in next(str(finding.fix) for finding in problems if finding.check == check)
     assert len(problems) <= 2
+
+
+def test_a_fast_clock_makes_no_worker_look_ended() -> None:
+    """The ages of polls are measured by the server's clock."""
+    seen = Observations(**{**HEALTHY, "clock_ahead_s": 300.0, "pollers": polling(seen_at=NOW - 310)})
+    assert [finding.check for finding in diagnose(seen) if not finding.ok] == ["clock"]
