@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.cluster.temporal_cluster import PAGE, VERSION
+from tests.documents import blocks
 from tests.paths import ROOT
 from waystation.worker.main import parse_options
 
@@ -217,6 +219,17 @@ def test_the_compose_file_is_valid() -> None:
     """The reference implementation of the Compose specification accepts it."""
     done = run(tool("compose-spec"), "-no-interpolation", DEPLOY / "compose.yaml")
     assert done.returncode == 0, done.stderr
+
+
+def test_the_compose_file_runs_the_version_and_the_settings_of_the_cluster() -> None:
+    """The cluster of the server tests is the documented one. Only the number of write partitions differs."""
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    images = [service["image"] for service in compose["services"].values() if "temporalio" in service["image"]]
+    assert {image.partition(":")[2] for image in images} == {f"${{TEMPORAL_VERSION:-{VERSION[1:]}}}"}
+    assert yaml.safe_load((CHART / "values.yaml").read_text())["adminTools"]["image"].endswith(f":{VERSION[1:]}")
+    settings = yaml.safe_load(compose["configs"]["dynamic-config"]["content"])
+    assert settings.pop("matching.numTaskqueueWritePartitions") == [{"value": 1}]
+    assert settings == yaml.safe_load(blocks(PAGE, "yaml")[0])
 
 
 def test_the_worker_of_the_compose_file_has_valid_options() -> None:
