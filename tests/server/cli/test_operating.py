@@ -1,15 +1,27 @@
 """`waystation workers`, `top` and `setup --dry-run`: what an operator sees of a real server."""
 
+import asyncio
+import os
+import pty
+import re
+import signal
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.paths import ROOT
 from tests.server.approvals.asking import asker
 from tests.server.cli.conftest import Command
 from tests.server.conftest import Serve, empty_server
 from tests.server.workflows.outside import until, waiting
 from waystation.cli import overview
 from waystation.version import waystation_version
+
+ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+"""Matches the sequences that style text and move the cursor."""
+LEAVE_SCREEN = "\x1b[?1049l"
+"""Restores the screen as it was before the program."""
 
 
 async def test_workers_and_invocations_are_listed(serve: Serve, waystation: Command) -> None:
@@ -34,6 +46,42 @@ async def test_workers_and_invocations_are_listed(serve: Serve, waystation: Comm
     assert (nobody.code, "0 polling task queue nobody-polls-this" in nobody.out) == (1, True)
 
 
+async def test_top_updates_the_counts_until_it_is_interrupted(serve: Serve) -> None:
+    """In a terminal, an invocation that begins to wait later is counted, too. Ctrl-C restores the screen."""
+    parent, child = pty.openpty()
+    async with serve(asker("live_asker"), verify=False) as env:
+        invocations = [await env.client.start("live_asker", "go")]
+        command = ("-m", "waystation.cli", "--address", env.server.address, "top", "--interval", "0.5")
+        environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"}
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *command, stdin=child, stdout=child, stderr=child, cwd=ROOT, env=environment
+        )
+        os.close(child)
+        shown = ""
+
+        async def read_until(pattern: str) -> None:
+            nonlocal shown
+            async with asyncio.timeout(60):
+                while not re.search(pattern, ESCAPES.sub("", shown)):
+                    shown += (await asyncio.to_thread(os.read, parent, 65_536)).decode(errors="replace")
+
+        try:
+            await read_until(r"live_asker +· +1 ")
+            invocations.append(await env.client.start("live_asker", "go"))
+            await read_until(r"live_asker +· +2 ")
+            process.send_signal(signal.SIGINT)
+            shown = ""
+            while LEAVE_SCREEN not in shown:
+                shown += (await asyncio.to_thread(os.read, parent, 65_536)).decode(errors="replace")
+            assert await process.wait() == 130
+        finally:
+            if process.returncode is None:
+                process.kill()
+            os.close(parent)
+        for invocation in invocations:
+            await invocation.handle.terminate()
+
+
 async def test_top_reports_that_older_invocations_are_left_out(
     serve: Serve, waystation: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,14 +101,6 @@ async def test_top_reports_that_older_invocations_are_left_out(
         for invocation in invocations:
             await waiting(invocation, "fc-1")
             await invocation.handle.terminate()
-
-
-async def test_a_dry_run_of_setup_changes_nothing(serve: Serve, waystation: Command) -> None:
-    """In a namespace with all search attributes, the dry run reports that none is missing."""
-    async with serve(asker("set_up_asker")) as env:
-        [record] = (await waystation(env, "setup", "--dry-run", "--json")).records
-        assert record["missing"] == []
-        assert "created" not in record
 
 
 async def test_a_user_is_deleted_only_after_a_confirmation(serve: Serve, waystation: Command, tmp_path: Path) -> None:

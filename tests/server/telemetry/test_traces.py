@@ -1,22 +1,26 @@
 """Spans on a server: each fact is exported once, in one trace from the caller to the outcome."""
 
 from collections import Counter
+from datetime import timedelta
 
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from temporalio.testing import TimeSkipper, TimeSkippingConfig
 
 from tests.server.conftest import Serve
 from tests.server.processes.workers import until
 from tests.server.sessions.conftest import new_session
 from waystation.agents import Agent
-from waystation.client import Invocation
+from waystation.client import AgentClient, Invocation
 from waystation.core import WORKFLOW
-from waystation.testing import ScriptedModel, calls, says
+from waystation.embedded import EmbeddedServer
+from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.tools import AgentTool, FunctionTool
 from waystation.trace_context import current_span
 from waystation.worker import SpanExport
 
+THREE_WEEKS, HOUR_S = timedelta(weeks=3), 3_600.0
 CALLER = TracerProvider(shutdown_on_exit=False).get_tracer("test")
 
 
@@ -40,6 +44,13 @@ class Exported:
             return spans if ended >= set(invocation_ids) else []
 
         return await until(look, "the last span")
+
+
+def duration_s(span: ReadableSpan) -> float:
+    """Return how long a span lasts."""
+    assert span.start_time
+    assert span.end_time
+    return (span.end_time - span.start_time) / 1e9
 
 
 def count(spans: list[ReadableSpan]) -> Counter[str]:
@@ -138,3 +149,30 @@ async def test_each_message_of_a_session_continues_its_senders_trace(serve: Serv
     agents = [span for span in spans if span.name == "invoke_agent talker"]
     assert [span.context.trace_id for span in agents if span.context] == senders
     assert len({span.attributes["gen_ai.conversation.id"] for span in agents if span.attributes}) == 1
+
+
+async def test_a_wait_of_three_weeks_is_one_span(skipping_server: EmbeddedServer) -> None:
+    """Each fact has one span, and the agent's work has two, of which the second one links to the first one."""
+
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    model = ScriptedModel(calls(("pay", {})), says("done"))
+    agent = Agent(name="payer", model=model, tools=[FunctionTool(pay, require_confirmation=True)])
+    exported = Exported()
+    async with AgentEnvironment(agent, server=skipping_server, interceptors=[exported.export]) as env:
+        skipper = TimeSkipper(env.temporal, config=TimeSkippingConfig(enabled=False))
+        client = AgentClient(skipper.client, task_queue=env.client.task_queue)
+        invocation = await client.start("payer", "pay")
+        await until(invocation.pending, "a call to confirm")
+        await skipper.fast_forward(invocation.handle, THREE_WEEKS)
+        await invocation.approve("fc-1")
+        await invocation.result()
+        spans = await exported.of(invocation.id)
+    assert count(spans) == {"invoke_agent payer": 2, "chat": 2, "wait pay": 1, "execute_tool pay": 1}
+    [wait] = [span for span in spans if span.name == "wait pay"]
+    assert duration_s(wait) >= THREE_WEEKS.total_seconds()
+    assert all(duration_s(span) < HOUR_S for span in spans if span is not wait)
+    first, second = [span for span in spans if span.name == "invoke_agent payer"]
+    assert [link.context for link in second.links] == [first.context]
