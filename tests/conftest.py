@@ -7,6 +7,7 @@ import os
 import signal
 import time
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,6 +19,7 @@ from structlog.testing import capture_logs
 from temporalio.worker._workflow import _WorkflowWorker
 
 from tests.fakes.openid import FakeOpenId
+from tests.tiers import is_full
 from waystation import embedded
 from waystation.testing import AgentEnvironment, FakeGemini
 from waystation.testing.fake_oauth import FakeOAuth
@@ -45,6 +47,16 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """At the end of `make test-full`, list what was not tested on this machine."""
+    reports = terminalreporter.getreports("skipped") if is_full() else []
+    if reports:
+        terminalreporter.section(f"NOT TESTED: {len(reports)} tests were skipped", red=True)
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in reports)
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.write_line(f"{count} x {reason}")
 
 
 @pytest.fixture(scope="session", autouse=True)
