@@ -8,7 +8,16 @@ from temporalio.common import Priority, RawValue
 from temporalio.exceptions import ApplicationError
 from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 
-from waystation.core import WORKFLOW, InvocationInput, InvocationResult, JsonObject, decode, describe_faults, ids
+from waystation.core import (
+    TASK_TIMEOUT,
+    WORKFLOW,
+    InvocationInput,
+    InvocationResult,
+    JsonObject,
+    decode,
+    describe_faults,
+    ids,
+)
 from waystation.workflows.ports import raw, result_of
 
 Output = TypeVar("Output")
@@ -72,6 +81,7 @@ async def run_agent(
         id=id or f"{agent}-{workflow.uuid4().hex[:12]}",
         task_queue=task_queue,
         result_type=RawValue,
+        task_timeout=TASK_TIMEOUT,
         cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
         parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
         static_summary=f"agent {agent}",

@@ -33,6 +33,7 @@ from waystation.core import (
     HELD_TOOL,
     MODEL,
     NOTIFY,
+    TASK_TIMEOUT,
     TOOL_OUTCOME,
     VERIFY,
     WORKFLOW,
@@ -545,6 +546,7 @@ async def _call_agent(
             raw(child.encode()),
             id=ids.child_invocation(log.invocation_id, call.id),
             result_type=RawValue,
+            task_timeout=TASK_TIMEOUT,
             cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
             # Request cancellation rather than terminate, so that the child can close its open calls and stop its
             # tools. The server also applies this policy on continue-as-new. Detached children must outlive the run, so

@@ -14,6 +14,7 @@ from waystation.core import (
     COLLECT,
     MESSAGE_SIGNAL,
     OPEN_STATUSES,
+    TASK_TIMEOUT,
     WORKFLOW,
     CollectInput,
     EngineActivity,
@@ -153,6 +154,7 @@ class SessionInvocations:
                 raw(started.for_child().encode()),
                 id=self.log.invocation_id(number),
                 result_type=RawValue,
+                task_timeout=TASK_TIMEOUT,
                 # The server also applies this policy on continue-as-new. Invocations must outlive the run, so they are
                 # abandoned, and the session cancels them itself.
                 parent_close_policy=ParentClosePolicy.ABANDON,

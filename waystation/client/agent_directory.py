@@ -20,6 +20,7 @@ from waystation.core import (
     AGENT_DIRECTORY,
     APPLY_SIGNAL,
     SCOPE_WORKFLOW,
+    TASK_TIMEOUT,
     ForeignHistory,
     JsonObject,
     PendingCall,
@@ -161,6 +162,7 @@ class AgentDirectory:
                     SCOPE_WORKFLOW,
                     id=AGENT_DIRECTORY,
                     task_queue=task_queue,
+                    task_timeout=TASK_TIMEOUT,
                     start_signal=APPLY_SIGNAL,
                     start_signal_args=[delta.model_dump(exclude_defaults=True)],
                 )

@@ -35,6 +35,7 @@ from waystation.core import (
     DEFAULT_USER,
     SEND,
     SESSION_WORKFLOW,
+    TASK_TIMEOUT,
     WORKFLOW,
     Budget,
     Busy,
@@ -134,6 +135,7 @@ class Session:
                 session_input.model_dump(mode="json", exclude_defaults=True),
                 id=self.id,
                 task_queue=self.client.task_queue,
+                task_timeout=TASK_TIMEOUT,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
                 priority=self._priority,
             )
@@ -278,6 +280,7 @@ class Session:
             self.given.model_dump(mode="json", exclude_defaults=True),
             id=self.id,
             task_queue=self.client.task_queue,
+            task_timeout=TASK_TIMEOUT,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
             priority=self._priority,

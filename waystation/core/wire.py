@@ -4,6 +4,7 @@ Existing payloads only ever gain optional fields. Any other change gets a new na
 """
 
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field, model_validator
@@ -102,6 +103,9 @@ def diff_state(before: Mapping[str, object], after: Mapping[str, object]) -> tup
 
 
 TASK_QUEUE = "waystation"
+TASK_TIMEOUT = timedelta(seconds=5)
+"""Workflow task timeout of all workflows that Waystation starts: how long a workflow waits for a worker that was killed
+while it processed one of its workflow tasks. From the fourth attempt at a task, the server allows more time."""
 WORKFLOW = "AgentInvocation"
 ANSWER_SIGNAL = "answer"
 ANSWER_UPDATE = "submit_answer"

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from temporalio import nexus
 from temporalio.common import Priority, RawValue
 
-from waystation.core import WORKFLOW, InvocationInput, describe_faults, ids
+from waystation.core import TASK_TIMEOUT, WORKFLOW, InvocationInput, describe_faults, ids
 from waystation.workflows.ports import raw
 
 _ENGINE_FIELDS = {"carried", "depth", "origin", "root", "session", "signed_request", "standing"}
@@ -37,5 +37,6 @@ class AgentService:
             raw(started.encode()),
             id=f"{started.agent}-{context.request_id}",
             result_type=RawValue,
+            task_timeout=TASK_TIMEOUT,
             priority=Priority(fairness_key=ids.fairness_key(started.app_key, started.user_id)),
         )
