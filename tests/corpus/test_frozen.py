@@ -1,9 +1,53 @@
 """Histories that a release has frozen never change, so that every later version is tested with them."""
 
-from tests.corpus.freeze import read_frozen, read_kept
+import pytest
+
+from tests.corpus.freeze import find_faults, freeze, read_frozen, read_kept
+from tests.paths import ROOT
+
+UNRELEASED = "# Changelog\n\n## 0.1.0 (unreleased)\n"
+RELEASED = "# Changelog\n\n## 0.1.0 (2026-11-28)\n"
+NEXT = "# Changelog\n\n## 0.2.0 (unreleased)\n\n## 0.1.0 (2026-11-28)\n"
+KEPT = {"a.json": "1", "b.json": "2"}
 
 
-def test_frozen_histories_have_not_changed() -> None:
+def test_frozen_histories_have_not_changed_and_releases_have_frozen_theirs() -> None:
     """A later version replays what an earlier one has recorded. A kept history that changes cannot show this."""
-    kept = read_kept()
-    assert {path: kept.get(path) for path in read_frozen()} == read_frozen()
+    assert find_faults((ROOT / "CHANGELOG.md").read_text(), read_frozen(), read_kept()) == []
+
+
+@pytest.mark.parametrize(
+    ("changelog", "frozen"),
+    [
+        pytest.param(UNRELEASED, {}, id="nothing is released"),
+        pytest.param(RELEASED, KEPT, id="everything is frozen"),
+        pytest.param(NEXT, {"a.json": "1"}, id="one history was recorded after the release"),
+    ],
+)
+def test_histories_may_change_until_they_are_frozen(changelog: str, frozen: dict[str, str]) -> None:
+    """What was recorded after a release is frozen at the next one."""
+    assert find_faults(changelog, frozen, KEPT) == []
+
+
+@pytest.mark.parametrize("changelog", [RELEASED, NEXT])
+def test_a_release_without_frozen_histories_is_a_fault(changelog: str) -> None:
+    """The freeze is a step of each release."""
+    [fault] = find_faults(changelog, {}, KEPT)
+    assert "Version 0.1.0 is released, but no history is frozen." in fault
+
+
+def test_a_release_that_leaves_out_a_history_is_a_fault() -> None:
+    """A history that is recorded between the freeze and the tag has to be frozen, too."""
+    [fault] = find_faults(RELEASED, {"a.json": "1"}, KEPT)
+    assert fault.startswith("b.json is not frozen.")
+
+
+@pytest.mark.parametrize("now", [{"a.json": "other"}, {}], ids=["changed", "removed"])
+def test_a_frozen_history_that_changes_is_a_fault(now: dict[str, str]) -> None:
+    """Even before the next release."""
+    assert find_faults(NEXT, {"a.json": "1"}, now) == ["a.json is frozen, and has changed or is missing."]
+
+
+def test_freezing_again_keeps_the_first_digest() -> None:
+    """Otherwise, freezing would hide the change."""
+    assert freeze({"a.json": "1"}, {"a.json": "other", "b.json": "2"}) == KEPT
