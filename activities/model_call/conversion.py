@@ -54,17 +54,22 @@ class TypedRequest:
         return replace(
             self._plain,
             model=now.model or self._plain.model,
-            contents=[self._content(item, number) for number, item in enumerate(list.__iter__(now.contents))],
+            contents=self._plain_contents(now.contents),
             system_instruction=_text(config.system_instruction),
             tools=declared,
             native_tools=native,
             config=self._plain.config if settings == self._config else settings,
         )
 
+    def _plain_contents(self, contents: list[Any]) -> list[JsonObject]:
+        items = enumerate(list.__iter__(contents))
+        if contents is not self._contents:
+            return [self._content(item, number) for number, item in items]
+        plain = self._contents.plain
+        # Items that are still positions were not converted, so not changed. Long conversations have thousands of them.
+        return [plain[item] if type(item) is int else self._content(item, number) for number, item in items]
+
     def _content(self, item: Any, number: int) -> JsonObject:
-        if type(item) is int and self.editable.contents is self._contents:  # not converted, so not changed
-            plain: JsonObject = self._contents.plain[item]
-            return plain
         now, (_, original) = _json(item, f"contents[{number}]"), self._contents.converted.get(id(item), (None, None))
         return original if original is not None and now == _json(_content(original)) else now
 
