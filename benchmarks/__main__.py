@@ -77,10 +77,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         action="append",
         default=[],
         metavar="NAME=PYTHON",
-        help=f"also measure an engine that is installed in the environment of an interpreter: {', '.join(PEERS)}",
+        help=f"also measure an engine that is installed in the environment of an interpreter: {', '.join(PEERS)}; "
+        "google_adk is also found in `.venv-adk`",
     )
     options = parser.parse_args(arguments)
-    peers = dict(option.partition("=")[::2] for option in options.peer)
+    peers = find_peers(ROOT) | dict(option.partition("=")[::2] for option in options.peer)
     if unknown := {*options.names} - {*NAMES} | {*peers} - {*PEERS}:
         parser.error(f"unknown name {', '.join(sorted(unknown))}; choose from {', '.join((*NAMES, *PEERS))}")
     rows: list[Row] = []
@@ -113,6 +114,12 @@ async def _report(name: str, measured: Awaitable[list[Row]]) -> list[Row]:
     rows = await measured
     print(f"… {name}: {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
     return rows
+
+
+def find_peers(root: Path) -> dict[str, str]:
+    """Return the interpreters of peers whose environment exists in the folder of the project."""
+    python = root / ".venv-adk" / "bin" / "python"
+    return {"google_adk": str(python)} if python.exists() else {}
 
 
 def machine() -> str:

@@ -33,20 +33,23 @@ async def waiting(plan: Plan) -> list[Row]:
         async with worker(client) as process:
             idle_mb = memory_mb([process.pid])
             ids = await start_waiting(client, count)
-            full_mb = memory_mb([process.pid])
+            full_mb = [memory_mb([process.pid])]
             pages = [await _time_ms(client.approvals.list(limit=PAGE)) for _ in range(plan.pairs)]
-            answers = [await _time_ms(_answer(client, id)) for id in ids[:: len(ids) // plan.pairs][: plan.pairs]]
+            answers = list[float]()
+            for id in ids[:: len(ids) // plan.pairs][: plan.pairs]:
+                answers.append(await _time_ms(_answer(client, id)))
+                full_mb.append(memory_mb([process.pid]))
     name = f"{count:,} calls wait"
     return [
         Row(
             name=f"{name}: memory of their worker",
-            samples=[full_mb],
+            samples=full_mb,
             unit="MB",
             goal=150,
             aim=120,
             note=f"idle: {idle_mb:.0f} MB",
         ),
-        Row(name=WAITING_MEMORY, samples=[(full_mb - idle_mb) / min(count, CACHED) * 1e3], unit="kB"),
+        Row(name=WAITING_MEMORY, samples=[(mb - idle_mb) / min(count, CACHED) * 1e3 for mb in full_mb], unit="kB"),
         Row(name=f"{name}: a page of {PAGE}", samples=pages, unit="ms"),
         Row(
             name=f"{name}: answer to result",

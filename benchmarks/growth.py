@@ -61,6 +61,7 @@ async def steps(plan: Plan) -> list[Row]:
         Row(
             name=f"bytes of {name}",
             samples=[median(size[1]) / median(size[0])],
+            exact=True,
             goal=1.1,
             note=f"{median(size[1]):,.0f} B to {median(size[0]):,.0f} B; the result has 1,800 B",
         ),
@@ -126,6 +127,7 @@ async def session(plan: Plan) -> list[Row]:
         Row(
             name="history of a message in a session",
             samples=[size / 1e3],
+            exact=True,
             unit="kB",
             goal=9,
             aim=6.3,

@@ -135,24 +135,28 @@ def summarize(provider: Provider) -> list[Row]:
         Row(
             name="requests in any 60 s, relative to the limit",
             samples=[paced / REQUESTS],
+            exact=True,
             goal=1.1,
             note=f"{paced} of {REQUESTS}, {len(provider.arrivals['paced'])} in total",
         ),
         Row(
             name="tokens in any 60 s, relative to the limit plus calls in flight",
             samples=[tokens / (TOKENS + wordy * OUTPUT_TOKENS["wordy"])],
+            exact=True,
             goal=1.0,
             note=f"{tokens:,} of {TOKENS:,}, {wordy} in flight, {len(provider.arrivals['wordy'])} requests in total",
         ),
         Row(
             name="cost, relative to the budget plus calls in flight",
             samples=[cost / (COST + paid * call_cost)],
+            exact=True,
             goal=1.0,
             note=f"${cost:.2f} of ${COST:g}, {paid} in flight, one worker was killed",
         ),
         Row(
             name="requests during Retry-After",
             samples=[len(early)],
+            exact=True,
             goal=0.0,
             note=f"{RETRY_AFTER_S} s without the first 2; {len(provider.arrivals['busy'])} requests in total",
         ),

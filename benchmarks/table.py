@@ -15,7 +15,9 @@ class Row:
 
     name: str
     samples: Sequence[float]
-    """For a ratio, one for each pair of samples that were taken in turns. A count is a single sample."""
+    """For a ratio, one for each pair of samples that were taken in turns."""
+    exact: bool = False
+    """Whether the value is a count, which is the same in each run and on each machine. One sample then suffices."""
     statistic: Callable[[Sequence[float]], float] = median
     unit: str = ""
     """Empty for a ratio."""
@@ -43,12 +45,15 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """`met`, `not met` or `undecided`; empty without a goal.
+        """`met`, `not met`, `undecided`, or `one sample`; empty without a goal.
 
         The goal is met if the whole interval is on its good side, and not met if the whole interval is on the other.
+        One sample has no interval and no verdict, unless it is a count.
         """
         if self.goal is None:
             return ""
+        if len(self.samples) == 1 and not self.exact:
+            return "one sample"
         best, worst = sorted(self.interval, reverse=self.at_least)
         sign = -1 if self.at_least else 1
         if sign * worst <= sign * self.goal:

@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from benchmarks import floor
+from benchmarks.__main__ import find_peers
 from benchmarks.capacity import Costs, Load, estimate
 from benchmarks.side import ONE, Scenario
 from benchmarks.table import Row, ratio
@@ -47,8 +49,28 @@ def test_a_verdict_needs_the_whole_interval_on_one_side_of_the_goal(samples: lis
     assert Row(name="a ratio", samples=samples, goal=1.12, aim=1.05).verdict == verdict
 
 
+def test_one_sample_has_no_verdict() -> None:
+    """There is no interval, so nobody knows how far it is from the next one."""
+    assert Row(name="a ratio", samples=[1.0], goal=1.12).verdict == "one sample"
+
+
+@pytest.mark.parametrize(("sample", "verdict"), [(18, "met"), (19, "not met")])
+def test_a_count_needs_only_one_sample(sample: float, verdict: str) -> None:
+    """It is the same in each run."""
+    assert Row(name="events", samples=[sample], exact=True, goal=18).verdict == verdict
+
+
+def test_google_adk_is_found_in_its_environment(tmp_path: Path) -> None:
+    """Whoever has installed it does not have to name its interpreter."""
+    assert find_peers(tmp_path) == {}
+    python = tmp_path / ".venv-adk" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    assert find_peers(tmp_path) == {"google_adk": str(python)}
+
+
 @pytest.mark.parametrize(
-    ("samples", "verdict"), [([0.95, 0.96], "met"), ([0.8, 0.96], "undecided"), ([0.8], "not met")]
+    ("samples", "verdict"), [([0.95, 0.96], "met"), ([0.8, 0.96], "undecided"), ([0.8, 0.8], "not met")]
 )
 def test_a_rate_must_be_at_least_its_goal(samples: list[float], verdict: str) -> None:
     """More invocations per second are better."""
