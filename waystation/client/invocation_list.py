@@ -1,6 +1,6 @@
 """List invocations, and find them by the beginning of their ID. None of this needs a running worker."""
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -59,7 +59,8 @@ class InvocationEntry:
     user_id: str | None
     tenant: str | None
     status: str
-    """One of `STATUSES`, except `open`."""
+    """One of `STATUSES`, except `open`. An invocation that waits only inside a called agent is `running` until
+    `fold_called` has found the called agent."""
     started_at: datetime
     """Start time of the current run. A long invocation may have started earlier, because it continues as new."""
     ended_at: datetime | None
@@ -78,6 +79,11 @@ class InvocationEntry:
     def is_called(self) -> bool:
         """Whether another agent called this agent."""
         return _CALLED in self.id.removeprefix(self.parent or self.id)
+
+    @property
+    def root_id(self) -> str:
+        """The ID of the invocation at the top: for a called agent, that of the first caller."""
+        return ([self.id, *_list_callers(self)])[-1]
 
     def duration_s(self, now: float) -> float:
         """Return how long the current run took or, if the invocation is open, how long it has been running."""
@@ -111,6 +117,7 @@ class Invocations:
         since: datetime | None = None,
         until: datetime | None = None,
         parent: str | None = None,
+        ids: Collection[str] | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[InvocationEntry]:
         """Yield invocations, most recently started first, open ones before the others.
@@ -126,6 +133,7 @@ class Invocations:
             since: Only invocations whose current run started at or after this time.
             until: Only invocations whose current run started before this time.
             parent: Only invocations that the workflow with this ID started.
+            ids: Only invocations with one of these IDs.
             limit: Maximum number of invocations.
 
         Raises:
@@ -138,11 +146,34 @@ class Invocations:
             if status not in STATUSES:
                 raise ValueError(f"{status!r} is not a status. Use one of: {', '.join(STATUSES)}.")
             parts.append(STATUSES[status])
+        if ids is not None:
+            quoted = ", ".join(f"'{_check_quotable(id)}'" for id in ids)
+            parts.append(f"WorkflowId IN ({quoted})")
         parts += map(_match_word, search.split())
         bounds = ((">=", since), ("<", until))
         parts += [f"StartTime {sign} '{time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}'" for sign, time in bounds if time]
         async for execution in self._temporal.list_workflows(" AND ".join(parts), limit=limit):
             yield await read_entry(execution)
+
+    async def list_waiting_called(
+        self, *, user_id: str | None = None, tenant: str | None = None, limit: int | None = None
+    ) -> AsyncIterator[InvocationEntry]:
+        """Yield the called agents that have pending calls, most recently started first. See `list` for the filters.
+
+        Filters for the agent or the ID of an invocation do not match the agents that it called, so read these
+        separately and pass them to `fold_called`.
+
+        Raises:
+            ValueError: A filter contains a character that a query cannot contain.
+            RPCError: The namespace lacks the search attributes.
+        """
+        conditions = _match_names({SEARCH_USER: user_id, SEARCH_TENANT: tenant})
+        waiting = f"({SEARCH_STATUS} = '{WAITING}' OR {SEARCH_STATUS} STARTS_WITH '{HELD}')"
+        parts = [f"WorkflowType = '{WORKFLOW}'", "ExecutionStatus = 'Running'", waiting, *conditions]
+        async for execution in self._temporal.list_workflows(" AND ".join(parts), limit=limit):
+            entry = await read_entry(execution)
+            if entry.is_called and entry.pending:
+                yield entry
 
     async def find(self, prefix: str, *, limit: int = MAX_SIMILAR) -> tuple[str, ...]:
         """Return the workflow IDs of invocations and sessions that begin with `prefix`, latest first."""
@@ -165,25 +196,48 @@ class Invocations:
                 yield execution.id
 
 
-def fold_called(entries: Iterable[InvocationEntry], *, keep: bool = False) -> "list[InvocationEntry]":
+def fold_called(
+    entries: Iterable[InvocationEntry], *, others: Iterable[InvocationEntry] = (), keep: bool = False
+) -> "list[InvocationEntry]":
     """Return each invocation once, with the pending calls of the agents that it called, directly or indirectly.
 
-    If a reset has left several runs, the first in the list counts. Called agents are left out unless `keep` is set.
+    A running invocation that waits inside a called agent becomes `waiting`.
+
+    Args:
+        entries: The invocations. If a reset has left several runs, the first one counts.
+        others: Called agents whose pending calls count, too, but which are not returned.
+        keep: Whether to return the called agents among `entries`, too.
     """
     latest: dict[str, InvocationEntry] = {}
     for entry in entries:
         latest.setdefault(entry.id, entry)
+    every = dict(latest)
+    for entry in others:
+        every.setdefault(entry.id, entry)
     below: dict[str, tuple[PendingCall, ...]] = {}
-    for entry in latest.values():
-        caller: InvocationEntry | None = entry
-        while entry.pending and caller and caller.is_called and caller.parent:
-            below[caller.parent] = (*below.get(caller.parent, ()), *entry.pending)
-            caller = latest.get(caller.parent)
+    for entry in every.values():
+        for caller in _list_callers(entry) if entry.pending else ():
+            below[caller] = (*below.get(caller, ()), *entry.pending)
+            if caller in every and not every[caller].is_called:
+                break
     return [
-        replace(entry, called_pending=below.get(entry.id, ()))
+        replace(entry, called_pending=below[entry.id], status=WAITING if entry.status == RUNNING else entry.status)
+        if entry.id in below
+        else entry
         for entry in latest.values()
         if keep or not entry.is_called
     ]
+
+
+def _list_callers(entry: InvocationEntry) -> list[str]:
+    """Return the IDs of the invocations above a called agent, nearest first. Empty for other invocations."""
+    callers = list[str]()
+    caller = entry.parent if entry.is_called else None
+    while caller:
+        callers.append(caller)
+        # The ID of a called agent's invocation is that of its caller, followed by the function call ID.
+        caller = caller.rpartition(_CALLED)[0]
+    return callers
 
 
 def _match_names(names: Mapping[str, str | None]) -> Iterator[str]:

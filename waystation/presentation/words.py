@@ -314,11 +314,10 @@ def describe_status(entry: "InvocationEntry") -> tuple[str, str]:
 
     The second text continues the first one.
     """
-    names = ", ".join(dict.fromkeys(map(format_approvers, entry.pending)))
-    below = ", ".join(dict.fromkeys(map(format_approvers, entry.called_pending)))
-    texts = (f" for {names}" if names else "", f"; a called agent waits for {below}" if below else "")
-    held = format_holds(entry)
-    return entry.status.replace("_", " "), "".join(texts) + (f", {held}" if held else "")
+    own = [format_approvers(call) for call in entry.pending]
+    below = [f"{format_approvers(call)} in {terminal.escape(call.agent)}" for call in entry.called_pending]
+    names, held = ", ".join(dict.fromkeys((*own, *below))), format_holds(entry)
+    return entry.status.replace("_", " "), (f" for {names}" if names else "") + (f", {held}" if held else "")
 
 
 def format_holds(entry: "InvocationEntry") -> str:

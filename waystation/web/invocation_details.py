@@ -1,21 +1,24 @@
 """Details of invocations that visibility does not have: the beginning of the message, the usage and the error.
 
-They are read from the first and the last event of the history, never change, and are therefore read only once.
+Those of a closed invocation never change, and are read only once: from the first and the last event of its history or,
+if the last event has no usage, from the whole history. The usage of an open invocation is read again when its history
+has grown.
 """
 
 import asyncio
-from collections.abc import Iterable
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-import anyio
 from cachetools import LRUCache
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHistoryEventFilterType
 from temporalio.service import RPCError
 
 from waystation.client import AgentClient, InvocationEntry
-from waystation.core import StoreFailed
+from waystation.core import ForeignHistory, Spent, StoreFailed
 from waystation.history import decode_events, read_outcome
 from waystation.presentation import terminal, text_safety
 
@@ -24,22 +27,32 @@ KEPT = 10_000
 CONCURRENT_READS = 16
 PATIENCE_S = 1.0
 """How long a list waits for details. Those that are read later appear when the list is refreshed."""
+REREAD_S = 10.0
+"""How long the usage of an open invocation is shown before the server looks for a newer one."""
 MAX_ERROR_CHARS = 300
 
 
 @dataclass(frozen=True, slots=True)
 class InvocationDetails:
-    """Details of an invocation. An open invocation has only a message."""
+    """Details of an invocation."""
 
     message: str = ""
     """The beginning of the message."""
     tokens: int = 0
+    """Tokens used by the invocation and the agents that it called. Of open called agents, none are counted yet."""
     cost: float = 0.0
     error: str = ""
     """Why the invocation failed or stopped early, in one line."""
 
 
 UNKNOWN = InvocationDetails()
+
+
+@dataclass(slots=True)
+class _OpenUsage:
+    history_length: int
+    read_at: float
+    details: InvocationDetails
 
 
 class DetailsReader:
@@ -51,22 +64,52 @@ class DetailsReader:
         """The beginning of the message, by run ID."""
         self._ends: LRUCache[str, InvocationDetails] = LRUCache(KEPT)
         """The details of closed runs without their messages, by run ID."""
+        self._open: LRUCache[str, _OpenUsage] = LRUCache(KEPT)
+        """The usage of open runs, by run ID."""
+        self._reading: dict[tuple[str, str], asyncio.Task[None]] = {}
+        """The reads that have not ended, by what they read and run ID."""
         self._limiter = asyncio.Semaphore(CONCURRENT_READS)
 
-    async def read(self, entries: Iterable[InvocationEntry]) -> dict[str, InvocationDetails]:
+    async def read(
+        self, entries: Iterable[InvocationEntry], *, patience_s: float = PATIENCE_S
+    ) -> dict[str, InvocationDetails]:
         """Return the details of invocations by ID. Details that could not be read in time are left out."""
         chosen = list(entries)
-        with anyio.move_on_after(PATIENCE_S):
-            async with anyio.create_task_group() as tasks:
-                for entry in chosen:
-                    if entry.run_id not in self._messages:
-                        tasks.start_soon(self._read_message, entry)
-                    if entry.ended_at and entry.run_id not in self._ends:
-                        tasks.start_soon(self._read_end, entry)
-        return {
-            entry.id: replace(self._ends.get(entry.run_id, UNKNOWN), message=self._messages.get(entry.run_id, ""))
-            for entry in chosen
-        }
+        reads = [read for entry in chosen for read in self._start_reads(entry)]
+        if reads:
+            await asyncio.wait(reads, timeout=patience_s)  # those that take longer go on
+        return {entry.id: self._get(entry) for entry in chosen}
+
+    def _get(self, entry: InvocationEntry) -> InvocationDetails:
+        usage = self._open.get(entry.run_id)
+        details = self._ends.get(entry.run_id) or (usage.details if usage else UNKNOWN)
+        return replace(details, message=self._messages.get(entry.run_id, ""))
+
+    def _start_reads(self, entry: InvocationEntry) -> Iterable[asyncio.Task[None]]:
+        """Start to read what is unknown about an invocation, and yield these reads and those that already run."""
+        if entry.run_id not in self._messages:
+            yield self._start("message", entry, self._read_message)
+        if entry.ended_at:
+            if entry.run_id not in self._ends:
+                yield self._start("end", entry, self._read_end)
+        elif (usage := self._open.get(entry.run_id)) is None or time.monotonic() - usage.read_at > REREAD_S:
+            yield self._start("usage", entry, self._read_usage)
+
+    def _start(
+        self, what: str, entry: InvocationEntry, read: Callable[[InvocationEntry], Awaitable[None]]
+    ) -> asyncio.Task[None]:
+        key = what, entry.run_id
+        if key not in self._reading:
+
+            async def run() -> None:
+                # Without these details, the list is still useful. The next request tries again.
+                with suppress(RPCError, StoreFailed, ForeignHistory):
+                    async with self._limiter:
+                        await read(entry)
+
+            task = self._reading[key] = asyncio.create_task(run())
+            task.add_done_callback(lambda _: self._reading.pop(key))
+        return self._reading[key]
 
     async def _read_message(self, entry: InvocationEntry) -> None:
         event = await self._fetch(entry.id, entry.run_id, WorkflowHistoryEventFilterType.ALL_EVENT)
@@ -75,23 +118,40 @@ class DetailsReader:
         # Only the first run has the summary, not those that continue it as new.
         first = event.workflow_execution_started_event_attributes.first_execution_run_id
         if first not in ("", entry.run_id):
-            event = await self._fetch(entry.id, first, WorkflowHistoryEventFilterType.ALL_EVENT) or event
+            with suppress(RPCError):  # the server may have deleted it
+                event = await self._fetch(entry.id, first, WorkflowHistoryEventFilterType.ALL_EVENT) or event
         self._messages[entry.run_id] = await _read_summary(event, self._client.temporal)
 
     async def _read_end(self, entry: InvocationEntry) -> None:
         event = await self._fetch(entry.id, entry.run_id, WorkflowHistoryEventFilterType.CLOSE_EVENT)
-        if event is not None:
-            self._ends[entry.run_id] = await _read_end(event, self._client.temporal)
+        if event is None:
+            return
+        details, has_usage = await _read_end(event, self._client.temporal)
+        if not has_usage:
+            with suppress(StoreFailed, ForeignHistory):
+                spent = await self._read_spent(entry)
+                details = replace(details, tokens=spent.total_tokens, cost=spent.cost)
+        self._ends[entry.run_id] = details
+
+    async def _read_usage(self, entry: InvocationEntry) -> None:
+        described = await self._client.temporal.get_workflow_handle(entry.id, run_id=entry.run_id or None).describe()
+        known = self._open.get(entry.run_id)
+        if known is None or known.history_length != described.history_length:
+            spent = await self._read_spent(entry)
+            known = _OpenUsage(
+                described.history_length, 0.0, InvocationDetails(tokens=spent.total_tokens, cost=spent.cost)
+            )
+            self._open[entry.run_id] = known
+        known.read_at = time.monotonic()
+
+    async def _read_spent(self, entry: InvocationEntry) -> Spent:
+        return (await self._client.invocation(entry.id).log()).state.used.spent
 
     async def _fetch(self, id: str, run_id: str, kind: WorkflowHistoryEventFilterType) -> HistoryEvent | None:
-        """Return the first event of a kind, or None if the history cannot be read."""
+        """Return the first event of a kind."""
         handle = self._client.temporal.get_workflow_handle(id, run_id=run_id or None)
-        try:
-            async with self._limiter:
-                async for event in handle.fetch_history_events(page_size=1, event_filter_type=kind):
-                    return event
-        except RPCError:
-            pass
+        async for event in handle.fetch_history_events(page_size=1, event_filter_type=kind):
+            return event
         return None
 
 
@@ -106,21 +166,24 @@ async def _read_summary(first: HistoryEvent, temporal: Client) -> str:
     return str(summary)
 
 
-async def _read_end(last: HistoryEvent, temporal: Client) -> InvocationDetails:
-    """Return what the last event of a history contains about the end of an invocation."""
+async def _read_end(last: HistoryEvent, temporal: Client) -> tuple[InvocationDetails, bool]:
+    """Return what the last event of a history contains about the end of an invocation, and whether it has the usage."""
     try:
         (decoded,) = await decode_events([last], temporal.data_converter)
         outcome = read_outcome(decoded)
     except StoreFailed as error:
-        return InvocationDetails(error=_clip(str(error)))
+        return InvocationDetails(error=_clip(str(error))), True
     if outcome is None:
-        return UNKNOWN
+        return UNKNOWN, False
     result: dict[str, Any] = outcome.result or {}
-    spent, failure = result.get("spent") or result.get("usage") or {}, outcome.failure
+    spent, failure = result.get("spent") or result.get("usage"), outcome.failure
+    if failure and failure.used:
+        spent = failure.used.spent.model_dump()
     # The status of a canceled invocation already says why it ended.
     failed = terminal.describe_failure(failure) if failure and failure.kind != "cancelled" else ""
-    text = _clip(failed or result.get("reason") or "")
-    return InvocationDetails(tokens=spent.get("total_tokens", 0), cost=spent.get("cost", 0.0), error=text)
+    text, counts = _clip(failed or result.get("reason") or ""), spent or {}
+    details = InvocationDetails(tokens=counts.get("total_tokens", 0), cost=counts.get("cost", 0.0), error=text)
+    return details, spent is not None
 
 
 def _clip(text: str) -> str:

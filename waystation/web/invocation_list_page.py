@@ -1,7 +1,7 @@
 """The list of invocations, with filters, sorting, pages and live updates, and the page that a login starts on."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
@@ -12,16 +12,19 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from temporalio.service import RPCError, RPCStatusCode
 
-from waystation.client import STATUSES, AgentClient, InvocationEntry, fold_called, has_search_attributes, is_quotable
-from waystation.core import MAX_KEYWORD, JsonObject
+from waystation.client import STATUSES, AgentClient, InvocationEntry, has_search_attributes, is_quotable, read_entry
+from waystation.core import MAX_KEYWORD, ForeignHistory, JsonObject, StoreFailed
 from waystation.presentation import words
 from waystation.web.access import Login
 from waystation.web.http_responses import Refused, render_page
 from waystation.web.invocation_details import UNKNOWN, DetailsReader, InvocationDetails
-from waystation.web.permissions import is_requester, sees_everything
+from waystation.web.invocation_reader import MOST, InvocationReader
+from waystation.web.permissions import is_requester, sees_everything, sees_invocation
 
-MOST = 1_000
-"""Maximum number of invocations that one list sorts and counts."""
+MEASURED = 200
+"""Maximum number of invocations whose usage and errors are read to sort or filter a list by them."""
+MEASURING_S = 5.0
+"""How long a list that is sorted or filtered by usage or errors waits for them."""
 ROWS = 50
 """Number of invocations on a page of the list."""
 MAX_FILTER_CHARS = 300
@@ -41,6 +44,7 @@ AGES: Mapping[str, tuple[str, timedelta, bool]] = {
     "over-week": ("started more than 7 days ago", timedelta(days=7), False),
 }
 """The ages to filter by: the label, the age, and whether invocations have to be younger."""
+NOBODY = "\uffff"  # sorts last
 LACKING = "The namespace lacks search attributes, which these filters need. Create them with `waystation setup`."
 SORTS: Mapping[str, Callable[[InvocationEntry, float], Any]] = {
     "started": lambda entry, _: -entry.started_at.timestamp(),
@@ -51,8 +55,28 @@ SORTS: Mapping[str, Callable[[InvocationEntry, float], Any]] = {
         min((call.requested_at for call in entry.pending), default=0.0),
     ),
     "duration": lambda entry, now: -entry.duration_s(now),
+    "person": lambda entry, _: min((name.lower() for name in name_people(entry)), default=NOBODY),
 }
 """The columns to sort by, each with the key of an entry. A `-` before the name reverses the order."""
+DETAIL_SORTS: Mapping[str, Callable[[InvocationDetails], Any]] = {
+    "tokens": lambda details: -details.tokens,
+    "cost": lambda details: -details.cost,
+    "error": lambda details: details.error.lower() or NOBODY,
+}
+"""The columns to sort by that visibility does not have, each with the key of details."""
+SORT_LABELS = {
+    "started": "newest first",
+    "-started": "oldest first",
+    "duration": "longest first",
+    "status": "status",
+    "agent": "agent",
+    "user": "user",
+    "person": "person awaited",
+    "cost": "highest cost first",
+    "tokens": "most tokens first",
+    "error": "error",
+}
+"""The orders that the form offers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +89,10 @@ class ListFilters:
     agent: str = ""
     user: str = ""
     age: str = ""
+    person: str = ""
+    """Part of a name or role: only invocations that wait for somebody with such a name."""
+    error: str = ""
+    """Part of a text: only invocations with such an error."""
     called: str = ""
     """Not empty if agents that other agents called are listed, too."""
     sort: str = "started"
@@ -80,7 +108,11 @@ class ListFilters:
         texts = {name: params.get(name, "").strip()[:MAX_FILTER_CHARS] for name in cls.__slots__}
         page = texts.pop("page") or "1"
         texts["sort"] = texts["sort"] or "started"
-        known = {"status": STATUSES, "age": AGES, "sort": (*SORTS, *(f"-{name}" for name in SORTS))}
+        known = {
+            "status": STATUSES,
+            "age": AGES,
+            "sort": [f"{sign}{name}" for name in (*SORTS, *DETAIL_SORTS) for sign in ("", "-")],
+        }
         for name, values in known.items():
             if texts[name] and texts[name] not in values:
                 text = f"{name} is {texts[name][:40]!r}. Use one of: {', '.join(values)}."
@@ -99,7 +131,12 @@ class ListFilters:
     @property
     def is_filtered(self) -> bool:
         """Whether some invocations are left out."""
-        return bool(self.q or self.status or self.agent or self.user or self.age)
+        return bool(self.q or self.status or self.agent or self.user or self.age or self.person or self.error)
+
+    @property
+    def needs_details(self) -> bool:
+        """Whether the order or a filter needs what visibility does not have."""
+        return bool(self.error) or self.sort.removeprefix("-") in DETAIL_SORTS
 
     def conditions(self, now: datetime) -> JsonObject:
         """Return the filters that visibility applies, except the status."""
@@ -115,12 +152,40 @@ def count_statuses(entries: Iterable[InvocationEntry]) -> dict[str, int]:
     return {**{tab: counts[tab] for tab in TABS}, "open": sum(counts[status] for status in OPEN)}
 
 
+def name_people(entry: InvocationEntry) -> list[str]:
+    """Return whom an invocation waits for, as the list shows them."""
+    return [words.format_approvers(call) for call in (*entry.pending, *entry.called_pending)]
+
+
+def match_person(entries: Iterable[InvocationEntry], person: str) -> list[InvocationEntry]:
+    """Return the entries that wait for somebody with a name that contains `person`. All if it is empty."""
+    part = person.casefold()
+    return [entry for entry in entries if not part or any(part in name.casefold() for name in name_people(entry))]
+
+
 def choose(entries: Iterable[InvocationEntry], filters: ListFilters, now: float) -> list[InvocationEntry]:
-    """Return the entries with the status of the filters, sorted. Entries with equal keys keep their order."""
+    """Return the entries with the status of the filters, sorted. Entries with equal keys keep their order.
+
+    An order that needs details is left to `choose_by_details`.
+    """
     wanted = OPEN if filters.status == "open" else (filters.status,)
     chosen = [entry for entry in entries if not filters.status or entry.status in wanted]
-    column = SORTS[filters.sort.removeprefix("-")]
-    return sorted(chosen, key=lambda entry: column(entry, now), reverse=filters.sort.startswith("-"))
+    column = SORTS.get(filters.sort.removeprefix("-"), SORTS["started"])
+    is_reversed = filters.sort.startswith("-") and not filters.needs_details
+    return sorted(chosen, key=lambda entry: column(entry, now), reverse=is_reversed)
+
+
+def choose_by_details(
+    entries: Iterable[InvocationEntry], filters: ListFilters, details: Mapping[str, InvocationDetails]
+) -> list[InvocationEntry]:
+    """Return the entries with the error of the filters, in an order that needs details."""
+    part = filters.error.casefold()
+    chosen = [entry for entry in entries if part in details.get(entry.id, UNKNOWN).error.casefold()]
+    if column := DETAIL_SORTS.get(filters.sort.removeprefix("-")):
+        return sorted(
+            chosen, key=lambda entry: column(details.get(entry.id, UNKNOWN)), reverse=filters.sort.startswith("-")
+        )
+    return chosen
 
 
 def make_row(entry: InvocationEntry, details: InvocationDetails, now: float) -> dict[str, Any]:
@@ -143,7 +208,7 @@ class InvocationListPage:
     """The list of invocations."""
 
     def __init__(self, client: AgentClient) -> None:
-        self._client = client
+        self._client, self._reader = client, InvocationReader(client)
         self.details = DetailsReader(client)
 
     async def start(self, request: Request) -> Response:
@@ -161,10 +226,18 @@ class InvocationListPage:
         filters, now = ListFilters.parse(request.query_params), datetime.now(UTC)
         scope = await self._find_scope(login)
         entries, has_more = await self._read(filters, scope, now)
-        counts = count_statuses(entries)
-        if has_more and filters.status:
-            entries, has_more = await self._read(filters, {**scope, "status": filters.status} if scope else None, now)
-        chosen = choose(entries, filters, now.timestamp())
+        if not entries and filters.q:
+            entries = await self._find_by_id(login, filters)
+        counts = count_statuses(match_person(entries, filters.person))
+        if has_more and (status := filters.status or ("waiting" if filters.person else "")):
+            entries, has_more = await self._read(filters, scope, now, status)
+        chosen = choose(match_person(entries, filters.person), filters, now.timestamp())
+        unmeasured = 0
+        if filters.needs_details:
+            unmeasured = max(0, len(chosen) - MEASURED)
+            measured, others = chosen[:MEASURED], [] if filters.error else chosen[MEASURED:]
+            details = await self.details.read(measured, patience_s=MEASURING_S)
+            chosen = choose_by_details(measured, filters, details) + others
         pages = max(1, -(-len(chosen) // ROWS))
         page = min(filters.page, pages)
         shown = chosen[(page - 1) * ROWS : page * ROWS]
@@ -178,15 +251,35 @@ class InvocationListPage:
             counts=counts,
             tabs=[tab for tab in TABS if counts[tab] or tab in ALWAYS_SHOWN or tab == filters.status],
             ages={name: label for name, (label, _, _) in AGES.items()},
+            sorts=SORT_LABELS,
             agents=sorted({entry.agent for entry in entries if entry.agent}),
             sees_users="viewer" in login.roles,
+            is_searchable=scope is not None,
             total=len(chosen),
             first=(page - 1) * ROWS,
             has_more=has_more,
+            unmeasured=unmeasured,
+            measured=MEASURED,
             most=MOST,
             page=page,
             pages=pages,
         )
+
+    async def _find_by_id(self, login: Login, filters: ListFilters) -> list[InvocationEntry]:
+        """Return the invocation whose ID is searched for, if the login may see it.
+
+        Visibility knows the user of an invocation, but not who else requested it.
+        """
+        if "viewer" in login.roles or not is_requester(login, (login.subject,)) or "\0" in filters.q:
+            return []
+        invocation = self._client.invocation(filters.q)
+        try:
+            input = (await invocation.log()).state.input
+            described = await invocation.handle.describe()
+        except (RPCError, ForeignHistory, StoreFailed):
+            return []
+        is_visible = input is not None and sees_invocation(login, input.requesters, input.tenant)
+        return [await read_entry(described)] if is_visible else []
 
     async def _find_scope(self, login: Login) -> JsonObject | None:
         """Return the filters for the invocations that a login may see, or None if they cannot be searched."""
@@ -203,24 +296,20 @@ class InvocationListPage:
         return scope
 
     async def _read(
-        self, filters: ListFilters, scope: JsonObject | None, now: datetime
-    ) -> tuple[Sequence[InvocationEntry], bool]:
-        """Return the newest invocations that match the filters except their status, and whether there are more.
+        self, filters: ListFilters, scope: JsonObject | None, now: datetime, status: str = ""
+    ) -> tuple[list[InvocationEntry], bool]:
+        """Return the newest invocations that match the filters for visibility, and whether there are more.
 
         Raises:
             Refused: A filter cannot be searched for.
         """
         if scope is None or filters.user not in ("", scope.get("user_id", filters.user)):
             return [], False
-        found = list[InvocationEntry]()
-        conditions = {**filters.conditions(now), **scope}
         try:
-            async for entry in self._client.invocations.list(**conditions, limit=MOST):
-                found.append(entry)
+            return await self._reader.read(filters.conditions(now), scope, status=status, keep=bool(filters.called))
         except ValueError as error:
             raise Refused(HTTPStatus.BAD_REQUEST, "InvalidRequest", str(error)) from None
         except RPCError as error:
             if error.status is not RPCStatusCode.INVALID_ARGUMENT:
                 raise
             raise Refused(HTTPStatus.BAD_REQUEST, "InvalidRequest", LACKING) from None
-        return fold_called(found, keep=bool(filters.called)), len(found) == MOST

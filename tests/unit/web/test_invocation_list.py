@@ -9,7 +9,14 @@ from waystation.client import InvocationEntry, fold_called
 from waystation.core import ApprovalPolicy, PendingCall
 from waystation.web.http_responses import Refused
 from waystation.web.invocation_details import InvocationDetails
-from waystation.web.invocation_list_page import ListFilters, choose, count_statuses, make_row
+from waystation.web.invocation_list_page import (
+    ListFilters,
+    choose,
+    choose_by_details,
+    count_statuses,
+    make_row,
+    match_person,
+)
 
 NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
 
@@ -46,7 +53,7 @@ def test_an_address_keeps_the_filters_of_another_page() -> None:
     assert filters.query(status="") == "q=pay+er&age=day"
 
 
-@pytest.mark.parametrize("params", [{"status": "stuck"}, {"age": "year"}, {"sort": "cost"}, {"page": "0"}])
+@pytest.mark.parametrize("params", [{"status": "stuck"}, {"age": "year"}, {"sort": "price"}, {"page": "0"}])
 def test_an_unknown_value_of_a_filter_is_refused(params: dict[str, str]) -> None:
     """The message names the parameter."""
     with pytest.raises(Refused, match=next(iter(params))):
@@ -98,8 +105,53 @@ def test_the_pending_calls_of_called_agents_belong_to_the_caller() -> None:
         entry("a", "terminated"),
     ]
     (caller,) = fold_called(entries)
-    assert (caller.status, [call.approval_id for call in caller.called_pending]) == ("running", [f"{inner}/fc-1"])
+    assert (caller.status, [call.approval_id for call in caller.called_pending]) == ("waiting", [f"{inner}/fc-1"])
     assert [each.id for each in fold_called(entries, keep=True)] == [inner, outer, "a"]
+
+
+def test_a_caller_waits_even_if_a_filter_leaves_out_the_agents_that_it_called() -> None:
+    """The called agents are then passed separately, and an agent between the two may be missing."""
+    inner = entry("a/fc-1/fc-2", "waiting", parent="a/fc-1", pending=(pending("a/fc-1/fc-2"),))
+    (caller,) = fold_called([entry("a")], others=[inner])
+    assert (caller.status, len(caller.called_pending), inner.root_id) == ("waiting", 1, "a")
+
+
+def test_an_invocation_whose_id_looks_like_that_of_a_called_agent_is_a_root() -> None:
+    """The user chose this ID, so what it waits for is not the business of another invocation."""
+    named = entry("a/fc-1", pending=(pending("a/fc-1"),))
+    assert [each.called_pending for each in fold_called([entry("a"), named])] == [(), ()]
+
+
+def test_a_held_caller_stays_held() -> None:
+    """The hold is more urgent than the call of a called agent."""
+    inner = entry("a/fc-1", "waiting", parent="a", pending=(pending("a/fc-1"),))
+    (caller,) = fold_called([entry("a", "held"), inner])
+    assert (caller.status, len(caller.called_pending)) == ("held", 1)
+
+
+def test_a_person_filter_matches_part_of_a_name_in_called_agents_too() -> None:
+    """Case does not matter, and roles count as names."""
+    entries = [
+        entry("a", "waiting", pending=(pending("a", "role:Finance"),)),
+        entry("b", "waiting", called_pending=(pending("b/fc-1", "dana"),)),
+        entry("c"),
+    ]
+    assert [each.id for each in match_person(entries, "finance")] == ["a"]
+    assert [each.id for each in match_person(entries, "DAN")] == ["b"]
+    assert len(match_person(entries, "")) == 3
+    assert [each.id for each in choose(entries, ListFilters(sort="person"), NOW.timestamp())] == ["b", "a", "c"]
+
+
+def test_details_sort_and_filter_a_list() -> None:
+    """Invocations without details come last, and `-` reverses the order."""
+    details = {"a": InvocationDetails(cost=1.0, error="No key"), "b": InvocationDetails(cost=2.0, tokens=5)}
+    entries = [entry("a"), entry("b"), entry("c")]
+
+    def ids(**filters: str) -> str:
+        return "".join(each.id for each in choose_by_details(entries, ListFilters(**filters), details))
+
+    assert (ids(sort="cost"), ids(sort="-cost")) == ("bac", "cab")
+    assert (ids(sort="tokens"), ids(sort="error"), ids(error="no key")) == ("bac", "abc", "a")
 
 
 def test_a_row_links_the_calls_that_it_waits_for() -> None:
