@@ -53,6 +53,8 @@ class Overview:
     """Whether an attempt can be made earlier, or given up."""
     figures: Sequence[tuple[str, str]]
     links: Sequence[Link]
+    version: str
+    """Changes whenever the history grows, so that open pages know when to read their view again."""
 
     @property
     def path(self) -> str:
@@ -98,6 +100,7 @@ async def load_overview(
         is_retrying=bool(entry.holds or any(retry.failed for retry in retries)),
         figures=list_figures(entry, log, now),
         links=list_links(entry, log.state.input if log else None, called, forks),
+        version=f"{described.run_id} {described.history_length} {sum(each.ended_at is None for each in called)}",
     )
 
 

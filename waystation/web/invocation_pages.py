@@ -123,7 +123,10 @@ class InvocationPages:
         start = parse_number(request.query_params.get("start"), "start")
         invocation, _ = await self.find(request)
         events = (await _read_log(invocation)).state.events
-        return render_page("rows.html", rows=_rows(events[start:][:SHOWN]), path=make_path(invocation.id))
+        can_fork = "operator" in request.state.login.roles
+        return render_page(
+            "rows.html", rows=_rows(events[start:][:SHOWN]), path=make_path(invocation.id), can_fork=can_fork
+        )
 
     async def overview(self, request: Request) -> Response:
         """Serve the top of an invocation's pages, which an open page uses to refresh."""
@@ -191,6 +194,7 @@ class InvocationPages:
             path=overview.path,
             r=report,
             actions=[name for name, role in allowed.items() if role in login.roles and login.browser],
+            can_fork="operator" in login.roles,
             notice=NOTICES.get(request.query_params.get("done", ""), ""),
             temporal_ui=f"{temporal}{quote(described.id, safe='')}" if self._ui else "",
             **values,

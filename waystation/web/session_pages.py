@@ -194,7 +194,7 @@ class SessionPages:
         self, request: Request, *, problem: str = "", notice: str = "", form: Form | None = None, **options: Any
     ) -> Response:
         place, login = request.state.place, request.state.login
-        turns, state = await asyncio.gather(self._read_turns(request, place), place.session.state())
+        turns, panels = await asyncio.gather(self._read_turns(request, place), self._read_panels(place))
         form = form or Form()
         return render_page(
             "session.html",
@@ -204,10 +204,8 @@ class SessionPages:
             queued=await self._find_queued(place, turns),
             title=make_title(turns[0].log if turns and turns[0].number == 1 else None),
             tokens=sum_tokens([turn.log for turn in turns]),
-            state=text_safety.format_value(state, head=text_safety.JSON_HEAD, tail=text_safety.JSON_TAIL)
-            if state
-            else None,
-            artifacts=await self._list_artifacts(place),
+            panels=False,  # they are elsewhere on the page
+            **panels,
             refuses=place.refuses,
             why_not=_why_not(login, place),
             is_operator="operator" in login.roles,
@@ -217,6 +215,15 @@ class SessionPages:
             message_id=form.get("message_id") or secrets.token_urlsafe(12),
             **options,
         )
+
+    async def _read_panels(self, place: Place) -> JsonObject:
+        """Return the state and the artifacts of a session, as the page shows them."""
+        state, artifacts = await asyncio.gather(place.session.state(), self._list_artifacts(place))
+        head, tail = text_safety.JSON_HEAD, text_safety.JSON_TAIL
+        return {
+            "state": text_safety.format_value(state, head=head, tail=tail) if state else None,
+            "artifacts": artifacts,
+        }
 
     async def _read_turns(self, request: Request, place: Place) -> list[Turn]:
         """Return the latest turns, each with the pending calls that the person may see."""
@@ -253,11 +260,15 @@ class SessionPages:
         turns = await self._read_turns(request, place)
         queued = await self._find_queued(place, turns)
         changed = [turn for turn in turns if turn.key not in known]
+        panels = await self._read_panels(place) if changed else {}
         return render_page(
             "turns.html",
             login=request.state.login,
             place=place,
             turns=changed,
+            panels=bool(changed),
+            tokens=sum_tokens([turn.log for turn in turns]),
+            **panels,
             queued=queued,
             is_operator="operator" in request.state.login.roles,
         )

@@ -43,13 +43,4 @@ function onChange() {
   document.getElementById("changed").replaceChildren("This call has changed since you opened the page. ", again);
 }
 
-// Browsers allow few connections per server, so only a visible page keeps one.
-function listen() {
-  if (changes) changes.close();
-  changes = null;
-  if (!call || document.hidden) return;
-  changes = new EventSource(call.dataset.events);
-  changes.onmessage = onChange;
-}
-document.addEventListener("visibilitychange", listen);
-listen();
+changes = call && liveStream(() => call.dataset.events, (source) => (source.onmessage = onChange));

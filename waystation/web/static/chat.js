@@ -34,6 +34,12 @@ function put(fresh) {
   }
   const queued = fresh.getElementById("queued");
   if (queued) document.getElementById("queued").replaceWith(queued);
+  // State, artifacts and tokens, unless somebody is selecting text in them.
+  for (const id of ["usage", "panels"]) {
+    const old = document.getElementById(id);
+    const part = fresh.getElementById(id);
+    if (part && !(!getSelection().isCollapsed && old.contains(getSelection().anchorNode))) old.replaceWith(part);
+  }
   follow();
   if (scroll) document.getElementById("end").scrollIntoView({ block: "end" });
 }
@@ -67,15 +73,15 @@ async function refresh() {
 function follow() {
   for (const turn of list.querySelectorAll("article.turn[data-events]")) {
     if (sources.has(turn.id)) continue;
-    const source = new EventSource(turn.dataset.events);
-    sources.set(turn.id, source);
-    source.onmessage = () => refresh();
-    source.addEventListener("partial", (message) => grow(turn.id, JSON.parse(message.data)));
-    source.addEventListener("end", () => {
-      source.close();
-      refresh();
+    const stream = liveStream(() => document.getElementById(turn.id)?.dataset.events, (source) => {
+      source.onmessage = () => refresh();
+      source.addEventListener("partial", (message) => grow(turn.id, JSON.parse(message.data)));
+      source.addEventListener("end", () => {
+        stream.close();
+        refresh();
+      });
     });
-    source.onerror = () => source.readyState === EventSource.CLOSED && sources.delete(turn.id);
+    sources.set(turn.id, stream);
   }
 }
 

@@ -5,58 +5,60 @@ const list = document.getElementById("list");
 const stale = document.getElementById("stale");
 const filters = document.getElementById("filters");
 const OUTDATED = "The server does not answer, so this list may be out of date.";
-const RETRY_MS = 5000;
+const HIDDEN_MS = 30000;
 
 const versionOf = () => list.querySelector("[data-version]").dataset;
 
 // Do not move rows while somebody is choosing.
 const busy = () => document.hidden || list.querySelector("input:checked") || list.contains(document.activeElement);
 
-async function refresh() {
-  if (busy()) return;
+// Fetch the list, and show it unless somebody is choosing. With `isAsked`, the person asked for another list.
+async function refresh(isAsked = false) {
+  if (busy() && !isAsked) return;
+  const fresh = await fetchList();
+  if (!fresh || (busy() && !isAsked)) return;
+  const current = rows().indexOf(list.querySelector(".current"));
+  const chosen = new Set(Array.from(list.querySelectorAll("input:checked"), (each) => each.value));
+  list.replaceChildren(...fresh.childNodes);
+  for (const each of list.querySelectorAll("input[name=call]")) each.checked = chosen.has(each.value);
+  showCount(list);
+  if (current >= 0) mark(Math.min(current, rows().length - 1), false);
+}
+
+async function fetchList() {
   const request = fetch(`/approvals/rows?${location.search.slice(1)}`, { credentials: "same-origin" });
   const answer = await request.catch(() => ({ ok: false }));
   // The login has ended; the page shows that, or leads to the login.
   if (answer.status === 401) location.reload();
   // Without a note, a stale list would look current.
   stale.textContent = answer.ok ? "" : OUTDATED;
-  if (!answer.ok) return;
   // The server renders and escapes this, like the page.
-  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").body;
-  if (busy()) return;
-  const current = rows().indexOf(list.querySelector(".current"));
-  list.replaceChildren(...fresh.childNodes);
-  const waiting = Number(versionOf().waiting);
+  return answer.ok ? new DOMParser().parseFromString(await answer.text(), "text/html").body : null;
+}
+
+// Show how many calls wait, in the title of the tab, too.
+function showCount(part) {
+  const waiting = Number(part.querySelector("[data-version]").dataset.waiting);
   document.title = document.title.replace(/^(\(\d+\) )?/, waiting ? `(${waiting}) ` : "");
   document.getElementById("waiting").textContent = waiting || "";
-  if (current >= 0) mark(Math.min(current, rows().length - 1), false);
 }
 
-// Changes arrive over a stream. Browsers allow few connections per server, so only a visible page keeps one.
-let changes = null;
+// Changes arrive over a stream.
 let latest = "";
-
-function follow() {
-  if (changes) changes.close();
-  changes = null;
-  if (document.hidden) return;
-  changes = new EventSource(`/approvals/events?${location.search.slice(1)}`);
-  changes.onmessage = (message) => {
-    latest = JSON.parse(message.data).version;
-    stale.textContent = "";
-    if (latest !== versionOf().version) refresh().catch(() => {});
-  };
-  changes.onerror = () => {
-    refresh().catch(() => {}); // shows whether the server answers, and detects an ended login
-    // EventSource connects again after a lost connection, but not after a refusal.
-    if (changes && changes.readyState === EventSource.CLOSED) setTimeout(follow, RETRY_MS);
-  };
-}
-follow();
-document.addEventListener("visibilitychange", () => {
-  follow();
-  refresh().catch(() => {});
-});
+const changes = liveStream(
+  () => `/approvals/events?${location.search.slice(1)}`,
+  (source) => {
+    source.onmessage = (message) => {
+      latest = JSON.parse(message.data).version;
+      stale.textContent = "";
+      if (latest !== versionOf().version) refresh().catch(() => {});
+    };
+    source.onerror = () => refresh().catch(() => {}); // shows whether the server answers, and detects an ended login
+  },
+);
+document.addEventListener("visibilitychange", () => refresh().catch(() => {}));
+// A tab in the background has no stream. Only its title is visible, so only the count is kept fresh.
+setInterval(() => document.hidden && fetchList().then((fresh) => fresh && showCount(fresh)).catch(() => {}), HIDDEN_MS);
 // Once nobody is choosing any more, show what has changed in between.
 const catchUp = () => setTimeout(() => latest && latest !== versionOf().version && refresh().catch(() => {}), 0);
 list.addEventListener("focusout", catchUp);
@@ -68,8 +70,8 @@ async function apply() {
   const isSet = ([name, value]) => value && !(name === "sort" && value === "newest");
   const chosen = new URLSearchParams(Array.from(new FormData(filters)).filter(isSet));
   history.replaceState(null, "", chosen.size ? `/approvals?${chosen}` : "/approvals");
-  await refresh();
-  follow();
+  await refresh(true);
+  changes.restart();
 }
 filters.addEventListener("change", (event) => {
   if (event.target.id !== "q") apply().catch(() => {});

@@ -1,20 +1,20 @@
-// Keep the page of an open invocation fresh: its top on every page, and new events in the conversation. Without
-// JavaScript the page is complete and reloads itself.
+// Keep the page of an open invocation fresh: its top on every page, new events in the conversation, and the timeline,
+// the model calls and the state. Without JavaScript the page is complete and reloads itself.
 "use strict";
 
 const overview = document.getElementById("overview");
 const list = document.getElementById("events"); // only in the conversation
 const partial = document.getElementById("partial");
+const view = document.getElementById("view");
 const stale = document.getElementById("stale");
 const base = list && list.dataset.base;
 let next = list && Number(list.dataset.next);
 let fetching = Promise.resolve();
 const texts = new Map(); // model call -> { attempt, from, text, line }
 
-let source;
+let stream = null;
 
-function follow() {
-  source = new EventSource(`${base}/events?partial=1&start=${next}`);
+function follow(source) {
   source.onopen = () => (stale.textContent = "");
   source.onmessage = (message) => {
     const count = Number(message.lastEventId) + 1;
@@ -22,15 +22,13 @@ function follow() {
   };
   source.addEventListener("partial", (message) => grow(JSON.parse(message.data)));
   source.addEventListener("end", () => {
-    source.close();
+    stream.close();
     refresh();
   });
   source.onerror = () => {
     stale.textContent = "The server does not answer, so this page may be out of date.";
-    // EventSource reconnects after a lost connection, but not after a refusal.
     if (source.readyState !== EventSource.CLOSED) return;
     fetching = fetching.then(() => rowsUntil(Infinity)).catch(() => {}); // detects an ended login
-    setTimeout(follow, 5000);
   };
 }
 
@@ -81,22 +79,51 @@ async function rowsUntil(count) {
   refresh();
 }
 
-async function refresh() {
-  const selected = getSelection();
-  if (document.hidden || (!selected.isCollapsed && overview.contains(selected.anchorNode))) return;
-  const answer = await fetch(overview.dataset.here, { credentials: "same-origin" }).catch(() => ({ ok: false }));
+const isSelecting = (part) => !getSelection().isCollapsed && part.contains(getSelection().anchorNode);
+const versionOf = (part) => part.querySelector("[data-version]")?.dataset.version;
+let shown = versionOf(overview); // the version of the history that the view shows
+
+async function load(address) {
+  const answer = await fetch(address, { credentials: "same-origin" }).catch(() => ({ ok: false }));
   if (answer.status === 401) location.reload();
   // In the conversation, the event stream says whether the server answers.
   if (!list) stale.textContent = answer.ok ? "" : "The server does not answer, so this page may be out of date.";
-  if (!answer.ok) return;
   // The server renders and escapes this, like the page.
-  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").body;
-  const href = overview.contains(document.activeElement) && document.activeElement.getAttribute("href");
-  overview.replaceChildren(...fresh.childNodes);
-  if (href) overview.querySelector(`a[href="${CSS.escape(href)}"]`)?.focus({ preventScroll: true });
+  return answer.ok ? new DOMParser().parseFromString(await answer.text(), "text/html") : null;
+}
+
+// Replace a part of the page. What was folded out and the focus stay.
+function replace(part, fresh) {
+  const details = Array.from(part.querySelectorAll("details"));
+  const nameOf = (each, index) => each.id || String(index);
+  const wasOpen = new Map(details.map((each, index) => [nameOf(each, index), each.open]));
+  const href = part.contains(document.activeElement) && document.activeElement.getAttribute("href");
+  const focused = part.contains(document.activeElement) && document.activeElement.closest("details");
+  const at = focused && document.activeElement.tagName === "SUMMARY" && nameOf(focused, details.indexOf(focused));
+  part.replaceChildren(...fresh.childNodes);
+  part.querySelectorAll("details").forEach((each, index) => {
+    each.open = wasOpen.get(nameOf(each, index)) ?? each.open;
+    if (at === nameOf(each, index)) each.querySelector("summary").focus({ preventScroll: true });
+  });
+  if (href) part.querySelector(`a[href="${CSS.escape(href)}"]`)?.focus({ preventScroll: true });
+}
+
+async function refresh() {
+  if (document.hidden) return;
+  const top = await load(overview.dataset.here);
+  if (!top) return;
+  const version = versionOf(top);
+  if (!isSelecting(overview)) replace(overview, top.body);
+  if (list || version === shown || isSelecting(view)) return;
+  const page = await load(location.pathname);
+  const fresh = page && page.getElementById("view");
+  if (!fresh || isSelecting(view)) return;
+  replace(view, fresh);
+  shown = version;
 }
 
 const EVERY_MS = 5000;
 const again = () => setTimeout(() => refresh().catch(() => {}).finally(again), EVERY_MS);
 again();
-if (list) follow();
+document.addEventListener("visibilitychange", () => refresh().catch(() => {}));
+if (list) stream = liveStream(() => `${base}/events?partial=1&start=${next}`, follow);

@@ -1,4 +1,4 @@
-// Show times in the browser's time zone. Without this script, they are in the server's zone.
+// Show and enter times in the browser's time zone. Without this script, they are in the server's zone.
 "use strict";
 {
   const pad = (number) => String(number).padStart(2, "0");
@@ -22,6 +22,22 @@
       else each.textContent = format(moment, /\d:\d\d:\d\d/.test(each.textContent));
     }
   };
+
+  // What a person enters is sent with the offset of the browser's zone.
+  const isoOf = (moment) => `${dateOf(moment)}T${pad(moment.getHours())}:${pad(moment.getMinutes())}`;
+  const offsetOf = (moment) => {
+    const minutes = -moment.getTimezoneOffset();
+    const hours = Math.floor(Math.abs(minutes) / 60);
+    return `${minutes < 0 ? "-" : "+"}${pad(hours)}:${pad(Math.abs(minutes) % 60)}`;
+  };
+  for (const field of document.querySelectorAll("input[type=datetime-local]")) {
+    if (field.dataset.moment) field.value = field.defaultValue = isoOf(new Date(field.dataset.moment));
+    const zone = field.closest(".field").querySelector(".zone");
+    if (zone) zone.textContent = zoneOf(new Date());
+    field.form.addEventListener("formdata", ({ formData }) => {
+      if (field.value) formData.set(field.name, field.value + offsetOf(new Date(field.value)));
+    });
+  }
 
   localize();
   // Other scripts add rows to open pages.
