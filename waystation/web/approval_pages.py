@@ -110,12 +110,16 @@ class CallView:
             case "expired":
                 return "No one answered before the deadline. The call was not approved."
             case "decided" if self.state.answer:
-                at = f", {terminal.format_time(self.state.answered_at, zone=True)}" if self.state.answered_at else ""
-                return f"This call was {words.decision(self.state)}{at}."
+                return f"This call was {words.decision(self.state)}."
             case _:
                 ended = self.log.state.outcome.ended
                 over = f"is {ended.replace('_', ' ')}" if ended else "continued without it"
                 return f"This call is no longer pending: the invocation {over}."
+
+    @property
+    def decided_at(self) -> float | None:
+        """When the call was decided, in seconds since 1970, or None if it was not."""
+        return self.state.answered_at if self.standing == "decided" else None
 
     @property
     def decisions(self) -> tuple[Action, ...]:
@@ -430,7 +434,9 @@ class ApprovalPages:
         conflict = partial(self._page, request, code=HTTPStatus.CONFLICT)
         query = InboxQuery.parse_or_default(dict(parse_qsl(form.get("list", ""))))
         leads_on = form.get("action", "").endswith(AND_NEXT)
+        # The place is found before the call is answered, because the answer removes the call from the list.
         place = await self._find_place(request, view, query) if leads_on else None
+        request.state.query = query  # the page of a refused answer keeps the filters of the list
         use = login.find_form(form.get("nonce", ""), view.id)
         if use is None:
             return conflict(view, problem=STALE_FORM)

@@ -26,7 +26,9 @@ from waystation.web.session_pages import wait_until_started
 log = structlog.get_logger("waystation.web")
 
 MAX_EVENTS = 500
-"""Maximum number of events to list, and of pairs of events to compare. The first ones are shown."""
+"""Maximum number of pairs of events to compare. The first ones are shown."""
+LISTED = 200
+"""Maximum number of events that the form for a fork lists: those around the chosen event."""
 MAX_INSTRUCTION_CHARS = 100_000
 
 
@@ -61,14 +63,23 @@ class ForkPages:
     ) -> Response:
         invocation, _ = await self._invocations.find(request)
         log = await _read_log(invocation.log)
-        form = form or Form()
+        form, numbers = form or Form(), [number for number, _ in _number(log)]
+        chosen = event or log.state.event_count
+        if chosen not in numbers:
+            missing = f"{invocation.id!r} has no event {event}. " if event else ""
+            listed = f"Choose one of the events {numbers[0]} to {numbers[-1]}." if numbers else "It has no events yet."
+            raise Refused(HTTPStatus.NOT_FOUND, "NoSuchEvent", missing + listed)
+        first = max(0, min(numbers.index(chosen) - LISTED // 2, len(numbers) - LISTED))
+        listed_events = list(_number(log))[first : first + LISTED]
         return render_page(
             "fork.html",
             code=code,
             login=request.state.login,
             id=invocation.id,
-            events=[(number, list(terminal.format_event(each))) for number, each in _number(log)][:MAX_EVENTS],
-            chosen=event or log.state.event_count,
+            events=[(number, list(terminal.format_event(each))) for number, each in listed_events],
+            chosen=chosen,
+            first=numbers[0],
+            last=numbers[-1],
             message=form.get("message", _message_of(log)),
             typed=form,
             agents=list(dict.fromkeys(run.agent for run in log.state.runs.by_index.values())),

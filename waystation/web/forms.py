@@ -7,6 +7,7 @@ import hmac
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from http import HTTPStatus
@@ -101,6 +102,13 @@ class Field:
     def name(self) -> str:
         """The field's name in the HTML form."""
         return PREFIX + self.key
+
+    @property
+    def moment(self) -> datetime | None:
+        """The date and time in a field of the kind `moment`, in the server's zone. None if it is empty or invalid."""
+        with suppress(ValueError, InvalidInput):
+            return _read_moment(self.value).astimezone() if self.kind == "moment" else None
+        return None
 
 
 def make_argument_fields(args: JsonObject) -> list[Field]:
@@ -288,9 +296,13 @@ def _number(_: Field, text: str) -> int | float:
 
 
 def _moment(_: Field, text: str) -> str:
+    return _read_moment(text).isoformat()
+
+
+def _read_moment(text: str) -> datetime:
     moment = datetime.fromisoformat(text.strip())
-    # Browsers do not send a time zone. Assume the server's time zone, because pages show times in it, too.
-    return (moment if moment.tzinfo else moment.astimezone()).isoformat()
+    # Without a script, browsers do not send a time zone. Assume the server's, because pages show times in it, too.
+    return moment if moment.tzinfo else moment.astimezone()
 
 
 _TEXT: tuple[Callable[[Field, str], Any], str] = (lambda _, text: text, "")

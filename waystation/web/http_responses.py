@@ -33,7 +33,7 @@ from waystation.core import (
 from waystation.presentation import html, words
 
 _TEMPLATES = html.make_environment(Path(__file__).parent / "templates", segment=lambda id: quote(id, safe=""))
-_TEMPLATES.globals |= {"now": time.time, "who": words.format_approvers}
+_TEMPLATES.globals |= {"now": time.time, "who": words.format_approvers, "hint": words.hint}
 
 
 class Refused(Exception):
