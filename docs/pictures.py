@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 from playwright.async_api import Page, async_playwright
 
@@ -58,8 +59,19 @@ async def make_requests(client: AgentClient) -> None:
             await asyncio.sleep(0.1)
 
 
-async def take(page: Page, url: str, name: str) -> None:
+async def start_chat(client: AgentClient) -> str:
+    """Have a conversation in which a call waits for approval, and return the path of its page."""
+    session = client.session(agent="travel_desk", session_id="trips", user_id="dana")
+    await session.say("I live in Zurich")
+    await session.send("I need a trip to Lisbon")
+    while not await session.pending():
+        await asyncio.sleep(0.1)
+    return f"/sessions/{quote(session.id, safe='')}"
+
+
+async def take(page: Page, url: str, name: str, origin: str = "") -> None:
     """Save a screenshot of a page."""
+    url = origin + url
     await page.goto(url)
     # Visibility can lag by up to a second.
     await page.wait_for_timeout(1500)
@@ -80,7 +92,8 @@ async def main() -> None:
     async with EmbeddedServer() as server:
         options = ("--agents", str(ROOT / "examples"), "--model", "demo", "--address", server.address)
         async with WorkerProcess(*options), web_server(server.address) as link, async_playwright() as playwright:
-            await make_requests(await AgentClient.connect(address=server.address))
+            client = await AgentClient.connect(address=server.address)
+            await make_requests(client)
             browser = await playwright.chromium.launch(
                 executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"], env=environment
             )
@@ -90,6 +103,11 @@ async def main() -> None:
             await take(page, f"{origin}/approvals", "inbox.png")
             await page.set_viewport_size({"width": 1080, "height": 640})
             await take(page, f"{origin}/approvals/tiles-4%2Ffc-1", "call.png")
+            await page.set_viewport_size({"width": 1080, "height": 560})
+            await take(page, f"{origin}/invocations?sort=status", "invocations.png")
+            await take(page, f"{origin}/invocations/roof-1", "invocation.png")
+            await page.set_viewport_size({"width": 900, "height": 640})
+            await take(page, await start_chat(client), "chat.png", origin)
             await browser.close()
 
 
