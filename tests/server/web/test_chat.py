@@ -21,6 +21,7 @@ from tests.server.workflows.outside import Till, until
 from tests.unit.identity.conftest import Installation
 from waystation.agents import Agent
 from waystation.client import Session
+from waystation.core import Usage
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext
@@ -112,6 +113,26 @@ async def test_the_same_form_starts_one_chat(serve: Serve) -> None:
         form = {**hidden((await me.page(path)).text), "message": "Again"}
         _, page = [(await me.send(path, form)).text for _ in range(2)]
         assert re.findall(r'id="turn-(\d)"', page) == ["1", "2"]
+
+
+async def test_an_open_chat_fetches_state_and_tokens_with_the_turns_that_changed(serve: Serve) -> None:
+    """If no turn has changed, nothing else is read or sent."""
+
+    def note(tool_context: ToolContext) -> dict[str, Any]:
+        tool_context.state["color"] = "blue"
+        return {"noted": True}
+
+    replies = calls(("note", {})), says("Noted.", usage=Usage(total_tokens=1_200))
+    agent = Agent(name="noter", model=ScriptedModel(*replies), tools=[FunctionTool(note)])
+    async with serve(agent, verify=False) as env, site(env.client) as web, web.browser() as me:
+        path = path_of(await opened_session(env, "noter"))
+        changed = html.unescape((await me.page(f"{path}/turns?known=")).text)
+        assert '"color": "blue"' in changed.partition('id="panels"')[2]
+        assert '<span id="usage" class="dim">1,200 tokens</span>' in changed
+        (key,) = re.findall(r'data-key="([^"]*)"', changed)
+        assert "color" not in (await me.page(f"{path}/turns?known={key}")).text
+        for event in (1, 2):  # the message and the call
+            assert f'/fork?event={event}"' in changed
 
 
 async def test_a_session_that_refuses_messages_disables_the_input(serve: Serve) -> None:

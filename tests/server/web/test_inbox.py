@@ -1,5 +1,6 @@
 """The inbox, and answering several calls together."""
 
+import asyncio
 import html
 import re
 from collections.abc import AsyncIterator
@@ -191,3 +192,33 @@ async def test_together_only_what_all_take_is_offered_and_not_too_many(serve: Se
         assert len(await invocation.pending()) == 2
         await invocation.reject("fc-1")
         await invocation.reject("fc-2")
+
+
+async def test_many_open_inboxes_cost_one_read_and_one_page_of_rows(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many calls are pending, a response has at most 50, and requests of the same second share a read."""
+    agents = [asker(*(f"Question {number}" for number in range(30))) for _ in range(2)]
+    agents[1].name = "other"
+    async with serve(*agents, verify=False) as env, site(env.client) as web, web.browser() as me:
+        invocations = [(await begun(env.client, agent.name, user_id="many"))[0] for agent in agents]
+
+        async def listed() -> bool:
+            return "of 60</span>" in (await me.page("/approvals?user=many")).text
+
+        await until(listed, "60 calls in the list")
+        reads: list[dict[str, Any]] = []
+        read = env.client.approvals.list
+
+        async def count(**filters: Any) -> Any:
+            reads.append(filters)
+            return await read(**filters)
+
+        monkeypatch.setattr(env.client.approvals, "list", count)
+        pages = await asyncio.gather(*(me.page("/approvals/rows?user=many") for _ in range(20)))
+        assert len(reads) <= 2  # two, if the second changes between the first request and the last one
+        for page in pages:
+            assert page.text.count('name="call"') == 50
+            assert len(page.content) < 100_000
+        for invocation in invocations:
+            await invocation.handle.terminate()

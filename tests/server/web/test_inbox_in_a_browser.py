@@ -1,15 +1,20 @@
 """The inbox in a real browser: what is visible at once, the keyboard, times, and changes made elsewhere."""
 
+from datetime import datetime
 from typing import Any
 
 import pytest
 from playwright.async_api import Browser, Page
+from pydantic import BaseModel
 
 from tests.server.conftest import Serve
 from tests.server.web.desk import begun, payer
 from tests.server.web.sites import path_of, site
 from tests.server.web.test_browser import DESK, PHONE, opened
 from tests.server.workflows.outside import Till, until
+from waystation.agents import Agent
+from waystation.testing import ScriptedModel, calls, says
+from waystation.tools.long_running_tool import LongRunningFunctionTool
 
 TITLE = "Pay {amount:,.2f} to {to}"
 
@@ -111,5 +116,57 @@ async def test_times_are_in_the_zone_of_the_browser(serve: Serve, chromium: Brow
             times = page.locator("#answers time")
             assert (await times.first.inner_text()).endswith("GMT+5:45")
             assert (await times.first.get_attribute("datetime") or "").endswith("+00:00")
+            assert complaints == []
+        await invocation.reject()
+
+
+async def test_a_time_that_is_entered_has_the_zone_of_the_browser(serve: Serve, chromium: Browser) -> None:
+    """The label names the zone, and the recorded time has its offset."""
+
+    class Booking(BaseModel):
+        at: datetime
+
+    def book() -> None:
+        """Ask a person to book."""
+
+    tool = LongRunningFunctionTool(book, response_schema=Booking)
+    agent = Agent(name="booker", model=ScriptedModel(calls(("book", {})), says("Done.")), tools=[tool])
+    async with serve(agent, verify=False) as env, site(env.client) as web:
+        invocation, id = await begun(env.client, "booker")
+        async with opened(chromium, web, timezone_id="Asia/Kathmandu") as (page, complaints):
+            await page.goto(path_of(id))
+            await page.get_by_text("Date and time in GMT+5:45.").wait_for()
+            await page.fill("[name='value.at']", "2026-05-31T12:00")
+            await page.click("button[value=respond]")
+            await page.get_by_text("This call was answered by dana").wait_for()
+            assert complaints == []
+        responses = [
+            part["functionResponse"]["response"]
+            for event in (await invocation.log()).state.events
+            for part in (event.content or {}).get("parts") or ()
+            if "functionResponse" in part
+        ]
+        assert responses[-1]["at"] == "2026-05-31T12:00:00+05:45"
+        await invocation.result()
+
+
+async def test_the_title_of_a_tab_in_the_background_counts_new_calls(serve: Serve, chromium: Browser) -> None:
+    """The list itself stays as it is until somebody looks at it."""
+    async with serve(payer(Till(), {"amount": 5}), verify=False) as env, site(env.client) as web:
+        async with opened(chromium, web) as (page, complaints):
+            await page.clock.install()
+            await list_shows(page, "/approvals?agent=payer")
+            before = await page.title()
+            await page.evaluate("Object.defineProperty(document, 'hidden', { value: true });")
+            await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+            invocation, _ = await begun(env.client, "payer")
+
+            async def counted() -> bool:
+                await page.clock.run_for(30_000)
+                return await page.title() != before
+
+            await until(counted, "another title")
+            assert (await page.title()).startswith("(")
+            assert await page.locator('input[name="call"]').count() == 0
             assert complaints == []
         await invocation.reject()

@@ -1,30 +1,49 @@
 """All pages in a real browser: sizes, accessibility, and behavior without scripts or without a server."""
 
 from pathlib import Path
-from urllib.parse import urlencode
+from typing import Any
+from urllib.parse import quote, urlencode
 
+import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser
+from google.genai import types
+from playwright.async_api import Browser, Page
 
 from tests.server.conftest import Serve
 from tests.server.web.desk import asker, begun, payer
 from tests.server.web.sites import path_of, site
 from tests.server.web.test_browser import DESK, PHONE, opened
 from tests.server.workflows.outside import Till, until
+from waystation.agents import Agent
 from waystation.core import ApprovalPolicy, call_url
 from waystation.identity import write_examples
+from waystation.testing import ScriptedModel, calls, says
+from waystation.tools import ToolContext
+from waystation.tools.function_tool import FunctionTool
 from waystation.web.access import Gatekeeper
 
 
-async def test_every_page_fits_a_phone_and_a_desk_and_axe_finds_nothing(serve: Serve, chromium: Browser) -> None:
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [PHONE, DESK])
+async def test_every_page_fits_the_screen_and_axe_finds_nothing(
+    serve: Serve, chromium: Browser, width: int, scheme: Any
+) -> None:
     """Light and dark pages have no sideways scrolling, no accessibility violation and no blocked content."""
     long = {"amount": 5, "to": "x" * 300, "note": "a\u202eb " + "word " * 2_000}
-    async with serve(payer(Till(), long), asker("Which day?")) as env, site(env.client) as web:
+    agents = payer(Till(), long), asker("Which day?"), noter()
+    async with serve(*agents, verify=False) as env, site(env.client) as web:
         paying, payment = await begun(env.client, "payer")
         asking, question = await begun(env.client, "asker")
+        session = env.client.session(agent="noter", session_id=f"notes-{width}-{scheme}", user_id="dana")
+        noted = await session.send("Remember blue. " + "y" * 300)
+        await noted.result()
+        fork = await env.client.forks.start(noted.id, 2)
+        await fork.result()
+        chat = f"/sessions/{quote(session.id, safe='')}"
+        noting = f"/invocations/{quote(noted.id, safe='')}"
         paths = [
             "/invocations",
-            "/invocations?q=nobody-of-that-name",
+            "/invocations?q=nobody-of-that-name&sort=cost&person=dana&error=x",
             "/approvals",
             "/approvals?agent=nobody-of-that-name",
             path_of(payment),
@@ -33,22 +52,48 @@ async def test_every_page_fits_a_phone_and_a_desk_and_axe_finds_nothing(serve: S
             f"/approvals/several?{urlencode({'call': [payment, question]}, doseq=True)}",
             f"/invocations/{paying.id}",
             f"/invocations/{paying.id}/timeline",
+            *(f"{noting}{view}" for view in ("", "/timeline", "/models", "/state", "/fork", "/compare")),
+            f"{noting}/compare?{urlencode({'with': fork.id})}",
+            "/agents",
+            "/sessions",
+            "/sessions?q=nobody-of-that-name",
+            "/sessions/new",
+            "/sessions/new?agent=noter",
+            chat,
         ]
-        axe = Axe()
-        for width, scheme in ((PHONE, "dark"), (DESK, "light")):
-            async with opened(chromium, web, width, color_scheme=scheme) as (page, complaints):
-                for path in paths:
-                    await page.goto(path)
-                    assert await page.evaluate("document.documentElement.scrollWidth") <= width, (path, width)
-                    for details in await page.locator("details").all():
-                        await details.evaluate("each => each.open = true")
-                    results = await axe.run(page)
-                    found = [(each["id"], each["nodes"][0]["html"]) for each in results.response["violations"]]
-                    assert (path, scheme, found) == (path, scheme, [])
-                    assert await page.evaluate("document.documentElement.scrollWidth") <= width, (path, width)
-                assert complaints == []
+        async with opened(chromium, web, width, color_scheme=scheme) as (page, complaints):
+            for path in paths:
+                await check_page(page, path, width)
+            assert complaints == []
+            await check_page(page, "/invocations/none", width)  # the problem page, about which the browser complains
+            await page.context.clear_cookies()
+            await check_page(page, "/login", width)
         await paying.reject()
         await asking.respond({"result": "Friday"})
+
+
+def noter() -> Agent:
+    """Return an agent that changes the state and saves an artifact."""
+
+    async def note(tool_context: ToolContext) -> dict[str, Any]:
+        tool_context.state["color"] = {"name": "blue" * 50}
+        await tool_context.save_artifact("colors.txt", types.Part(text="blue"))
+        return {"noted": True}
+
+    replies = [calls(("note", {}), text="I note it."), says("**Noted** it.")] * 2
+    return Agent(name="noter", description="Notes.", model=ScriptedModel(*replies), tools=[FunctionTool(note)])
+
+
+async def check_page(page: Page, path: str, width: int) -> None:
+    """Check a page as it opens and with everything unfolded."""
+    await page.goto(path)
+    assert await page.evaluate("document.documentElement.scrollWidth") <= width, path
+    for details in await page.locator("details").all():
+        await details.evaluate("each => each.open = true")
+    results = await Axe().run(page)
+    found = [(each["id"], each["nodes"][0]["html"]) for each in results.response["violations"]]
+    assert (path, found) == (path, [])
+    assert await page.evaluate("document.documentElement.scrollWidth") <= width, path
 
 
 async def test_a_list_whose_login_has_ended_says_so(serve: Serve, chromium: Browser) -> None:
@@ -65,7 +110,10 @@ async def test_pages_say_when_the_server_does_not_answer(serve: Serve, chromium:
     paying = payer(Till(), {"amount": 5})
     async with serve(paying) as env, site(env.client) as web, opened(chromium, web) as (page, _):
         invocation, _ = await begun(env.client, "payer")
-        pages = (("/approvals", "**/rows?*", "refresh()"), (f"/invocations/{invocation.id}", "**/events?*", "follow()"))
+        pages = (
+            ("/approvals", "**/rows?*", "refresh()"),
+            (f"/invocations/{invocation.id}", "**/events?*", "stream.restart()"),
+        )
         for path, asked, again in pages:
             await page.route(asked, lambda route: route.abort())
             await page.goto(path)
