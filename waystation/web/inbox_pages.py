@@ -16,6 +16,7 @@ from waystation.client import AgentClient
 from waystation.core import Log, WaystationError, digest, ids
 from waystation.web.access import Login
 from waystation.web.http_responses import Refused, render_page
+from waystation.web.invocation_details import Run
 from waystation.web.invocation_pages import InvocationPages, get_id
 from waystation.web.limits import Limits
 from waystation.web.pending_list import InboxQuery, PendingList, Selection
@@ -50,12 +51,16 @@ class InboxPages:
         size = self._limits.calls_per_page
         last = max(1, -(-len(selection.calls) // size))
         page = min(query.page, last)
+        calls = selection.calls[(page - 1) * size : page * size]
         return render_page(
             template,
             login=request.state.login,
             query=query,
             selection=selection,
-            calls=selection.calls[(page - 1) * size : page * size],
+            calls=calls,
+            messages=await self._invocations.list.details.read_messages(
+                [Run(call.invocation_id, call.run) for call in calls if call.run]
+            ),
             options=_make_options(query, selection),
             now=time.time(),
             page=page,

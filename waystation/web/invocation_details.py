@@ -7,10 +7,10 @@ has grown.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from cachetools import LRUCache
 from temporalio.api.history.v1 import HistoryEvent
@@ -48,6 +48,14 @@ class InvocationDetails:
 UNKNOWN = InvocationDetails()
 
 
+class Run(NamedTuple):
+    """A run of an invocation."""
+
+    id: str
+    """The invocation ID."""
+    run_id: str
+
+
 @dataclass(slots=True)
 class _OpenUsage:
     history_length: int
@@ -80,6 +88,15 @@ class DetailsReader:
             await asyncio.wait(reads, timeout=patience_s)  # those that take longer go on
         return {entry.id: self._get(entry) for entry in chosen}
 
+    async def read_messages(self, runs: Iterable[Run], *, patience_s: float = PATIENCE_S) -> Mapping[str, str]:
+        """Return the beginnings of messages by run ID. Those that could not be read in time are left out."""
+        chosen = set(runs)
+        if reads := [
+            self._start("message", run, self._read_message) for run in chosen if run.run_id not in self._messages
+        ]:
+            await asyncio.wait(reads, timeout=patience_s)
+        return {run.run_id: self._messages.get(run.run_id, "") for run in chosen}
+
     def _get(self, entry: InvocationEntry) -> InvocationDetails:
         usage = self._open.get(entry.run_id)
         details = self._ends.get(entry.run_id) or (usage.details if usage else UNKNOWN)
@@ -87,65 +104,64 @@ class DetailsReader:
 
     def _start_reads(self, entry: InvocationEntry) -> Iterable[asyncio.Task[None]]:
         """Start to read what is unknown about an invocation, and yield these reads and those that already run."""
+        run = Run(entry.id, entry.run_id)
         if entry.run_id not in self._messages:
-            yield self._start("message", entry, self._read_message)
+            yield self._start("message", run, self._read_message)
         if entry.ended_at:
             if entry.run_id not in self._ends:
-                yield self._start("end", entry, self._read_end)
+                yield self._start("end", run, self._read_end)
         elif (usage := self._open.get(entry.run_id)) is None or time.monotonic() - usage.read_at > REREAD_S:
-            yield self._start("usage", entry, self._read_usage)
+            yield self._start("usage", run, self._read_usage)
 
-    def _start(
-        self, what: str, entry: InvocationEntry, read: Callable[[InvocationEntry], Awaitable[None]]
-    ) -> asyncio.Task[None]:
-        key = what, entry.run_id
+    def _start(self, what: str, run: Run, read: Callable[[Run], Awaitable[None]]) -> asyncio.Task[None]:
+        key = what, run.run_id
         if key not in self._reading:
 
-            async def run() -> None:
+            async def run_read() -> None:
                 # Without these details, the list is still useful. The next request tries again.
                 with suppress(RPCError, StoreFailed, ForeignHistory):
                     async with self._limiter:
-                        await read(entry)
+                        await read(run)
 
-            task = self._reading[key] = asyncio.create_task(run())
+            task = self._reading[key] = asyncio.create_task(run_read())
             task.add_done_callback(lambda _: self._reading.pop(key))
         return self._reading[key]
 
-    async def _read_message(self, entry: InvocationEntry) -> None:
-        event = await self._fetch(entry.id, entry.run_id, WorkflowHistoryEventFilterType.ALL_EVENT)
+    async def _read_message(self, run: Run) -> None:
+        event = await self._fetch(run.id, run.run_id, WorkflowHistoryEventFilterType.ALL_EVENT)
         if event is None:
             return
         # Only the first run has the summary, not those that continue it as new.
         first = event.workflow_execution_started_event_attributes.first_execution_run_id
-        if first not in ("", entry.run_id):
+        if first not in ("", run.run_id):
             with suppress(RPCError):  # the server may have deleted it
-                event = await self._fetch(entry.id, first, WorkflowHistoryEventFilterType.ALL_EVENT) or event
-        self._messages[entry.run_id] = await _read_summary(event, self._client.temporal)
+                event = await self._fetch(run.id, first, WorkflowHistoryEventFilterType.ALL_EVENT) or event
+        self._messages[run.run_id] = await _read_summary(event, self._client.temporal)
 
-    async def _read_end(self, entry: InvocationEntry) -> None:
-        event = await self._fetch(entry.id, entry.run_id, WorkflowHistoryEventFilterType.CLOSE_EVENT)
+    async def _read_end(self, run: Run) -> None:
+        event = await self._fetch(run.id, run.run_id, WorkflowHistoryEventFilterType.CLOSE_EVENT)
         if event is None:
             return
         details, has_usage = await _read_end(event, self._client.temporal)
         if not has_usage:
             with suppress(StoreFailed, ForeignHistory):
-                spent = await self._read_spent(entry)
+                spent = await self._read_spent(run)
                 details = replace(details, tokens=spent.total_tokens, cost=spent.cost)
-        self._ends[entry.run_id] = details
+        self._ends[run.run_id] = details
 
-    async def _read_usage(self, entry: InvocationEntry) -> None:
-        described = await self._client.temporal.get_workflow_handle(entry.id, run_id=entry.run_id or None).describe()
-        known = self._open.get(entry.run_id)
+    async def _read_usage(self, run: Run) -> None:
+        described = await self._client.temporal.get_workflow_handle(run.id, run_id=run.run_id or None).describe()
+        known = self._open.get(run.run_id)
         if known is None or known.history_length != described.history_length:
-            spent = await self._read_spent(entry)
+            spent = await self._read_spent(run)
             known = _OpenUsage(
                 described.history_length, 0.0, InvocationDetails(tokens=spent.total_tokens, cost=spent.cost)
             )
-            self._open[entry.run_id] = known
+            self._open[run.run_id] = known
         known.read_at = time.monotonic()
 
-    async def _read_spent(self, entry: InvocationEntry) -> Spent:
-        return (await self._client.invocation(entry.id).log()).state.used.spent
+    async def _read_spent(self, run: Run) -> Spent:
+        return (await self._client.invocation(run.id).log()).state.used.spent
 
     async def _fetch(self, id: str, run_id: str, kind: WorkflowHistoryEventFilterType) -> HistoryEvent | None:
         """Return the first event of a kind."""

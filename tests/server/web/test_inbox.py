@@ -219,6 +219,7 @@ async def test_many_open_inboxes_cost_one_read_and_one_page_of_rows(
         assert len(reads) <= 2  # two, if the second changes between the first request and the last one
         for page in pages:
             assert page.text.count('name="call"') == 50
+            assert page.text.count("“Please pay what I owe.”") == 50  # why: the request, since the tool gives no hint
             assert len(page.content) < 100_000
         for invocation in invocations:
             await invocation.handle.terminate()
