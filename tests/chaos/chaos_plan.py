@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
@@ -27,9 +28,10 @@ class Size:
     kills: int = 100
     answers: int = 200
     outage_s: float = 20.0
-    """Minimum duration of each outage."""
+    """Minimum duration of each outage. The steps during an outage are spread over it."""
 
 
+SHORTEST = Size(kills=3, answers=8, outage_s=1.0)
 SHORT = Size(kills=5, answers=24, outage_s=1.0)
 
 
@@ -102,11 +104,34 @@ def draw_plan(seed: int, size: Size) -> Plan:
     steps += [RestartServer(kill=number % 4 < 3) for number in range(max(1, size.kills // 15))]
     draw.shuffle(steps)
     for cause in get_args(Cause):
-        begin = draw.randrange(len(steps))
-        end = begin + 1 + draw.randint(1, max(1, len(steps) // 10))
-        steps.insert(begin, Outage(cause, begins=True))
+        begin, end = _draw_outage(draw, steps)
         steps.insert(end, Outage(cause, begins=False))
+        steps.insert(begin, Outage(cause, begins=True))
     return Plan(seed=seed, size=size, scripts=scripts, steps=tuple(steps))
+
+
+def find_end(steps: Sequence[Step], begin: int) -> int:
+    """Return the index of the step that ends the outage that begins at this index."""
+    outage = steps[begin]
+    assert isinstance(outage, Outage)
+    return steps.index(Outage(outage.cause, begins=False), begin)
+
+
+def is_fault(step: Step) -> bool:
+    """Return whether a step causes a fault, rather than being an answer or the end of an outage."""
+    return not isinstance(step, SendAnswer) and step not in [Outage(cause, begins=False) for cause in get_args(Cause)]
+
+
+def _draw_outage(draw: random.Random, steps: Sequence[Step]) -> tuple[int, int]:
+    """Draw steps for an outage to last, at least one answer and one end of a worker among them.
+
+    Hardly any call is pending during the first quarter.
+    """
+    begin = draw.randrange(len(steps) // 4, len(steps))
+    end = min(begin + draw.randint(2, max(2, len(steps) // 4)), len(steps))
+    while not {SendAnswer, EndWorker} <= {type(step) for step in steps[begin:end]}:
+        begin, end = (begin, end + 1) if end < len(steps) else (begin - 1, end)
+    return begin, end
 
 
 def _draw_answers(draw: random.Random, count: int) -> list[SendAnswer]:

@@ -12,10 +12,20 @@ from temporalio.service import RPCError
 
 from tests.chaos.answering import Approver, Outcome, serve_web
 from tests.chaos.chaos_agents import OUTAGE
-from tests.chaos.chaos_plan import AGENTS, EndWorker, Outage, Plan, RestartServer, SendAnswer, Step
+from tests.chaos.chaos_plan import (
+    AGENTS,
+    Cause,
+    EndWorker,
+    Outage,
+    Plan,
+    RestartServer,
+    SendAnswer,
+    Step,
+    find_end,
+    is_fault,
+)
 from tests.chaos.fleet import (
     BLOCKED,
-    EXPECTED_EXITS,
     TASK_QUEUE,
     Server,
     Supervisor,
@@ -25,7 +35,7 @@ from tests.chaos.fleet import (
     restore_store,
     store_of,
 )
-from tests.chaos.report import Figures, check_answers, check_effects, check_invocation
+from tests.chaos.report import Figures, check_answers, check_effects, check_invocation, counted_if_hung
 from tests.server.processes.ledger import Ledger
 from tests.server.processes.workers import plan as message_of
 from waystation.client.agent_client import AgentClient, Invocation
@@ -39,8 +49,11 @@ PAUSE_S = 0.5
 class Chaos:
     """One run: its processes, and what became of each answer."""
 
-    def __init__(self, plan: Plan, folder: Path, client: AgentClient, server: Server) -> None:
+    def __init__(self, plan: Plan, folder: Path, client: AgentClient, server: Server, figures: Figures) -> None:
         self._plan, self._folder, self._client, self._server = plan, folder, client, server
+        self._figures = figures
+        self._pauses: dict[Cause, float] = {}
+        """The pause before each step, for each outage that lasts."""
         self._invocations: list[Invocation] = []
         self._pending = defaultdict[str, asyncio.Event](asyncio.Event)
         self._outcomes: dict[str, Outcome] = {}
@@ -54,8 +67,14 @@ class Chaos:
 
     async def take_steps(self, supervisors: list[Supervisor], approver: Approver) -> None:
         """Carry out the steps in their order. Answers are sent concurrently, once their calls are pending."""
-        for step in self._plan.steps:
-            await self._take(step, supervisors, approver)
+        for number, step in enumerate(self._plan.steps):
+            await asyncio.sleep(max(self._pauses.values(), default=0))
+            if isinstance(step, Outage) and step.begins:
+                self._pauses[step.cause] = self._plan.size.outage_s / (find_end(self._plan.steps, number) - number)
+            if self._figures.steps_hung and is_fault(step):
+                continue
+            async with counted_if_hung(self._figures, step):
+                await self._take(step, supervisors, approver)
 
     async def _take(self, step: Step, supervisors: list[Supervisor], approver: Approver) -> None:
         match step:
@@ -63,20 +82,24 @@ class Chaos:
                 self._answering.append(asyncio.create_task(self._answer(step, approver)))
             case EndWorker():
                 await supervisors[step.worker].end(kill=step.kill)
+                self._figures.kills_in_outages += step.kill and bool(self._pauses)
             case RestartServer():
                 await self._server.restart(kill=step.kill)
             case Outage(begins=True):
                 lose_store(self._folder) if step.cause == "store" else (self._folder / OUTAGE).touch()
             case Outage():
-                await asyncio.sleep(self._plan.size.outage_s)
-                restore_store(self._folder) if step.cause == "store" else (self._folder / OUTAGE).unlink()
+                restore_store(self._folder) if step.cause == "store" else (self._folder / OUTAGE).unlink(
+                    missing_ok=True
+                )
+                del self._pauses[step.cause]
             case _:
                 assert_never(step)
 
     async def _answer(self, answer: SendAnswer, approver: Approver) -> None:
         approval_id = f"{self._invocations[answer.invocation].id}/{answer.call_id}"
         await self._pending[approval_id].wait()
-        self._outcomes[answer.tag] = await approver.answer(approval_id, answer)
+        self._outcomes[answer.tag] = outcome = await approver.answer(approval_id, answer)
+        self._figures.answers_in_outages += outcome in ("accepted", "sent") and bool(self._pauses)
 
     async def watch(self) -> None:
         """Find out which calls have become pending, as an inbox does."""
@@ -95,8 +118,9 @@ class Chaos:
         for task in self._answering:
             task.cancel()
 
-    async def check(self, figures: Figures) -> None:
+    async def check(self) -> None:
         """Read histories and the ledger."""
+        figures = self._figures
         sent = defaultdict[int, list[tuple[SendAnswer, Outcome]]](list)
         for step in self._plan.steps:
             if isinstance(step, SendAnswer):
@@ -104,8 +128,9 @@ class Chaos:
         logs = list[Log]()
         counted = dict[str, AnswerCounted]()
         for number, invocation in enumerate(self._invocations):
-            logs.append(await check_invocation(invocation, figures))
-            counted |= check_answers(logs[-1], sent[number], figures)
+            async with counted_if_hung(figures, f"reading {invocation.id}"):
+                logs.append(await check_invocation(invocation, figures))
+                counted |= check_answers(logs[-1], sent[number], figures)
         approved = {key: body.answer.action == "approve" for key, body in counted.items()}
         check_effects(Ledger(self._folder), approved, logs, figures)
 
@@ -128,18 +153,20 @@ async def run_chaos(plan: Plan, folder: Path) -> Figures:
         server = await stack.enter_async_context(Server(folder / "temporal.db"))
         place = make_place(server, folder)
         supervisors = [await stack.enter_async_context(each) for each in make_supervisors(place)]
-        await asyncio.gather(*(each.ready() for each in supervisors))
         client = await AgentClient.connect(address=server.address, task_queue=TASK_QUEUE, store=store_of(folder))
-        chaos = Chaos(plan, folder, client, server)
-        await chaos.start()
+        chaos = Chaos(plan, folder, client, server, figures)
         async with serve_web(place) as browser:
+            async with counted_if_hung(figures, "starting the workers and invocations"):
+                await asyncio.gather(*(each.ready() for each in supervisors))
+                await chaos.start()
             watching = asyncio.create_task(chaos.watch())
             await chaos.take_steps(supervisors, Approver(client, place, browser))
             await chaos.finish()
             watching.cancel()
-        await chaos.check(figures)
+        await chaos.check()
         figures.servers_killed, figures.servers_stopped = server.restarts[True], server.restarts[False]
-        await server.restart(kill=True, empty=True)
+        async with counted_if_hung(figures, "emptying the database"):
+            await server.restart(kill=True, empty=True)
         await start_over(client, figures)
         count_exits(supervisors, figures)
     return figures
@@ -162,8 +189,13 @@ async def start_over(client: AgentClient, figures: Figures) -> None:
 def count_exits(supervisors: list[Supervisor], figures: Figures) -> None:
     """Add how the workers ended."""
     exits = sum((each.exits for each in supervisors), Counter[int]())
-    figures.workers_killed = exits[-signal.SIGKILL]
+    figures.workers_killed = sum(each.kills for each in supervisors)
     figures.workers_stopped = exits[0]
     figures.workers_blocked = exits[BLOCKED]
-    figures.workers_failed = sum(count for code, count in exits.items() if code not in EXPECTED_EXITS)
+    figures.workers_failed = sum(len(each.failures) for each in supervisors)
+    if killed_by_others := exits[-signal.SIGKILL] - figures.workers_killed:
+        figures.workers_failed += killed_by_others
+        figures.details.append(f"Workers killed by something else: {killed_by_others}")
+    if late := sum(each.late for each in supervisors):
+        figures.details.append(f"Workers replaced because they were not ready in time: {late}")
     figures.details += [line for each in supervisors for line in each.failures]

@@ -66,10 +66,15 @@ class Supervisor:
         self._start = start
         self._ready = asyncio.Event()
         self._process: WorkerProcess
+        self._exit: asyncio.Future[int]
+        self.kills = 0
+        """Number of workers that `end` killed."""
         self.exits = Counter[int]()
         """Exit codes of workers that were ready."""
         self.failures: list[str] = []
-        """The last output of workers that ended for no known reason."""
+        """The last output of workers that ended for no known reason, whether ready or not."""
+        self.late = 0
+        """Number of workers that were replaced because they were not ready in time."""
 
     async def __aenter__(self) -> "Supervisor":
         self._serving = asyncio.create_task(self._serve())
@@ -85,28 +90,51 @@ class Supervisor:
         await self._ready.wait()
 
     async def end(self, *, kill: bool) -> None:
-        """Kill the worker, or ask it to stop, once it is ready."""
-        await self.ready()
-        self._ready.clear()
-        with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
-            self._process.send(signal.SIGKILL if kill else signal.SIGTERM)
+        """Kill the worker, or ask it to stop, once it is ready. If it ends by itself first, end the next one."""
+        while True:
+            await self.ready()
+            self._ready.clear()
+            try:
+                self._process.send(signal.SIGKILL if kill else signal.SIGTERM)
+            except ProcessLookupError:  # it has just ended by itself
+                continue
+            if not kill:
+                return
+            if await self._exit == -signal.SIGKILL:
+                self.kills += 1
+                return
 
     async def _serve(self) -> None:
         while True:
-            # A worker that was not ready in time, for example because the server was away, is replaced, too.
-            with contextlib.suppress(AssertionError, TimeoutError):
-                async with self._start() as self._process:
+            self._process, self._exit = self._start(), asyncio.get_running_loop().create_future()
+            try:
+                async with self._process:
                     self._ready.set()
                     while self._process.running:
                         await asyncio.sleep(0.05)
                     self._ready.clear()
-                    self._count(await self._process.exit_code())
+                await self._count()
+            except AssertionError:
+                await self._count_not_ready()
+            except TimeoutError:
+                self._describe_failure("A worker did not end when it was killed")
 
-    def _count(self, exit_code: int) -> None:
+    async def _count(self) -> None:
+        exit_code = await self._process.exit_code()
         self.exits[exit_code] += 1
         if exit_code not in EXPECTED_EXITS:
-            output = [*self._process.logs[-3:], *self._process.other[-20:]]
-            self.failures.append(f"A worker ended with exit code {exit_code}: {output}")
+            self._describe_failure(f"A worker ended with exit code {exit_code}")
+        self._exit.set_result(exit_code)
+
+    async def _count_not_ready(self) -> None:
+        exit_code = await self._process.exit_code()
+        if exit_code == -signal.SIGKILL:  # by the end of its block, because it was not ready in time
+            self.late += 1
+        else:
+            self._describe_failure(f"A worker ended with exit code {exit_code} before it was ready")
+
+    def _describe_failure(self, what: str) -> None:
+        self.failures.append(f"{what}: {[*self._process.logs[-3:], *self._process.other[-20:]]}")
 
 
 def make_supervisors(place: Place) -> list[Supervisor]:

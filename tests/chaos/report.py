@@ -1,7 +1,9 @@
 """Check histories and the ledger after a run of chaos, and print the figures."""
 
+import asyncio
+import contextlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
 from temporalio.client import WorkflowExecutionStatus
@@ -13,10 +15,13 @@ from waystation.client.agent_client import Invocation
 from waystation.core import AnswerCounted, AnswerIgnored, Held, Log, NotReplayable
 from waystation.testing import Replays, assert_invocation_holds
 
+STEP_LIMIT_S = 240.0
+"""How long one step may take, apart from the pauses before it."""
+
 
 @dataclass(kw_only=True)
 class Figures:
-    """What happened in a run. Everything from `answers_lost` on must be 0."""
+    """What happened in a run. Everything from `steps_hung` on must be 0."""
 
     workers_killed: int = 0
     workers_stopped: int = 0
@@ -27,14 +32,18 @@ class Figures:
     answers_sent: int = 0
     answers_accepted: int = 0
     answers_refused: int = 0
+    kills_in_outages: int = 0
+    answers_in_outages: int = 0
     effects: int = 0
     calls_held: int = 0
+    steps_hung: int = 0
+    """Not finished in time. After the first one, no further faults are caused."""
     answers_lost: int = 0
     """Acknowledged, but not in the history; or without an outcome."""
     answers_counted_twice: int = 0
     effects_doubled: int = 0
     effects_lost: int = 0
-    """Reported to the model, but not in the ledger."""
+    """Approved, but neither begun nor reported as unknown; or reported as paid, but not in the ledger."""
     effects_not_approved: int = 0
     invocations_stuck: int = 0
     invocations_failed: int = 0
@@ -49,8 +58,22 @@ class Figures:
     def problems(self) -> dict[str, int]:
         """The figures that must be 0 and are not."""
         names = list(counts_of(self))
-        checked = names[names.index("answers_lost") :]
+        checked = names[names.index("steps_hung") :]
         return {name: value for name in checked if (value := getattr(self, name))}
+
+
+@contextlib.asynccontextmanager
+async def counted_if_hung(figures: Figures, what: object, limit_s: float = STEP_LIMIT_S) -> AsyncIterator[None]:
+    """Cancel the block and count it if it takes longer than the limit."""
+    limit = asyncio.timeout(limit_s)
+    try:
+        async with limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        figures.steps_hung += 1
+        figures.details.append(f"Not finished within {limit_s:g} s: {what}")
 
 
 def counts_of(figures: Figures) -> dict[str, int]:
@@ -117,9 +140,11 @@ def check_effects(ledger: Ledger, approved: Mapping[str, bool], logs: Sequence[L
     figures.effects += begun.total()
     figures.effects_doubled += sum(count - 1 for count in begun.values())
     figures.effects_not_approved += sum(not approved.get(key, False) for key in begun)
-    figures.effects_lost += sum(paid[key] == 0 for log in logs for key in _reported(log))
-
-
-def _reported(log: Log) -> list[str]:
-    """Return the idempotency keys of the payments that the model believes were made."""
-    return [f"{log.invocation_id}/{call.id}" for call in log.state.calls.values() if "paid" in (call.response or {})]
+    responses = {
+        f"{log.invocation_id}/{call.id}": call.response or {} for log in logs for call in log.state.calls.values()
+    }
+    unknown = {key for key, response in responses.items() if response.get("error_type") == "OutcomeUnknown"}
+    never_begun = {key for key, is_approved in approved.items() if is_approved and not begun[key]} - unknown
+    never_paid = {key for key, response in responses.items() if "paid" in response and not paid[key]}
+    figures.effects_lost += len(never_begun | never_paid)
+    figures.details += [f"{key}: the payment was lost" for key in sorted(never_begun | never_paid)]

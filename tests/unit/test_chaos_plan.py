@@ -14,6 +14,7 @@ from tests.chaos.chaos_plan import (
     SendAnswer,
     Size,
     draw_plan,
+    find_end,
 )
 
 SEEDS = range(20)
@@ -54,6 +55,16 @@ def test_every_outage_ends(seed: int) -> None:
     outages = [step for step in draw_plan(seed, SHORT).steps if isinstance(step, Outage)]
     for cause in ("model", "store"):
         assert [step.begins for step in outages if step.cause == cause] == [True, False]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("size", [SHORT, Size(kills=20, answers=60), Size(kills=0, answers=1)])
+def test_workers_end_and_answers_are_sent_during_an_outage(seed: int, size: Size) -> None:
+    """Faults that happen together are harder to survive than one after another."""
+    steps = draw_plan(seed, size).steps
+    for begin in (index for index, step in enumerate(steps) if isinstance(step, Outage) and step.begins):
+        during = {type(step) for step in steps[begin : find_end(steps, begin)]}
+        assert {EndWorker, SendAnswer} <= during
 
 
 def test_a_long_plan_uses_every_channel_and_has_duplicates_and_opposites() -> None:

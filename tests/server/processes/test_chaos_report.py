@@ -1,15 +1,16 @@
 """The figures of chaos: every kind of damage is counted."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from tests.chaos.answering import Outcome
 from tests.chaos.chaos_plan import SendAnswer
-from tests.chaos.report import Figures, check_answers, check_effects, format_table
+from tests.chaos.report import Figures, check_answers, check_effects, counted_if_hung, format_table
 from tests.server.processes.ledger import Ledger
-from tests.unit.core.story import answered, called, log_of, returned, said
-from waystation.core import AnswerIgnored, Log
+from tests.unit.core.story import answered, asked_model, called, log_of, lost, returned, said
+from waystation.core import AnswerIgnored, Body, Log
 
 KEY = "inv/fc-1"
 
@@ -54,6 +55,7 @@ def test_an_answer_is_accepted_refused_or_lost(tag: str, outcome: Outcome, count
         (["paying", "paid"], {}),
         (["paying", "paying", "paid"], {"effects_doubled": 1}),
         (["paying"], {"effects_lost": 1}),
+        ([], {"effects_lost": 1}),
     ],
 )
 def test_effects_are_counted_in_the_ledger(tmp_path: Path, lines: list[str], problems: dict[str, int]) -> None:
@@ -63,6 +65,42 @@ def test_effects_are_counted_in_the_ledger(tmp_path: Path, lines: list[str], pro
         ledger.note(line, key=KEY)
     check_effects(ledger, {KEY: True}, [approved_call()], figures)
     assert figures.problems == problems
+
+
+@pytest.mark.parametrize(
+    ("end", "problems"),
+    [
+        (lost("fc-1"), {}),
+        (lost("fc-1", "schedule_to_start"), {"effects_lost": 1}),
+        ([], {"effects_lost": 1}),
+    ],
+)
+def test_an_approved_payment_that_never_began_is_lost_unless_reported_as_unknown(
+    tmp_path: Path, end: Body | list[Body], problems: dict[str, int]
+) -> None:
+    """A worker may be killed between receiving the call and paying, but the model must then be informed of it."""
+    log = log_of(said("pay"), called("pay", gated=True), answered("fc-1"), end, asked_model())
+    figures = Figures()
+    check_effects(Ledger(tmp_path), {KEY: True}, [log], figures)
+    assert figures.problems == problems
+
+
+async def test_a_hung_step_is_a_problem() -> None:
+    """Its block is left after the limit, so that the run still ends with figures."""
+    figures = Figures()
+    async with counted_if_hung(figures, "a step", limit_s=0.01):
+        await asyncio.Event().wait()
+    assert figures.problems == {"steps_hung": 1}
+    assert figures.details == ["Not finished within 0.01 s: a step"]
+
+
+async def test_a_timeout_within_a_step_is_not_a_hung_step() -> None:
+    """It comes from the code of the step, and is raised."""
+    figures = Figures()
+    with pytest.raises(TimeoutError):
+        async with counted_if_hung(figures, "a step"):
+            raise TimeoutError
+    assert figures.problems == {}
 
 
 @pytest.mark.parametrize("approved", [{}, {KEY: False}])

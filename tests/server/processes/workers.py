@@ -23,7 +23,7 @@ from waystation.embedded import bind_to_this_process
 T = TypeVar("T")
 
 AGENTS = Path(__file__).parent / "agents"
-LIMIT_S = 30.0
+LIMIT_S = 120.0
 MAX_LINE = 1_000_000
 
 
