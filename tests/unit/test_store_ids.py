@@ -129,6 +129,20 @@ async def test_a_store_that_fails_is_reported_once_and_not_compared(
     assert [(line["event"], line["store"]) for line in logs] == [("store.unavailable", "--memory")]
 
 
+async def test_a_store_that_failed_is_compared_again_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: list[MutableMapping[str, Any]]
+) -> None:
+    """An outage while a worker starts does not switch the comparison off for good."""
+    monkeypatch.setattr(store_ids, "RETRY_S", 0.0)
+    path = tmp_path / "file"
+    path.write_bytes(b"not a database" * 100)
+    ids = StoreIds(memory=SqliteMemoryService(path))
+    assert await ids.compare({"memory": "1a2b3c4d"}) is None
+    path.unlink()
+    await ids.compare({"memory": "1a2b3c4d"})
+    assert [line["event"] for line in logs] == ["store.unavailable", "store.differs"]
+
+
 async def test_concurrent_model_calls_read_the_ids_of_the_same_worker(tmp_path: Path) -> None:
     """A store without an ID is dropped by the first read that finds it. The other reads accept this."""
 

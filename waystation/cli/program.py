@@ -184,7 +184,11 @@ def options(
     ] = None,
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="Fail if a store is not the one that open invocations use. Default: a warning."),
+        typer.Option(
+            "--strict",
+            help="Fail if a store is not the one that open invocations use. Default: `worker`, `web`, `doctor` and "
+            "commands that open stores of their own warn; others do not compare.",
+        ),
     ] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the versions and exit.")

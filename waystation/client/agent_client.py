@@ -124,7 +124,8 @@ class AgentClient:
     ) -> "AgentClient":
         """Connect with the settings from `temporalio.envconfig`. Arguments override those settings.
 
-        `store` is the workers' store for large payloads; see `waystation.storage.Blobs`.
+        `store` is the workers' store for large payloads; see `waystation.storage.Blobs`. It is not compared with the
+        store that invocations recorded. If it lacks a payload, the client logs `payload.missing`.
 
         Raises:
             RuntimeError: No server responds at the address.

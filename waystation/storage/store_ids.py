@@ -1,6 +1,7 @@
 """The IDs of a process's stores, which show whether two processes use the same stores."""
 
 import asyncio
+import time
 from collections.abc import Mapping
 
 import structlog
@@ -15,15 +16,22 @@ OPTIONS = {"payloads": "--store", "artifacts": "--artifacts", "memory": "--memor
 
 LIMIT_S = 10.0
 """How long to wait for the ID of one store, in seconds. The clients of object stores retry for minutes."""
+RETRY_S = 300.0
+"""How long not to ask a store again whose ID could not be read, in seconds. Otherwise, every model call would wait."""
 
 
 class StoreIds:
-    """Reads the IDs of stores. Each ID is read only once, except that of a file or folder that does not exist yet."""
+    """Reads the IDs of stores.
+
+    Each ID is read only once, except that of a file or folder that does not exist yet. If that fails, it is read again
+    after `RETRY_S`.
+    """
 
     def __init__(self, **stores: object) -> None:
         """Take stores under their names in `OPTIONS`. Stores without a method `store_id` are ignored."""
         self._stores = {name: store for name, store in stores.items() if hasattr(store, "store_id")}
         self._ids: dict[str, str] = {}
+        self._retry_at: dict[str, float] = {}
         self._reported: dict[str, str] = {}
 
     async def read(self) -> Mapping[str, str]:
@@ -32,8 +40,11 @@ class StoreIds:
         A store that has no ID, or whose ID cannot be read, is left out.
         """
         for name, store in list(self._stores.items()):
-            if self._ids.get(name):
+            now = time.monotonic()
+            if self._ids.get(name) or now < self._retry_at.get(name, 0):
                 continue
+            if name in self._retry_at:
+                self._retry_at[name] = now + RETRY_S  # so that concurrent model calls do not wait for it as well
             id: str | None = None
             try:
                 async with asyncio.timeout(LIMIT_S):
@@ -41,9 +52,11 @@ class StoreIds:
             except (StoreFailed, CredentialStoreError, TimeoutError) as error:
                 problem = str(error) or f"no answer within {LIMIT_S:g} s"
                 log.warning("store.unavailable", store=OPTIONS[name], problem=problem)
-            if id is None:
-                self._stores.pop(name, None)  # not read again for each model call; a concurrent read may have done it
+                self._retry_at[name] = time.monotonic() + RETRY_S
                 self._ids.pop(name, None)
+                continue
+            if id is None:
+                self._stores.pop(name, None)  # a concurrent read may have done it
             else:
                 self._ids[name] = id
         return self._ids
