@@ -160,7 +160,9 @@ class FunctionTool(BaseTool):
 
     def setting_problems(self) -> list[str]:
         """Return one sentence for each invalid setting."""
-        problems = [*super().setting_problems(), *self.title_problems(self.signature.annotations)]
+        problems = super().setting_problems()
+        if self.title is not None:  # subclasses set their name later, and the signature contains it
+            problems += self.title_problems(self.signature.annotations)
         if not isinstance(self.hint, str | None):
             problems.append(f"`hint` is {self.hint!r}; use a string.")
         if isinstance(self.approval, ApprovalPolicy):

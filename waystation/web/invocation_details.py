@@ -177,7 +177,7 @@ async def _read_summary(first: HistoryEvent, temporal: Client) -> str:
         return ""
     try:
         (summary,) = await temporal.data_converter.decode([first.user_metadata.summary], [str])
-    except (StoreFailed, RuntimeError, TypeError, ValueError):  # encoded with a codec that this process does not have
+    except (LookupError, StoreFailed, RuntimeError, TypeError, ValueError):  # a client with another codec recorded it
         return ""
     return str(summary)
 
