@@ -28,7 +28,9 @@ class KeySet:
     variable: ClassVar[str]
     """Environment variable with the path of the key file, or with `env:NAME` for a variable that has its content."""
     create_command: ClassVar[str]
-    """The command that creates a key file, for error messages."""
+    """The command that creates a key file."""
+    remedy: ClassVar[str]
+    """What to do if the keys cannot be read, for error messages."""
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
         """Store the keys by key ID. There must be at least one."""
@@ -49,15 +51,18 @@ class KeySet:
         """
         name = str(source)
         place = Path(cls.variable) if name.startswith(PREFIX) else Path(name)
-        text = read_secret(place, "", name if name.startswith(PREFIX) else place.name)
+        try:
+            text = read_secret(place, "", name if name.startswith(PREFIX) else place.name)
+        except InvalidConfiguration as error:
+            raise InvalidConfiguration(name, "", f"{error.problem} {cls.remedy}") from None
         try:
             keys = {key["kid"]: _decode_key(key) for key in json.loads(text)["keys"]}
         except (ValueError, TypeError, KeyError):
             keys = {}
         if not keys or not all(isinstance(kid, str) and len(key) >= MIN_BYTES for kid, key in keys.items()):
             problem = (
-                "is not a JSON Web Key Set of symmetric keys (`oct`) with `kid` and at least 32 bytes in `k`. Create "
-                f"one with `{cls.create_command}`."
+                "is not a JSON Web Key Set of symmetric keys (`oct`) with `kid` and at least 32 bytes in `k`. "
+                f"{cls.remedy}"
             )
             raise InvalidConfiguration(name, "", problem)
         return cls(keys)
@@ -102,6 +107,19 @@ class EncryptionKeys(KeySet):
     algorithm: ClassVar[str] = "A256GCM"
     variable: ClassVar[str] = "WAYSTATION_ENCRYPTION_KEYS"
     create_command: ClassVar[str] = "waystation encryption keys FILE"
+    remedy: ClassVar[str] = f"Use the key file of all programs, or create the first one with `{create_command}`."
+
+    @classmethod
+    def read(cls, source: str | Path) -> Self:
+        """Read the keys from a file, or from an environment variable if `source` is `env:NAME`.
+
+        Raises:
+            InvalidConfiguration: The keys cannot be read. The message names the variable that has `source`.
+        """
+        try:
+            return super().read(source)
+        except InvalidConfiguration as error:
+            raise InvalidConfiguration(cls.variable, "", str(error)) from None
 
     def derive(self, purpose: bytes) -> dict[bytes, bytes]:
         """Return a key of 32 bytes for a single purpose for each key ID, the one for new data first."""

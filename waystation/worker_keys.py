@@ -19,6 +19,7 @@ class WorkerKeys(KeySet):
     algorithm: ClassVar[str] = "HS256"
     variable: ClassVar[str] = "WAYSTATION_KEYS"
     create_command: ClassVar[str] = "waystation identity keys FILE"
+    remedy: ClassVar[str] = f"Create one with `{create_command}`."
 
     def sign(self, claims: JsonObject) -> Mac:
         """Return a MAC of the claims, made with the first key."""

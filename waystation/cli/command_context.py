@@ -238,11 +238,12 @@ class Target:
     strict: bool = False
     """Whether commands fail if a store differs from the one that open invocations recorded."""
 
-    async def connect(self, *, whole: bool = False) -> AgentClient:
+    async def connect(self, *, whole: bool = False, encrypted: bool = True) -> AgentClient:
         """Return a connected client.
 
         Args:
             whole: Whether to fail if a large value is missing from the store. By default, it is shown in short form.
+            encrypted: Whether to read the encryption keys, if there are any.
 
         Raises:
             Problem: The server does not respond, or the configuration cannot be read.
@@ -256,6 +257,7 @@ class Target:
                     profile=self.profile,
                     store=self.store,
                     short_forms=not whole,
+                    encrypted=encrypted,
                 )
         except (RuntimeError, TimeoutError, ValueError) as error:
             timed_out = isinstance(error, TimeoutError)
@@ -387,14 +389,14 @@ class CommandContext(typer.Context):
         """The command's output: human-readable text, or JSON lines with `--json`."""
         return Output(json=bool(self.params.get("json")))
 
-    async def connect(self) -> AgentClient:
-        """Return the client. The first call connects it.
+    async def connect(self, *, encrypted: bool = True) -> AgentClient:
+        """Return the client. The first call connects it, and reads the encryption keys unless `encrypted` is false.
 
         Raises:
             Problem: The server does not respond, or the configuration cannot be read.
         """
         if self.client is None:
-            self.client = await self.target.connect()
+            self.client = await self.target.connect(encrypted=encrypted)
             if self.target.strict:
                 await self.compare_stores(payloads=self.client.blobs.files)
         return self.client

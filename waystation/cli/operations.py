@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,7 +40,7 @@ from waystation.core import IDENTITY_ENV, WORKFLOW, CredentialStoreError, Invali
 from waystation.key_set import EncryptionKeys
 from waystation.lazy_exports import load_worker
 from waystation.presentation import terminal
-from waystation.storage import USER_KEYS_VARIABLE, ObjectFiles, StoreIds, describe_place, local_path
+from waystation.storage import USER_KEYS_VARIABLE, ObjectFiles, StoreIds, describe_place, find_user_keys, local_path
 from waystation.version import find_adk_problem, is_adk_installed, waystation_version
 from waystation.worker_keys import WorkerKeys
 
@@ -57,6 +58,8 @@ STORE_LIMIT_S = 10.0
 """How long an object store may take to answer. Its client would retry for minutes."""
 MAX_FAILING = 20
 """Maximum number of invocations with failing workflow tasks to report."""
+_OF_ENCRYPTION = ("encryption", "encryption keys", "user keys")
+"""Checks without which no payload can be decrypted."""
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
@@ -82,7 +85,11 @@ async def doctor(
     Each problem is listed with the command that corrects it. The exit code is 1 if there is one.
     """
     ok, named = True, NamedStores(artifacts, memory, credentials)
-    for finding in diagnose(await _observe(await ctx.connect(), agents or (), named)):
+    settings = await asyncio.to_thread(_observe_settings)
+    # Without usable keys, the other checks are still possible.
+    encrypted = not any(file.problem for file in settings["files"] if file.check in _OF_ENCRYPTION)
+    client = await ctx.connect(encrypted=encrypted)
+    for finding in diagnose(await _observe(client, settings, agents or (), named)):
         ok = ok and finding.ok
         mark = Text("ok      " if finding.ok else "problem ", style="green" if finding.ok else "bold red")
         record = {name: value for name, value in asdict(finding).items() if value is not None}
@@ -124,7 +131,9 @@ async def give_up(ctx: CommandContext, id: InvocationId, json: AsJson = False) -
     return Exit.OK
 
 
-async def _observe(client: AgentClient, folders: Sequence[Path], named: NamedStores) -> Observations:
+async def _observe(
+    client: AgentClient, settings: dict[str, Any], folders: Sequence[Path], named: NamedStores
+) -> Observations:
     """Return everything that the checks need. If the namespace cannot be used, leave out what is in it."""
     service, namespace = client.temporal.workflow_service, client.temporal.namespace
     config = client.temporal.service_client.config
@@ -143,7 +152,7 @@ async def _observe(client: AgentClient, folders: Sequence[Path], named: NamedSto
         "backlogs": {},
         "unpolled_queues": {},
         "store": client.blobs.files.place,
-        **await asyncio.to_thread(_observe_settings),
+        **settings,
         **await asyncio.to_thread(_observe_agents, folders),
     }
     try:
@@ -289,8 +298,6 @@ def _open_stores(named: NamedStores) -> tuple[dict[str, str | None], dict[str, o
         except (StoreFailed, CredentialStoreError) as error:
             problem = problem or str(error)
         problems[f"--{name}"] = problem
-    if place := os.environ.get(USER_KEYS_VARIABLE):
-        problems[USER_KEYS_VARIABLE] = _find_database_problem(place)
     return problems, services
 
 
@@ -346,6 +353,7 @@ def _observe_settings() -> dict[str, Any]:
     ]
     if key := os.environ.get("WAYSTATION_CREDENTIAL_KEY"):
         files.append(_observe_credential_key(key))
+    files += _observe_encryption()
     providers = dict.fromkeys(one.name for one in PROVIDERS if one.variables and one.has_credentials())
     return {"files": files, "providers": list(providers)}
 
@@ -360,6 +368,28 @@ def _observe_credential_key(key: str) -> SettingsFile:
         problem = str(error)
     fix = f'export {KEY_VARIABLE}="$(openssl rand -base64 32)", the same for all workers'
     return SettingsFile(check="credential key", file=KEY_VARIABLE, problem=problem, fix=fix)
+
+
+def _observe_encryption() -> list[SettingsFile]:
+    """Check the packages that encryption needs, and the store of user keys."""
+    problems = list[SettingsFile]()
+    keys, place = os.environ.get(EncryptionKeys.variable), os.environ.get(USER_KEYS_VARIABLE)
+    if keys and find_spec("cryptography") is None:
+        problem, fix = "cryptography is not installed", "pip install 'waystation[encryption]'"
+        problems.append(SettingsFile(check="encryption", file=keys, problem=problem, fix=fix))
+    elif place:
+        problem, fix = None, f"set {USER_KEYS_VARIABLE} to the workers' store of user keys, and make it available"
+        try:
+            if user_keys := find_user_keys():
+                user_keys.check()
+            else:
+                problem, fix = f"{EncryptionKeys.variable} is not set", f"set {EncryptionKeys.variable}, too"
+        except StoreFailed as error:
+            problem = str(error)
+        except InvalidConfiguration:  # reported for the encryption keys
+            return []
+        problems.append(SettingsFile(check="user keys", file=describe_place(place), problem=problem, fix=fix))
+    return problems
 
 
 def _observe_file(check: str, file: str, read: Callable[[Path], object], fix: str, *, is_secret: bool) -> SettingsFile:

@@ -81,19 +81,22 @@ async def connect(
     store: str | Path | None = None,
     offload_over: int = OFFLOAD_OVER,
     short_forms: bool = False,
+    encrypted: bool = True,
 ) -> Client:
     """Return a connected Temporal client. Arguments override the environment.
 
     `store` holds payloads of at least `offload_over` bytes; pass the store that the workers use (see `Blobs`). Programs
     that only display histories can set `short_forms` to read a shortened form of payloads missing from the store.
+    Without `encrypted`, the encryption keys are not read: what is encrypted is unreadable, and nothing is encrypted.
 
     Raises:
         RuntimeError: No server responds at the address; see `connection_problem`.
-        InvalidConfiguration: The address, or a setting in the environment or the profile, is invalid.
+        InvalidConfiguration: The address, or a setting in the environment or the profile, is invalid, or the encryption
+            keys cannot be read.
     """
     atexit.unregister(_let_threads_finish)  # registered once
     atexit.register(_let_threads_finish)
-    converter = offloading(Blobs(store), over=offload_over, short_forms=short_forms)
+    converter = offloading(Blobs(store), over=offload_over, short_forms=short_forms, encrypted=encrypted)
     return await Client.connect(
         **connection_settings(address=address, namespace=namespace, profile=profile), data_converter=converter
     )

@@ -284,16 +284,17 @@ def offloading(
     over: int = OFFLOAD_OVER,
     converter: DataConverter = DataConverter.default,
     short_forms: bool = False,
+    encrypted: bool = True,
 ) -> DataConverter:
     """Return a converter that stores payloads of at least `over` bytes in `blobs`, after encoding them with any codec.
 
     If encryption is switched on, and `converter` has no codec, the result encrypts payloads, and the messages and stack
-    traces of failures. See `BlobDriver` for `short_forms`.
+    traces of failures, unless `encrypted` is false. See `BlobDriver` for `short_forms`.
 
     Raises:
         InvalidConfiguration: The encryption keys cannot be read.
     """
-    converter = encrypting(converter)
+    converter = encrypting(converter) if encrypted else converter
     storage = Offload(drivers=[BlobDriver(blobs, short_forms=short_forms)], payload_size_threshold=over)
     if type(converter) is not DataConverter:  # a custom class is kept
         return dataclasses.replace(converter, external_storage=storage)

@@ -59,12 +59,18 @@ class UserKeys:
 
     def __init__(self, place: str | Path, cipher: Cipher) -> None:
         """Use the keys in an SQLite file or a PostgreSQL database, wrapped by those of `cipher`."""
-        self._is_postgres = is_postgres_url(place)
+        self._place, self._is_postgres = str(place), is_postgres_url(place)
         self._database = (PostgresDatabase if self._is_postgres else SqliteDatabase)(str(place), _TABLE, _SCHEMA)
         self._cipher, self.cache_s = cipher, CACHE_S
         self._lock = threading.Lock()  # of the caches
         self._current: TTLCache[Owner, tuple[bytes, AESGCM]] = TTLCache(_MAX_CACHED, CACHE_S)
         self._known: TTLCache[bytes, AESGCM] = TTLCache(_MAX_CACHED, CACHE_S)
+
+    def check(self) -> None:
+        """Read the store, to find out whether it is available. An SQLite file that does not exist is not created."""
+        if self._is_postgres or Path(self._place).exists():
+            with self._database.transaction() as db:
+                self._run(db, _FIND, "")
 
     def get_current_id(self, owner: Owner) -> bytes:
         """Return the ID of the key that encrypts an owner's data."""

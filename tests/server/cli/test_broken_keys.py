@@ -1,0 +1,76 @@
+"""Commands with encryption keys or user keys that cannot be used."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.programs import command
+from tests.server.cli.conftest import Command
+from tests.server.conftest import Serve
+from waystation.agents import Agent
+from waystation.key_set import EncryptionKeys
+from waystation.storage import ENCRYPTION_VARIABLE, USER_KEYS_VARIABLE
+from waystation.testing import ScriptedModel, says
+
+COMMANDS = (["events", "x"], ["run", "a", "b"], ["pending"], ["approve", "x"], ["list"], ["replay", "x"], ["top"])
+
+
+@pytest.mark.parametrize(
+    ("content", "cause"),
+    [
+        (None, "cannot be read: No such file or directory"),
+        ("", "is empty"),
+        ("{", "is not a JSON Web Key Set"),
+        ('{"keys": [{"kty": "oct", "kid": "k", "k": "c2hvcnQ"}]}', "at least 32 bytes"),
+    ],
+)
+async def test_a_command_names_the_variable_the_cause_and_the_remedy(
+    content: str | None, cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command with an unusable key file exits with 2 and one line, before it connects to a server."""
+    file = tmp_path / "keys.json"
+    if content is not None:
+        file.write_text(content)
+    monkeypatch.setenv(ENCRYPTION_VARIABLE, str(file))
+    for arguments in COMMANDS:
+        ran = await command("--address", "127.0.0.1:1", *arguments)
+        assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1), arguments
+        assert f"{ENCRYPTION_VARIABLE}: {file}: " in ran.err
+        assert cause in ran.err
+        assert f"`{EncryptionKeys.create_command}`" in ran.err
+
+
+async def test_doctor_reports_keys_that_cannot_be_used_and_completes_all_other_checks(
+    serve: Serve, waystation: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The finding names the variable and the cause, and the other checks give the same results as without keys."""
+    async with serve(Agent(name="asker", model=ScriptedModel(says("hi")))) as env:
+        options = ("doctor", "--json", "--store", str(env.store))
+        plain = {record["check"] for record in (await waystation(env, *options)).records}
+        monkeypatch.setenv(ENCRYPTION_VARIABLE, str(tmp_path / "none.json"))
+        ran = await waystation(env, *options)
+        found = {record["check"]: record for record in ran.records}
+        assert (ran.code, found.keys() - plain) == (1, {"encryption keys"})
+        assert {check for check, record in found.items() if not record["ok"]} == {"encryption keys"}
+        assert found["encryption keys"]["text"].startswith(f"{ENCRYPTION_VARIABLE}: {tmp_path}/none.json: cannot be")
+        assert found["encryption keys"]["fix"] == EncryptionKeys.create_command
+
+
+async def test_doctor_reports_a_store_of_user_keys_that_is_not_available(
+    serve: Serve, waystation: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The finding names the store and the variable, also if the store is set without encryption keys."""
+    async with serve(Agent(name="asker", model=ScriptedModel(says("hi")))) as env:
+        monkeypatch.setenv(USER_KEYS_VARIABLE, str(tmp_path))  # a folder
+        options = ("doctor", "--json", "--store", str(env.store))
+        [alone] = [record for record in (await waystation(env, *options)).records if not record["ok"]]
+        assert (alone["check"], alone["fix"]) == ("user keys", f"set {ENCRYPTION_VARIABLE}, too")
+        keys = tmp_path / "keys.json"
+        EncryptionKeys.generate().create(keys)
+        monkeypatch.setenv(ENCRYPTION_VARIABLE, str(keys))
+        [broken] = [record for record in (await waystation(env, *options)).records if not record["ok"]]
+        assert (broken["check"], USER_KEYS_VARIABLE in broken["fix"]) == ("user keys", True)
+        assert str(tmp_path) in broken["text"]
+        monkeypatch.setenv(USER_KEYS_VARIABLE, str(tmp_path / "none.db"))
+        assert (await waystation(env, *options)).code == 0
+        assert not (tmp_path / "none.db").exists()
