@@ -10,7 +10,10 @@ from temporalio.api.common.v1 import Payload
 from temporalio.converter import DataConverter, WorkflowSerializationContext
 
 from tests.unit.test_encryption import SECRET, add_key, key_id
-from waystation.core import InvalidConfiguration, StoreFailed, user_scope
+from waystation.auth import AuthCredential, AuthCredentialTypes
+from waystation.auth.credential_service import EncryptedFileCredentialService, InMemoryCredentialService
+from waystation.auth.credential_store import Bucket
+from waystation.core import CredentialStoreError, InvalidConfiguration, StoreFailed, user_scope
 from waystation.key_set import EncryptionKeys
 from waystation.storage import (
     ENCRYPTION_VARIABLE,
@@ -257,3 +260,32 @@ async def test_archived_logs_of_a_user_are_unreadable_once_the_key_is_deleted(ke
     await blobs.discard(digest)
     await blobs.purge(digest)
     assert await blobs.list_stored() == []
+
+
+BUCKET = Bucket("shop", "ann", "calendar")
+LOGIN = AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key=SECRET)
+
+
+async def test_credentials_of_a_user_are_unreadable_once_the_key_is_deleted(keys: Path, tmp_path: Path) -> None:
+    """A restored copy of the credential store asks the user to log in again."""
+    store = EncryptedFileCredentialService(tmp_path / "credentials.db")
+    store.keep(BUCKET, LOGIN)
+    assert store.credential(BUCKET) == LOGIN
+    await delete_key()
+    assert store.credential(BUCKET) is None
+    store.keep(BUCKET, LOGIN)  # with a new key
+    assert store.credential(BUCKET) == LOGIN
+
+
+def test_the_credential_store_receives_only_encrypted_credentials(keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A credential that was stored before the user had a key stays readable; without the key, the store is named."""
+    store = InMemoryCredentialService()
+    monkeypatch.delenv(USER_KEYS_VARIABLE)
+    store.keep(BUCKET, LOGIN)
+    monkeypatch.setenv(USER_KEYS_VARIABLE, str(keys.with_name("credential-keys.db")))
+    assert store.credential(BUCKET) == LOGIN
+    store.keep(BUCKET, LOGIN)
+    assert SECRET not in (store.read(("credential", *BUCKET)) or SECRET)
+    monkeypatch.delenv(USER_KEYS_VARIABLE)
+    with pytest.raises(CredentialStoreError, match=USER_KEYS_VARIABLE):
+        store.credential(BUCKET)

@@ -11,6 +11,7 @@ the login is complete.
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import threading
 import time
@@ -35,7 +36,15 @@ from waystation.auth import (
     oauth,
 )
 from waystation.auth.auth_credential import CredentialPart
-from waystation.core import DEFAULT_APP, AuthorizationFailed, JsonObject
+from waystation.core import (
+    DEFAULT_APP,
+    AuthorizationFailed,
+    CredentialStoreError,
+    InvalidConfiguration,
+    JsonObject,
+    StoreFailed,
+)
+from waystation.storage import KeyDeleted, Owner, decrypt_file, encrypt_file, find_user_keys
 
 if TYPE_CHECKING:
     from waystation.agents.readonly_context import ReadonlyContext
@@ -115,7 +124,7 @@ class CredentialStore(BaseCredentialService):
 
         The credential may have expired, and an OAuth credential does not contain the client secret.
         """
-        text = self.read(("credential", *bucket))
+        text = _read_encrypted(self, ("credential", *bucket), bucket)
         return None if text is None else AuthCredential.model_validate(json.loads(text))
 
     def keep(self, bucket: Bucket, credential: AuthCredential | None) -> None:
@@ -123,7 +132,8 @@ class CredentialStore(BaseCredentialService):
         if credential is not None and credential.oauth2 is not None:
             tokens = credential.oauth2.model_copy(update=dict.fromkeys(_NOT_KEPT))
             credential = credential.model_copy(update={"oauth2": tokens})
-        self.write(("credential", *bucket), None if credential is None else json.dumps(credential.exposed()))
+        text = None if credential is None else json.dumps(credential.exposed())
+        _write_encrypted(self, ("credential", *bucket), bucket, text)
 
     def register(self, bucket: Bucket) -> None:
         """Add a bucket to the list of its user's buckets, which `delete_user` needs. Call this before `keep`."""
@@ -450,13 +460,43 @@ def _finish(
     return Authorized((call, *(other for other in login.calls if other != call)), bucket.key)
 
 
+def _read_encrypted(store: CredentialStore, place: Place, bucket: Bucket) -> str | None:
+    """Return the text that `_write_encrypted` stored, or None if there is none or the user's key was deleted."""
+    text = store.read(place)
+    if text is None or text.startswith("{"):  # JSON that was stored without a user key
+        return text
+    try:
+        return decrypt_file(json.dumps(place), base64.b64decode(text)).decode()
+    except KeyDeleted:
+        return None
+    except (ValueError, StoreFailed, InvalidConfiguration) as error:
+        problem = f"The credential {bucket.key!r} of user {bucket.user!r} cannot be decrypted: {error}"
+        raise CredentialStoreError(problem) from None
+
+
+def _write_encrypted(
+    store: CredentialStore, place: Place, bucket: Bucket, text: str | None, *, keep_s: float | None = None
+) -> None:
+    """Store a JSON object, encrypted with the user's key if there is a store of user keys, or remove it.
+
+    The key is deleted with the user's data, which makes copies of the credential store unreadable.
+    """
+    try:
+        if text is not None and find_user_keys() is not None:
+            data = encrypt_file(json.dumps(place), text.encode(), Owner(bucket.app, bucket.user))
+            text = base64.b64encode(data).decode()
+    except (StoreFailed, InvalidConfiguration) as error:
+        raise CredentialStoreError(f"The credential {bucket.key!r} cannot be encrypted: {error}") from None
+    store.write(place, text, keep_s=keep_s)
+
+
 def _read_bucket(store: CredentialStore, place: Place) -> Bucket | None:
     text = store.read(place)
     return None if text is None else Bucket(*json.loads(text))
 
 
 def _read_login(store: CredentialStore, bucket: Bucket) -> _Login | None:
-    text = store.read(("login", *bucket))
+    text = _read_encrypted(store, ("login", *bucket), bucket)
     login = None if text is None else _Login.model_validate_json(text)
     return login if login is not None and login.at + KEEP_S > time.time() else None
 
@@ -466,7 +506,8 @@ def _write_login(store: CredentialStore, bucket: Bucket, login: _Login | None) -
     previous = _read_login(store, bucket)
     if previous is not None and previous.state and (login is None or login.state != previous.state):
         store.write(("state", previous.state), None)
-    store.write(("login", *bucket), None if login is None else json.dumps(login.exposed()), keep_s=KEEP_S)
+    text = None if login is None else json.dumps(login.exposed())
+    _write_encrypted(store, ("login", *bucket), bucket, text, keep_s=KEEP_S)
     if login is not None and login.state:
         store.write(("state", login.state), json.dumps(bucket), keep_s=KEEP_S)
 
