@@ -24,10 +24,10 @@ PEERS := tests/slow/differential
 CREWAI := tests/slow/crewai
 # Temporal's client for TypeScript, with which documentation is tried out. Node itself comes with .venv.
 NODE := tests/node
-EXTRAS := $(addprefix --extra ,embedded auth mcp openapi langchain web keyring identity notify postgres telemetry openai anthropic litellm migrate)
+EXTRAS := $(addprefix --extra ,embedded auth kms mcp openapi langchain web keyring identity notify postgres telemetry openai anthropic litellm migrate)
 
 # What the container image has.
-IMAGE_EXTRAS := $(addprefix --extra ,auth encryption mcp openapi web identity notify postgres telemetry openai anthropic)
+IMAGE_EXTRAS := $(addprefix --extra ,auth encryption kms mcp openapi web identity notify postgres telemetry openai anthropic)
 
 .DEFAULT_GOAL := help
 .PHONY: demo test test-unit test-full test-cluster test-clocks faults chaos adk-samples check lock audit sbom docs dist deploy-tools bench clean help

@@ -7,12 +7,13 @@ import hmac
 import json
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from waystation.configuration import PREFIX, read_secret
-from waystation.core import InvalidConfiguration
+from waystation.core import InvalidConfiguration, JsonObject
+from waystation.kms import generate_data_key, unwrap_data_key
 
 MIN_BYTES = 32
 
@@ -20,7 +21,8 @@ MIN_BYTES = 32
 class KeySet:
     """Keys by key ID. The first key is used for new data, and all keys for existing data.
 
-    The file is a JSON Web Key Set (RFC 7517) of symmetric keys.
+    The file is a JSON Web Key Set (RFC 7517) of symmetric keys. Instead of `k`, a key may have `kms`, the URI of a key
+    in a key management service, and `wrapped`, the key as that service wrapped it.
     """
 
     algorithm: ClassVar[str]
@@ -57,6 +59,8 @@ class KeySet:
             raise InvalidConfiguration(name, "", f"{error.problem} {cls.remedy}") from None
         try:
             keys = {key["kid"]: _decode_key(key) for key in json.loads(text)["keys"]}
+        except InvalidConfiguration as error:
+            raise InvalidConfiguration(name, "", str(error)) from None
         except (ValueError, TypeError, KeyError):
             keys = {}
         if not keys or not all(isinstance(kid, str) and len(key) >= MIN_BYTES for kid, key in keys.items()):
@@ -86,15 +90,28 @@ class KeySet:
             FileExistsError: The file exists.
             OSError: The file cannot be written.
         """
+        self._write(file, [{"kid": kid, "k": to_base64(key)} for kid, key in self._keys.items()])
+
+    @classmethod
+    def create_wrapped(cls, file: Path, uri: str) -> None:
+        """Write a new key to a new file. A KMS creates and wraps it, so the file contains nothing secret.
+
+        Raises:
+            InvalidConfiguration: The KMS cannot be used; see `waystation.kms`.
+            FileExistsError: The file exists.
+            OSError: The file cannot be written.
+        """
+        kid = secrets.token_hex(4)
+        cls._write(file, [{"kid": kid, "kms": uri, "wrapped": generate_data_key(uri, kid)}])
+
+    @classmethod
+    def _write(cls, file: Path, keys: Sequence[JsonObject]) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        keys = [
-            {"kty": "oct", "kid": kid, "alg": self.algorithm, "k": to_base64(key)} for kid, key in self._keys.items()
-        ]
         # Give the file its final name only when it is complete, so that a worker that starts at the same time never
         # reads a part of it.
         part = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
         with open(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as out:
-            json.dump({"keys": keys}, out, indent=2)
+            json.dump({"keys": [{"kty": "oct", "alg": cls.algorithm, **key} for key in keys]}, out, indent=2)
         try:
             os.link(part, file)
         finally:
@@ -133,6 +150,8 @@ def to_base64(data: bytes) -> str:
 def _decode_key(key: Any) -> bytes:
     if key["kty"] != "oct":
         raise ValueError("not a symmetric key")
+    if "wrapped" in key:
+        return unwrap_data_key(key["kms"], key["kid"], key["wrapped"])
     text = key["k"]
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)

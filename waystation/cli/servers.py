@@ -363,16 +363,20 @@ async def keys(
 async def encryption_keys(
     ctx: CommandContext,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="File to create.")],
+    kms: Annotated[
+        str | None,
+        typer.Option(metavar="URI", help="KMS key that wraps the new key, such as awskms://alias/waystation."),
+    ] = None,
     json: AsJson = False,
 ) -> Exit:
     """Create a file with a new key that encrypts histories and stores."""
     remark = f"Set {ENCRYPTION_VARIABLE} to this file for all programs. Without it, encrypted data cannot be read."
-    return _create_keys(ctx, EncryptionKeys, file, remark)
+    return _create_keys(ctx, EncryptionKeys, file, remark, kms=kms)
 
 
-def _create_keys(ctx: CommandContext, kind: type[KeySet], file: Path, remark: str) -> Exit:
+def _create_keys(ctx: CommandContext, kind: type[KeySet], file: Path, remark: str, *, kms: str | None = None) -> Exit:
     try:
-        kind.generate().create(file)
+        kind.create_wrapped(file, kms) if kms else kind.generate().create(file)
     except OSError as error:
         raise Problem(Exit.USAGE, f"{file} cannot be created: {error.strerror}.") from None
     ctx.out.result({"file": str(file)}, str(file))
