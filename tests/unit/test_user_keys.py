@@ -91,12 +91,14 @@ async def delete_key(owner: Owner = ANN) -> int:
         (f"{SESSION}/1~1", ANN),
         (user_scope("shop", "ann"), ANN),
         ("session/acme~~shop/a%2Fnn/s", Owner("acme~~shop", "a/nn")),
+        ("invocation/acme~~shop/a%2Fnn/teller-4711/fc-1", Owner("acme~~shop", "a/nn")),
+        ("app/acme~~shop", Owner.of_tenant("acme")),
         ("app/shop", None),
         ("teller-4711", None),
     ],
 )
 def test_the_owner_follows_from_the_workflow_id(workflow_id: str, owner: Owner | None) -> None:
-    """Sessions, what runs in them, forks and user state belong to a user; other workflows belong to nobody."""
+    """Sessions, what runs in them, forks and user state belong to a user, and app state to its tenant."""
     assert Owner.of_workflow(workflow_id) == owner
 
 
@@ -183,6 +185,16 @@ async def test_the_namespace_key_is_rotated(keys: Path) -> None:
     payload = await encode(SESSION)
     add_key(keys)
     assert other_process(keys).decrypt(payload.metadata["encryption-key-id"], payload.data) is not None
+
+
+async def test_nothing_is_encrypted_if_the_key_that_wraps_a_users_key_is_missing(keys: Path) -> None:
+    """The error names the user, the missing key and the remedy, instead of using another key for the user."""
+    await encode(SESSION)
+    other = keys.with_name("other.json")
+    EncryptionKeys.generate().create(other)
+    process = other_process(other)
+    with pytest.raises(StoreFailed, match=rf"'ann' cannot be used: .*{key_id(keys)}.* Add it to the key file"):
+        process.encrypt(ANN, b"x")
 
 
 async def test_processes_agree_on_a_new_key(keys: Path) -> None:
@@ -289,3 +301,19 @@ def test_the_credential_store_receives_only_encrypted_credentials(keys: Path, mo
     monkeypatch.delenv(USER_KEYS_VARIABLE)
     with pytest.raises(CredentialStoreError, match=USER_KEYS_VARIABLE):
         store.credential(BUCKET)
+
+
+async def test_all_data_of_a_tenant_is_unreadable_once_its_keys_are_deleted(keys: Path) -> None:
+    """These are the keys of its users in all apps, and that of its app state, but no key of another tenant."""
+    theirs = ["session/acme~~shop/ann/s", "session/acme~~desk/bob/s", "app/acme~~shop", "user/acme~~shop/ann"]
+    others = ["session/acme/ann/s", "session/acm-~~shop/ann/s", "session/acmee~~shop/ann/s", "app/acme2~~shop"]
+    payloads = [await encode(id) for id in (*theirs, *others)]
+    assert await user_keys().delete_tenant("acme", dry_run=True) == 3  # Ann's state has the key of her sessions
+    await user_keys().retire_tenant("acme")
+    assert await user_keys().delete_tenant("acme") == 3
+    codec = converter("elsewhere").payload_codec
+    assert codec is not None
+    read = [SECRET.encode() in payload.data for payload in await codec.decode(payloads)]
+    assert read == [False] * 4 + [True] * 4
+    again = await encode("app/acme~~shop")
+    assert await converter("elsewhere").decode([again]) == [SECRET]

@@ -20,9 +20,11 @@ from waystation.cli.command_context import (
 )
 from waystation.cli.command_execution import AsyncCommand, create_command_group
 from waystation.cli.shell_completion import Completion
+from waystation.cli.terminal_input import find_person
 from waystation.client import (
     SEARCH_ATTRIBUTE_TYPES,
     add_search_attributes,
+    delete_tenant_keys,
     fetch_search_attributes,
     wait_until_accepted,
 )
@@ -41,11 +43,6 @@ STORES = Stores()
 worker = typer.Typer(add_completion=False, rich_markup_mode=None)
 identity = create_command_group("Set up the keys that approvers use to prove their identity.")
 encryption = create_command_group("Set up the keys that encrypt histories and stores.")
-
-
-@encryption.callback()
-def _encryption() -> None:
-    """Do nothing. Without a callback, Typer would merge the group with its only command."""
 
 
 class WorkerCommand(TyperCommand):
@@ -372,6 +369,32 @@ async def encryption_keys(
     """Create a file with a new key that encrypts histories and stores."""
     remark = f"Set {ENCRYPTION_VARIABLE} to this file for all programs. Without it, encrypted data cannot be read."
     return _create_keys(ctx, EncryptionKeys, file, remark, kms=kms)
+
+
+@encryption.command("delete-keys", cls=AsyncCommand)
+async def delete_keys(
+    ctx: CommandContext,
+    tenant: Annotated[str, typer.Option(help="The tenant whose data becomes unreadable.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be deleted.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    json: AsJson = False,
+) -> Exit:
+    """Delete the keys of a tenant and of all its users, so that nobody can read their data, nor copies of it.
+
+    Open invocations and sessions of the tenant are terminated. This cannot be undone.
+    """
+    client = await ctx.connect()
+    text = f"This makes the data of the tenant {tenant!r} and of all its users unreadable. It cannot be undone."
+    if not (dry_run or yes or ((person := find_person()) and person.agrees(f"{text} Continue?"))):
+        raise Problem(Exit.USAGE, f"{text} Nothing was deleted. Pass --yes to delete the keys.")
+    try:
+        deleted = await delete_tenant_keys(client.temporal, tenant, dry_run=dry_run)
+    except ValueError as error:
+        raise Problem(Exit.USAGE, str(error)) from None
+    verb, stopping = ("would delete", "would terminate") if dry_run else ("deleted", "terminated")
+    counts = f"{verb} {deleted.keys} keys of tenant {tenant}, and {stopping} {len(deleted.stopped)} workflows"
+    ctx.out.result(deleted.to_json(), counts)
+    return Exit.OK
 
 
 def _create_keys(ctx: CommandContext, kind: type[KeySet], file: Path, remark: str, *, kms: str | None = None) -> Exit:

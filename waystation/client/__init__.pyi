@@ -40,6 +40,7 @@ from waystation.client.session_management import (
     parse_session_id,
 )
 from waystation.client.store_pruning import Pruned, prune_stores
+from waystation.client.tenant_keys import DeletedTenantKeys, delete_tenant_keys
 from waystation.client.token_encryption import Token, TokenEncrypter
 from waystation.client.user_deletion import DeletedUser, UserStore
 
@@ -53,6 +54,7 @@ __all__ = [
     "ApprovalFilter",
     "Approvals",
     "DeletedSession",
+    "DeletedTenantKeys",
     "DeletedUser",
     "Forks",
     "FoundFork",
@@ -85,6 +87,7 @@ __all__ = [
     "connection_problem",
     "connection_settings",
     "count_events",
+    "delete_tenant_keys",
     "fetch_search_attributes",
     "find_store_differences",
     "fold_called",

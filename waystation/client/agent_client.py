@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,7 @@ from waystation.core import (
     ids,
     summary,
 )
-from waystation.storage import Blobs
+from waystation.storage import Blobs, find_user_keys
 
 __all__ = ["AgentClient", "Invocation"]
 
@@ -194,7 +195,7 @@ class AgentClient:
             "tenant": tenant,
         }
         params = {"agent": agent, "message": message, **{key: value for key, value in optional.items() if value}}
-        invocation_id = id or f"{agent}-{uuid.uuid4().hex[:12]}"
+        invocation_id = id or _generate_id(agent, app or DEFAULT_APP, user_id or DEFAULT_USER, tenant)
         try:
             return Invocation(self, await start_invocation(self, invocation_id, params, token=token))
         except WorkflowAlreadyStartedError:
@@ -410,3 +411,11 @@ class AgentClient:
     async def delete_app_state(self, *, app: str = DEFAULT_APP, tenant: str | None = None) -> bool:
         """Delete an app's state; see `state.delete_app`."""
         return await self.state.delete_app(app=app, tenant=tenant)
+
+
+def _generate_id(agent: str, app: str, user_id: str, tenant: str | None) -> str:
+    name = f"{agent}-{uuid.uuid4().hex[:12]}"
+    if find_user_keys() is not None:
+        with suppress(ValueError):  # which names are not valid is reported when the input is validated
+            return ids.owned_invocation(ids.app_key(app, tenant), user_id, name)
+    return name

@@ -28,7 +28,7 @@ KEEP = timedelta(days=7)
 SYSTEM_NAMESPACE = "temporal-system"
 NAMESPACES_PAGE = 1_000
 DIGEST_LENGTH = 64
-_GENERATED_ID = re.compile(r"\w+-([0-9a-f]{12})", re.ASCII)
+_GENERATED_ID = re.compile(r"(?:invocation/[^/]+/[^/]+/)?\w+-([0-9a-f]{12})", re.ASCII)
 """An invocation ID that the client generated. Other IDs may name sessions, whose artifacts are never removed."""
 # Matches digests and the last parts of generated IDs. The whole ID would not match reliably: in a serialized event, the
 # byte before an ID can look like part of it.

@@ -214,8 +214,8 @@ class UserDeletion:
     async def _match(self, execution: WorkflowExecution) -> tuple[str, str | None] | None:
         """Return the root and the app's key of a workflow if it belongs to the user, or else None."""
         match execution.id.split("/"):
-            case ["session", app, user, session, *_]:
-                root, key, user_id = f"session/{app}/{user}/{session}", unquote(app), unquote(user)
+            case ["session" | "invocation" as kind, app, user, name, *_]:
+                root, key, user_id = f"{kind}/{app}/{user}/{name}", unquote(app), unquote(user)
             case ["user", app, user]:
                 root, key, user_id = execution.id, unquote(app), unquote(user)
             case _ if execution.workflow_type == WORKFLOW:

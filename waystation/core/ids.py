@@ -242,6 +242,11 @@ def session(app: str, user_id: str, session_id: str) -> str:
     return made
 
 
+def owned_invocation(app: str, user_id: str, name: str) -> str:
+    """Return the workflow ID of an invocation without a session whose payloads have the user's key."""
+    return "/".join(("invocation", *(quote(part, safe="") for part in (app, user_id, name))))
+
+
 def session_name(session: str) -> str:
     """Return the session ID that is part of a session's workflow ID."""
     return unquote(session.rpartition("/")[2])

@@ -1,7 +1,9 @@
-"""The owners of encrypted data: single users of an app."""
+"""The owners of encrypted data: single users of an app, and tenants."""
 
 from typing import NamedTuple
 from urllib.parse import unquote
+
+from waystation.core import ids
 
 
 def describe_deleted_key() -> str:
@@ -17,16 +19,29 @@ class KeyDeleted(ValueError):
 
 
 class Owner(NamedTuple):
-    """A user of an app, whose data is encrypted with a key of its own if there is a store of user keys."""
+    """A user of an app, or a tenant, whose data is encrypted with a key of its own if there is a store of user keys."""
 
     app: str
     """The app's key; see `waystation.core.ids.app_key`."""
     user_id: str
+    """The user, or an empty string for the tenant of the app."""
+
+    @classmethod
+    def of_tenant(cls, tenant: str) -> "Owner":
+        """Return the owner of what belongs to a tenant, but to none of its users."""
+        return cls(f"{tenant}~~", "")
 
     @classmethod
     def of_workflow(cls, workflow_id: str) -> "Owner | None":
-        """Return the owner of a workflow's payloads, or None if the ID does not contain a user."""
+        """Return the owner of a workflow's payloads, or None if the ID contains neither a user nor a tenant."""
         match workflow_id.split("/"):
-            case ["session", app, user_id, _, *_] | ["user", app, user_id]:
+            case ["session" | "invocation", app, user_id, _, *_] | ["user", app, user_id]:
                 return cls(unquote(app), unquote(user_id))
+            case ["app", app] if tenant := ids.parse_app_key(unquote(app))[1]:
+                return cls.of_tenant(tenant)
         return None
+
+    @property
+    def tenant(self) -> str | None:
+        """The tenant to which the data belongs."""
+        return ids.parse_app_key(self.app)[1]

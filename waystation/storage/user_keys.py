@@ -1,6 +1,6 @@
-"""Keys of single users, which are deleted with the user's data; see `encryption`.
+"""Keys of single users and tenants, which are deleted with their data; see `encryption`.
 
-A user key is random, and stored wrapped by the namespace's key. It belongs to an owner: one user in one app.
+A key is random, and stored wrapped by the namespace's key. It belongs to an owner: one user in one app, or a tenant.
 """
 
 import asyncio
@@ -15,10 +15,12 @@ from cachetools import TTLCache
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from waystation.core import StoreFailed
 from waystation.storage.cipher import NONCE_BYTES, Cipher
 from waystation.storage.owners import KeyDeleted, Owner
 from waystation.storage.postgres import PostgresDatabase, is_postgres_url
 from waystation.storage.sqlite import SqliteDatabase
+from waystation.storage.store_places import describe_place
 
 CACHE_S = 5.0
 """How long a process may use a key after the key was retired, in seconds."""
@@ -31,7 +33,7 @@ _SCHEMA = (
     f"""CREATE TABLE IF NOT EXISTS {_TABLE} (
     id TEXT PRIMARY KEY,
     app TEXT NOT NULL,  -- JSON, because PostgreSQL cannot store null characters; empty once the key is deleted
-    user_id TEXT NOT NULL,
+    user_id TEXT NOT NULL,  -- JSON; `""` for the key of a tenant
     is_current INTEGER NOT NULL,
     wrapped_by TEXT NOT NULL,
     wrapped TEXT  -- in hexadecimal; NULL once the key is deleted
@@ -43,12 +45,11 @@ _CREATE = f"INSERT INTO {_TABLE} VALUES (?, ?, ?, 1, ?, ?) ON CONFLICT DO NOTHIN
 _FIND = f"SELECT wrapped_by, wrapped FROM {_TABLE} WHERE id = ?"
 _APPS = f"SELECT DISTINCT app FROM {_TABLE} WHERE user_id = ?"
 _OF_OWNER = "app = ? AND user_id = ?"
-_RETIRE = f"UPDATE {_TABLE} SET is_current = 0 WHERE {_OF_OWNER}"
-_COUNT = f"SELECT COUNT(*) FROM {_TABLE} WHERE {_OF_OWNER}"
-_COUNT_RETIRED = f"{_COUNT} AND is_current = 0"
-_DELETE = (
-    f"UPDATE {_TABLE} SET app = '', user_id = '', wrapped = NULL, wrapped_by = '' WHERE {_OF_OWNER} AND is_current = 0"
-)
+_OF_TENANT = "SUBSTR(app, 1, LENGTH(?)) = ?"
+_RETIRE = f"UPDATE {_TABLE} SET is_current = 0 WHERE "
+_COUNT = f"SELECT COUNT(*) FROM {_TABLE} WHERE "
+_DELETE = f"UPDATE {_TABLE} SET app = '', user_id = '', wrapped = NULL, wrapped_by = '' WHERE "
+_IS_RETIRED = " AND is_current = 0"
 
 
 class UserKeys:
@@ -59,7 +60,7 @@ class UserKeys:
 
     def __init__(self, place: str | Path, cipher: Cipher) -> None:
         """Use the keys in an SQLite file or a PostgreSQL database, wrapped by those of `cipher`."""
-        self._place, self._is_postgres = str(place), is_postgres_url(place)
+        self._place, self._is_postgres = describe_place(place), is_postgres_url(place)
         self._database = (PostgresDatabase if self._is_postgres else SqliteDatabase)(str(place), _TABLE, _SCHEMA)
         self._cipher, self.cache_s = cipher, CACHE_S
         self._lock = threading.Lock()  # of the caches
@@ -68,7 +69,7 @@ class UserKeys:
 
     def check(self) -> None:
         """Read the store, to find out whether it is available. An SQLite file that does not exist is not created."""
-        if self._is_postgres or Path(self._place).exists():
+        if not isinstance(self._database, SqliteDatabase) or self._database.path.exists():
             with self._database.transaction() as db:
                 self._run(db, _FIND, "")
 
@@ -124,7 +125,11 @@ class UserKeys:
                 self._run(db, _CREATE, id, *names, self._cipher.key_id.decode(), wrapped)
                 rows = self._run(db, _CURRENT, *names)
         [(id, wrapped_by, wrapped)] = rows
-        return str(id).encode(), self._unwrap(str(id), wrapped_by, wrapped)
+        try:
+            return str(id).encode(), self._unwrap(str(id), wrapped_by, wrapped)
+        except ValueError as error:  # nothing may be written with another key
+            problem = f"the current key of user {owner.user_id!r} cannot be used: {error}"
+            raise StoreFailed(self._place, problem) from None
 
     def _find(self, id: str) -> AESGCM | None:
         with self._database.transaction() as db:
@@ -136,7 +141,8 @@ class UserKeys:
             raise KeyDeleted
         key = self._cipher.decrypt(wrapped_by.encode(), bytes.fromhex(wrapped), id.encode())
         if key is None:
-            raise ValueError(f"its key is wrapped by the key {wrapped_by!r}, which is not available.")
+            remedy = "Add it to the key file."
+            raise ValueError(f"it is wrapped by the encryption key {wrapped_by!r}, which is not available. {remedy}")
         return AESGCM(key)
 
     async def list_user_apps(self, *, user_id: str) -> list[str]:
@@ -150,37 +156,47 @@ class UserKeys:
 
     async def retire(self, *, app_name: str, user_id: str) -> None:
         """Stop encrypting with a user's key. Other processes may still use it for `CACHE_S`."""
+        await asyncio.to_thread(self._retire, _OF_OWNER, (json.dumps(app_name), json.dumps(user_id)))
 
-        def write() -> None:
-            with self._database.transaction() as db:
-                self._run(db, _RETIRE, json.dumps(app_name), json.dumps(user_id))
-            with self._lock:
-                self._current.pop(Owner(app_name, user_id), None)
+    async def retire_tenant(self, tenant: str) -> None:
+        """Stop encrypting with the keys of a tenant and of its users. Other processes may use them for `CACHE_S`."""
+        await asyncio.to_thread(self._retire, _OF_TENANT, _match_tenant(tenant))
 
-        await asyncio.to_thread(write)
+    def _retire(self, where: str, names: tuple[str, str]) -> None:
+        with self._database.transaction() as db:
+            self._run(db, _RETIRE + where, *names)
+        with self._lock:
+            self._current.clear()
 
     async def delete_user(self, *, app_name: str, user_id: str, dry_run: bool = False) -> int:
         """Delete a user's retired keys in an app, and return their number.
 
         With `dry_run`, count all keys of the user in the app instead.
         """
-        names = json.dumps(app_name), json.dumps(user_id)
+        return await asyncio.to_thread(self._delete, _OF_OWNER, (json.dumps(app_name), json.dumps(user_id)), dry_run)
 
-        def delete() -> int:
-            database = self._database
-            erasing = database.transaction(erasing=True) if isinstance(database, SqliteDatabase) else None
-            with erasing or database.transaction() as db:
-                [(count,)] = self._run(db, _COUNT if dry_run else _COUNT_RETIRED, *names)
-                if not dry_run:
-                    self._run(db, _DELETE, *names)
-                return int(count)
+    async def delete_tenant(self, tenant: str, *, dry_run: bool = False) -> int:
+        """Delete the retired keys of a tenant and of its users, and return their number. Like `delete_user`."""
+        return await asyncio.to_thread(self._delete, _OF_TENANT, _match_tenant(tenant), dry_run)
 
-        count = await asyncio.to_thread(delete)
+    def _delete(self, where: str, names: tuple[str, str], dry_run: bool) -> int:
+        database = self._database
+        erasing = database.transaction(erasing=True) if isinstance(database, SqliteDatabase) else None
+        with erasing or database.transaction() as db:
+            [(count,)] = self._run(db, _COUNT + where + ("" if dry_run else _IS_RETIRED), *names)
+            if not dry_run:
+                self._run(db, _DELETE + where + _IS_RETIRED, *names)
         with self._lock:
             self._known.clear()
-        return count
+        return int(count)
 
     def _run(self, db: Any, statement: str, *params: object) -> list[tuple[Any, ...]]:
         sql = statement.replace("?", "%s").encode() if self._is_postgres else statement
         cursor = db.execute(sql, params)
         return list(cursor.fetchall()) if cursor.description else []
+
+
+def _match_tenant(tenant: str) -> tuple[str, str]:
+    """Return the parameters of `_OF_TENANT`. The app's column has the key of an app as JSON."""
+    start = json.dumps(f"{tenant}~~")[:-1]
+    return start, start

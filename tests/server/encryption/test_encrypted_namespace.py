@@ -17,10 +17,11 @@ from temporalio.client import ScheduleIntervalSpec, ScheduleSpec
 from tests.server.workflows.outside import until, waiting
 from waystation.agents import Agent
 from waystation.artifacts import ObjectStoreArtifactService
+from waystation.client import delete_tenant_keys
 from waystation.client.agent_client import AgentClient, Invocation
 from waystation.core import ApprovalPolicy, ForeignHistory
 from waystation.embedded import EmbeddedServer
-from waystation.history import format_saved_history
+from waystation.history import decode_events, format_saved_history
 from waystation.memory import MemoryEntry
 from waystation.memory.sqlite_memory_service import SqliteMemoryService
 from waystation.replay import Recording, replay
@@ -242,7 +243,7 @@ async def test_a_key_is_rotated_while_a_call_is_pending(server: EmbeddedServer, 
     agent = asker()
     place: dict[str, Any] = {"server": server, "store": tmp_path / "store", "task_queue": "rotated"}
     async with AgentEnvironment(agent, **place) as env:
-        invocation = await env.client.start("asker", "go")
+        invocation = await env.client.start("asker", "go", id="rotated")
         await waiting(invocation, "fc-1")
     restart_with(keys, "second", "first")
     async with AgentEnvironment(agent, **place) as env:
@@ -282,17 +283,46 @@ async def test_copies_of_a_deleted_users_history_are_unreadable(
         assert (await again.say(canary("said"))).text == canary("reply")
 
 
+async def test_a_tenants_data_is_unreadable_once_its_keys_are_deleted(
+    server: EmbeddedServer, keys: Path, tmp_path: Path
+) -> None:
+    """This covers invocations without a session and `app:` state. The data of other tenants stays readable."""
+
+    def note(tool_context: ToolContext) -> str:
+        """Note."""
+        tool_context.state["app:seen"] = canary("app")
+        return "noted"
+
+    model = ScriptedModel(*(reply for _ in range(2) for reply in (calls(("note", {})), says(canary("reply")))))
+    talker = Agent(name="talker", model=model, tools=[note])
+    async with AgentEnvironment(talker, server=server, store=tmp_path / "store", task_queue="tenants") as env:
+        copies = []
+        for tenant in ("leaving", "staying"):
+            invocation = await env.client.start("talker", canary("message"), tenant=tenant)
+            assert invocation.id.startswith(f"invocation/{tenant}~~waystation/user/talker-")
+            await invocation.result()
+            state = await env.client.temporal.get_workflow_handle(f"app/{tenant}~~waystation").fetch_history()
+            copies.append([*(await invocation.history()).events, *state.events])
+        planned = await delete_tenant_keys(env.client.temporal, "leaving", dry_run=True)
+        deleted = await delete_tenant_keys(env.client.temporal, "leaving")
+        assert (deleted.stopped, deleted.keys) == (planned.stopped, planned.keys) == (["app/leaving~~waystation"], 2)
+        converter = env.client.temporal.data_converter
+        found = [find_canaries(str(await decode_events(events, converter)).encode()) for events in copies]
+        assert found == [set(), {"message", "reply", "app"}]
+        assert await env.client.app_state(tenant="staying") == {"app:seen": canary("app")}
+
+
 async def test_an_invocation_with_a_missing_key_hides_no_others(
     server: EmbeddedServer, keys: Path, tmp_path: Path, logs: list[MutableMapping[str, Any]]
 ) -> None:
     """Lists contain it without what is encrypted, and the log names the missing key."""
     place: dict[str, Any] = {"server": server, "store": tmp_path / "store", "task_queue": "listed"}
     async with AgentEnvironment(asker(), **place) as env:
-        lost = await env.client.start("asker", "go")
+        lost = await env.client.start("asker", "go", id="lost")
         await waiting(lost, "fc-1")
     restart_with(keys, "second")
     async with AgentEnvironment(asker(), **place | {"task_queue": "listed-too"}) as env:
-        other = await env.client.start("asker", "go")
+        other = await env.client.start("asker", "go", id="other")
         await waiting(other, "fc-1")
 
         async def is_listed() -> bool:
