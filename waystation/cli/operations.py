@@ -380,10 +380,10 @@ def _observe_encryption() -> list[SettingsFile]:
     elif place:
         problem, fix = None, f"set {USER_KEYS_VARIABLE} to the workers' store of user keys, and make it available"
         try:
-            if user_keys := find_user_keys():
-                user_keys.check()
-            else:
+            if find_user_keys() is None:
                 problem, fix = f"{EncryptionKeys.variable} is not set", f"set {EncryptionKeys.variable}, too"
+            else:
+                problem = _find_database_problem(place)
         except StoreFailed as error:
             problem = str(error)
         except InvalidConfiguration:  # reported for the encryption keys

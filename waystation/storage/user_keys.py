@@ -67,12 +67,6 @@ class UserKeys:
         self._current: TTLCache[Owner, tuple[bytes, AESGCM]] = TTLCache(_MAX_CACHED, CACHE_S)
         self._known: TTLCache[bytes, AESGCM] = TTLCache(_MAX_CACHED, CACHE_S)
 
-    def check(self) -> None:
-        """Read the store, to find out whether it is available. An SQLite file that does not exist is not created."""
-        if not isinstance(self._database, SqliteDatabase) or self._database.path.exists():
-            with self._database.transaction() as db:
-                self._run(db, _FIND, "")
-
     def get_current_id(self, owner: Owner) -> bytes:
         """Return the ID of the key that encrypts an owner's data."""
         return self._get_current(owner)[0]

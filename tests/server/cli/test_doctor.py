@@ -180,7 +180,7 @@ async def test_a_store_of_user_keys_that_cannot_be_used_is_found(
     monkeypatch.setenv("WAYSTATION_ENCRYPTION_KEYS", str(tmp_path / "encryption.json"))
     monkeypatch.setenv("WAYSTATION_USER_KEYS", str(tmp_path))
     problems = await examine(server, "--task-queue", new_queue())
-    assert "it is a folder" in problems["store WAYSTATION_USER_KEYS"]["text"]
+    assert "it is a folder" in problems["user keys"]["text"]
 
 
 @pytest.mark.parametrize(
