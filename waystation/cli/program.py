@@ -66,7 +66,7 @@ COMMANDS = {
         "server": ("folder_server", "Stop the Temporal server of this folder."),
         "setup": ("servers", "Create the search attributes in a namespace."),
         "identity": ("servers", "Create keys for verified answers."),
-        "encryption": ("servers", "Create keys that encrypt histories and stores, or delete a tenant's."),
+        "encryption": ("servers", "Create or delete keys that encrypt histories and stores."),
         "store": ("stores", "Remove stored data that is no longer in use."),
         "forget": ("user_data", "Delete everything that is stored for a user."),
     },
