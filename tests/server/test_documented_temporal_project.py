@@ -1,24 +1,39 @@
 """The Python code of the page about Temporal projects works as the page describes."""
 
+import ast
+import asyncio
 import importlib.util
+import inspect
+import shlex
+import subprocess
 import sys
+import uuid
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import pytest
+from temporalio import activity
 from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from tests.documents import blocks, how_to
+from tests.cluster.temporal_cluster import create_namespace
+from tests.documents import blocks, how_to, section
+from tests.server.user_workflow import Onboarding, RunsOperation
+from tests.server.workflows.test_workflow_tools import signal
 from waystation import ActivityTool, Agent, AgentClient, NexusTool, WorkflowTool
 from waystation.agents.registry import discover
 from waystation.core import Settings, Stores
-from waystation.embedded import EmbeddedServer
-from waystation.testing import ScriptedModel, says
-from waystation.worker import WORKER_OPTIONS, WaystationPlugin
+from waystation.embedded import EmbeddedServer, find_temporal
+from waystation.testing import ScriptedModel, calls, responses, says
+from waystation.worker import WORKER_OPTIONS, AgentService, WaystationPlugin
 
 PROGRAMS = blocks(how_to("work-in-a-temporal-project"), "python")
 (AGENT,) = [program for program in PROGRAMS if "\nroot_agent = " in program]
 (WORKFLOWS,) = [program for program in PROGRAMS if program.startswith("# workflows.py")]
+(SERVICE,) = [program for program in PROGRAMS if program.startswith("# worker.py")]
+(ENDPOINT,) = blocks(how_to("work-in-a-temporal-project"), "sh")
+(BESIDE,) = blocks(section(how_to("run-workers"), "## Serve agents beside your own workflows"), "python")
 
 
 def load(source: str, path: Path) -> ModuleType:
@@ -70,3 +85,67 @@ async def test_the_workflow_runs_the_agent(server: EmbeddedServer, tmp_path: Pat
         assert done == "It is too late."
         (called,) = [e async for e in client.list_workflows("WaystationAgent = 'returns_agent'")]
         assert (await AgentClient(client, task_queue=queue).invocation(called.id).result()).text == answer
+
+
+async def create_worker(program: str, server: EmbeddedServer, queue: str, **names: Any) -> Worker:
+    """Run a program of a page, whose parts have the given names. Return the worker that it creates."""
+    text = program.replace("localhost:7233", server.address).replace('"waystation"', repr(queue))
+    names |= {
+        "Client": Client,
+        "Worker": Worker,
+        "WaystationPlugin": WaystationPlugin,
+        "WORKER_OPTIONS": WORKER_OPTIONS,
+    }
+    result = eval(compile(text, "program", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
+    if inspect.isawaitable(result):
+        await result
+    worker = names["worker"]
+    assert isinstance(worker, Worker)
+    return worker
+
+
+@activity.defn
+async def greet() -> str:
+    """Say hello."""
+    return "hello"
+
+
+async def test_one_worker_serves_agents_and_the_users_code(
+    server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent uses the activity and the workflow of the worker that serves it."""
+    monkeypatch.chdir(tmp_path)
+    queue = f"beside-{uuid.uuid4().hex}"
+    model = ScriptedModel(calls(("greet", {}), ("Onboarding", {"customer": "ada"})), says("done"))
+    onboarding = WorkflowTool("Onboarding", schema={"type": "object", "additionalProperties": True})
+    agent = Agent(name="clerk", model=model, tools=[ActivityTool("greet"), onboarding])
+    names = {"root_agent": agent, "Onboarding": Onboarding, "greet": greet}
+    async with await create_worker(BESIDE, server, queue, **names) as worker:
+        client = AgentClient(worker.client, task_queue=queue)
+        invocation = await client.start("clerk", "hi")
+        await signal(worker.client.get_workflow_handle(f"{invocation.id}/fc-2"), "sign", "dana")
+        assert (await invocation.result()).text == "done"
+    assert responses(model.requests[-1]) == [
+        ("greet", {"result": "hello"}),
+        ("Onboarding", {"customer": "ada", "signed_by": "dana"}),
+    ]
+
+
+async def test_a_workflow_of_another_namespace_runs_an_agent(
+    server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker is that of the page, and Temporal's command line creates the endpoint."""
+    monkeypatch.chdir(tmp_path)
+    queue = f"service-{uuid.uuid4().hex}"
+    agent = Agent(name="clerk", model=ScriptedModel(says("hello")))
+    command = ENDPOINT.replace("--name agents", f"--name {queue}").replace("-queue waystation", f"-queue {queue}")
+    _, *arguments = shlex.split(command)
+    arguments += ["--address", server.address]
+    process = await asyncio.create_subprocess_exec(find_temporal(), *arguments, stdout=subprocess.DEVNULL)
+    assert await process.wait() == 0
+    await create_namespace(server.address, f"of-{queue}")
+    other = await Client.connect(server.address, namespace=f"of-{queue}")
+    worker = await create_worker(SERVICE, server, queue, root_agent=agent, AgentService=AgentService)
+    async with worker, Worker(other, task_queue="callers", workflows=[RunsOperation]):
+        text = await other.execute_workflow(RunsOperation.run, args=[queue, "clerk"], id="calls", task_queue="callers")
+    assert text == "hello"

@@ -100,6 +100,9 @@ async def run(
     state: Annotated[str | None, typer.Option(metavar="JSON", help="Initial state, as a JSON object.")] = None,
     user: Annotated[str | None, typer.Option(help="User on whose behalf the agent runs.")] = None,
     tenant: Annotated[str | None, typer.Option(help="Tenant on whose behalf the agent runs.")] = None,
+    priority: Annotated[
+        int | None, typer.Option(min=1, max=5, help="1 to 5. Waiting tasks with a lower number run first. Default: 3.")
+    ] = None,
     detach: Detach = False,
     stream: Annotated[bool, typer.Option("--stream", help="Show text as the model generates it.")] = False,
     budget: Annotated[
@@ -125,7 +128,13 @@ async def run(
         raise typer.BadParameter("the ID must not be empty", param_hint="--id")
     limits = _parse_budget(budget, on_exhausted, prices)
     out, client = ctx.out, await ctx.connect()
-    options: dict[str, Any] = {"state": initial, "user_id": user, "tenant": tenant, "budget": limits}
+    options: dict[str, Any] = {
+        "state": initial,
+        "user_id": user,
+        "tenant": tenant,
+        "budget": limits,
+        "priority": priority,
+    }
     token = read_token(token_file)
     invocation = await client.start(agent, message, streaming=stream, id=id, token=token, **options)
     try:
@@ -154,6 +163,9 @@ async def schedule(
     id: Annotated[str | None, typer.Option(help="Schedule ID. Defaults to the name of the agent.")] = None,
     user: Annotated[str | None, typer.Option(help="User on whose behalf the agent runs.")] = None,
     tenant: Annotated[str | None, typer.Option(help="Tenant on whose behalf the agent runs.")] = None,
+    priority: Annotated[
+        int | None, typer.Option(min=1, max=5, help="1 to 5. Waiting tasks with a lower number run first. Default: 3.")
+    ] = None,
     json: AsJson = False,
 ) -> Exit:
     """Create a Temporal schedule that starts an invocation at regular times.
@@ -170,7 +182,7 @@ async def schedule(
     fields: dict[str, Any] = {name: value for name, value in (("user_id", user), ("tenant", tenant)) if value}
     client = await ctx.connect()
     try:
-        handle = await client.schedule(agent, message, spec, id=id, **fields)
+        handle = await client.schedule(agent, message, spec, id=id, priority=priority, **fields)
     except ScheduleAlreadyRunningError:
         raise typer.BadParameter(f"a schedule with the ID {id or agent!r} exists", param_hint="--id") from None
     except RPCError as error:

@@ -20,7 +20,7 @@ from temporalio.client import (
     SchedulePolicy,
     ScheduleSpec,
 )
-from temporalio.common import Priority, TypedSearchAttributes
+from temporalio.common import TypedSearchAttributes
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -29,7 +29,13 @@ from waystation.client.approvals import Approvals
 from waystation.client.connection import connect
 from waystation.client.held_invocations import HeldInvocations
 from waystation.client.invocation_forks import Forks
-from waystation.client.invocation_handle import CredentialKeeper, Invocation, approve_calls, start_invocation
+from waystation.client.invocation_handle import (
+    CredentialKeeper,
+    Invocation,
+    approve_calls,
+    make_priority,
+    start_invocation,
+)
 from waystation.client.invocation_list import Invocations
 from waystation.client.search_attributes import REMEDY, has_search_attributes, make_start_attributes
 from waystation.client.session_handle import Session
@@ -155,6 +161,7 @@ class AgentClient:
         token: Token | None = None,
         streaming: bool = False,
         tenant: str | None = None,
+        priority: int | None = None,
     ) -> Invocation:
         """Start an invocation and return immediately.
 
@@ -176,6 +183,7 @@ class AgentClient:
             streaming: Make the model's text available while it is being generated; see `Invocation.stream`.
             tenant: The tenant that the invocation works for. Tenants share no sessions, state, artifacts, memories or
                 credentials, even if their users and apps have the same names.
+            priority: From 1 to 5. Waiting tasks of invocations with a lower number run first. Defaults to 3.
 
         Raises:
             InvalidConfiguration: No key is configured for encrypting the token.
@@ -197,7 +205,7 @@ class AgentClient:
         params = {"agent": agent, "message": message, **{key: value for key, value in optional.items() if value}}
         invocation_id = id or _generate_id(agent, app or DEFAULT_APP, user_id or DEFAULT_USER, tenant)
         try:
-            return Invocation(self, await start_invocation(self, invocation_id, params, token=token))
+            return Invocation(self, await start_invocation(self, invocation_id, params, token=token, priority=priority))
         except WorkflowAlreadyStartedError:
             handle = self.temporal.get_workflow_handle(invocation_id)
             priority = (await handle.describe()).raw_description.workflow_execution_info.priority
@@ -232,6 +240,7 @@ class AgentClient:
         *,
         id: str | None = None,
         policy: SchedulePolicy | None = None,
+        priority: int | None = None,
         **fields: Any,
     ) -> ScheduleHandle:
         """Create a Temporal schedule that starts an invocation at the times in `spec`, and return its handle.
@@ -243,6 +252,7 @@ class AgentClient:
             id: ID of the schedule, by default the name of the agent. The ID of each invocation is this ID and the time.
             policy: The schedule's policy, for example what happens while the previous invocation is still running. By
                 default, a start is then skipped.
+            priority: The priority of each invocation; see `start`.
             fields: Other fields of the invocation's input, such as `state`, `user_id`, `budget` or `tenant`. A `token`
                 is not possible, because it names a single invocation.
 
@@ -266,7 +276,7 @@ class AgentClient:
             task_timeout=TASK_TIMEOUT,
             static_summary=summary.message(started.message),
             typed_search_attributes=make_start_attributes(started) if searchable else TypedSearchAttributes.empty,
-            priority=Priority(fairness_key=ids.fairness_key(started.app_key, started.user_id)),
+            priority=make_priority(started.app_key, started.user_id, priority),
         )
         return await self.temporal.create_schedule(
             schedule_id, Schedule(action, spec, policy=policy or SchedulePolicy())

@@ -95,6 +95,7 @@ _REFUSALS = (RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.RESOURCE_EXHAUSTED)
 """Status codes that the server returns if an input is too large. The second is for messages over gRPC's 4 MB limit."""
 RESEND_PAUSE_S = 0.2
 LOOK_S = 0.1
+PRIORITIES = range(1, 6)
 """Interval for reading heartbeats while a model generates text. Workers do not send heartbeats more often than that."""
 
 
@@ -405,7 +406,13 @@ async def approve_calls(client: ClientContext, calls: Iterable[tuple[str, str]])
 
 
 async def start_invocation(
-    client: ClientContext, id: str, params: JsonObject, memo: JsonObject | None = None, *, token: Token | None = None
+    client: ClientContext,
+    id: str,
+    params: JsonObject,
+    memo: JsonObject | None = None,
+    *,
+    token: Token | None = None,
+    priority: int | None = None,
 ) -> WorkflowHandle[Any, Any]:
     """Start an invocation from an invocation input in JSON form.
 
@@ -421,6 +428,7 @@ async def start_invocation(
         started = InvocationInput.model_validate(params)
     except ValidationError as error:
         raise InvalidInput(f"The invocation's input is not valid: {describe_faults(error)}.") from None
+    task_priority = make_priority(started.app_key, started.user_id, priority)
     if traceparent := started.traceparent or find_traceparent():
         params = params | {"traceparent": traceparent}
     if token is not None:
@@ -438,7 +446,7 @@ async def start_invocation(
             static_summary=summary.message(started.message),
             search_attributes=make_start_attributes(started) if searchable else None,
             memo=memo,
-            priority=Priority(fairness_key=ids.fairness_key(started.app_key, started.user_id)),
+            priority=task_priority,
         )
 
     searchable = await client.searchable(started.tenant)
@@ -457,6 +465,17 @@ async def start_invocation(
             f"The input has {size:,} bytes. Without a store for large payloads, the server's limit is "
             f"{INLINE_LIMIT:,}. Connect with the workers' store: `AgentClient.connect(store=...)`."
         ) from None
+
+
+def make_priority(app_key: str, user_id: str, priority: int | None = None) -> Priority:
+    """Return the priority of a workflow's tasks, which its activities and child workflows inherit.
+
+    Raises:
+        InvalidInput: `priority` is not one of the server's levels.
+    """
+    if priority is not None and priority not in PRIORITIES:
+        raise InvalidInput(f"The priority {priority!r} is not valid. Use 1 (first) to 5 (last).")
+    return Priority(priority_key=priority, fairness_key=ids.fairness_key(app_key, user_id))
 
 
 async def confirm_update(

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WithStartWorkflowOperation, WorkflowHandle, WorkflowUpdateFailedError
-from temporalio.common import Priority, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
@@ -22,6 +22,7 @@ from waystation.client.invocation_handle import (
     ClientContext,
     Invocation,
     confirm_update,
+    make_priority,
     new_events,
     stream_logs,
     translate_update_error,
@@ -88,13 +89,16 @@ class Session:
         app: str = DEFAULT_APP,
         tenant: str | None = None,
         blobs: Blobs | None = None,
+        priority: int | None = None,
     ) -> None:
         """Create a handle for a session, whether or not the session exists.
 
         `blobs` is the workers' store for data that they move out of histories. Defaults to the client's `blobs`.
+        `priority` applies to all invocations of a session that this handle starts; see `AgentClient.start`.
 
         Raises:
             ValueError: A name is empty or too long for a workflow ID.
+            InvalidInput: The priority is not valid.
         """
         self.client = client
         try:
@@ -104,15 +108,12 @@ class Session:
         self.id = ids.session(self.given.app_key, user_id, session_id)
         """The session's workflow ID."""
         self._blobs = blobs or client.blobs
+        self._priority = make_priority(self.given.app_key, user_id, priority)
 
     @cached_property
     def started_invocations(self) -> "StartedInvocations":
         """The invocations that the session has started."""
         return StartedInvocations(self.client.temporal, self.id)
-
-    @property
-    def _priority(self) -> Priority:
-        return Priority(fairness_key=ids.fairness_key(self.given.app_key, self.given.user_id))
 
     @property
     def handle(self) -> WorkflowHandle[Any, Any]:

@@ -49,6 +49,7 @@ from waystation.configuration import read_quotas
 from waystation.core import IDENTITY_ENV, TASK_QUEUE, Settings, Stores, WaystationError
 from waystation.logs import configure_core, configure_logs, open_standard_streams
 from waystation.stop_signals import handle_signals
+from waystation.worker.nexus_service import AgentService
 from waystation.worker.plugin import create_worker
 from waystation.worker.service_setup import (
     check_stores,
@@ -252,6 +253,10 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "metavar": "FILE",
         "help": "configuration file of the rate limits and budgets that all workers share; default: $WAYSTATION_QUOTAS",
     },
+    "--nexus": {
+        "action": "store_true",
+        "help": "also serve the Nexus service `waystation`, with which workflows of other namespaces run agents",
+    },
     "--allow-overrides": {
         "action": "store_true",
         "help": "let forks replace instructions and models; for development; implied by --embedded",
@@ -434,6 +439,7 @@ async def serve(
             request_exit=request_exit,
             deployment_config=options.deployment_version,
             interceptors=_create_interceptors(options, stack),
+            nexus_service_handlers=[AgentService()] if options.nexus else [],
         )
         await stack.enter_async_context(worker)
         log.info(

@@ -130,15 +130,41 @@ async def test_all_workflows_of_a_tenant_or_user_have_its_fairness_key(
         assert keys == [fairness_key(app_key(app, tenant), "ann")] * 4
 
 
+async def test_a_priority_applies_to_all_workflows_of_an_invocation(serve: Serve, app: str) -> None:
+    """Invocations of a session and called agents inherit it. The fairness key stays."""
+    async with serve(boss(clerk()), clerk(), verify=False) as env:
+        session = env.client.session(agent="boss", session_id="s", app=app, tenant="acme", priority=1)
+        sent = await session.send("go")
+        await (await sent.invocation()).result()
+        alone = await env.client.start("clerk", "look", app=app, tenant="acme", priority=5)
+        await alone.result()
+        begun = []
+        for id in (session.id, sent.invocation_id, f"{sent.invocation_id}/fc-1", alone.id):
+            first, *_ = (await env.temporal.get_workflow_handle(id).fetch_history()).events
+            priority = first.workflow_execution_started_event_attributes.priority
+            begun.append((priority.priority_key, priority.fairness_key))
+    assert begun == [(1, "acme")] * 3 + [(5, "acme")]
+
+
+async def test_an_unknown_priority_is_refused(serve: Serve) -> None:
+    """The server would replace it by another one."""
+    async with serve(clerk()) as env:
+        for start in (env.client.start("clerk", "look", priority=6), env.client.run("clerk", "look", priority=0)):
+            with pytest.raises(InvalidInput, match=r"The priority \d is not valid. Use 1"):
+                await start
+        with pytest.raises(InvalidInput, match="The priority 9 is not valid"):
+            env.client.session(agent="clerk", session_id="s", priority=9)
+
+
 async def test_scheduled_invocations_have_the_fairness_key_of_their_tenant(serve: Serve) -> None:
-    """The action of the schedule contains the key."""
+    """The action of the schedule contains the key, and the priority."""
     async with serve(clerk()) as env:
         spec = ScheduleSpec(intervals=[ScheduleIntervalSpec(every=timedelta(days=1))])
-        schedule = await env.client.schedule("clerk", "look", spec, id=env.client.task_queue, tenant="acme")
+        schedule = await env.client.schedule("clerk", "look", spec, id=env.client.task_queue, tenant="acme", priority=2)
         action = (await schedule.describe()).schedule.action
         await schedule.delete()
     assert isinstance(action, ScheduleActionStartWorkflow)
-    assert action.priority.fairness_key == "acme"
+    assert (action.priority.fairness_key, action.priority.priority_key) == ("acme", 2)
 
 
 async def test_a_tenant_is_found_although_only_the_input_names_it(serve: Serve, app: str) -> None:

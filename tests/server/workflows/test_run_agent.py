@@ -42,16 +42,18 @@ async def test_a_workflow_gets_the_typed_answer_of_an_agent(server: EmbeddedServ
 
 @pytest.mark.parametrize("key", ["acme-batch", None])
 async def test_an_agent_has_a_fairness_key(server: EmbeddedServer, tmp_path: Path, key: str | None) -> None:
-    """The agent inherits its workflow's key. If there is none, it has the key that a client would give it."""
+    """The agent inherits its workflow's key, or has the one that a client would give it, and inherits its priority."""
     judge = Agent(name="judge", model=ScriptedModel(says('{"approved": true, "cents": 7}')), output_schema=Decision)
     async with serving(server, tmp_path, judge) as client:
+        own = Priority(priority_key=2, fairness_key=key)
         started = await client.temporal.start_workflow(
-            Settle.run, "A1", id=f"fair-{key}", task_queue=client.task_queue, priority=Priority(fairness_key=key)
+            Settle.run, "A1", id=f"fair-{key}", task_queue=client.task_queue, priority=own
         )
         await started.result()
         begun, *_ = (await client.invocation(f"fair-{key}/judge").handle.fetch_history()).events
     priority = begun.workflow_execution_started_event_attributes.priority
     assert priority.fairness_key == (key or fairness_key(app_key("waystation", None), "user"))
+    assert priority.priority_key == 2
 
 
 async def test_cancelling_a_workflow_takes_its_agents_call_out_of_the_inbox(
