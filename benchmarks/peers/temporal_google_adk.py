@@ -105,6 +105,15 @@ class TemporalAdkAgent:
         return self._pending
 
 
+async def load_modules() -> None:
+    """Run an agent outside a workflow. google-adk imports many modules late, which takes longer than a workflow may."""
+    runner = InMemoryRunner(agent=Agent(name="bench", model=FakeModel(), instruction=SYSTEM), app_name="bench")
+    session = await runner.session_service.create_session(app_name="bench", user_id="user")
+    message = types.Content(role="user", parts=[types.Part(text=Scenario(calls=0).text())])
+    async for _ in runner.run_async(user_id="user", session_id=session.id, new_message=message):
+        pass
+
+
 class TemporalGoogleAdk(TemporalSide):
     """Temporal's google-adk plugin, in the SDK's sandbox, with its defaults."""
 
@@ -113,6 +122,11 @@ class TemporalGoogleAdk(TemporalSide):
     async def connect(self) -> Client:
         """Return a client with the plugin."""
         return await Client.connect(self.address, plugins=[GoogleAdkPlugin()])
+
+    async def serve(self) -> None:
+        """Load google-adk, then serve a worker until the process is killed."""
+        await load_modules()
+        await super().serve()
 
     def make_worker(self, client: Client) -> Worker:
         """Return a worker."""
