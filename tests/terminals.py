@@ -30,8 +30,11 @@ async def in_terminal(
     parent, child = pty.openpty()
     variables = {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40", "PYTHONPATH": str(ROOT)}
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, *arguments),
-        **{"stdin": child, "stdout": child, "stderr": child},
+        sys.executable,
+        *arguments,
+        stdin=child,
+        stdout=child,
+        stderr=child,
         cwd=folder,
         env={**environment, **variables},
     )

@@ -54,8 +54,10 @@ def _ask_server(ctx: typer.Context, ask: Callable[[AgentClient], Awaitable[Itera
 
     async def connect_and_ask() -> Iterable[str]:
         async with asyncio.timeout(LIMIT_S):
-            settings = {name: params.get(name) for name in ("address", "namespace", "profile")}
-            return await ask(AgentClient(await connect(**settings)))
+            client = await connect(
+                address=params.get("address"), namespace=params.get("namespace"), profile=params.get("profile")
+            )
+            return await ask(AgentClient(client))
 
     # Imported here, because completion is also asked for options and commands, which need no client.
     from waystation.client import AgentClient, connect

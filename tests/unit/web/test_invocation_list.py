@@ -147,8 +147,9 @@ def test_details_sort_and_filter_a_list() -> None:
     details = {"a": InvocationDetails(cost=1.0, error="No key"), "b": InvocationDetails(cost=2.0, tokens=5)}
     entries = [entry("a"), entry("b"), entry("c")]
 
-    def ids(**filters: str) -> str:
-        return "".join(each.id for each in choose_by_details(entries, ListFilters(**filters), details))
+    def ids(*, sort: str = "", error: str = "") -> str:
+        filters = ListFilters(sort=sort, error=error)
+        return "".join(each.id for each in choose_by_details(entries, filters, details))
 
     assert (ids(sort="cost"), ids(sort="-cost")) == ("bac", "cab")
     assert (ids(sort="tokens"), ids(sort="error"), ids(error="no key")) == ("bac", "abc", "a")
