@@ -85,7 +85,7 @@ class DetailsReader:
         chosen = list(entries)
         reads = [read for entry in chosen for read in self._start_reads(entry)]
         if reads:
-            await asyncio.wait(reads, timeout=patience_s)  # those that take longer go on
+            await asyncio.wait(reads, timeout=patience_s)  # slower ones continue
         return {entry.id: self._get(entry) for entry in chosen}
 
     async def read_messages(self, runs: Iterable[Run], *, patience_s: float = PATIENCE_S) -> Mapping[str, str]:

@@ -18,7 +18,7 @@ from waystation.presentation import words
 from waystation.web.access import Login
 from waystation.web.http_responses import Refused, render_page
 from waystation.web.invocation_details import UNKNOWN, DetailsReader, InvocationDetails
-from waystation.web.invocation_reader import MOST, InvocationReader
+from waystation.web.invocation_list_reader import MOST, InvocationReader
 from waystation.web.permissions import is_requester, sees_everything, sees_invocation
 
 MEASURED = 200
@@ -153,7 +153,7 @@ def count_statuses(entries: Iterable[InvocationEntry]) -> dict[str, int]:
 
 
 def name_people(entry: InvocationEntry) -> list[str]:
-    """Return whom an invocation waits for, as the list shows them."""
+    """Return the approvers that an invocation waits for, as the list shows them."""
     return [words.format_approvers(call) for call in (*entry.pending, *entry.called_pending)]
 
 

@@ -24,7 +24,7 @@ from waystation.testing import AgentEnvironment, FunctionModel, ScriptedModel, c
 from waystation.tools import AgentTool, ToolContext
 from waystation.tools.function_tool import FunctionTool
 from waystation.web.invocation_details import DetailsReader
-from waystation.web.invocation_reader import InvocationReader
+from waystation.web.invocation_list_reader import InvocationReader
 
 FOR_DANA = ApprovalPolicy(approvers=("dana",))
 PRICED = Budget(prices={"*": Price(prompt=1_000_000, output=1_000_000)})
