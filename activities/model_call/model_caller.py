@@ -38,6 +38,7 @@ from waystation.activities.model_call.request import (
     build_request,
     definition_digest,
     model_name,
+    model_names,
     request_processors,
 )
 from waystation.activities.model_choice import Models
@@ -258,7 +259,7 @@ class ModelCaller:
                 self._seen(request, definition)
                 budget = log.state.input.budget if log.state.input else Budget()
                 name = model_name(agent)
-                _check_price(budget, name)
+                _check_prices(budget, agent)
                 model, meter = self._models.of(agent, root.demo_model), self._meters and self._meters.of(contexts)
                 turn = ModelTurn(
                     agent=agent,
@@ -324,10 +325,11 @@ def _check_kind(agent: BaseAgent, work: AgentRun) -> None:
         raise build_failure(agent.name, "InvalidAgent", text)
 
 
-def _check_price(budget: Budget, model: str) -> None:
-    """Raise ModelRefused if a budget limits the cost, and the model has no price."""
-    if budget.max_cost and not (budget.price([model]) or _table_prices(budget, model)):
-        raise ModelRefused(_NO_PRICE.format(model))
+def _check_prices(budget: Budget, agent: LlmAgent) -> None:
+    """Raise ModelRefused if a budget limits the cost, and a model that may answer has no price."""
+    for name in model_names(agent) if budget.max_cost else ():
+        if not (budget.price([name]) or _table_prices(budget, name)):
+            raise ModelRefused(_NO_PRICE.format(name))
 
 
 def _table_prices(budget: Budget, *names: str | None) -> dict[str, Price]:

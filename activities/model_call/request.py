@@ -28,7 +28,7 @@ from waystation.core import (
     with_article,
 )
 from waystation.core.conversation import prompt
-from waystation.models import LlmRequest
+from waystation.models import FallbackModel, LlmRequest
 from waystation.models.base_llm import name_of_model
 from waystation.models.llm_request import joined, split_instruction
 from waystation.tools import BaseTool, BaseToolset, BuiltInCodeExecutionTool
@@ -327,6 +327,12 @@ def _response_schema(agent: LlmAgent) -> JsonObject:
 def model_name(agent: LlmAgent) -> str:
     """Return the model name to use in an agent's requests."""
     return name_of_model(agent.declared_model)
+
+
+def model_names(agent: LlmAgent) -> list[str]:
+    """Return the names of all models that may answer an agent's requests."""
+    model = agent.declared_model
+    return model.names() if isinstance(model, FallbackModel) else [name_of_model(model)]
 
 
 def config_of(agent: LlmAgent) -> JsonObject:

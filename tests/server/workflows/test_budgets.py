@@ -10,7 +10,7 @@ from tests.server.workflows.outside import Till, refusal, told, waiting
 from tests.server.workflows.said import failure
 from waystation.agents import Agent, BaseAgent, ParallelAgent, SequentialAgent
 from waystation.core import Budget, Grant, ModelOverloaded, Price, Usage
-from waystation.models import LlmRequest, LlmResponse
+from waystation.models import FallbackModel, LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, ScriptedHuman, ScriptedModel, calls, says
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 
@@ -134,6 +134,18 @@ async def test_a_limit_of_the_cost_refuses_a_model_without_a_price(serve: Serve)
         kind, message = await failure(await env.client.start("payer", "pay", budget=budget))
     assert kind == "ModelFailed"
     assert message.startswith("The model 'ScriptedModel' was not called: the budget limits the cost")
+    assert model.requests == []
+
+
+async def test_a_limit_of_the_cost_refuses_a_fallback_model_without_a_price(serve: Serve) -> None:
+    """A model that only answers if another one fails needs a price, too, before the first call."""
+    model = ScriptedModel(says("never said"))
+    agent = Agent(name="payer", model=FallbackModel([model, "gemini-unpriced"]))
+    budget = Budget(max_cost=100, prices={"Scripted": Price(prompt=1, output=1)})
+    async with serve(agent) as env:
+        kind, message = await failure(await env.client.start("payer", "pay", budget=budget))
+    assert kind == "ModelFailed"
+    assert message.startswith("The model 'gemini-unpriced' was not called: the budget limits the cost")
     assert model.requests == []
 
 
