@@ -29,6 +29,8 @@ class SessionTurns:
         self._service, self._session = service, session
         self._owners: dict[str, Invocation] = {}
         """The latest invocation with a call of each ID."""
+        self._sent: set[str] = set()
+        """The IDs of the invocations that handle messages of this run, or of the run that it continues."""
         self._answers: dict[tuple[str, str], int] = {}
         """Number of answers that the program has sent, by invocation ID and function call ID."""
 
@@ -51,6 +53,7 @@ class SessionTurns:
             create=False,
             **options,
         )
+        self._sent.add(sent.id)
         await sent.started()
         return sent, 1
 
@@ -94,7 +97,8 @@ class SessionTurns:
     async def _answer(self, invocation: Invocation, response: types.FunctionResponse, *, wakes: bool) -> int:
         """Answer a call, and return the index of the event that follows the answer.
 
-        If the run was resumed and the previous run sent this answer, or another person did, do not send it again.
+        If the run was resumed and its previous run sent this answer, or another person did, do not send it again. In
+        invocations that neither of them started, the answers so far are those of other runs.
 
         Raises:
             ValueError: The call is closed.
@@ -103,7 +107,7 @@ class SessionTurns:
         call_id = response.id or ""
         log = await invocation.log()
         answered = _answers_to(log, call_id)
-        known = 0 if self._service.run.is_resumed else len(answered)
+        known = 0 if self._service.run.is_resumed and invocation.id in self._sent else len(answered)
         number = self._answers.setdefault((invocation.id, call_id), known)
         self._answers[invocation.id, call_id] += 1
         if len(answered) <= number:

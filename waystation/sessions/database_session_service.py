@@ -3,7 +3,8 @@
 import hashlib
 import re
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from waystation.core import ids
 from waystation.sessions.in_memory_session_service import InMemorySessionService
@@ -30,6 +31,24 @@ class DatabaseSessionService(InMemorySessionService):
             raise ValueError("Exactly one of 'db_url' or 'db_engine' must be provided.")
         self._url = str(db_engine.url) if db_url is None else db_url
 
+    async def delete_session(self, app_name: str, user_id: str, session_id: str) -> None:
+        """Delete a session; see `RecordedSessionService`. As in ADK, the arguments may be positional."""
+        await super().delete_session(app_name=app_name, user_id=user_id, session_id=session_id)
+
+    async def prepare_tables(self) -> None:
+        """Do nothing: there are no tables."""
+
+    async def close(self) -> None:
+        """Do nothing: the service has no connection of its own."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        await self.close()
+
     def _open_run(self) -> tuple[ProgramRun, str]:
         url = self._url
         if sqlite := _SQLITE.fullmatch(url):
@@ -37,4 +56,4 @@ class DatabaseSessionService(InMemorySessionService):
                 return super()._open_run()
             url = Path(sqlite["path"]).resolve().as_uri()
         key = hashlib.sha256(url.encode()).hexdigest()[:12]
-        return ProgramRun.open(key, resumes=lambda run: run.was_interrupted), ids.program_tenant(f"db-{key}")
+        return ProgramRun.open(key), ids.program_tenant(f"db-{key}")

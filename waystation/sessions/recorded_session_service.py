@@ -13,7 +13,7 @@ from temporalio.client import WorkflowExecutionStatus
 
 from waystation import client
 from waystation.client import AgentClient, Invocation, count_events
-from waystation.core import JsonObject, encode
+from waystation.core import JsonObject, encode, ids
 from waystation.core.errors import SessionExists, UnknownSession
 from waystation.errors import AlreadyExistsError
 from waystation.events import Event
@@ -47,6 +47,11 @@ class RecordedSessionService(BaseSessionService):
         """The current run of the program."""
         return self._opened[0]
 
+    @property
+    def _shares_sessions(self) -> bool:
+        """Whether other runs of programs have the same sessions."""
+        return self._opened[1] != ids.program_tenant(self.run.id)
+
     def task_queue(self, app_name: str) -> str:
         """Return the task queue of the sessions of an app."""
         return f"waystation-{self._opened[1]}-{app_name}"
@@ -59,7 +64,7 @@ class RecordedSessionService(BaseSessionService):
         )
 
     def next_message_id(self, session: client.Session, content: JsonObject) -> str:
-        """Return the ID of the next message to a session.
+        """Return the ID of the next message or change of the state in a session.
 
         If the run was resumed, the ID is that of the message that the previous run sent at the same point, unless the
         content is different. The session then does not handle the message again.
@@ -77,8 +82,8 @@ class RecordedSessionService(BaseSessionService):
     ) -> Session:
         """Create a session. If it exists and is unfinished, return it; the program then continues with it.
 
-        A session is unfinished if one of its invocations is open, or if the program was killed or failed after the
-        session had been created.
+        A session is unfinished if one of its invocations is open, or if this run resumes one that was killed or failed
+        after it had created the session.
 
         Raises:
             AlreadyExistsError: The session exists and is finished.
@@ -90,27 +95,33 @@ class RecordedSessionService(BaseSessionService):
         # A resumed run has to find the sessions that the previous run created.
         session_id = session_id or str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self.run.id}/{self._created}"))
         session = await self.handle(app_name, user_id, session_id)
+        was_noted = not self._shares_sessions or self.run.has_noted_session(session.id)
+        if not was_noted:
+            self.run.note_session(session.id)  # first, because the program may be killed after the next line
         try:
             await session.create(state)
         except SessionExists:
-            if not await self._attach(session):
+            if not await self._attach(session, was_noted=was_noted):
+                if not was_noted:
+                    self.run.forget_session(session.id)
                 raise AlreadyExistsError(f"Session with id {session_id} already exists.") from None
         found = await self._read(session, GetSessionConfig())
         assert found is not None
         return found
 
-    async def _attach(self, session: client.Session) -> bool:
-        if self.run.is_resumed and self.run.was_interrupted:
+    async def _attach(self, session: client.Session, *, was_noted: bool) -> bool:
+        """Return whether the program continues with a session that exists. Let the run resume the previous one then.
+
+        A run does not resume without being told to if a person stopped the previous one, who may repeat a message in
+        order to send it again, or if messages have been sent already.
+        """
+        if self.run.is_resumed and self.run.was_interrupted and was_noted:
             return True
-        invocations = session.started_invocations
-        await invocations.caught_up()
-        for invocation_id in invocations.order:
-            if invocation_id not in invocations.reported:
-                described = await describe_workflow(session.client.temporal, invocation_id)
-                if described and described.status is WorkflowExecutionStatus.RUNNING:
-                    self.run.resume()
-                    return True
-        return False
+        if not await _has_open_invocation(session):
+            return False
+        if self._shares_sessions and not self.run.was_stopped and not self._sent:
+            self.run.resume()
+        return True
 
     @staticmethod
     async def exists(session: client.Session) -> bool:
@@ -214,6 +225,17 @@ class RecordedSessionService(BaseSessionService):
 
     async def flush(self) -> None:
         """Do nothing: everything is recorded immediately."""
+
+
+async def _has_open_invocation(session: client.Session) -> bool:
+    invocations = session.started_invocations
+    await invocations.caught_up()
+    for invocation_id in invocations.order:
+        if invocation_id not in invocations.reported:
+            described = await describe_workflow(session.client.temporal, invocation_id)
+            if described and described.status is WorkflowExecutionStatus.RUNNING:
+                return True
+    return False
 
 
 def _find_append_problem(event: Event, delta: JsonObject) -> str | None:

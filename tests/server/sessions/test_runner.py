@@ -9,19 +9,22 @@ from typing import Any
 import pytest
 from google.genai import types
 
+from tests.server.workflows.outside import until
 from waystation.agents import Agent, RunConfig
 from waystation.agents.run_config import StreamingMode
 from waystation.core import AuthoringError, InvocationError, ModelRefused
 from waystation.embedded import EmbeddedServer
 from waystation.errors import AlreadyExistsError, SessionNotFoundError
 from waystation.events import Event, EventActions
-from waystation.runners import Runner
-from waystation.sessions import BACKGROUND, InMemorySessionService, Session
+from waystation.runners import InMemoryRunner, Runner
+from waystation.sessions import BACKGROUND, DatabaseSessionService, InMemorySessionService, Session
+from waystation.sessions.base_session_service import GetSessionConfig
 from waystation.sessions.program_run import ProgramRun
 from waystation.testing import FunctionModel, ScriptedModel, calls, says
 from waystation.tools import LongRunningFunctionTool, ToolContext
 
 APP, USER = "app", "ann"
+DATABASE = "sqlite:///sessions.db"
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +58,20 @@ def answer(*responses: types.FunctionResponse) -> types.Content:
 def texts(events: list[Event]) -> list[str]:
     """Return the texts of the agents."""
     return [part.text for event in events for part in (event.content and event.content.parts) or () if part.text]
+
+
+def kill(run: ProgramRun) -> None:
+    """End the program's run as if its process were killed."""
+    assert run._lock is not None
+    run._lock.close()
+    run._lock = None
+    ProgramRun._opened.clear()
+
+
+def end(run: ProgramRun) -> None:
+    """End the program's run as its process does."""
+    run._end()
+    kill(run)
 
 
 async def runner_of(agent: Agent, *sessions: str) -> Runner:
@@ -149,11 +166,7 @@ async def test_appended_state_is_recorded_once(monkeypatch: pytest.MonkeyPatch) 
     assert await BACKGROUND.call(handle.handle.query("state")) == {"city": "not Basel", "seen": 1}
 
     monkeypatch.setenv("WAYSTATION_RESUME", "1")
-    service.run._write(ended=False)
-    assert service.run._file is not None
-    service.run._file.close()  # as when the process is killed
-    service.run._file = None
-    monkeypatch.setattr(ProgramRun, "_opened", {})
+    kill(service.run)
     monkeypatch.setattr(InMemorySessionService, "_numbers", itertools.count(service._number))
     assert await read((await begin())[0]) == {"city": "not Basel", "seen": 1}
 
@@ -250,3 +263,206 @@ async def test_abort_signal_cancels_the_invocation() -> None:
         if event.get_function_calls():
             asyncio.get_running_loop().call_later(0.1, abort.set)
     assert texts(await send(runner, text("Hi."))) == ["Next."]
+
+
+async def start_program(agent: Agent, session_id: str = "s", *, creates: bool = True) -> Runner:
+    """Return the runner of a new run of a program with a database. It creates the session, or expects it."""
+    service = DatabaseSessionService(DATABASE)
+    if creates:
+        await service.create_session(app_name=APP, user_id=USER, session_id=session_id)
+    else:
+        assert await service.get_session(app_name=APP, user_id=USER, session_id=session_id) is not None
+    return Runner(agent=agent, app_name=APP, session_service=service)
+
+
+async def test_program_with_a_database_continues_the_sessions_of_earlier_runs() -> None:
+    """A session outlives the run that created it, with its events and its state."""
+    agent = Agent(name="durable", model=ScriptedModel(says("One."), says("Two.")), output_key="last")
+    first = await start_program(agent)
+    await send(first, text("1"))
+    end(first.session_service.run)
+    second = await start_program(agent, creates=False)
+    await send(second, text("2"))
+    session = await second.session_service.get_session(app_name=APP, user_id=USER, session_id="s")
+    assert session is not None
+    assert (texts(session.events), session.state) == (["1", "One.", "2", "Two."], {"last": "Two."})
+
+
+async def test_same_message_in_another_run_is_a_new_message() -> None:
+    """Whether an interactive program ended or was killed, the next run's first message is answered by the model."""
+    agent = Agent(name="polite", model=ScriptedModel(says("One."), says("Two."), says("Three.")))
+    replies = []
+    for nth, leave in enumerate((end, kill, end)):
+        runner = await start_program(agent, creates=nth == 0)
+        replies.append(texts(await send(runner, text("Hello."))))
+        leave(runner.session_service.run)
+    assert replies == [["One."], ["Two."], ["Three."]]
+
+
+async def test_killed_program_with_a_database_begins_anew_if_nothing_is_open() -> None:
+    """As in ADK, the session that it created exists and cannot be created again."""
+    agent = Agent(name="killed", model=ScriptedModel(says("One.")))
+    first = await start_program(agent)
+    await send(first, text("1"))
+    kill(first.session_service.run)
+    with pytest.raises(AlreadyExistsError):
+        await start_program(agent)
+
+
+async def test_killed_program_with_a_database_resumes_if_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It creates its session again, and its messages yield the recorded replies."""
+    agent = Agent(name="resumed", model=ScriptedModel(says("One."), says("Two.")))
+    first = await start_program(agent)
+    await send(first, text("1"))
+    kill(first.session_service.run)
+    monkeypatch.setenv("WAYSTATION_RESUME", "1")
+    second = await start_program(agent)
+    assert [texts(await send(second, text(message))) for message in ("1", "2")] == [["One."], ["Two."]]
+
+
+async def test_resumed_program_does_not_take_over_a_session_of_an_earlier_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what the interrupted run created can be created again."""
+    agent = Agent(name="earlier", model=ScriptedModel())
+    end((await start_program(agent, "old")).session_service.run)
+    kill((await start_program(agent, "new")).session_service.run)
+    monkeypatch.setenv("WAYSTATION_RESUME", "1")
+    service = (await start_program(agent, "new")).session_service
+    with pytest.raises(AlreadyExistsError):
+        await service.create_session(app_name=APP, user_id=USER, session_id="old")
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+async def test_open_invocation_lets_a_program_with_a_database_resume_unless_a_person_stopped_it(
+    is_stopped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a crash, the messages yield what is recorded. After Ctrl-C, the same message is sent again."""
+    model = ScriptedModel(calls(("ask", {})), says("I asked."), says("Again."))
+    agent = Agent(name="waiting", model=model, tools=[LongRunningFunctionTool(ask)])
+    first = await start_program(agent)
+    await send(first, text("Go."))
+    if is_stopped:
+        with monkeypatch.context() as patched:
+            patched.setattr("sys.last_value", KeyboardInterrupt(), raising=False)
+            end(first.session_service.run)
+    else:
+        kill(first.session_service.run)
+    second = await start_program(agent)
+    assert texts(await send(second, text("Go."))) == (["Again."] if is_stopped else ["I asked."])
+
+
+async def test_resumed_program_sends_its_answer_to_a_call_of_an_earlier_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answers that another run sent are not taken for its own."""
+    model = ScriptedModel(calls(("ask", {})), says("I asked."), says("Seen."), says("Approved."))
+    agent = Agent(name="answered", model=model, tools=[LongRunningFunctionTool(ask)])
+
+    def respond(status: str, *, will_continue: bool) -> types.Content:
+        response = types.FunctionResponse(
+            id=call_id, name="ask", response={"status": status}, will_continue=will_continue
+        )
+        return answer(response)
+
+    first = await start_program(agent)
+    asked = await send(first, text("Go."))
+    (call_id,) = next(event.long_running_tool_ids for event in asked if event.long_running_tool_ids)
+    await send(first, respond("seen", will_continue=True))
+    end(first.session_service.run)
+    kill((await start_program(agent, creates=False)).session_service.run)
+    monkeypatch.setenv("WAYSTATION_RESUME", "1")
+    third = await start_program(agent, creates=False)
+    assert texts(await send(third, respond("approved", will_continue=False))) == ["Approved."]
+
+
+async def test_in_memory_runner_needs_nothing_but_an_agent() -> None:
+    """It has services of its own, and artifacts that a tool saves can be loaded."""
+
+    async def save(tool_context: ToolContext) -> int:
+        """Save a note."""
+        return await tool_context.save_artifact("note.txt", types.Part(text="kept"))
+
+    runner = InMemoryRunner(
+        Agent(name="noting", model=ScriptedModel(calls(("save", {})), says("Saved.")), tools=[save])
+    )
+    where = {"app_name": runner.app_name, "user_id": USER, "session_id": "s"}
+    await runner.session_service.create_session(**where)
+    assert texts(await send(runner, text("Note."))) == ["Saved."]
+    assert runner.artifact_service is not None
+    note = await runner.artifact_service.load_artifact(**where, filename="note.txt")
+    assert note is not None
+    assert note.text == "kept"
+
+
+async def test_run_debug_creates_the_session_and_prints_replies(capsys: pytest.CaptureFixture[str]) -> None:
+    """All messages go to one session. Calls and their results are printed only with `verbose`."""
+
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    model = ScriptedModel(says("One."), calls(("look", {})), says("Two."), says("Three."))
+    runner = InMemoryRunner(Agent(name="debugged", model=model, tools=[look]))
+    events = await runner.run_debug("1")
+    events += await runner.run_debug(["2"], verbose=True)
+    events += await runner.run_debug("3", quiet=True)
+    assert texts(events) == ["One.", "Two.", "Three."]
+    assert capsys.readouterr().out.splitlines() == [
+        "debugged > One.",
+        "debugged > [Calling tool: look({})]",
+        "debugged > [Tool result: {'result': 'seen'}]",
+        "debugged > Two.",
+    ]
+    session = await runner.session_service.get_session(
+        app_name=runner.app_name, user_id="debug_user_id", session_id="debug_session_id"
+    )
+    assert session is not None
+    assert texts(session.events) == ["1", "One.", "2", "Two.", "3", "Three."]
+
+
+async def test_configuration_limits_the_events_of_a_session() -> None:
+    """`get_session` returns the latest events, or those since a time."""
+    runner = await runner_of(Agent(name="talker", model=ScriptedModel(says("One."), says("Two."))), "s")
+    await send(runner, text("1"))
+    last = await send(runner, text("2"))
+
+    async def read(**config: Any) -> list[str]:
+        session = await runner.session_service.get_session(
+            app_name=APP, user_id=USER, session_id="s", config=GetSessionConfig(**config)
+        )
+        assert session is not None
+        return texts(session.events)
+
+    assert await read(num_recent_events=3) == ["One.", "2", "Two."]
+    assert await read(num_recent_events=0) == []
+    assert await read(after_timestamp=last[-1].timestamp) == ["Two."]
+
+
+async def test_sessions_are_listed_by_app_and_user_until_they_are_deleted() -> None:
+    """A service lists its own sessions only, and a deleted session does not exist. New ones may appear later."""
+    service, other = InMemorySessionService(), InMemorySessionService()
+
+    async def listed(**filters: str) -> list[str]:
+        return sorted(session.id for session in (await service.list_sessions(app_name=APP, **filters)).sessions)
+
+    async def lists(expected: list[str]) -> bool:
+        return await listed() == expected
+
+    for user, session_id in (("ann", "a1"), ("ann", "a2"), ("bob", "b1")):
+        await service.create_session(app_name=APP, user_id=user, session_id=session_id)
+    await other.create_session(app_name=APP, user_id="ann", session_id="other")
+    await until(lambda: lists(["a1", "a2", "b1"]), "the sessions are listed")
+    assert await listed(user_id="ann") == ["a1", "a2"]
+    await service.delete_session(app_name=APP, user_id="ann", session_id="a1")
+    await until(lambda: lists(["a2", "b1"]), "the deleted session is not listed")
+    assert await service.get_session(app_name=APP, user_id="ann", session_id="a1") is None
+
+
+async def test_synchronous_methods_do_the_same() -> None:
+    """Programs without an event loop create, read, list and delete sessions."""
+    service = InMemorySessionService()
+
+    def use() -> tuple[Any, Any]:
+        created = service.create_session_sync(app_name=APP, user_id=USER, session_id="s", state={"city": "Bern"})
+        service.list_sessions_sync(app_name=APP)
+        service.delete_session_sync(app_name=APP, user_id=USER, session_id="s")
+        return created.state, service.get_session_sync(app_name=APP, user_id=USER, session_id="s")
+
+    assert await asyncio.to_thread(use) == ({"city": "Bern"}, None)

@@ -15,34 +15,86 @@ def _in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProgramRun, "_opened", {})
 
 
-def open_run(*, ended: bool | None = None, resumes: bool = True) -> ProgramRun:
-    """Begin a run and, unless `ended` is None, end it: normally if it is True, otherwise as if it were killed."""
-    run = ProgramRun.open("test", resumes=lambda _: resumes)
-    if ended is not None:
-        if ended:
-            run._end()
-        assert run._file is not None
-        run._file.close()
-        run._file = None
-        ProgramRun._opened.clear()
+def open_run() -> ProgramRun:
+    """Begin a run."""
+    return ProgramRun.open("test")
+
+
+def end(run: ProgramRun) -> ProgramRun:
+    """End a run as its process does."""
+    run._end()
+    return kill(run)
+
+
+def kill(run: ProgramRun) -> ProgramRun:
+    """End a run as if its process were killed."""
+    assert run._lock is not None
+    run._lock.close()
+    run._lock = None
+    ProgramRun._opened.clear()
     return run
 
 
-def test_resumed_run_has_the_id_of_the_previous_one() -> None:
-    """A run continues the previous one only if it is asked to."""
-    first = open_run(ended=False)
-    other = open_run(ended=False, resumes=False)
+def test_run_begins_anew_unless_it_is_told_to_resume(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only with WAYSTATION_RESUME=1 does a run have the ID of the previous one."""
+    first = kill(open_run())
+    other = kill(open_run())
+    monkeypatch.setenv("WAYSTATION_RESUME", "1")
     third = open_run()
     assert not first.is_resumed
     assert other.id != first.id
     assert (third.id, third.is_resumed) == (other.id, True)
 
 
-@pytest.mark.parametrize("ended", [True, False])
-def test_run_knows_whether_the_previous_one_ended(ended: bool) -> None:
-    """A run that was killed is interrupted; one that ended is not."""
-    open_run(ended=ended)
-    assert open_run().was_interrupted is not ended
+def test_run_that_was_killed_is_interrupted() -> None:
+    """A run knows whether the previous one was killed or ended."""
+    end(open_run())
+    second = kill(open_run())
+    third = open_run()
+    assert (second.was_interrupted, third.was_interrupted, third.was_stopped) == (False, True, False)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_stopped"), [(KeyboardInterrupt(), True), (EOFError(), True), (ValueError(), False)], ids=repr
+)
+def test_run_knows_whether_a_person_stopped_the_previous_one(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, is_stopped: bool
+) -> None:
+    """Ctrl-C and the end of the input are how a person leaves an interactive program; other errors are failures."""
+    monkeypatch.setattr("sys.last_value", error, raising=False)
+    end(open_run())
+    run = open_run()
+    assert (run.was_interrupted, run.was_stopped) == (True, is_stopped)
+
+
+def test_file_of_a_run_is_never_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is killed while it writes its file leaves the previous content."""
+    first = open_run()
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", fail)
+        with pytest.raises(OSError, match="killed"):
+            first._end()
+    kill(first)
+    monkeypatch.setenv("WAYSTATION_RESUME", "1")
+    second = open_run()
+    assert (second.id, second.was_interrupted) == (first.id, True)
+
+
+def test_resumed_run_knows_the_sessions_that_the_previous_one_created(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions that the previous run found instead of creating them do not count."""
+    first = open_run()
+    first.note_session("own\nsession")
+    first.note_session("found")
+    first.forget_session("found")
+    kill(first)
+    monkeypatch.setenv("WAYSTATION_RESUME", "1")
+    second = open_run()
+    assert second.has_noted_session("own\nsession")
+    assert not second.has_noted_session("found")
 
 
 def test_runs_at_the_same_time_do_not_continue_each_other() -> None:
