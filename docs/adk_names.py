@@ -33,8 +33,8 @@ is `waystation.` here. `python -m docs.adk_names` generates the page, and tests 
 | refused | importing the name raises `ImportError` | {refused} |
 
 The error names the reason and the remedy, unless the name is missing in a module, rather than a package, that exists
-here. Agents of Waystation accept tools, toolsets, models, planners, artifact services and memory services with the
-state `extra`. Type checkers do not find names with this state.
+here. Agents and apps of Waystation accept tools, toolsets, models, planners, code executors, plugins, artifact services
+and memory services with the state `extra`. Type checkers do not find names with this state.
 """
 _CONSTANT = re.compile(r"[A-Z][A-Z0-9_]*")
 """Matches names of constants and type variables, which are not listed."""

@@ -45,6 +45,8 @@ def test_names_of_google_adk_name_the_extra() -> None:
         "from waystation.planners import PlanReActPlanner",
         "from waystation.models.anthropic_llm import ClaudeRequest",
         "from waystation.tools import ExampleTool",
+        "from waystation.code_executors import UnsafeLocalCodeExecutor",
+        "from waystation.plugins import LoggingPlugin",
         "from waystation.tools.bigquery.config import WriteMode",
         "import waystation.tools.toolbox_toolset",
     ):
@@ -57,7 +59,7 @@ def test_names_of_google_adk_name_the_extra() -> None:
     [
         ("from waystation.sessions import VertexAiSessionService", "Use DatabaseSessionService"),
         ("from waystation.tools import transfer_to_agent", "Set `tool_context.actions.transfer_to_agent`"),
-        ("from waystation.code_executors import UnsafeLocalCodeExecutor", "use BuiltInCodeExecutor"),
+        ("from waystation.plugins import ToolResultClassifier", "Import it from google.adk"),
         ("import waystation.evaluation.agent_evaluator", "compare recorded histories"),
         ("from waystation import Workflow", "combine SequentialAgent"),
     ],

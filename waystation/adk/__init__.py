@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from waystation.adk.replayable_mark import replayable as replayable
 from waystation.core import AuthoringError, JsonObject
 from waystation.version import find_adk_problem
 
 if TYPE_CHECKING:
-    from waystation.agents import BaseAgent
+    from waystation.agents import BaseAgent, LlmAgent
     from waystation.apps import App
     from waystation.plugins import BasePlugin
     from waystation.tools import BaseTool, BaseToolset
@@ -29,12 +29,20 @@ def is_adk(value: object) -> bool:
     return any(cls.__module__.startswith("google.adk.") for cls in type(value).__mro__)
 
 
-def describe_differences(agents: Iterable[BaseAgent], plugins: Iterable[BasePlugin]) -> Iterator[JsonObject]:
+def list_settings_without_effect(app: object) -> list[str]:
+    """Return the names of those settings of a google-adk App that have no effect. For other objects, return []."""
+    names = ("context_cache_config", "resumability_config") if is_adk(app) else ()
+    return [name for name in names if getattr(app, name, None) is not None]
+
+
+def describe_differences(
+    agents: Iterable[BaseAgent], plugins: Iterable[BasePlugin], app_settings: Iterable[str]
+) -> Iterator[JsonObject]:
     """Yield each difference between adapted agents and google-adk, as the fields of a log event."""
     if "waystation.adk.agent_adapter" in sys.modules:  # otherwise nothing has been adapted
         from waystation.adk.agent_adapter import list_differences
 
-        yield from list_differences(agents, plugins)
+        yield from list_differences(agents, plugins, app_settings)
 
 
 def from_adk(agent: object) -> BaseAgent | App:
@@ -49,6 +57,37 @@ def from_adk(agent: object) -> BaseAgent | App:
     from waystation.adk.agent_adapter import adapt
 
     return adapt(agent)
+
+
+def adapt_plugins(plugins: Sequence[Any]) -> list[BasePlugin]:
+    """Return plugins, with those of google-adk as plugins of Waystation.
+
+    Raises:
+        AdkUnavailable: google-adk has an unsupported version.
+    """
+    theirs = [plugin for plugin in plugins if is_adk(plugin)]
+    if not theirs:
+        return list(plugins)
+    if problem := find_adk_problem():
+        raise AdkUnavailable(problem)
+    from waystation.adk.agent_adapter import Adapter
+
+    adapter = Adapter(theirs)
+    return [adapter.plugin(plugin) if is_adk(plugin) else plugin for plugin in plugins]
+
+
+def adapt_code_executor(agent: LlmAgent) -> None:
+    """Let one of Waystation's agents run code with its code executor, which is one of google-adk.
+
+    Raises:
+        AdkUnavailable: google-adk has an unsupported version.
+        InvalidAgent: The code executor cannot run.
+    """
+    if problem := find_adk_problem():
+        raise AdkUnavailable(problem)
+    from waystation.adk.agent_adapter import Adapter
+
+    Adapter().code_executor(agent)
 
 
 def adapt_tool(agent: BaseAgent, tool: object) -> BaseTool | BaseToolset:

@@ -26,6 +26,7 @@ from google.adk.tools.base_tool import BaseTool as AdkBaseTool
 from google.adk.tools.base_toolset import BaseToolset as AdkBaseToolset
 from google.adk.workflow import BaseNode
 from google.genai import types
+from pydantic import BaseModel, ValidationError
 
 from waystation.adk.body_adapter import ReplayableAgent
 from waystation.adk.context_adapter import Contexts, from_adk_event, to_adk_event
@@ -55,7 +56,7 @@ from waystation.agents import (
 from waystation.agents.base_agent import CODE_OF_ITS_OWN
 from waystation.apps import App, BaseEventsSummarizer, EventsCompactionConfig
 from waystation.code_executors import BuiltInCodeExecutor
-from waystation.core import InvalidAgent, JsonObject, with_article
+from waystation.core import InvalidAgent, JsonObject, describe_errors, with_article
 from waystation.events import Event
 from waystation.models import LlmResponse
 from waystation.models.llm_request import LlmRequest
@@ -81,6 +82,11 @@ _UNSUPPORTED = {
 }
 _NOT_CALLED = ("on_event_callback", "on_agent_error_callback", "on_run_error_callback")
 """Callbacks of google-adk's plugins that Waystation does not have."""
+_NO_EFFECT = {
+    "context_cache_config": "providers cache prompt prefixes automatically",
+    "resumability_config": "every invocation can be resumed",
+}
+"""Settings of google-adk's apps without a counterpart, each with the reason."""
 _LIVE = "Live audio is not supported; remove the agent or give it another model or tool."
 _LIVE_MODEL = re.compile(r".*(-live-|native-audio).*")
 
@@ -104,12 +110,36 @@ class Adapter:
             InvalidAgent: An agent cannot run.
         """
         config = app.events_compaction_config
-        return App(
-            name=app.name,
-            root_agent=self.agent(app.root_agent),
-            plugins=[_adapt_plugin(self._contexts, plugin) for plugin in app.plugins],
-            events_compaction_config=config and self._adapt_compaction(config),
-        )
+        fields: dict[str, Any] = {
+            "name": app.name,
+            "root_agent": self.agent(app.root_agent),
+            "plugins": [self.plugin(plugin) for plugin in app.plugins],
+        }
+        with _reporting(f"app {app.name}", App):
+            return App(**fields, events_compaction_config=config and self._adapt_compaction(config))
+
+    def plugin(self, plugin: Any) -> BasePlugin:
+        """Adapt a plugin."""
+        return _adapt_plugin(self._contexts, plugin)
+
+    def code_executor(self, agent: LlmAgent) -> None:
+        """Let an agent of Waystation run code with a code executor of google-adk.
+
+        Raises:
+            InvalidAgent: The code executor cannot run.
+        """
+        executor: Any = agent.code_executor
+        if isinstance(executor, AdkBuiltInCodeExecutor):
+            agent.code_executor = BuiltInCodeExecutor()
+            return
+        _check_code_executor(agent.name, executor)
+        # google-adk's flow reads the code executor from the agent.
+        theirs = adk.LlmAgent(name=agent.name, code_executor=executor)
+        self._contexts.agents[agent.name] = theirs
+        agent.tools = [FlowToolset(self._contexts, theirs), *agent.tools]
+        callbacks = as_list(agent.after_model_callback)
+        agent.after_model_callback = process_responses(self._contexts, theirs, callbacks)
+        agent.code_executor = None
 
     def _adapt_compaction(self, config: Any) -> EventsCompactionConfig:
         fields = {name: getattr(config, name) for name in EventsCompactionConfig.model_fields}
@@ -131,7 +161,8 @@ class Adapter:
                 "sub_agents": [self.agent(child) for child in agent.sub_agents],
                 **self._callbacks(agent, "before_agent_callback", "after_agent_callback"),
             }
-            self._adapted[id(agent)] = self._create_agent(agent, shared)
+            with _reporting(agent.name, LlmAgent):
+                self._adapted[id(agent)] = self._create_agent(agent, shared)
         return self._adapted[id(agent)]
 
     def _create_agent(self, agent: Any, shared: dict[str, Any]) -> BaseAgent:
@@ -200,6 +231,15 @@ class Adapter:
         }
 
 
+@contextlib.contextmanager
+def _reporting(name: str, kind: type[BaseModel]) -> Iterator[None]:
+    """Raise InvalidAgent with a name if an agent or app of google-adk is not valid in Waystation."""
+    try:
+        yield
+    except ValidationError as error:
+        raise InvalidAgent(name, describe_errors(error, kind.model_fields).rstrip(".") + ".") from error
+
+
 def _adapt_request_input(tool: Any) -> BaseTool:
     adapted = RequestInputTool()  # workflows and clients know calls of this tool
     vars(adapted).update(_get_declaration=tool._get_declaration, adk=tool)
@@ -230,11 +270,15 @@ def _check_agent(agent: Any) -> None:
     for name, remedy in _UNSUPPORTED.items():
         if getattr(agent, name, None) not in (None, "chat"):
             raise InvalidAgent(agent.name, f"`{name}` is not supported. {remedy}")
-    if getattr(getattr(agent, "code_executor", None), "optimize_data_file", False):
-        raise InvalidAgent(agent.name, "its code executor has `optimize_data_file`; read the files in a tool instead.")
+    _check_code_executor(agent.name, getattr(agent, "code_executor", None))
     model = getattr(agent, "model", "")
     if isinstance(model, str) and _LIVE_MODEL.fullmatch(model):
         raise InvalidAgent(agent.name, f"its model {model!r} is for live audio. {_LIVE}")
+
+
+def _check_code_executor(agent: str, executor: Any) -> None:
+    if getattr(executor, "optimize_data_file", False):
+        raise InvalidAgent(agent, "its code executor has `optimize_data_file`; read the files in a tool instead.")
 
 
 def _remedy(agent: Any, method: str) -> str:
@@ -281,7 +325,7 @@ def _convert(contexts: Contexts, stack: contextlib.ExitStack, value: Any) -> Any
         case BaseTool():
             return unwrap_tool(value)
         case BaseAgent():
-            return contexts.agents[value.name]
+            return contexts.agent(value.name)
     return value
 
 
@@ -323,8 +367,15 @@ def _overrides(plugin: Any, name: str) -> bool:
     return name in vars(plugin) or getattr(type(plugin), name) is not getattr(AdkPlugin, name)
 
 
-def list_differences(agents: Iterable[BaseAgent], plugins: Iterable[BasePlugin]) -> Iterator[JsonObject]:
-    """Yield a sentence for each difference to google-adk, with the name of the agent or plugin."""
+def list_differences(
+    agents: Iterable[BaseAgent], plugins: Iterable[BasePlugin], app_settings: Iterable[str]
+) -> Iterator[JsonObject]:
+    """Yield a sentence for each difference to google-adk, with the name of the agent or plugin.
+
+    `app_settings` are the settings of an app of google-adk.
+    """
+    for name in app_settings:
+        yield {"app_setting": name, "difference": f"`{name}` has no effect, because {_NO_EFFECT[name]}."}
     for agent in agents:
         yield from ({"agent": agent.name, "difference": text} for text in _agent_differences(agent))
     for plugin in plugins:

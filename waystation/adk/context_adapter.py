@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from google.adk.agents import RunConfig
+from google.adk.agents import BaseAgent, RunConfig
 from google.adk.agents._streaming_mode import StreamingMode
 from google.adk.agents.context import Context
 from google.adk.agents.invocation_context import InvocationContext
@@ -246,6 +246,12 @@ class Contexts:
         """The agents of the tree."""
         self._plugins = list(plugins)
 
+    def agent(self, name: str) -> Any:
+        """Return an agent of the tree. For an agent of Waystation, it only has a name."""
+        if name and name not in self.agents:
+            self.agents[name] = BaseAgent(name=name)
+        return self.agents.get(name)
+
     def readonly(self, context: ReadonlyContext | None) -> Any:
         """Return google-adk's context for an instruction provider or a toolset."""
         return None if context is None else AdkReadonlyContext(self._invocation(context))
@@ -284,7 +290,7 @@ class Contexts:
             session_service=_Sessions(context.session),
             invocation_id=context.invocation_id,
             branch=context.branch,
-            agent=self.agents.get(context.agent_name),
+            agent=self.agent(context.agent_name),
             user_content=context.user_content,
             session=_create_session(context.session),
             run_config=RunConfig(

@@ -7,8 +7,10 @@ crash. The model sees the same text as in google-adk.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from google.adk.code_executors import BaseCodeExecutor, BuiltInCodeExecutor
@@ -36,17 +38,25 @@ def runs_code(agent: Any) -> bool:
     )
 
 
+@contextlib.contextmanager
+def _using(contexts: Contexts, agent: Any, context: ToolContext) -> Iterator[AdkContext]:
+    """Provide google-adk's context of an agent. A plugin may have created it before, without the agent's settings."""
+    with contexts.using(context) as adk:
+        adk._invocation_context.agent = agent
+        yield adk
+
+
 class RunCodeTool(BaseTool):
     """Runs code with an agent's code executor. Models do not see this tool."""
 
-    def __init__(self, contexts: Contexts, executor: Any) -> None:
+    def __init__(self, contexts: Contexts, agent: Any) -> None:
         super().__init__(name=RUN_CODE, description="Runs the code block that the model wrote.")
-        self._contexts, self._executor = contexts, executor
+        self._contexts, self._agent = contexts, agent
 
     async def run_async(self, *, args: JsonObject, tool_context: ToolContext) -> Any:
         """Return the outcome and the output as a genai CodeExecutionResult."""
-        with self._contexts.using(tool_context) as context:
-            invocation, executor = context._invocation_context, self._executor
+        with _using(self._contexts, self._agent, tool_context) as context:
+            invocation, executor = context._invocation_context, self._agent.code_executor
             known = CodeExecutorContext(context.state)
             request = CodeExecutionInput(
                 code=str(args.get("code", "")),
@@ -64,9 +74,9 @@ class FlowToolset(BaseToolset):
 
     def __init__(self, contexts: Contexts, agent: Any) -> None:
         super().__init__()
-        self._contexts = contexts
+        self._contexts, self._agent = contexts, agent
         self.runs_code = runs_code(agent)
-        self._tools = [RunCodeTool(contexts, agent.code_executor)] if self.runs_code else []
+        self._tools = [RunCodeTool(contexts, agent)] if self.runs_code else []
 
     async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[Any]:
         """Return the tool that runs code, if the agent has a code executor."""
@@ -74,7 +84,7 @@ class FlowToolset(BaseToolset):
 
     async def process_llm_request(self, *, tool_context: ToolContext, llm_request: Any) -> None:
         """Add the planner's instruction, and show the model its code as text."""
-        with self._contexts.using(tool_context) as context, editing(llm_request) as request:
+        with _using(self._contexts, self._agent, tool_context) as context, editing(llm_request) as request:
             await _drain(_planning.request_processor, context, request)
             if self._tools:
                 for content in request.contents:
@@ -106,7 +116,7 @@ def process_responses(contexts: Contexts, agent: Any, callbacks: list[Callable[.
     """Return an agent's `after_model` callbacks, such that the planner and code executor process the response last."""
 
     async def process(callback_context: ToolContext, llm_response: LlmResponse) -> None:
-        with contexts.using(callback_context) as context, editing_response(llm_response) as response:
+        with _using(contexts, agent, callback_context) as context, editing_response(llm_response) as response:
             await _drain(_planning.response_processor, context, response)
             if runs_code(agent):
                 _call_code(agent.code_executor, context, response)
@@ -114,7 +124,8 @@ def process_responses(contexts: Contexts, agent: Any, callbacks: list[Callable[.
     def process_after(callback: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(callback)
         async def run(*args: Any, **kwargs: Any) -> Any:
-            answer = await callback(*args, **kwargs)
+            answer = callback(*args, **kwargs)
+            answer = await answer if inspect.isawaitable(answer) else answer
             if isinstance(answer, LlmResponse):
                 context = next(value for value in (*args, *kwargs.values()) if isinstance(value, ToolContext))
                 await process(context, answer)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from waystation.adk import adapt_tool, is_adk
+from waystation.adk import adapt_code_executor, adapt_tool, is_adk
 from waystation.agents import ApprovalRule, BaseAgent, Callbacks, lineage
 from waystation.code_executors import BuiltInCodeExecutor
 from waystation.core import with_article
@@ -96,8 +96,9 @@ class LlmAgent(BaseAgent):
     """The state key that the agent's answer is saved under."""
     planner: Any = None
     """A planner of `waystation.planners` or of google-adk, which changes requests and replies."""
-    code_executor: BuiltInCodeExecutor | None = None
-    """Lets the model run code at its provider. No other code executor is supported."""
+    code_executor: Any = None
+    """A BuiltInCodeExecutor lets the model run code at its provider. Code executors of google-adk run the code that the
+    model writes in a tool call; the field is then None, and `tools` contains the toolset that runs it."""
     before_model_callback: Callbacks = None
     """Called with `(callback_context, llm_request)`. A returned LlmResponse replaces the model call."""
     after_model_callback: Callbacks = None
@@ -158,9 +159,11 @@ class LlmAgent(BaseAgent):
         return {key: value for key, value in data.items() if key not in _UNSUPPORTED}
 
     @model_validator(mode="after")
-    def _adapt_tools(self) -> LlmAgent:
+    def _adapt_parts(self) -> LlmAgent:
         if any(is_adk(tool) for tool in self.tools):
             self.tools = [adapt_tool(self, tool) if is_adk(tool) else tool for tool in self.tools]
+        if is_adk(self.code_executor):
+            adapt_code_executor(self)
         return self
 
     @field_validator("model", mode="before")
@@ -203,13 +206,13 @@ class LlmAgent(BaseAgent):
             raise ValueError(f"It is {with_article(planner)}; use an instance of a subclass of BasePlanner.")
         return planner
 
-    @field_validator("code_executor", mode="before")
+    @field_validator("code_executor")
     @classmethod
     def _check_code_executor(cls, executor: Any) -> Any:
-        if executor is not None and not isinstance(executor, BuiltInCodeExecutor):
+        if executor is not None and not isinstance(executor, BuiltInCodeExecutor) and not is_adk(executor):
             raise ValueError(
                 f"{type(executor).__name__} is not supported; use BuiltInCodeExecutor, which runs code at the model's "
-                "provider, or add a tool that runs code."
+                "provider, a code executor of google-adk, or a tool that runs code."
             )
         return executor
 

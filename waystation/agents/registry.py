@@ -23,7 +23,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from waystation.adk import from_adk, is_adk
+from waystation.adk import from_adk, is_adk, list_settings_without_effect
 from waystation.agents import (
     CALLBACKS,
     ApprovalRule,
@@ -101,6 +101,8 @@ class Root:
     """Whether to load `user:` and `app:` state when an invocation starts. False if the app disables this, or if nothing
     in the tree can read the state.
     """
+    without_effect: Sequence[str] = ()
+    """Settings of the google-adk App that have no effect."""
 
     def plugins_of(self, agent: BaseAgent) -> Sequence[BasePlugin]:
         """Return the plugins that apply to an agent, or none if it is called only with `include_plugins=False`."""
@@ -166,6 +168,7 @@ def tree_of(agent: BaseAgent) -> dict[str, BaseAgent]:
 
 
 def _root(exposed: object, place: str = "", demo_model: BaseLlm | None = None) -> Root:
+    without_effect = list_settings_without_effect(exposed)
     exposed = from_adk(exposed) if is_adk(exposed) else exposed
     agent = exposed.root_agent if isinstance(exposed, App) else exposed
     if not isinstance(agent, BaseAgent):
@@ -182,6 +185,7 @@ def _root(exposed: object, place: str = "", demo_model: BaseLlm | None = None) -
         approval_rules=tuple(app.approval_rules),
         state_scopes=app.state_scopes
         and (bool(app.plugins or app.approval_rules) or any(map(_agent_may_read_state, tree.values()))),
+        without_effect=without_effect,
     )
 
 

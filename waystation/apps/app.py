@@ -1,10 +1,11 @@
 """Apps, which combine a root agent with plugins and settings for its whole tree."""
 
 import re
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from waystation.adk import adapt_plugins
 from waystation.agents import ApprovalRule, BaseAgent, ContextCacheConfig
 from waystation.apps import BaseEventsSummarizer
 from waystation.plugins import BasePlugin, wrong_callbacks
@@ -56,6 +57,7 @@ class App(BaseModel):
     name: str
     root_agent: BaseAgent
     plugins: list[BasePlugin] = Field(default_factory=list)
+    """Plugins for all agents. Those of google-adk are adapted."""
     approval_rules: list[ApprovalRule] = Field(default_factory=list)
     """Approval rules for all agents. The rules of tools and agents take precedence."""
     events_compaction_config: EventsCompactionConfig | None = None
@@ -77,6 +79,11 @@ class App(BaseModel):
                 "`user` is reserved."
             )
         return name
+
+    @field_validator("plugins", mode="before")
+    @classmethod
+    def _adapt_plugins(cls, plugins: Any) -> Any:
+        return adapt_plugins(plugins) if isinstance(plugins, list) else plugins
 
     @field_validator("plugins")
     @classmethod

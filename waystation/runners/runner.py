@@ -6,16 +6,18 @@ import asyncio
 import contextlib
 import warnings
 from collections.abc import AsyncGenerator, Generator
-from typing import TYPE_CHECKING, Any, Self
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from google.genai import types
 
 from waystation.activities import close_plugins
+from waystation.adk import adapt_plugins, from_adk, is_adk
 from waystation.agents import BaseAgent, RunConfig
 from waystation.agents.registry import Registry
 from waystation.apps import App
 from waystation.artifacts import BaseArtifactService, InMemoryArtifactService
-from waystation.core import JsonObject
+from waystation.core import JsonObject, with_article
 from waystation.errors import SessionNotFoundError
 from waystation.events import Event
 from waystation.memory import BaseMemoryService, InMemoryMemoryService
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from waystation.auth import BaseCredentialService
     from waystation.client import Invocation
     from waystation.plugins import BasePlugin
+
+T = TypeVar("T")
 
 
 class Runner:
@@ -54,7 +58,7 @@ class Runner:
         plugin_close_timeout: float = 5.0,
         auto_create_session: bool = False,
     ) -> None:
-        """Create a runner for an app or an agent. Nothing is started before the first message.
+        """Create a runner for an app or an agent, also of google-adk. Nothing is started before the first message.
 
         Raises:
             ValueError: Not exactly one of `app` and `agent` is given, or an agent without `app_name`.
@@ -170,7 +174,15 @@ class Runner:
                         print_event(event, verbose=verbose)
         return collected
 
-    async def run_live(self, **_: Any) -> AsyncGenerator[Event]:
+    async def run_live(
+        self,
+        *,
+        user_id: str | None = None,
+        session_id: str | None = None,
+        live_request_queue: Any,
+        run_config: RunConfig | None = None,
+        session: Any = None,
+    ) -> AsyncGenerator[Event]:
         """Refuse live mode.
 
         Raises:
@@ -182,7 +194,14 @@ class Runner:
         )
         yield Event()  # makes this an async generator, as in ADK
 
-    async def rewind_async(self, *, user_id: str, session_id: str, rewind_before_invocation_id: str, **_: Any) -> None:
+    async def rewind_async(
+        self,
+        *,
+        user_id: str,
+        session_id: str,
+        rewind_before_invocation_id: str,
+        run_config: RunConfig | None = None,
+    ) -> None:
         """Refuse to rewind a session.
 
         Raises:
@@ -206,7 +225,9 @@ class Runner:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
         await self.close()
 
     async def _stream(
@@ -291,7 +312,7 @@ def _resolve_app(
     if app is not None:
         if plugins is not None:
             raise ValueError("When app is provided, plugins should not be provided and should be provided in the app.")
-        return app
+        return _adapt(app, App, "app")
     if agent is None:
         raise ValueError("One of app, agent, or node must be provided. Got none. Pass exactly one to Runner().")
     if not app_name:
@@ -299,7 +320,21 @@ def _resolve_app(
     if plugins is not None:
         warnings.warn("The `plugins` argument is deprecated. Please use the `app` argument.", DeprecationWarning, 3)
     # As in ADK, the name may be one that `App` refuses.
-    return App.model_construct(name=app_name, root_agent=agent, plugins=plugins or [])
+    root_agent = _adapt(agent, BaseAgent, "agent")
+    return App.model_construct(name=app_name, root_agent=root_agent, plugins=adapt_plugins(plugins or []))
+
+
+def _adapt(given: object, kind: type[T], name: str) -> T:
+    """Return an agent or app, adapted if it is one of google-adk.
+
+    Raises:
+        TypeError: It is neither.
+        AuthoringError: google-adk is not installed, or the agent cannot run.
+    """
+    adapted = from_adk(given) if is_adk(given) else given
+    if not isinstance(adapted, kind):
+        raise TypeError(f"`{name}` is {with_article(given)}; pass an instance of {kind.__name__}.")
+    return adapted
 
 
 def _check_message(message: types.Content | None, invocation_id: str | None) -> list[types.FunctionResponse]:

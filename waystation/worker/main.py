@@ -603,7 +603,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "worker.py") 
             log.warning("tool.blocking", problem=warning)
         if options.command == "check":
             for root in registry.roots.values():
-                for fields in describe_differences(root.tree.values(), root.plugins):
+                for fields in describe_differences(root.tree.values(), root.plugins, root.without_effect):
                     log.info("adk_agent.differs", root=root.agent.name, **fields)
             for requirement in list_requester_policies(registry):
                 log.info("policy.needs_token", requirement=requirement)

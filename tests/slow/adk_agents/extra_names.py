@@ -7,12 +7,17 @@ Runs in the environment that has google-adk and Waystation.
 # Type checkers do not know the names that come from google-adk.
 
 import asyncio
+import contextlib
+import io
 import json
+import os
 import sys
 import tempfile
 from typing import Any
 
+from google.adk import Agent as AdkAgent
 from google.adk.memory import InMemoryMemoryService
+from google.adk.models import BaseLlm, LlmResponse
 from google.genai import types
 from waystation.examples import Example
 from waystation.tools.example_tool import ExampleTool
@@ -21,9 +26,16 @@ from waystation.tools.toolbox_toolset import ToolboxToolset
 
 from waystation import Agent, Event, ReadonlyContext, ToolContext
 from waystation.activities.model_call.planning import can_change_reply, plan_reply, plan_request
+from waystation.apps import App
 from waystation.artifacts import FileArtifactService
+from waystation.code_executors import UnsafeLocalCodeExecutor
+from waystation.embedded import EmbeddedServer
 from waystation.models.llm_request import LlmRequest
 from waystation.planners import BuiltInPlanner, PlanReActPlanner
+from waystation.plugins import LoggingPlugin
+from waystation.runners import InMemoryRunner
+from waystation.sessions import BACKGROUND
+from waystation.testing import ScriptedModel, says
 from waystation.tools import FunctionTool
 from waystation.tools.services import Services
 from waystation.tools.session_view import Session
@@ -90,9 +102,50 @@ def missing() -> str:
     return repr(SlackRunner)
 
 
+async def coded() -> Any:
+    """Return the texts and the code results that a program receives from an agent with a code executor and a plugin."""
+    model = ScriptedModel(says("Compute.\n```tool_code\nprint(6 * 7)\n```"), says("It is 42."))
+    agent = Agent(name="coder", model=model, code_executor=UnsafeLocalCodeExecutor())
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        app = App(name="coding", root_agent=agent, plugins=[LoggingPlugin()])
+        events = await InMemoryRunner(app=app).run_debug("6 times 7?", quiet=True)
+    parts = [part for event in events for part in event.content.parts]
+    return [
+        [part.text for part in parts if part.text][-1],
+        [part.function_response.response for part in parts if part.function_response],
+        "Agent: coder" in printed.getvalue(),
+    ]
+
+
+async def ran() -> Any:
+    """Return what a runner of Waystation replies with an agent of google-adk."""
+    adk_agent = AdkAgent(name="greeter", model=GreetingLlm(model="greeting"))
+    events = await InMemoryRunner(adk_agent, app_name="greeting").run_debug("Hi", quiet=True)
+    return [event.content.parts[0].text for event in events]
+
+
+class GreetingLlm(BaseLlm):
+    """A model of google-adk that greets."""
+
+    async def generate_content_async(self, llm_request: Any, stream: bool = False) -> Any:
+        """Yield the greeting."""
+        yield LlmResponse(content=types.ModelContent("Hello."))
+
+
+async def programs() -> Any:
+    """Return what the agents above do on an embedded server."""
+    async with EmbeddedServer() as server:
+        os.environ["TEMPORAL_ADDRESS"] = server.address
+        found = {"coded": await coded(), "ran": await ran()}
+        await BACKGROUND.call(BACKGROUND.stop_workers())
+    return found
+
+
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as temporary:
         found = {
+            **asyncio.run(programs()),
             "planned": planned(),
             "shown": asyncio.run(shown()),
             "saved": asyncio.run(saved(temporary)),

@@ -66,6 +66,10 @@ REFUSED = {
         "root_agent = Agent(name='reading', code_executor=Reading())\n",
         "Agent 'reading': its code executor has `optimize_data_file`; read the files in a tool instead.",
     ),
+    "keyword": (
+        "from google.adk import Agent\nroot_agent = Agent(name='return')\n",
+        "Agent 'return': `name` is 'return': 'return' is not a valid identifier; use letters, digits and underscores.",
+    ),
 }
 """Sources of agent packages, each with the problem that is reported."""
 
@@ -100,17 +104,30 @@ def test_agents_that_cannot_be_durable_are_refused_by_name(tmp_path: Path) -> No
 
 
 def test_check_explains_what_differs(tmp_path: Path) -> None:
-    """The differences of each agent and plugin are logged, and the check succeeds."""
+    """The differences of each agent and plugin, and ignored settings of the app, are logged. The check succeeds."""
     source = blocks(how_to("run-adk-agents"), "python")[0]
     app = (
-        "from google.adk.apps import App\n"
+        "from google.adk.agents.context_cache_config import ContextCacheConfig\n"
+        "from google.adk.apps import App, ResumabilityConfig\n"
         "from google.adk.plugins.logging_plugin import LoggingPlugin\n"
-        "app = App(name='refunds', root_agent=root_agent, plugins=[LoggingPlugin()])\n"
+        "app = App(name='refunds', root_agent=root_agent, plugins=[LoggingPlugin()],\n"
+        "    context_cache_config=ContextCacheConfig(), resumability_config=ResumabilityConfig(is_resumable=True))\n"
     )
     write(tmp_path, "refunds", source + app)
     code, logged = check(tmp_path)
-    differs = [(line.get("agent") or line.get("plugin")) for line in logged if line["event"] == "adk_agent.differs"]
-    assert (code, differs) == (0, ["refunds", "logging_plugin"])
+    differs = [line for line in logged if line["event"] == "adk_agent.differs"]
+    texts = {line.get("agent") or line.get("plugin") or line["app_setting"]: line["difference"] for line in differs}
+    assert (code, texts) == (
+        0,
+        {
+            "context_cache_config": "`context_cache_config` has no effect, because providers cache prompt prefixes "
+            "automatically.",
+            "resumability_config": "`resumability_config` has no effect, because every invocation can be resumed.",
+            "refunds": "An exception in a tool is reported to the model; google-adk ends the run. If a worker crashes, "
+            "its running tools run again, except those whose attribute `effect` is 'once'.",
+            "logging_plugin": "`on_event_callback` is not called, because the workflow records events and failures.",
+        },
+    )
 
 
 class AdkWorker(WorkerProcess):
