@@ -49,6 +49,7 @@ BENCHMARKS: Mapping[str, Callable[[Plan], Awaitable[list[Row]]]] = {
     "prompts": prompts.prompts,
     "steps": growth.steps,
     "session": growth.session,
+    "database": growth.database,
     "waiting": approvals.waiting,
     "kill": approvals.kill,
     "stream": stream.measure,

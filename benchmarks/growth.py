@@ -1,11 +1,15 @@
 """What grows with the length of an invocation or a session: the CPU time and the history of a step or a message."""
 
 import asyncio
+import sqlite3
 import time
 import uuid
 from collections.abc import Awaitable, Sequence
+from contextlib import closing
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
@@ -21,6 +25,7 @@ from waystation.embedded import EmbeddedServer
 
 STEPS = 4_000
 MESSAGES = 1_000
+INVOCATIONS = 200
 QUEUE = "growth"
 EARLY = 10
 TURN = f"{Scenario(size=1_000, final=500).text()} ".ljust(200, "x")
@@ -89,6 +94,36 @@ def split_steps(events: Sequence[HistoryEvent]) -> list[list[HistoryEvent]]:
         if steps:
             steps[-1].append(event)
     return steps
+
+
+async def database(plan: Plan) -> list[Row]:
+    """Measure by how much invocations with one tool call enlarge the database of the embedded server."""
+    count = 50 if plan.quick else INVOCATIONS
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "temporal.db"
+        async with EmbeddedServer(db_filename=path) as server:
+            client = AgentClient(await connect(address=server.address), task_queue=QUEUE)
+            async with worker(client):
+                await client.run(AGENT, Scenario().text())
+                before = _database_bytes(path)
+                for _ in range(count // EARLY):
+                    await asyncio.gather(*(client.run(AGENT, Scenario().text()) for _ in range(EARLY)))
+                growth = _database_bytes(path) - before
+    return [
+        Row(
+            name="database of the embedded server, for each invocation",
+            samples=[growth / count / 1e3],
+            unit="kB",
+            note=f"one tool call; the mean of {count} invocations",
+        )
+    ]
+
+
+def _database_bytes(path: Path) -> int:
+    """Return the size of a database in use, with what is only in its log so far."""
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+        [[pages]], [[page_bytes]] = (connection.execute(f"PRAGMA {name}") for name in ("page_count", "page_size"))
+    return int(pages * page_bytes)
 
 
 async def session(plan: Plan) -> list[Row]:
