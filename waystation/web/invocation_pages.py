@@ -27,6 +27,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client import AgentClient, Invocation, read_entry, stream_events
 from waystation.core import (
+    REQUEST_CONFIRMATION,
     WORKFLOW,
     Event,
     ForeignHistory,
@@ -381,6 +382,10 @@ def _rows(events: Sequence[Event]) -> list[JsonObject]:
             "time": event.timestamp,
             "who": event.author,
             "items": list(read_event(event, {})),
+            "asks": any(
+                (part.get("functionCall") or {}).get("name") == REQUEST_CONFIRMATION
+                for part in (event.content or {}).get("parts") or ()
+            ),
         }
         for event in events
     ]
