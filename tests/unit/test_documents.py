@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.documents import DOCS, FENCE, anchors, how_to, pages
+from tests.documents import DOCS, FENCE, anchors, how_to, pages, section
 from tests.paths import ROOT
 
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
@@ -106,3 +106,12 @@ def test_the_pages_name_only_python_names_that_exist() -> None:
     texts = [page.read_text() for page in pages() if page.name != "telemetry.md"]
     for name in {name for text in texts for name in re.findall(r"`(waystation(?:\.\w+)+)", text)}:
         assert pkgutil.resolve_name(name), name
+
+
+def test_tests_that_do_not_run_on_a_cluster_are_listed() -> None:
+    """They start a development server, or use one on which time can be skipped."""
+    folder = ROOT / "tests" / "server"
+    starts = re.compile(r"EmbeddedServer\(|\b(?:skipping_server|serve_and_skip)\b")
+    files = {str(file.relative_to(folder)) for file in folder.rglob("test_*.py") if starts.search(file.read_text())}
+    text = section((DOCS / "reference" / "compatibility.md").read_text(), "## Temporal servers")
+    assert set(re.findall(r"`([\w/]*test_\w+\.py)`", text)) == files

@@ -28,7 +28,7 @@ from tests.server.workflows import outside
 from tests.server.workflows.outside import waiting
 from waystation.auth import EncryptedFileCredentialService
 from waystation.cli import diagnosis, operations
-from waystation.client import SEARCH_ATTRIBUTE_TYPES, AgentClient
+from waystation.client import SEARCH_ATTRIBUTE_TYPES, AgentClient, connect
 from waystation.core import JsonObject
 from waystation.embedded import EmbeddedServer
 from waystation.key_set import EncryptionKeys
@@ -330,7 +330,7 @@ async def test_invocations_that_no_worker_takes_are_found(monkeypatch: pytest.Mo
     monkeypatch.setattr(diagnosis, "MAX_BACKLOG_S", 0.0)
     async with empty_server() as server:
         queue = new_queue()
-        client = AgentClient(await Client.connect(server.address), task_queue=queue)
+        client = AgentClient(await connect(address=server.address), task_queue=queue)
         await client.start("asker", "hi")
 
         async def find(*target: str, check: str) -> JsonObject | None:
