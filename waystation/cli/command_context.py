@@ -122,7 +122,7 @@ class Exit(IntEnum):
 
 
 class Problem(WaystationError):
-    """The command ends early, with this exit code and a message that tells the user why."""
+    """The command ends early, with this exit code and a message with the reason."""
 
     def __init__(self, exit: Exit, message: str) -> None:
         self.exit = exit

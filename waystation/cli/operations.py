@@ -208,9 +208,9 @@ def _is_versioned(poller: PollerInfo) -> bool:
 
 
 async def _measure_clock(client: AgentClient) -> float | None:
-    """Return how far this machine's clock is at least ahead of the server's, or None if the server does not tell.
+    """Return how far this machine's clock is at least ahead of the server's, or None if it is not known.
 
-    The server tells when it received a poll. This one is on a task queue without tasks.
+    The server reports when it received a poll. This one is on a task queue without tasks.
     """
     service, identity = client.temporal.workflow_service, f"doctor-{uuid.uuid4()}"
     request = PollWorkflowTaskQueueRequest(

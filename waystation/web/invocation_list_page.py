@@ -92,7 +92,7 @@ class ListFilters:
     person: str = ""
     """Part of a name or role: only invocations that wait for somebody with such a name."""
     error: str = ""
-    """Part of a text: only invocations with such an error."""
+    """Text that the error contains. Invocations with other errors are left out."""
     called: str = ""
     """Not empty if agents that other agents called are listed, too."""
     sort: str = "started"

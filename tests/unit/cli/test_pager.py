@@ -1,0 +1,26 @@
+"""Long lists are shown with a pager in a terminal, and short ones are not."""
+
+import os
+
+import pytest
+
+from tests.terminals import in_terminal
+
+PROGRAM = """
+import sys
+from waystation.cli.output import Output
+out = Output()
+with out.pages():
+    for number in range(int(sys.argv[1])):
+        out.line(f"line {number}")
+"""
+PAGER = {**os.environ, "PAGER": "sed 's/^/paged: /'"}
+
+
+@pytest.mark.parametrize(("count", "paged"), [(3, False), (100, True)])
+async def test_only_text_longer_than_the_terminal_is_paged(count: int, paged: bool) -> None:
+    """The pager is the program that the user has set, and all lines reach it."""
+    code, shown = await in_terminal("-c", PROGRAM, str(count), typed=[], environment=PAGER)
+    lines = [line for line in shown.splitlines() if "line" in line]
+    assert code == 0, shown
+    assert lines == [f"{'paged: ' * paged}line {number}" for number in range(count)]
