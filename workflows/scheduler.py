@@ -155,7 +155,7 @@ class Scheduler:
         """Work that was canceled while in flight because its agent was stopped."""
         self._notified_at = -1
         self._quick: dict[EntryRef, bool] = {}
-        """Calls whose local activity has no entry yet, in call order, each with whether the activity is still running."""
+        """Calls whose local activity has no entry yet, in call order, with whether the activity still runs."""
 
     def call_model(self, step: CallModel) -> None:
         """Call an agent's model, or run the agent's callbacks."""
