@@ -17,6 +17,8 @@ from waystation.models.google_llm import Gemini
 from waystation.models.known_models import known_models
 from waystation.testing import ScriptedModel
 
+SUFFIXES = (".md", ".py", ".pyi", ".toml", ".yaml", ".yml", ".json")
+TABLE = ROOT / "waystation" / "models" / "models.toml"
 NAME = re.compile(r"\b(?:gemini-\d[\w.]*(?:-(?:flash|pro|lite|preview)\b)*|gpt-\d[\w.-]*\w|claude-[a-z]+-\d[\w-]*)")
 """Matches names of models in prose and code."""
 
@@ -68,16 +70,20 @@ def test_dated_versions_of_a_model_belong_to_it_and_not_to_a_shorter_name() -> N
         ),
         ("gemini-2.0-flash", "the model 'gemini-2.0-flash' was retired on 2026-06-01. Use 'gemini-3.5-flash'."),
         (
+            "gpt-6-luna",
+            "the price of the model 'gpt-6-luna' is not known. Give it a price in each budget that limits the cost.",
+        ),
+        (
             "gemini-3.5-flesh",
             "the model 'gemini-3.5-flesh' is not in the table of known models of 2026-11-23. Check the name. Only "
             "budgets that have a price for it count its cost.",
         ),
     ],
 )
-def test_a_worker_warns_of_a_retired_or_unknown_model(
+def test_a_worker_warns_of_a_retired_unpriced_or_unknown_model(
     monkeypatch: pytest.MonkeyPatch, name: str, problem: str | None
 ) -> None:
-    """The warning names the agent, the date and the successor."""
+    """The warning names the agent, the date and the successor, or that its cost is not known."""
     for variable in ("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL"):
         monkeypatch.delenv(variable, raising=False)
     registry = Registry.of(Agent(name="writer", model=name))
@@ -99,10 +105,10 @@ def test_a_worker_warns_of_the_models_of_objects(monkeypatch: pytest.MonkeyPatch
 
 
 def documents() -> Iterator[Path]:
-    """Documents, examples and everything else that users copy from."""
-    yield ROOT / "README.md"
-    for folder in ("docs", "examples"):
-        yield from (path for path in (ROOT / folder).rglob("*") if path.suffix in (".md", ".py"))
+    """Documents, examples and everything else that users read, copy or run."""
+    yield from (ROOT / "README.md", ROOT / "CHANGELOG.md")
+    for folder in ("docs", "examples", "deploy", "waystation", "activities", "tools", "workflows"):
+        yield from (path for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES and path != TABLE)
 
 
 def test_documents_name_only_known_models_that_stay() -> None:

@@ -16,7 +16,8 @@ def test_names_of_google_adk_work_with_agents_of_waystation(tmp_path: Path) -> N
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    assert found["coded"] == ["It is 42.", [{"outcome": "OUTCOME_OK", "output": "42\n"}], True]
+    result = {"outcome": "OUTCOME_OK", "output": "Code execution result:\n42\n\n"}
+    assert found["coded"] == ["It is 42.", [result], True]
     assert found["ran"] == ["Hello."]
     assert found["planned"] == [True, None, [["look", True], ["seen", None]], True, False]
     assert found["shown"] == [["example_tool", "look"], True]
