@@ -148,6 +148,7 @@ EXIT_CODES: dict[type[WaystationError], Exit] = {
     errors.AnswerUnconfirmed: Exit.UNCONFIRMED,
     errors.MessageUnconfirmed: Exit.UNCONFIRMED,
     errors.ForeignHistory: Exit.UNKNOWN,
+    errors.DeletedHistory: Exit.UNKNOWN,
     errors.NoSuchEvent: Exit.UNKNOWN,
     errors.NotReplayable: Exit.FAILED,
 }

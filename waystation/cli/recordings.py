@@ -41,7 +41,15 @@ from waystation.cli.command_context import (
 from waystation.cli.invocations import print_events
 from waystation.cli.output import Output, write_error
 from waystation.cli.shell_completion import complete_id
-from waystation.core import SESSION_WORKFLOW, WORKFLOW, ForeignHistory, JsonObject, WaystationError
+from waystation.core import (
+    SESSION_WORKFLOW,
+    WORKFLOW,
+    DeletedHistory,
+    ForeignHistory,
+    JsonObject,
+    KeyMissing,
+    WaystationError,
+)
 from waystation.history import format_saved_history, read_history_file
 from waystation.presentation import recording_views, terminal, words
 from waystation.presentation import report as invocation_report
@@ -88,10 +96,34 @@ async def events(
     json: AsJson = False,
 ) -> Exit:
     """Print the numbered events of an invocation. This does not require a running worker."""
-    out = ctx.out
+    try:
+        return await _print_events(ctx, source, at, diff, called, follow=follow, stream=stream)
+    except DeletedHistory as deleted:
+        for event in deleted.events:
+            time = terminal.format_time(event["time"])
+            ctx.out.result(event, f"{event['event_id']:>5}  {time}  {event['kind']} {event['name']} [deleted]")
+        ctx.out.remark(str(deleted))
+        return Exit.OK
+
+
+async def _print_events(
+    ctx: CommandContext,
+    source: str,
+    at: int | None,
+    diff: tuple[int, int] | None,
+    called: str | None,
+    *,
+    follow: bool,
+    stream: bool,
+) -> Exit:
+    out, json = ctx.out, ctx.out.json
     if not is_past(source, at, diff, called):
         client = await ctx.connect()
-        return await print_events(ctx, client, client.invocation(source), follow=follow or stream, partial=stream)
+        try:
+            return await print_events(ctx, client, client.invocation(source), follow=follow or stream, partial=stream)
+        except KeyMissing:
+            await read_source(ctx, source)  # raises DeletedHistory if the key was deleted
+            raise
     if follow or stream:
         raise typer.BadParameter("only a running invocation can be followed", param_hint="--follow")
     recording = await _read_moments(ctx, source, called)
@@ -276,10 +308,15 @@ async def report(
 
 @contextmanager
 def translate_source_errors(target: Target, source: str) -> Iterator[None]:
-    """Translate errors from reading a source into problems that name the source. A bad file is a usage error."""
+    """Translate errors from reading a source into problems that name the source. A bad file is a usage error.
+
+    DeletedHistory is not translated, because some commands handle it.
+    """
     try:
         with translate_file_errors(source):
             yield
+    except DeletedHistory:
+        raise
     except ForeignHistory as error:
         raise Problem(
             Exit.USAGE if is_file(source) else Exit.UNKNOWN,
@@ -517,6 +554,11 @@ async def replay(
         except Problem as problem:
             write_error(str(problem))
             unread = unread or problem.exit
+            continue
+        except DeletedHistory as deleted:  # the commands of a workflow cannot be compared without its content
+            about = f"  {terminal.escape(source)}, {len(deleted.events)} history events"
+            text = Text.assemble(("[deleted]", "bold"), about)
+            ctx.out.result({"id": source, "deleted": True, "problem": None}, text)
             continue
         for part in (recording, *recording.below()):
             result = await replay_runs(part)

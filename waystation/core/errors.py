@@ -48,6 +48,7 @@
     ├── ScopeNameTooLong          app name and user ID are too long for the workflow ID of their state
     ├── ScopesNotRead             code read `user:` or `app:` state that the invocation had not loaded
     ├── ForeignHistory            a history was not recorded by Waystation, or cannot be read
+    │   └── DeletedHistory        its content was deleted with the data of its user or tenant
     ├── NoSuchEvent               a recording has no event with that number
     ├── NoPrompt                  no model was called at that point, and none would be called next
     └── NotReplayable             the current code does not reproduce a history
@@ -55,7 +56,8 @@
 Messages of InvocationError are recorded and logged, so they are short and never quote the conversation.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 class WaystationError(Exception):
@@ -474,6 +476,19 @@ class ForeignHistory(WaystationError):
 
     Pass the ID or the file of an invocation or session. A file is written by `waystation history`.
     """
+
+
+class DeletedHistory(ForeignHistory):
+    """The content of a history was deleted: its encryption key was deleted with the data of its user or tenant.
+
+    Nothing can restore it. `waystation events` lists the kinds and times of the history events.
+    """
+
+    def __init__(self, name: str, events: Sequence[dict[str, Any]]) -> None:
+        self.events = events
+        """The history events that are left, without content: `event_id`, `time`, `kind` and `name`."""
+        cause = "its encryption key was deleted with the data of its user or tenant"
+        super().__init__(f"The content of {name} is [deleted]: {cause}. {len(events)} history events are left.")
 
 
 class NoSuchEvent(WaystationError):

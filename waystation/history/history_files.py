@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from temporalio.api.common.v1 import Payload
+from temporalio.api.enums import v1 as enums
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
 
 from waystation.core import (
     ENGINE_ACTIVITIES,
+    DeletedHistory,
     ForeignHistory,
     JsonObject,
     ids,
@@ -25,12 +27,14 @@ from waystation.core import (
 from waystation.history.history_events import (
     WORKFLOWS,
     EventType,
+    get_attributes,
+    get_time_s,
     get_workflow_type,
     patch_of,
     payloads_of,
     starts_target,
 )
-from waystation.storage import UNREADABLE, describe_missing_key, is_reference
+from waystation.storage import UNREADABLE, describe_missing_key, is_deleted, is_reference
 
 EARLIER = "earlierRuns"
 """Key of a list of the earlier runs, oldest first. Each item has the format of a separate history file."""
@@ -274,7 +278,7 @@ _MADE_BY_WORKERS = frozenset(
 _READABLE = frozenset({b"json/plain", b"json/protobuf", b"binary/null", UNREADABLE["encoding"]})
 
 
-def check_readable(histories: Iterable[WorkflowHistory], name: str) -> None:
+def check_readable(histories: Sequence[WorkflowHistory], name: str) -> None:
     """Check that this version can interpret histories correctly.
 
     Args:
@@ -284,6 +288,7 @@ def check_readable(histories: Iterable[WorkflowHistory], name: str) -> None:
     Raises:
         ForeignHistory: A history belongs to an unknown workflow type, was encoded by an unknown codec, or was recorded
             by a newer version.
+        DeletedHistory: The content of a history was deleted.
     """
     for history in histories:
         kind = get_workflow_type(history)
@@ -291,6 +296,9 @@ def check_readable(histories: Iterable[WorkflowHistory], name: str) -> None:
             known = ", ".join(map(repr, sorted(WORKFLOWS)))
             raise ForeignHistory(f"{name} is a history of {kind!r}. Waystation only reads histories of {known}.")
         if payload := _find_undecoded(history.events):
+            if is_deleted(payload):
+                left = [_outline_event(event) for history in histories for event in history.events]
+                raise DeletedHistory(name, left)
             if problem := describe_missing_key(payload):
                 raise ForeignHistory(f"{name} cannot be read: {problem}")
             encoding = payload.metadata.get("encoding", b"").decode(errors="replace") or "nothing"
@@ -305,6 +313,21 @@ def check_readable(histories: Iterable[WorkflowHistory], name: str) -> None:
                 f"{name} was recorded by a newer version of Waystation: it contains {feature}, which this version does "
                 "not know. Update Waystation to the workers' version or later."
             )
+
+
+def _outline_event(event: HistoryEvent) -> JsonObject:
+    """Describe a history event by what is never encrypted."""
+    attributes = get_attributes(event)
+    names = [
+        attributes.activity_type.name if event.HasField("activity_task_scheduled_event_attributes") else "",
+        *(getattr(attributes, name, "") for name in ("activity_id", "timer_id", "signal_name", "workflow_id")),
+    ]
+    return {
+        "event_id": event.event_id,
+        "time": get_time_s(event),
+        "kind": enums.EventType.Name(event.event_type).removeprefix("EVENT_TYPE_").lower(),
+        "name": " ".join(filter(None, names)),
+    }
 
 
 def _find_undecoded(events: Sequence[HistoryEvent]) -> Payload | None:

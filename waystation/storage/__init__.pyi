@@ -21,6 +21,7 @@ from waystation.storage.encryption import (
     encrypt_file,
     find_cipher,
     find_user_keys,
+    is_deleted,
 )
 from waystation.storage.object_files import ObjectFiles, unusable
 from waystation.storage.owners import KeyDeleted, Owner
@@ -59,6 +60,7 @@ __all__ = [
     "find_cipher",
     "find_postgres_problem",
     "find_user_keys",
+    "is_deleted",
     "is_on_this_machine",
     "is_postgres_url",
     "is_reference",

@@ -76,9 +76,14 @@ def _open_user_keys(source: str, place: str) -> UserKeys:
     return UserKeys(place, _read_cipher(source))
 
 
+def is_deleted(payload: Payload) -> bool:
+    """Return whether a payload replaces one whose key was deleted."""
+    return payload.metadata.get("encoding") == DELETED["encoding"]
+
+
 def describe_missing_key(payload: Payload) -> str | None:
     """Return why a payload is still encrypted or was deleted, or None if it is neither or does not name its key."""
-    if payload.metadata.get("encoding") == DELETED["encoding"]:
+    if is_deleted(payload):
         return describe_deleted_key()
     key_id = payload.metadata.get(KEY_ID)
     return _describe_key(key_id) if key_id and payload.metadata.get("encoding") == ENCRYPTED else None

@@ -8,11 +8,11 @@ from waystation.core import ids
 
 def describe_deleted_key() -> str:
     """Return why data cannot be read if its key was deleted."""
-    return "[deleted], because its key was deleted with the data of its user."
+    return "[deleted], because its key was deleted with the data of its user or tenant."
 
 
 class KeyDeleted(ValueError):
-    """The key was deleted with the data of its user."""
+    """The key was deleted with the data of its user or tenant."""
 
     def __init__(self) -> None:
         super().__init__(describe_deleted_key())
