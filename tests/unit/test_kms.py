@@ -62,7 +62,7 @@ async def test_forged_key_ids_cause_no_calls(service: FakeKms, tmp_path: Path) -
 
 async def test_keys_are_rotated_to_a_kms_key(service: FakeKms, tmp_path: Path) -> None:
     """A file may contain wrapped and unwrapped keys."""
-    old, new = tmp_path / "old.json", tmp_path / "new.json"
+    old, new = tmp_path / "old.json", tmp_path / "wrapped.json"
     EncryptionKeys.generate().create(old)
     before = Cipher(str(old))
     await create(new)

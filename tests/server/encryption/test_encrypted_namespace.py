@@ -12,14 +12,23 @@ from typing import Any
 import pytest
 import structlog
 from google.genai import types
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.query.v1 import WorkflowQuery
+from temporalio.api.workflowservice.v1 import QueryWorkflowRequest
 from temporalio.client import ScheduleIntervalSpec, ScheduleSpec
+from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
+from tests.programs import command
 from tests.server.workflows.outside import until, waiting
 from waystation.agents import Agent
 from waystation.artifacts import ObjectStoreArtifactService
+from waystation.auth import AuthCredential, AuthCredentialTypes
+from waystation.auth.credential_store import Bucket, CredentialStore, Place
 from waystation.client import delete_tenant_keys
 from waystation.client.agent_client import AgentClient, Invocation
-from waystation.core import ApprovalPolicy, ForeignHistory
+from waystation.core import ApprovalPolicy, DeletedHistory
 from waystation.embedded import EmbeddedServer
 from waystation.history import decode_events, format_saved_history
 from waystation.memory import MemoryEntry
@@ -32,6 +41,7 @@ from waystation.tools.agent_tool import AgentTool
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 from waystation.tools.tool_context import ToolContext
+from waystation.worker import MetricExport, SpanExport
 
 PLACES = (
     *("instruction", "description", "message", "model", "argument", "nested", "result", "item", "large", "initial"),
@@ -60,8 +70,12 @@ PLACES = (
         "approver",
         "hint",
         "toolstate",
+        "credential",
     ),
 )
+
+NOT_RECORDED = {"instruction", "cause"}
+"""Places whose texts stay in the worker: what the model is told, and the cause of an exception."""
 
 
 def canary(place: str) -> str:
@@ -136,7 +150,7 @@ def agent() -> Agent:
     return Agent(name="teller", instruction=canary("instruction"), model=model, tools=tools)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 async def db_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[EmbeddedServer, Path]]:
     """A server that writes its data to a file in a folder of its own."""
     folder = tmp_path_factory.mktemp("server")
@@ -167,22 +181,47 @@ async def complete(invocation: Invocation) -> None:
     assert (await invocation.result()).text == canary("final")
 
 
-async def test_no_content_is_readable(
-    db_server: tuple[EmbeddedServer, Path],
-    keys: Path,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    logs: list[MutableMapping[str, Any]],
-) -> None:
-    """None of the planted texts is in the server's database, in a store, in an export, or in a log."""
+class PlainCredentials(CredentialStore):
+    """A credential store that does not encrypt by itself."""
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._values = file, dict[Place, str]()
+
+    def read(self, place: Place) -> str | None:
+        """Return a value."""
+        return self._values.get(place)
+
+    def write(self, place: Place, text: str | None, *, keep_s: float | None = None) -> None:
+        """Write all values to the file."""
+        self._values = {**self._values, place: text} if text is not None else self._values
+        self._file.write_text(str(self._values))
+
+
+async def plant(server: EmbeddedServer, folder: Path, caplog: pytest.LogCaptureFixture) -> dict[str, bytes]:
+    """Plant the texts, and return what was written and sent, by place. Readers with the keys read everything."""
     caplog.set_level(logging.INFO)  # at DEBUG, Temporal's SDK logs what workflows receive
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))  # `logs` restores it
-    server, folder = db_server
     talker = Agent(name="talker", model=ScriptedModel(says(canary("reply"))))
-    memory = SqliteMemoryService(tmp_path / "memory.db")
-    services = Services(artifacts=ObjectStoreArtifactService(tmp_path / "artifacts"), memory=memory)
+    memory, credentials = SqliteMemoryService(folder / "memory.db"), PlainCredentials(folder / "credentials")
+    services = Services(
+        artifacts=ObjectStoreArtifactService(folder / "artifacts"), memory=memory, credentials=credentials
+    )
+    key = AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key=canary("credential"))
+    credentials.keep(Bucket("waystation", "ann", "vault"), key)
+    metrics = MetricBuffer(10_000)
+    spans = InMemorySpanExporter()
+    exports = [
+        MetricExport(Runtime(telemetry=TelemetryConfig(metrics=metrics)).metric_meter),
+        SpanExport(SimpleSpanProcessor(spans)),
+    ]
     async with AgentEnvironment(
-        agent(), talker, server=server, services=services, store=tmp_path / "store", offload_over=10_000
+        agent(),
+        talker,
+        server=server,
+        services=services,
+        store=folder / "store",
+        offload_over=10_000,
+        interceptors=exports,
     ) as env:
         invocation = await env.client.start(
             "teller",
@@ -204,20 +243,68 @@ async def test_no_content_is_readable(
             metadata={"m": canary("schedulemeta")},
         )
         await assert_projection_matches(invocation)
-        log = await invocation.log()
-        exported = tmp_path / "exported.json"
+        exported = folder / "exported.json"
         exported.write_text(json.dumps(format_saved_history(await invocation.saved())))
-        recording = await Recording.read(exported, store=str(tmp_path / "store"))
+        recording = await Recording.read(exported, store=str(folder / "store"))
         await replay(recording)
         found = await memory.search_memory(app_name="waystation", user_id="ann", query=canary("memory"))
-        assert recording.log.state.outcome == log.state.outcome
-        pages = [described.raw_description.SerializeToString() async for described in _describe_all(env.client)]
-    written = read_files(tmp_path) + read_files(folder) + b"".join(pages) + caplog.text.encode()
-    written += str(logs).encode()
-    assert find_canaries(written) == set()
-    assert "tool_call.completed" in {entry["event"] for entry in logs}
-    assert (b"teller" in written, len(found.memories)) == (True, 1)
-    assert {"message", "result", "edited"} <= find_canaries(str(log.state.events).encode())
+        log = await invocation.log()
+        assert (recording.log.state.outcome, len(found.memories)) == (log.state.outcome, 1)
+        assert credentials.credential(Bucket("waystation", "ann", "vault")) == key
+        assert {"message", "result", "edited"} <= find_canaries(str(log.state.events).encode())
+        return {
+            "stores": read_files(folder),
+            "descriptions": b"".join(
+                [described.raw_description.SerializeToString() async for described in _describe_all(env.client)]
+            ),
+            "queries": b"".join([await _query(env.client, invocation.id, name) for name in ("events", "state")]),
+            "metrics": str([(u.metric.name, u.attributes) for u in metrics.retrieve_updates()]).encode(),
+            "spans": "".join(span.to_json() for span in spans.get_finished_spans()).encode(),
+            "logs": caplog.text.encode(),
+        }
+
+
+async def _query(client: AgentClient, id: str, name: str) -> bytes:
+    """Return the answer to a query as the server sends it."""
+    request = QueryWorkflowRequest(
+        namespace=client.temporal.namespace,
+        execution=WorkflowExecution(workflow_id=id),
+        query=WorkflowQuery(query_type=name),
+    )
+    return (await client.temporal.workflow_service.query_workflow(request)).SerializeToString()
+
+
+async def test_no_content_is_readable(
+    db_server: tuple[EmbeddedServer, Path],
+    keys: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    logs: list[MutableMapping[str, Any]],
+) -> None:
+    """No planted text is in what the server and the stores have, in exports, queries, metrics, spans or logs."""
+    server, database = db_server
+    written = await plant(server, tmp_path, caplog)
+    written |= {"database": read_files(database), "events": str(logs).encode()}
+    assert {place: find_canaries(data) for place, data in written.items() if find_canaries(data)} == {}
+
+
+async def test_without_encryption_each_text_is_found(
+    db_server: tuple[EmbeddedServer, Path],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    logs: list[MutableMapping[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So the texts are planted where they are looked for. Logs, metrics and spans contain names, but no content."""
+    for name in (ENCRYPTION_VARIABLE, USER_KEYS_VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+    server, database = db_server
+    written = await plant(server, tmp_path, caplog)
+    written |= {"database": read_files(database), "events": str(logs).encode()}
+    found = {place: find_canaries(data) for place, data in written.items()}
+    assert set(PLACES) - set().union(*found.values()) == NOT_RECORDED
+    assert {place for place, texts in found.items() if not texts} == {"metrics", "spans", "logs", "events"}
+    assert {place for place in ("metrics", "spans", "events") if b"teller" not in written[place]} == set()
 
 
 async def _describe_all(client: AgentClient) -> AsyncIterator[Any]:
@@ -276,8 +363,12 @@ async def test_copies_of_a_deleted_users_history_are_unreadable(
             assert [part for part in parts if b"first" in part.SerializeToString()] == []  # the namespace's key
         deleted = await env.client.forget_user(ann.given.user_id)
         assert (len(deleted.workflows), deleted.keys) == (2, 1)
-        with pytest.raises(ForeignHistory, match=r"\[deleted\]"):
+        with pytest.raises(DeletedHistory, match=r"\[deleted\]"):
             await Recording.read(exported[0])
+        assert (await command("replay", str(exported[0]), str(exported[1]))).code == 0
+        listed = await command("events", str(exported[0]), "--json")
+        assert (listed.code, find_canaries(listed.out.encode())) == (0, set())
+        assert "activity_task_scheduled" in [record["kind"] for record in listed.records]
         assert (await Recording.read(exported[1])).log.state.outcome.ended
         again = env.client.session(agent="talker", session_id="s2", user_id=ann.given.user_id)
         assert (await again.say(canary("said"))).text == canary("reply")
@@ -296,11 +387,12 @@ async def test_a_tenants_data_is_unreadable_once_its_keys_are_deleted(
     model = ScriptedModel(*(reply for _ in range(2) for reply in (calls(("note", {})), says(canary("reply")))))
     talker = Agent(name="talker", model=model, tools=[note])
     async with AgentEnvironment(talker, server=server, store=tmp_path / "store", task_queue="tenants") as env:
-        copies = []
+        copies, invocations = [], []
         for tenant in ("leaving", "staying"):
             invocation = await env.client.start("talker", canary("message"), tenant=tenant)
             assert invocation.id.startswith(f"invocation/{tenant}~~waystation/user/talker-")
             await invocation.result()
+            invocations.append(invocation)
             state = await env.client.temporal.get_workflow_handle(f"app/{tenant}~~waystation").fetch_history()
             copies.append([*(await invocation.history()).events, *state.events])
         planned = await delete_tenant_keys(env.client.temporal, "leaving", dry_run=True)
@@ -309,6 +401,9 @@ async def test_a_tenants_data_is_unreadable_once_its_keys_are_deleted(
         converter = env.client.temporal.data_converter
         found = [find_canaries(str(await decode_events(events, converter)).encode()) for events in copies]
         assert found == [set(), {"message", "reply", "app"}]
+        left = await command("--address", server.address, "events", invocations[0].id, "--json")
+        assert left.code == 0, left.err
+        assert "workflow_execution_completed" in [record["kind"] for record in left.records]
         assert await env.client.app_state(tenant="staying") == {"app:seen": canary("app")}
 
 
