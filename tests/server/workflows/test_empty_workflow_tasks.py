@@ -15,10 +15,11 @@ from temporalio.worker import Worker
 
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import Gate, Till, quiet, refusal, until, waiting
-from tests.tiers import drawn_examples
+from tests.tiers import drawn_examples, is_full
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import (
+    AnswerRefused,
     AnswerUnconfirmed,
     Fact,
     Position,
@@ -41,6 +42,7 @@ TASK = (SCHEDULED, STARTED, COMPLETED)
 SIGNALED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
 ACCEPTED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED
 TERMINATED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED
+DEADLINE = timedelta(seconds=2)
 MEMO = EventType.EVENT_TYPE_WORKFLOW_PROPERTIES_MODIFIED
 
 
@@ -127,7 +129,7 @@ async def test_refused_updates_that_meet_results_change_nothing_for_readers(
             assert till.paid == [5]
 
 
-@pytest.mark.parametrize("seed", range(drawn_examples(16) // 2))
+@pytest.mark.parametrize("seed", range(drawn_examples(48) // 4))
 async def test_messages_in_any_order_are_read_as_the_workflow_took_them(serve: Serve, seed: int) -> None:
     """Signals, refused and accepted updates, the end of a tool and a worker that is away, in a drawn order.
 
@@ -178,6 +180,57 @@ async def test_messages_in_any_order_are_read_as_the_workflow_took_them(serve: S
                 await invocation.answer("respond", call_id, response={"go": True}, by="ann")
             assert (await invocation.result()).text == "Done."
             await assert_invocation_holds(invocation, replays=Replays.NONE)
+
+
+@pytest.mark.parametrize("seed", range(20 if is_full() else 3))
+async def test_answers_around_a_deadline_are_read_as_the_workflow_took_them(serve: Serve, seed: int) -> None:
+    """Approvals, rejections and claims in a drawn order, before and after a deadline, also while the worker is away.
+
+    Events are compared with the workflow's own, times included.
+    """
+    draw = random.Random(seed)
+    in_flight = asyncio.Semaphore(8)  # the server takes ten updates of one workflow at a time
+    ran = list[int]()
+
+    def pay(amount: int) -> None:
+        """Pay."""
+        ran.append(amount)
+
+    payments = 4
+    tools = [FunctionTool(pay, require_confirmation=True, deadline=DEADLINE), LongRunningFunctionTool(ask)]
+    model = ScriptedModel(calls(("ask", {}), *(("pay", {"amount": n}) for n in range(payments))), says("Done."))
+    options: dict[str, Any] = {"graceful_shutdown_timeout": timedelta(seconds=0.1)}
+    async with serve(Agent(name="payer", model=model, tools=tools), verify=False, **options) as env:
+        invocation = await env.client.start("payer", "go")
+
+        async def asked() -> bool:
+            return "fc-1" in {call.function_call_id for call in await invocation.pending()}
+
+        await until(asked, "the calls are pending, or have expired on a slow machine")
+
+        async def step() -> None:
+            await asyncio.sleep(draw.random() * 1.5 * DEADLINE.total_seconds())
+            action = draw.choice(("approve", "reject", "claim", "release", "junk"))
+            async with in_flight:
+                with contextlib.suppress(AnswerUnconfirmed, AnswerRefused):
+                    call_id = f"fc-{9 if action == 'junk' else draw.randint(2, 1 + payments)}"
+                    verdict = "approve" if action == "junk" else action
+                    await invocation.answer(verdict, call_id, by="ann", signal=draw.random() < 0.5)
+
+        steps = [asyncio.create_task(step()) for _ in range(12)]
+        await asyncio.sleep(draw.random() * DEADLINE.total_seconds())
+        await env.worker.shutdown()
+        await asyncio.sleep(draw.random() * DEADLINE.total_seconds())
+        async with Worker(**env.worker.config()):
+            await asyncio.gather(*steps)
+            await invocation.answer("respond", "fc-1", response={"go": True})
+            assert (await invocation.result()).text == "Done."
+            await assert_invocation_holds(invocation, replays=Replays.NONE)
+        log = await invocation.log()
+    approved = [
+        call.args["amount"] for call in log.state.calls.values() if call.answer and call.answer.action == "approve"
+    ]
+    assert sorted(ran) == sorted(approved)
 
 
 async def test_an_update_after_results_that_changed_nothing_is_read_by_everybody(serve: Serve) -> None:
