@@ -382,7 +382,7 @@ async def test_in_memory_runner_needs_nothing_but_an_agent() -> None:
     runner = InMemoryRunner(
         Agent(name="noting", model=ScriptedModel(calls(("save", {})), says("Saved.")), tools=[save])
     )
-    where = {"app_name": runner.app_name, "user_id": USER, "session_id": "s"}
+    where: dict[str, Any] = {"app_name": runner.app_name, "user_id": USER, "session_id": "s"}
     await runner.session_service.create_session(**where)
     assert texts(await send(runner, text("Note."))) == ["Saved."]
     assert runner.artifact_service is not None
@@ -459,10 +459,19 @@ async def test_synchronous_methods_do_the_same() -> None:
     """Programs without an event loop create, read, list and delete sessions."""
     service = InMemorySessionService()
 
-    def use() -> tuple[Any, Any]:
-        created = service.create_session_sync(app_name=APP, user_id=USER, session_id="s", state={"city": "Bern"})
-        service.list_sessions_sync(app_name=APP)
-        service.delete_session_sync(app_name=APP, user_id=USER, session_id="s")
-        return created.state, service.get_session_sync(app_name=APP, user_id=USER, session_id="s")
+    where: dict[str, Any] = {"app_name": APP, "user_id": USER, "session_id": "s"}
 
-    assert await asyncio.to_thread(use) == ({"city": "Bern"}, None)
+    def use() -> Session | None:
+        service.create_session_sync(**where, state={"city": "Bern"})
+        service.list_sessions_sync(app_name=APP)
+        found = service.get_session_sync(**where)
+        service.delete_session_sync(**where)
+        return found
+
+    async def is_deleted() -> bool:
+        return await asyncio.to_thread(service.get_session_sync, **where) is None
+
+    session = await asyncio.to_thread(use)
+    assert session is not None
+    assert session.state == {"city": "Bern"}
+    await until(is_deleted, "the session is deleted")
