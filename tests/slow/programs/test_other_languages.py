@@ -1,6 +1,6 @@
 """The programs of the how-to pages in Go, Java and TypeScript work unchanged, with Temporal's SDKs for these languages.
 
-A test is skipped if its tool chain is not installed, or if the packages that it needs cannot be downloaded.
+A test is skipped if its tool chain is not installed. If the packages that it needs cannot be downloaded, it fails.
 """
 
 import asyncio
@@ -47,10 +47,9 @@ def need(name: str) -> str:
 
 
 def download(*command: str, folder: Path) -> None:
-    """Run a command that downloads packages, or skip the test if it fails."""
+    """Run a command that downloads packages."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=500)
-    if done.returncode:
-        pytest.skip(f"`{' '.join(command)}` failed: {done.stderr[-300:]}")
+    assert done.returncode == 0, f"`{' '.join(command)}` failed: {done.stdout[-300:]} {done.stderr[-300:]}"
 
 
 def build_go(folder: Path, source: str) -> Path:
