@@ -1,20 +1,27 @@
 """The behavior of the engine does not depend on encryption: other tests pass with it, too."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import httpx2 as httpx
 import pytest
+from google.protobuf.json_format import MessageToJson, Parse
+from temporalio.api.common.v1 import Payloads
+from temporalio.converter import WorkflowSerializationContext
 
 from tests.paths import ROOT
 from tests.server.encryption.test_encrypted_namespace import asker, restart_with, write_keys
+from tests.server.processes.workers import Process
 from tests.server.workflows.outside import until, waiting
 from waystation.embedded import EmbeddedServer
-from waystation.storage import ENCRYPTION_VARIABLE, USER_KEYS_VARIABLE
+from waystation.storage import ENCRYPTION_VARIABLE, USER_KEYS_VARIABLE, Blobs, offloading
 from waystation.testing import AgentEnvironment
 
+TOKEN = "a-token-of-at-least-thirty-two-characters"
 SELECTED = {
     "approvals": ["approvals/test_edits.py", "approvals/test_quorum.py", "approvals/test_standing.py"],
     "sessions": ["sessions/test_conversation.py", "sessions/test_standing.py", "sessions/test_deletion.py"],
@@ -45,7 +52,7 @@ def test_an_area_behaves_the_same_with_encryption(area: str, tmp_path: Path) -> 
         text=True,
     )
     assert ran.returncode == 0, ran.stdout[-5_000:]
-    assert (tmp_path / "user-keys.db").exists() is (area in ("sessions", "state"))
+    assert (tmp_path / "user-keys.db").exists()
 
 
 async def test_a_worker_without_the_key_holds_an_invocation_until_another_has_it(
@@ -76,3 +83,42 @@ async def _list_task_failures(env: AgentEnvironment, id: str) -> list[str]:
     failures = [event.workflow_task_failed_event_attributes for event in history.events]
     decode = env.client.temporal.data_converter.decode_failure
     return [str(await decode(failed.failure)) for failed in failures if failed.HasField("failure")][:1]
+
+
+async def test_the_codec_server_decrypts_as_a_process(tmp_path: Path) -> None:
+    """It reads the keys from its environment, and decrypts what a client with the keys has encrypted."""
+    write_keys(tmp_path / "keys.json", "first")
+    switches = {
+        ENCRYPTION_VARIABLE: str(tmp_path / "keys.json"),
+        USER_KEYS_VARIABLE: str(tmp_path / "user-keys.db"),
+        "WAYSTATION_WEB_TOKEN": TOKEN,
+    }
+    command = (
+        sys.executable,
+        "-m",
+        "waystation.cli",
+        "codec-server",
+        "--port",
+        "0",
+        "--store",
+        str(tmp_path / "store"),
+    )
+    async with Process(*command, environment=switches) as process:
+        [url] = await until(lambda: _find_urls(process), "the address of the server")
+        with pytest.MonkeyPatch.context() as patch:
+            for name in (ENCRYPTION_VARIABLE, USER_KEYS_VARIABLE):
+                patch.setenv(name, switches[name])
+            context = WorkflowSerializationContext("default", "session/shop/ann/s")
+            payloads = await offloading(Blobs(tmp_path / "store")).with_context(context).encode(["secret"])
+        async with httpx.AsyncClient(base_url=url) as http:
+            response = await http.post(
+                "/decode",
+                content=MessageToJson(Payloads(payloads=payloads)),
+                headers={"Content-Type": "application/json", "Authorization": f"Bearer {TOKEN}"},
+            )
+    assert response.status_code == 200
+    assert [payload.data for payload in Parse(response.content, Payloads()).payloads] == [b'"secret"']
+
+
+async def _find_urls(process: Process) -> list[str]:
+    return re.findall(r"http://127\.0\.0\.1:\d+", "\n".join(process.other))[:1]
