@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from waystation.core import SEARCH_ATTRIBUTES
 from waystation.presentation import terminal
@@ -17,6 +17,7 @@ MAX_SKEW_S = 5.0
 """Largest acceptable difference between the clocks of this machine and the server."""
 MAX_BACKLOG_S = 60.0
 """Longest time that a task should wait for a worker."""
+STORE_OPTIONS = ("--artifacts", "--memory", "--credentials")
 MIN_FREE_BYTES = 1 << 30
 """Least free space of a file system that has a store."""
 
@@ -95,9 +96,9 @@ class Observations:
     store_differences: Sequence[str] = ()
     """How the stores that are named here differ from those that open invocations recorded."""
     free_bytes: int | None = None
-    other_stores: Mapping[str, str | None] | None = None
-    """Stores that were named besides the payload store, each with why it cannot be used, or None. None if no store was
-    named."""
+    other_stores: Mapping[str, str | None] = field(default_factory=dict)
+    """Stores that were named besides the payload store, by option or variable, each with why it cannot be used, or
+    None."""
     files: Sequence[SettingsFile] = ()
     """The files and values of keys and settings that the environment names."""
     agents: Mapping[str, str]
@@ -235,10 +236,9 @@ def _check_files(seen: Observations) -> Iterator[Finding]:
     for difference in seen.store_differences:
         fix = "name the stores of the workers: --store, --artifacts, --memory and --credentials"
         yield Finding("stores of workers", False, difference, fix)
-    if seen.other_stores is None:
-        text = "not checked; name them with --artifacts, --memory and --credentials"
-        yield Finding("artifacts, memories and credentials", True, text)
-    for name, problem in (seen.other_stores or {}).items():
+    if unnamed := [name for name in STORE_OPTIONS if name not in seen.other_stores]:
+        yield Finding("other stores", True, f"not checked; name them with {', '.join(unnamed)}")
+    for name, problem in seen.other_stores.items():
         fix = f"make it usable for this process, or correct {name}"
         yield Finding(f"store {name}", not problem, problem or "usable", fix if problem else None)
     for file in seen.files:

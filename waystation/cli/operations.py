@@ -255,7 +255,7 @@ async def _observe_stores(client: AgentClient, named: NamedStores) -> dict[str, 
         "store_differences": await find_store_differences(
             client.temporal, client.task_queue, StoreIds(**own, **usable)
         ),
-        "other_stores": problems or None,
+        "other_stores": problems,
         "free_bytes": free,
     }
 

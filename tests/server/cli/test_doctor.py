@@ -203,7 +203,7 @@ async def test_model_keys_are_not_claimed_to_be_right_without_agents(server: Emb
     """Which keys are needed is known only from the agents."""
     ran = await command("--address", server.address, "--task-queue", new_queue(), "doctor")
     assert "model keys: not checked; name the agents with --agents." in ran.out
-    assert "memories and credentials: not checked;" in ran.out
+    assert "other stores: not checked; name them with --artifacts, --memory, --credentials" in ran.out
 
 
 @asynccontextmanager
