@@ -27,6 +27,8 @@ PAUSE_S = 1.0
 """Shortest pause between two looks at the list for an open page."""
 REST = 5
 """How many times as long as reading a list took the pause after it is at least, so that long lists cost little."""
+MAX_PAUSE_S = 3.0
+"""Longest pause between two looks. An answer that was sent elsewhere shows after this time and one look at most."""
 RETRY_MS = 2_000
 """How long browsers wait before they open a broken stream again."""
 
@@ -85,7 +87,7 @@ class InboxPages:
                 selection = await self._calls.select(login, query, max_age_s=PAUSE_S / 2)
                 if version != (version := selection.version):
                     yield ServerSentEvent(json.dumps({"version": version, "waiting": selection.waiting}))
-                await self._calls.wait(max(PAUSE_S, REST * (time.monotonic() - began)))
+                await self._calls.wait(min(max(PAUSE_S, REST * (time.monotonic() - began)), MAX_PAUSE_S))
         except RPCError as error:
             # Just end the stream: the client connects again.
             log.warning("stream.broken", error_type=type(error).__name__)
