@@ -103,6 +103,8 @@ async def test_a_rolling_deploy_loses_and_doubles_nothing(place: Place, client: 
     assert processes.total() == WAITING
     assert set(processes) == {old[1].pid, new.pid}
     paid = Counter(line["key"] for line in place.ledger.lines("paid"))
+    lost = [invocation for invocation in waiting if f"{invocation.id}/fc-1" not in paid]
+    assert [[entry.body for entry in (await invocation.log()).entries] for invocation in lost] == []
     assert paid == {f"{invocation.id}/fc-1": 1 for invocation in waiting}
 
 
