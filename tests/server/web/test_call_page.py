@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from urllib.parse import quote
 
 import pytest
 
@@ -43,7 +44,7 @@ async def test_a_page_shows_what_would_run_and_for_whom(serve: Serve) -> None:
             "<b>user</b>: Please pay what I owe.",
             "<b>payer</b>: I pay now.",
             "started waiting for an answer",
-            f'href="https://temporal.example/namespaces/default/workflows/{invocation.id}"',
+            f'href="https://temporal.example/namespaces/default/workflows/{quote(invocation.id, safe="")}"',
             f'href="/invocations/{invocation.id}/timeline"',
             "in 30 days",
         ):
