@@ -45,7 +45,7 @@ async def test_a_page_shows_what_would_run_and_for_whom(serve: Serve) -> None:
             "<b>payer</b>: I pay now.",
             "started waiting for an answer",
             f'href="https://temporal.example/namespaces/default/workflows/{quote(invocation.id, safe="")}"',
-            f'href="/invocations/{invocation.id}/timeline"',
+            f'href="/invocations/{quote(invocation.id, safe="")}/timeline"',
             "in 30 days",
         ):
             assert shown in page, shown
