@@ -68,7 +68,7 @@ def test_the_programs_of_a_page_import_what_exists(page: str) -> None:
     """The blocks are valid Python, and each name that they import from this package exists."""
     for block in blocks(PAGES[page].read_text(), "python"):
         tree = ast.parse(block)
-        imports = [
+        imports: list[ast.stmt] = [
             node
             for node in ast.walk(tree)
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "waystation"

@@ -208,8 +208,8 @@ class AgentClient:
             return Invocation(self, await start_invocation(self, invocation_id, params, token=token, priority=priority))
         except WorkflowAlreadyStartedError:
             handle = self.temporal.get_workflow_handle(invocation_id)
-            priority = (await handle.describe()).raw_description.workflow_execution_info.priority
-            if ids.tenant_of_fairness_key(priority.fairness_key) != tenant:
+            info = (await handle.describe()).raw_description.workflow_execution_info
+            if ids.tenant_of_fairness_key(info.priority.fairness_key) != tenant:
                 owner = f"does not work for the tenant {tenant!r}" if tenant else "works for a tenant"
                 raise InvalidInput(
                     f"An invocation with the ID {invocation_id!r} exists and {owner}. Choose another ID."

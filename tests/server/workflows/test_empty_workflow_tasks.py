@@ -19,6 +19,7 @@ from tests.tiers import drawn_examples, is_full
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import (
+    Action,
     AnswerRefused,
     AnswerUnconfirmed,
     Fact,
@@ -210,12 +211,12 @@ async def test_answers_around_a_deadline_are_read_as_the_workflow_took_them(serv
 
         async def step() -> None:
             await asyncio.sleep(draw.random() * 1.5 * DEADLINE.total_seconds())
-            action = draw.choice(("approve", "reject", "claim", "release", "junk"))
+            actions: list[Action] = ["approve", "reject", "claim", "release"]
+            action = draw.choice(actions)
+            number = draw.choice([9, *range(2, 2 + payments)])  # the call 9 does not exist
             async with in_flight:
                 with contextlib.suppress(AnswerUnconfirmed, AnswerRefused):
-                    call_id = f"fc-{9 if action == 'junk' else draw.randint(2, 1 + payments)}"
-                    verdict = "approve" if action == "junk" else action
-                    await invocation.answer(verdict, call_id, by="ann", signal=draw.random() < 0.5)
+                    await invocation.answer(action, f"fc-{number}", by="ann", signal=draw.random() < 0.5)
 
         steps = [asyncio.create_task(step()) for _ in range(12)]
         await asyncio.sleep(draw.random() * DEADLINE.total_seconds())
