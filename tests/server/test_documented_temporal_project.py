@@ -19,10 +19,12 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from tests.cluster.temporal_cluster import create_namespace
 from tests.documents import blocks, how_to, section
+from tests.paths import ROOT
 from tests.server.user_workflow import Onboarding, RunsOperation
 from tests.server.workflows.test_workflow_tools import signal
 from waystation import ActivityTool, Agent, AgentClient, NexusTool, WorkflowTool
 from waystation.agents.registry import discover
+from waystation.cli.demo import WorkerProcess
 from waystation.core import Settings, Stores
 from waystation.embedded import EmbeddedServer, find_temporal
 from waystation.testing import ScriptedModel, calls, responses, says
@@ -131,13 +133,8 @@ async def test_one_worker_serves_agents_and_the_users_code(
     ]
 
 
-async def test_a_workflow_of_another_namespace_runs_an_agent(
-    server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The worker is that of the page, and Temporal's command line creates the endpoint."""
-    monkeypatch.chdir(tmp_path)
-    queue = f"service-{uuid.uuid4().hex}"
-    agent = Agent(name="clerk", model=ScriptedModel(says("hello")))
+async def call_from_another_namespace(server: EmbeddedServer, queue: str, agent: str) -> str:
+    """Create the endpoint of the page, and run an agent in a workflow of another namespace. Return its answer."""
     command = ENDPOINT.replace("--name agents", f"--name {queue}").replace("-queue waystation", f"-queue {queue}")
     _, *arguments = shlex.split(command)
     arguments += ["--address", server.address]
@@ -145,7 +142,24 @@ async def test_a_workflow_of_another_namespace_runs_an_agent(
     assert await process.wait() == 0
     await create_namespace(server.address, f"of-{queue}")
     other = await Client.connect(server.address, namespace=f"of-{queue}")
-    worker = await create_worker(SERVICE, server, queue, root_agent=agent, AgentService=AgentService)
-    async with worker, Worker(other, task_queue="callers", workflows=[RunsOperation]):
-        text = await other.execute_workflow(RunsOperation.run, args=[queue, "clerk"], id="calls", task_queue="callers")
-    assert text == "hello"
+    async with Worker(other, task_queue="callers", workflows=[RunsOperation]):
+        return await other.execute_workflow(RunsOperation.run, args=[queue, agent], id="calls", task_queue="callers")
+
+
+async def test_a_workflow_of_another_namespace_runs_an_agent(
+    server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker is that of the page, and Temporal's command line creates the endpoint."""
+    monkeypatch.chdir(tmp_path)
+    queue = f"service-{uuid.uuid4().hex}"
+    agent = Agent(name="clerk", model=ScriptedModel(says("hello")))
+    async with await create_worker(SERVICE, server, queue, root_agent=agent, AgentService=AgentService):
+        assert await call_from_another_namespace(server, queue, "clerk") == "hello"
+
+
+async def test_the_worker_command_serves_the_nexus_service(server: EmbeddedServer) -> None:
+    """With `--nexus`, no program of one's own is needed."""
+    queue = f"command-{uuid.uuid4().hex}"
+    options = ("--agents", str(ROOT / "examples"), "--model", "demo", "--nexus")
+    async with WorkerProcess(*options, "--address", server.address, "--task-queue", queue):
+        assert await call_from_another_namespace(server, queue, "calculator_agent")

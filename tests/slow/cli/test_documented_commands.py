@@ -47,16 +47,18 @@ async def test_the_commands_for_the_temporal_cli_work(shell: Shell) -> None:
         "workflow result --workflow-id meals-3": "200$ for meals: reimbursed.",
         "workflow update": "accepted:true",
         "workflow result --workflow-id meals-4": "rejected, with the comment: too dear.",
+        "schedule": "",
         "workflow show": "",
         "waystation replay": "replays",
     }
     lines = commands(section(how_to("answer-from-other-languages"), "## The `temporal` CLI"))
-    assert len(lines) == len(expected) + 1  # two start commands
+    assert len(lines) == len(expected) + 2  # two start commands, and two for the schedule
     for line in lines:
         output = next(output for part, output in expected.items() if part in line)
-        once = any(word in line for word in ("start", "signal"))
+        once = any(word in line for word in ("start", "signal", "schedule"))
         code, out = await shell.run(line) if once else (0, await shell.until(line, output))
         assert (code, output in out) == (0, True), (line, out)
+    await shell.until("temporal workflow list", "daily-meals-2")
 
 
 async def test_the_commands_of_the_readme_work(shell: Shell) -> None:

@@ -13,18 +13,23 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from temporalio.api.nexus.v1 import EndpointSpec, EndpointTarget
+from temporalio.api.operatorservice.v1 import CreateNexusEndpointRequest
+from temporalio.worker import Worker
 
 from tests.documents import blocks, how_to, section
 from tests.server.approvals.asking import asker
 from tests.server.conftest import Serve
 from waystation import ActivityTool, Agent
 from waystation.testing import ScriptedModel, calls, responses, says
+from waystation.worker import AgentService
 
-PROJECT = how_to("work-in-a-temporal-project")
+PROJECT, ANSWERS = how_to("work-in-a-temporal-project"), how_to("answer-from-other-languages")
 pytestmark = pytest.mark.timeout(900)
 """Compiling the SDK for Go takes several minutes on a busy machine, unless Go has it in its cache."""
 
 GO_SDK, JAVA_SDK, NODE_SDK = "go.temporal.io/sdk@v1.50.0", "1.31.0", "@temporalio/worker@1.24.0"
+NODE_SDKS = NODE_SDK, "@temporalio/workflow@1.24.0"
 POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>waystation</groupId> <artifactId>payments</artifactId> <version>1</version>
@@ -32,6 +37,42 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
     <dependency><groupId>io.temporal</groupId><artifactId>temporal-sdk</artifactId><version>{JAVA_SDK}</version></dependency>
   </dependencies>
 </project>"""
+TYPESCRIPT_WORKFLOW = """
+import { executeChild } from '@temporalio/workflow';
+export async function returns(request: string): Promise<string> {
+  BODY
+  return result.text;
+}
+"""
+TYPESCRIPT_WORKER = """
+import { NativeConnection, Worker } from '@temporalio/worker';
+const connection = await NativeConnection.connect({ address: process.env.TEMPORAL_ADDRESS });
+const workflowsPath = new URL('./workflows.ts', import.meta.url).pathname;
+const worker = await Worker.create({ connection, taskQueue: 'returns-ts', workflowsPath });
+await worker.run();
+"""
+GO_WORKER = """package main
+
+import (
+	"log"
+	"os"
+
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+)
+
+func main() {
+	c, err := client.Dial(client.Options{HostPort: os.Getenv("TEMPORAL_ADDRESS")})
+	if err != nil {
+		log.Fatal(err)
+	}
+	w := worker.New(c, "returns-go", worker.Options{})
+	w.RegisterWorkflow(Returns)
+	log.Fatal(w.Run(worker.InterruptCh()))
+}
+
+"""
 ORDER = {"type": "object", "properties": {"order": {"type": "string"}, "cents": {"type": "integer"}}}
 
 
@@ -61,6 +102,15 @@ def build_go(folder: Path, source: str) -> Path:
     subprocess.run([go, "mod", "tidy"], cwd=folder, check=True, timeout=500)
     subprocess.run([go, "build", "-o", "program", "."], cwd=folder, check=True, timeout=500)
     return folder / "program"
+
+
+def prepare_java(folder: Path, name: str, source: str) -> list[str]:
+    """Download the SDK for Java, and return the command that runs a program."""
+    maven, java = need("mvn"), need("java")
+    (folder / "pom.xml").write_text(POM)
+    (folder / f"{name}.java").write_text(source)
+    download(maven, "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib", folder=folder)
+    return [java, "-cp", "lib/*", f"{name}.java"]
 
 
 @asynccontextmanager
@@ -112,18 +162,57 @@ async def test_an_agent_uses_an_activity_in_go(serve: Serve, tmp_path: Path) -> 
 
 async def test_an_agent_uses_an_activity_in_java(serve: Serve, tmp_path: Path) -> None:
     """The worker uses io.temporal:temporal-sdk."""
-    maven, java = need("mvn"), need("java")
-    (tmp_path / "pom.xml").write_text(POM)
-    (tmp_path / "Payments.java").write_text(program("### An activity in Java", "java"))
-    download(maven, "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib", folder=tmp_path)
-    await verify_refund(serve, tmp_path, java, "-cp", "lib/*", "Payments.java")
+    command = prepare_java(tmp_path, "Payments", program("### An activity in Java", "java"))
+    await verify_refund(serve, tmp_path, *command)
+
+
+async def verify_approval(serve: Serve, folder: Path, *command: str | Path) -> None:
+    """Run a program that starts an invocation, approves its call and prints the result."""
+    async with serve(asker("reimbursement_agent"), task_queue="waystation") as env:
+        environment = {**os.environ, "TEMPORAL_ADDRESS": env.server.address}
+        process = await asyncio.create_subprocess_exec(*command, cwd=folder, env=environment, stdout=subprocess.PIPE)
+        out, _ = await process.communicate()
+    assert out.decode() == "completed They said {'status': 'approved'}.\n"
 
 
 async def test_go_starts_approves_and_reads_the_result(serve: Serve, tmp_path: Path) -> None:
     """The program uses go.temporal.io/sdk/client."""
-    built = build_go(tmp_path, program("## Go", "go", how_to("answer-from-other-languages")))
-    async with serve(asker("reimbursement_agent"), task_queue="waystation") as env:
-        environment = {**os.environ, "TEMPORAL_ADDRESS": env.server.address}
-        process = await asyncio.create_subprocess_exec(built, env=environment, stdout=subprocess.PIPE)
-        out, _ = await process.communicate()
-    assert out.decode() == "completed They said {'status': 'approved'}.\n"
+    await verify_approval(serve, tmp_path, build_go(tmp_path, program("## Go", "go", ANSWERS)))
+
+
+async def test_java_starts_approves_and_reads_the_result(serve: Serve, tmp_path: Path) -> None:
+    """The program uses an untyped stub of io.temporal:temporal-sdk."""
+    await verify_approval(serve, tmp_path, *prepare_java(tmp_path, "Approve", program("## Java", "java", ANSWERS)))
+
+
+async def test_a_workflow_in_typescript_runs_an_agent(serve: Serve, tmp_path: Path) -> None:
+    """The agent is a child workflow."""
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    download(need("npm"), "install", "--ignore-scripts", "--no-audit", "--no-fund", *NODE_SDKS, folder=tmp_path)
+    body = blocks(PROJECT, "typescript")[-1].replace("'waystation'", "QUEUE")
+    (tmp_path / "worker.ts").write_text(TYPESCRIPT_WORKER)
+    agent = Agent(name="returns_agent", model=ScriptedModel(says("Send a label.")))
+    node = Path(sys.executable).with_name("node")
+    async with serve(agent) as env:
+        body = body.replace("QUEUE", repr(env.client.task_queue))
+        (tmp_path / "workflows.ts").write_text(TYPESCRIPT_WORKFLOW.replace("BODY", body))
+        async with running(node, "worker.ts", folder=tmp_path, address=env.server.address):
+            text = await env.temporal.execute_workflow("returns", "It broke.", id="returns-ts", task_queue="returns-ts")
+    assert text == "Send a label."
+
+
+async def test_a_workflow_in_go_runs_an_agent_through_nexus(serve: Serve, tmp_path: Path) -> None:
+    """The operation is asynchronous, and its result is that of the invocation."""
+    built = build_go(tmp_path, GO_WORKER + blocks(PROJECT, "go")[-1])
+    agent = Agent(name="returns_agent", model=ScriptedModel(says("Send a label.")))
+    async with serve(agent) as env:
+        queue = env.client.task_queue
+        target = EndpointTarget(worker=EndpointTarget.Worker(namespace=env.temporal.namespace, task_queue=queue))
+        request = CreateNexusEndpointRequest(spec=EndpointSpec(name="agents", target=target))
+        await env.temporal.operator_service.create_nexus_endpoint(request)
+        async with (
+            Worker(env.temporal, task_queue=queue, nexus_service_handlers=[AgentService()]),
+            running(built, folder=tmp_path, address=env.server.address),
+        ):
+            text = await env.temporal.execute_workflow("Returns", "It broke.", id="returns-go", task_queue="returns-go")
+    assert text == "Send a label."
