@@ -32,7 +32,7 @@ class KeySet:
     create_command: ClassVar[str]
     """The command that creates a key file."""
     remedy: ClassVar[str]
-    """What to do if the keys cannot be read, for error messages."""
+    """One sentence for error messages: how to make the keys readable."""
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
         """Store the keys by key ID. There must be at least one."""

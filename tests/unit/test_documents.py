@@ -112,6 +112,6 @@ def test_tests_that_do_not_run_on_a_cluster_are_listed() -> None:
     """They start a development server, or use one on which time can be skipped."""
     folder = ROOT / "tests" / "server"
     starts = re.compile(r"EmbeddedServer\(|\b(?:skipping_server|serve_and_skip)\b")
-    files = {str(file.relative_to(folder)) for file in folder.rglob("test_*.py") if starts.search(file.read_text())}
+    files = {str(file.relative_to(ROOT)) for file in folder.rglob("test_*.py") if starts.search(file.read_text())}
     text = section((DOCS / "reference" / "compatibility.md").read_text(), "## Temporal servers")
     assert set(re.findall(r"`([\w/]*test_\w+\.py)`", text)) == files

@@ -112,8 +112,8 @@ class RecordedSessionService(BaseSessionService):
     async def _attach(self, session: client.Session, *, was_noted: bool) -> bool:
         """Return whether the program continues with a session that exists. Let the run resume the previous one then.
 
-        A run does not resume without being told to if a person stopped the previous one, who may repeat a message in
-        order to send it again, or if messages have been sent already.
+        Without `WAYSTATION_RESUME`, a run does not resume if a person stopped the previous one, because the person may
+        repeat a message in order to send it again, or if messages have been sent already.
         """
         if self.run.is_resumed and self.run.was_interrupted and was_noted:
             return True

@@ -10,6 +10,7 @@ CLI = (DOCS / "reference" / "cli.md").read_text()
 DOCUMENTED = re.findall(r"`([a-z-]+)`", " ".join(re.findall(r"^\| (`.*?) \|", CLI.split("\n## ")[0], re.MULTILINE)))
 GROUPS = {
     "audit": ("export", "verify"),
+    "encryption": ("keys", "delete-keys"),
     "identity": ("init",),
     "server": ("stop",),
     "session": ("show", "close", "delete"),
@@ -30,7 +31,7 @@ OTHER_PROGRAMS = {
     *("--no-deps", "--target", "--target-namespace", "--target-task-queue", "--dynamic-config-value"),
     *("--allow-no-auth", "--database", "--schema-name", "--retention"),
     *("--quick", "--pairs", "--peer", "--per-second", "--calls", "--waiting"),
-    *("--percentage", "--versioning-override-behavior", "--versioning-override-build-id"),
+    *("--task-timeout", "--cron", "--percentage", "--versioning-override-behavior", "--versioning-override-build-id"),
     *("--versioning-override-deployment-name", "--reuse-values", "--set", "--set-file", "--values"),
     *("--create", "--extract", "--file", "--format", "--dbname", "--no-owner", "--tag", "--build-arg"),
     *("--report-task-queue-stats", "--requirement", "--no-cache-dir", "--detach", "--build", "--system", "--home-dir"),

@@ -61,8 +61,8 @@ def test_import_for_type_checkers_is_changed() -> None:
 
 def test_name_that_another_module_has_is_imported_from_it() -> None:
     """If the module does not have the name, the nearest package above it may."""
-    source = b"from google.adk.sessions.in_memory_session_service import Session"
-    assert migrate(source)[0] == b"from waystation.sessions import Session"
+    source = b"from google.adk.sessions.in_memory_session_service import State"
+    assert migrate(source)[0] == b"from waystation.sessions import State"
 
 
 def test_name_of_google_adk_is_imported_through_waystation() -> None:
