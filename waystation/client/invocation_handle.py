@@ -567,9 +567,10 @@ async def stream_events(invocation: Invocation, *, start: int = 0, partial: bool
     """Yield events from index `start` on; see `Invocation.stream`."""
     async with aclosing(stream_logs(invocation, partial=partial)) as updates:
         async for log, pieces in updates:
-            for event in new_events(log, start, pieces):
-                yield event
+            events = new_events(log, start, pieces)
             start = max(start, len(log.state.events))
+            for event in events:  # the log may grow while the caller handles an event
+                yield event
 
 
 async def stream_logs(invocation: Invocation, *, partial: bool) -> "AsyncGenerator[tuple[Log, PartialTextReader]]":
@@ -598,8 +599,12 @@ async def stream_logs(invocation: Invocation, *, partial: bool) -> "AsyncGenerat
             await next_log
 
 
-def new_events(log: Log, start: int, pieces: "PartialTextReader") -> Iterator[Event]:
-    """Yield new pieces of text and the events from index `start` on. Each event follows the last piece of its text."""
+def new_events(log: Log, start: int, pieces: "PartialTextReader") -> list[Event]:
+    """Return new pieces of text and the events from index `start` on. Each event follows the last piece of its text."""
+    return list(_new_events(log, start, pieces))
+
+
+def _new_events(log: Log, start: int, pieces: "PartialTextReader") -> Iterator[Event]:
     yield from pieces.take()
     replies = pieces.replies(log)
     for number in pieces.lost(log):

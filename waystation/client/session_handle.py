@@ -544,8 +544,9 @@ async def stream_session(
         start = known.get(invocation_id, 0)
         async with aclosing(stream_logs(invocation, partial=partial)) as logs:
             async for log, pieces in logs:
-                await updates.put(SessionUpdate(invocation, log, list(new_events(log, start, pieces))))
+                update = SessionUpdate(invocation, log, new_events(log, start, pieces))
                 start = max(start, len(log.state.events))
+                await updates.put(update)  # the log may grow meanwhile
 
     async def follow_all() -> None:
         count = 0

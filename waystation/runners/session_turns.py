@@ -136,16 +136,18 @@ class SessionTurns:
         try:
             async with aclosing(stream_logs(invocation, partial=streaming)) as logs:
                 async for log, pieces in logs:
-                    for event in new_events(log, start, pieces):
+                    events = new_events(log, start, pieces)
+                    start = max(start, len(log.state.events))
+                    is_over, length = log.state.outcome.ended or _is_parked(log), log.length
+                    for event in events:  # the log may grow while the program handles an event
                         if _is_input(event):  # in a resumed run, what followed it belongs to the program's next message
                             return
                         self._owners.update((call["id"], invocation) for call in event.function_calls())
                         if not event.actions.compaction:
                             yield event
-                    start = max(start, len(log.state.events))
-                    if log.state.outcome.ended or _is_parked(log):
+                    if is_over:
                         break
-                    await pace.advance(invocation.id, log.length)
+                    await pace.advance(invocation.id, length)
         finally:
             await pace.advance(invocation.id, None)
         await self._reported(invocation)

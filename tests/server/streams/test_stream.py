@@ -47,6 +47,35 @@ async def collected(invocation: Invocation, *, start: int = 0) -> list[Event]:
     return [event async for event in invocation.stream(start=start, partial=True)]
 
 
+class TwoSteps(Invocation):
+    """An ended invocation that is read in two steps: its first event, and then all others."""
+
+    has_grown: asyncio.Event
+
+    async def follow(self) -> AsyncIterator[Log]:
+        """Set `has_grown` when the second step has been read."""
+        await self.result()
+        log = await self.log()
+        later = log.state.events[1:]
+        del log.state.events[1:]
+        yield log
+        log.state.events += later
+        self.has_grown.set()
+        yield log
+
+
+async def test_a_stream_yields_the_events_that_are_read_while_one_is_handled(serve: Serve) -> None:
+    """The log grows while the caller handles the first event, and no event is skipped."""
+    async with serve(Agent(name="speaker", model=ScriptedModel(says("Rain.")))) as env:
+        invocation = TwoSteps(env.client, (await env.client.start("speaker", "Weather?")).handle)
+        invocation.has_grown = asyncio.Event()
+        texts = []
+        async for event in invocation.stream():
+            texts.append(text_of(event.content))
+            await invocation.has_grown.wait()
+        assert texts == ["Weather?", "Rain."]
+
+
 async def test_text_is_shown_while_the_model_says_it_and_recorded_whole(
     serve: Serve, gemini: FakeGemini, model: Gemini
 ) -> None:
