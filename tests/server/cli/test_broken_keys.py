@@ -1,16 +1,21 @@
 """Commands with encryption keys or user keys that cannot be used."""
 
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
-from tests.programs import command
+from tests.programs import Ran, command
 from tests.server.cli.conftest import Command
-from tests.server.conftest import Serve
+from tests.server.conftest import Serve, empty_server
+from tests.server.workflows.outside import until
 from waystation.agents import Agent
 from waystation.key_set import EncryptionKeys
 from waystation.storage import ENCRYPTION_VARIABLE, USER_KEYS_VARIABLE
 from waystation.testing import ScriptedModel, says
+
+Examine: TypeAlias = Callable[[], Awaitable[Ran]]
 
 COMMANDS = (["events", "x"], ["run", "a", "b"], ["pending"], ["approve", "x"], ["list"], ["replay", "x"], ["top"])
 
@@ -40,37 +45,49 @@ async def test_a_command_names_the_variable_the_cause_and_the_remedy(
         assert f"`{EncryptionKeys.create_command}`" in ran.err
 
 
+@pytest.fixture
+async def examine(serve: Serve, waystation: Command) -> AsyncIterator[Examine]:
+    """Run `waystation doctor` on a server of which it reports no problem as long as keys are usable."""
+    agent = Agent(name="asker", model=ScriptedModel(says("hi")))
+    async with empty_server() as server, serve(agent, server=server) as env:
+
+        async def examine() -> Ran:
+            return await waystation(env, "doctor", "--json", "--store", str(env.store))
+
+        async def is_sound() -> bool:
+            return (await examine()).code == 0
+
+        await until(is_sound, "the polls of the worker")
+        yield examine
+
+
 async def test_doctor_reports_keys_that_cannot_be_used_and_completes_all_other_checks(
-    serve: Serve, waystation: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    examine: Examine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The finding names the variable and the cause, and the other checks give the same results as without keys."""
-    async with serve(Agent(name="asker", model=ScriptedModel(says("hi")))) as env:
-        options = ("doctor", "--json", "--store", str(env.store))
-        plain = {record["check"] for record in (await waystation(env, *options)).records}
-        monkeypatch.setenv(ENCRYPTION_VARIABLE, str(tmp_path / "none.json"))
-        ran = await waystation(env, *options)
-        found = {record["check"]: record for record in ran.records}
-        assert (ran.code, found.keys() - plain) == (1, {"encryption keys"})
-        assert {check for check, record in found.items() if not record["ok"]} == {"encryption keys"}
-        assert found["encryption keys"]["text"].startswith(f"{ENCRYPTION_VARIABLE}: {tmp_path}/none.json: cannot be")
-        assert found["encryption keys"]["fix"] == EncryptionKeys.create_command
+    plain = {record["check"] for record in (await examine()).records}
+    monkeypatch.setenv(ENCRYPTION_VARIABLE, str(tmp_path / "none.json"))
+    ran = await examine()
+    found = {record["check"]: record for record in ran.records}
+    assert (ran.code, found.keys() - plain, plain - found.keys()) == (1, {"encryption keys"}, set())
+    assert {check for check, record in found.items() if not record["ok"]} == {"encryption keys"}
+    assert found["encryption keys"]["text"].startswith(f"{ENCRYPTION_VARIABLE}: {tmp_path}/none.json: cannot be")
+    assert found["encryption keys"]["fix"] == EncryptionKeys.create_command
 
 
 async def test_doctor_reports_a_store_of_user_keys_that_is_not_available(
-    serve: Serve, waystation: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    examine: Examine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The finding names the store and the variable, also if the store is set without encryption keys."""
-    async with serve(Agent(name="asker", model=ScriptedModel(says("hi")))) as env:
-        monkeypatch.setenv(USER_KEYS_VARIABLE, str(tmp_path))  # a folder
-        options = ("doctor", "--json", "--store", str(env.store))
-        [alone] = [record for record in (await waystation(env, *options)).records if not record["ok"]]
-        assert (alone["check"], alone["fix"]) == ("user keys", f"set {ENCRYPTION_VARIABLE}, too")
-        keys = tmp_path / "keys.json"
-        EncryptionKeys.generate().create(keys)
-        monkeypatch.setenv(ENCRYPTION_VARIABLE, str(keys))
-        [broken] = [record for record in (await waystation(env, *options)).records if not record["ok"]]
-        assert (broken["check"], USER_KEYS_VARIABLE in broken["fix"]) == ("user keys", True)
-        assert str(tmp_path) in broken["text"]
-        monkeypatch.setenv(USER_KEYS_VARIABLE, str(tmp_path / "none.db"))
-        assert (await waystation(env, *options)).code == 0
-        assert not (tmp_path / "none.db").exists()
+    monkeypatch.setenv(USER_KEYS_VARIABLE, str(tmp_path))  # a folder
+    [alone] = [record for record in (await examine()).records if not record["ok"]]
+    assert (alone["check"], alone["fix"]) == ("user keys", f"set {ENCRYPTION_VARIABLE}, too")
+    keys = tmp_path / "keys.json"
+    EncryptionKeys.generate().create(keys)
+    monkeypatch.setenv(ENCRYPTION_VARIABLE, str(keys))
+    [broken] = [record for record in (await examine()).records if not record["ok"]]
+    assert (broken["check"], USER_KEYS_VARIABLE in broken["fix"]) == ("user keys", True)
+    assert str(tmp_path) in broken["text"]
+    monkeypatch.setenv(USER_KEYS_VARIABLE, str(tmp_path / "none.db"))
+    assert (await examine()).code == 0
+    assert not (tmp_path / "none.db").exists()

@@ -147,11 +147,12 @@ async def test_a_fault_in_a_named_store_is_found(
     assert text in problems[f"store {option}"]["text"]
 
 
-async def test_usable_stores_are_not_reported(server: EmbeddedServer, tmp_path: Path) -> None:
+async def test_usable_stores_are_not_reported(tmp_path: Path) -> None:
     """Stores that do not exist yet are created when first needed, and not by the doctor."""
     names = ("artifacts", "memory", "credentials")
     options = [part for name in names for part in (f"--{name}", str(tmp_path / name))]
-    problems = await examine(server, "--task-queue", new_queue(), doctor=options)
+    async with empty_server() as server:
+        problems = await examine(server, "--task-queue", new_queue(), doctor=options)
     assert set(problems) == {"workers for workflows", "workers for activities"}
     assert os.listdir(tmp_path) == []
 
@@ -361,9 +362,14 @@ async def test_a_clock_that_is_wrong_is_found_and_makes_no_worker_look_ended(
 ) -> None:
     """The server tells its time, and the ages of polls are measured by it."""
     clock = SimpleNamespace(time=lambda: time.time() + skew_s)
-    async with serve(asker("timed_asker")) as env:
-        monkeypatch.setattr(operations, "time", clock)
+    async with empty_server() as server, serve(asker("timed_asker"), server=server) as env:
         options = ("--task-queue", env.client.task_queue, "--store", str(env.store))
-        problems = await examine(env.server, *options)
+
+        async def is_sound() -> bool:
+            return not await examine(server, *options)
+
+        await until(is_sound, "the polls of the worker")
+        monkeypatch.setattr(operations, "time", clock)
+        problems = await examine(server, *options)
         assert list(problems) == ["clock"]
         assert f"3 min {direction} the server" in problems["clock"]["text"]
