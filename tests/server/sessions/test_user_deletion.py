@@ -65,7 +65,10 @@ class Desk:
         self.stores: dict[str, Any] = {name: getattr(services, name) for name in ("artifacts", "memory", "credentials")}
 
     async def serve_user(self, user: str) -> dict[str, str]:
-        """Open a session and an invocation that wait for a person, and a schedule. Return their IDs."""
+        """Open a session and an invocation that wait for a person, and a schedule. Return their IDs once all is listed.
+
+        State is written after the tool call that sets it, and visibility lists a workflow after its start.
+        """
         session = self.client.session(agent="secretary", session_id="s", user_id=user, app="desk")
         message = await session.send("tea please")
         invocation = await self.client.start("secretary", "tea please", user_id=user)
@@ -73,6 +76,14 @@ class Desk:
             await waiting(waiter, "fc-2")
         spec = ScheduleSpec(intervals=[ScheduleIntervalSpec(every=timedelta(days=300))])
         schedule = await self.client.schedule("secretary", "tea", spec, id=f"tea-{user}", user_id=user)
+        scopes = (user_scope(app, user) for app in ("desk", "waystation"))
+        ids = (session.id, message.invocation_id, invocation.id, *scopes)
+        quoted = ", ".join(f"'{id}'" for id in ids)
+
+        async def are_listed() -> bool:
+            return (await self.client.temporal.count_workflows(f"WorkflowId IN ({quoted})")).count == len(ids)
+
+        await until(are_listed, f"all workflows of {user} in the list")
         return {"session": session.id, "invocation": invocation.id, "schedule": schedule.id}
 
     async def forget(self, user: str, **options: Any) -> DeletedUser:
