@@ -8,9 +8,9 @@ from google.genai import types
 from temporalio.client import ScheduleActionStartWorkflow, ScheduleIntervalSpec, ScheduleSpec
 from temporalio.common import SearchAttributePair, TypedSearchAttributes
 
-from tests.documents import blocks, how_to
+from tests.documents import blocks, how_to, section
 from tests.server.approvals.asking import asker, boss, ids, listed
-from tests.server.conftest import Serve
+from tests.server.conftest import Serve, empty_server
 from waystation.agents import Agent
 from waystation.auth import APIKey, APIKeyIn, AuthConfig, AuthCredential, AuthCredentialTypes
 from waystation.client.search_attributes import AGENT
@@ -202,11 +202,11 @@ async def test_a_fork_belongs_to_the_tenant_of_its_source(serve: Serve, app: str
 
 async def test_the_program_of_the_page_works(serve: Serve, capsys: pytest.CaptureFixture[str]) -> None:
     """It prints the answer, the state, no pending call, and the session."""
-    [program] = blocks(how_to("separate-tenants"), "python")
+    [program] = blocks(section(how_to("separate-tenants"), "## Name the tenant"), "python")
     names: JsonObject = {}
     exec(program, names)
     support = Agent(name="support", model=FunctionModel(lambda _: says("On its way.")))
-    async with serve(support, verify=False) as env:
+    async with empty_server() as server, serve(support, server=server, verify=False) as env:
         await names["main"](env.client)
     answer, state, pending, sessions = capsys.readouterr().out.splitlines()
     assert (answer, state, pending) == ("On its way.", "{}", "[]")
