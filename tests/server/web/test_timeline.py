@@ -17,6 +17,11 @@ from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext
 
 WEEKS = 3 * 7 * 86_400.0
+ROW = (
+    r"<tr><td><time[^<]*</time></td><td>([^<]*)</td>"
+    r'<td><a href="[^"#]*#e(\d+)">([^<]*)</a> <a class="fork" href="[^"]*/fork\?event=(\d+)"[^>]*>fork</a></td></tr>'
+)
+"""A step in the table: its duration, the event that ended it, its name, and the event at which its link forks."""
 
 
 async def test_model_calls_tools_and_waits_are_drawn_in_their_order(serve: Serve) -> None:
@@ -33,14 +38,15 @@ async def test_model_calls_tools_and_waits_are_drawn_in_their_order(serve: Serve
         await invocation.approve()
         await invocation.result()
         over = html.unescape((await me.page(path)).text)
-        rows = re.findall(r"<tr><td><time[^<]*</time></td><td>([^<]*)</td><td><a[^>]*>([^<]*)</a></td></tr>", over)
-        assert [name for _, name in rows] == [
+        rows = re.findall(ROW, over)
+        assert [name for _, _, name, _ in rows] == [
             "payer: model call 1",
             "payer: pay waits",
             "payer: pay",
             "payer: model call 2",
         ]
-        assert all(re.fullmatch(r"[\d.]+ m?s", length) for length, _ in rows)
+        assert all(re.fullmatch(r"[\d.]+ m?s", length) for length, _, _, _ in rows)
+        assert [forked for _, _, _, forked in rows] == [event for _, event, _, _ in rows]
         assert over.count('class="event"') > 3
         bars = re.findall(rf'<a href="/invocations/{invocation.id}#e(\d)" aria-label="payer: ([^,]*), ', over)
         assert bars[0] == ("2", "model call 1")
