@@ -546,7 +546,7 @@ async def stream_session(
             async for log, pieces in logs:
                 update = SessionUpdate(invocation, log, new_events(log, start, pieces))
                 start = max(start, len(log.state.events))
-                await updates.put(update)  # the log may grow meanwhile
+                await updates.put(update)  # the log may grow while this waits
 
     async def follow_all() -> None:
         count = 0
