@@ -1,4 +1,4 @@
-"""What agents of google-adk cost through the adapter, compared with Waystation's own classes.
+"""Measure agents of google-adk that run through the adapter, compared with Waystation's own classes.
 
 It needs the environment that has google-adk: `.venv-adk/bin/python -m benchmarks adapted`. Elsewhere, it has no rows.
 """

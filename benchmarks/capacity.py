@@ -20,7 +20,7 @@ from benchmarks.table import format_value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What one invocation with one tool call costs, and one waiting call."""
+    """The cost of an invocation with one tool call, and of one waiting call."""
 
     worker_cpu_ms: float
     worker_mb: float
@@ -69,7 +69,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """What a load needs."""
+    """The workers and the server resources that a load needs."""
 
     workers: int
     """One more than the CPU time needs, so that one can be killed or deployed."""

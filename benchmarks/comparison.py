@@ -42,7 +42,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What one side measured on one request."""
+    """The measurements of one side on one request."""
 
     times_s: Sequence[float]
     client_cpu_s: float

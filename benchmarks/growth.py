@@ -1,4 +1,4 @@
-"""What grows with the length of an invocation or a session: the CPU time and the history of a step or a message."""
+"""Measure how CPU time and history of a step or message grow with the length of an invocation or a session."""
 
 import asyncio
 import sqlite3
