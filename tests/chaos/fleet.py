@@ -87,7 +87,8 @@ class Supervisor:
 
     async def ready(self) -> None:
         """Wait until a worker is ready."""
-        await self._ready.wait()
+        while not self._ready.is_set():  # the worker may have ended, and the next be starting, before a waiter goes on
+            await self._ready.wait()
 
     async def end(self, *, kill: bool) -> None:
         """Kill the worker, or ask it to stop, once it is ready. If it ends by itself first, end the next one."""

@@ -66,6 +66,7 @@ async def test_a_person_chats_with_an_agent_and_approves_in_the_chat(serve: Serv
     async with serve(agent) as env, site(env.client) as web, opened(chromium, web) as (page, complaints):
         await page.goto("/agents")
         await page.get_by_role("link", name="Start payer").click()
+        await page.locator("#message:focus").wait_for()  # the browser has to set the focus before this test does
         await page.fill("#message", "Hello")
         await page.get_by_role("button", name="Start a chat").click()
         await page.locator(".partial").get_by_text("Good morning.").wait_for()  # while the model still writes
