@@ -5,11 +5,12 @@ activity and repeat the tool's side effect.
 """
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -107,7 +108,8 @@ class ToolCaller:
         with send_heartbeats(TOOL_DETAILS_INTERVAL_S) as heart:
             if _is_held():
                 heart.pause()
-            conversation = await self._conversation(params)
+            with _hold_if_stopped(params):
+                conversation = await self._conversation(params)
             call = _find_call(conversation.log, params)
             started = time.perf_counter()
             outcome = _find_lost_start(call, params)
@@ -123,7 +125,7 @@ class ToolCaller:
             # Store the result here: if the SDK failed to store it, the server would retry the activity and the tool.
             try:
                 await self._logs.keep(data)
-            except Exception as error:  # noqa: BLE001  # stores and codecs raise anything
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # stores and codecs raise anything
                 outcome = create_not_stored_outcome(outcome, error)
                 data = outcome.encode()
         # `_report` runs while the SDK sends the result, so logging does not delay the result.
@@ -190,20 +192,21 @@ class ToolCaller:
         return _ToolRun(params, call, agent, contexts, hooks, root.rules_of(agent), heart, self._proofs)
 
     async def _run(self, run: "_ToolRun") -> ToolOutcome:
-        call, hooks = run.call, run.hooks
-        tool = await _find_tool(run)
-        if tool is None:
-            problem = unknown_tool(call.name, await tools_for(run.agent, run.contexts))
-            return await run.without_tool(problem, _error_outcome(call, problem, "UnknownTool"))
-        if _is_held():
-            await run.heart.mark({STARTS: _count_starts() + 1})
-        if stage_of(call) == "after" and call.provisional:
-            outcome = await run.after_target(tool, call.provisional)
-        elif stage_of(call) == "check":
-            outcome = await run.check(tool)
-        else:
-            outcome = await run.outcome(tool)
-        return add_transfer(outcome, hooks)
+        call = run.call
+        with _hold_if_stopped(run.params, run):
+            tool = await _find_tool(run)
+            if tool is None:
+                problem = unknown_tool(call.name, await tools_for(run.agent, run.contexts))
+                return await run.without_tool(problem, _error_outcome(call, problem, "UnknownTool"))
+            if _is_held():
+                await run.heart.mark({STARTS: _count_starts() + 1})
+            if stage_of(call) == "after" and call.provisional:
+                outcome = await run.after_target(tool, call.provisional)
+            elif stage_of(call) == "check":
+                outcome = await run.check(tool)
+            else:
+                outcome = await run.outcome(tool)
+        return add_transfer(outcome, run.hooks)
 
 
 def _is_held() -> bool:
@@ -286,6 +289,24 @@ def _fail_held(params: ToolCallInput, hold: HoldReason, kind: str, text: str) ->
     return activity_failure("tool_call.held", kind, text, hold=hold, hold_after=1, started=_count_starts() > 0)
 
 
+@contextlib.contextmanager
+def _hold_if_stopped(params: ToolCallInput, run: "_ToolRun | None" = None) -> Iterator[None]:
+    """Leave a call to another worker if this one stops before the tool has started, rather than use up the only attempt
+    of a call with the effect `once`.
+    """
+    try:
+        yield
+    except asyncio.CancelledError:
+        if params.effect != "once" or _is_held() or not activity.is_worker_shutdown():
+            raise
+        if run and run.has_started:
+            text = (
+                f"The worker stopped before it reported the result of `{run.call.name}`. {responses.unknown_effect(1)}"
+            )
+            raise activity_failure("tool_call.stopped", "OutcomeUnknown", text) from None
+        raise _fail_held(params, "worker_stopped", "WorkerStopped", "The worker stopped.") from None
+
+
 def _decline(problem: str) -> ApplicationError:
     """Return the error with which a local activity leaves its call to an ordinary activity."""
     events.info("tool_call.declined", invocation_id=activity.info().workflow_id, problem=problem)
@@ -305,6 +326,7 @@ class _ToolRun:
     heart: Heartbeater
     proofs: ProofFactory
     aborted: bool = False
+    has_started: bool = False
 
     def context(self, attempt: int) -> ToolContext:
         return self.contexts.call(self.call, self.params, attempt, lambda: self.aborted, self.heart)
@@ -378,7 +400,7 @@ class _ToolRun:
                 context.state.pop(key, None)
 
     async def _run_once(self, tool: BaseTool, args: JsonObject, context: ToolContext) -> Attempt:
-        limit = self.params.timeout_s or DEFAULT_TIMEOUT_S
+        limit, self.has_started = self.params.timeout_s or DEFAULT_TIMEOUT_S, True
         running = asyncio.create_task(_call_tool(tool, args, context))
         try:
             # Do not use asyncio.timeout: a tool that suppresses its cancellation would block forever.

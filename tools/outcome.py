@@ -130,7 +130,7 @@ def _make_recordable(answer: ToolOutcome, context: ToolContext, duration_s: floa
         return answer.model_copy(update=about)
 
 
-def _build_ran_error(consequence: str, error: Exception) -> ToolOutcome:
+def _build_ran_error(consequence: str, error: BaseException) -> ToolOutcome:
     cause = _clean_text(describe_error(error), MAX_ERROR_BYTES - 256)
     return _build_error(
         f"The tool ran, but {consequence}: {cause} Do not call it again for this reason alone.",
@@ -143,7 +143,7 @@ def _build_error(text: str, error_type: str) -> ToolOutcome:
     return ToolOutcome(function_call_id="", response=response, error_type=error_type)
 
 
-def create_not_stored_outcome(outcome: ToolOutcome, error: Exception) -> ToolOutcome:
+def create_not_stored_outcome(outcome: ToolOutcome, error: BaseException) -> ToolOutcome:
     """Return the outcome to record if a large result cannot be stored outside the history."""
     answer = _build_ran_error("its result could not be stored", error)
     return outcome.model_copy(

@@ -146,5 +146,6 @@ def check_effects(ledger: Ledger, approved: Mapping[str, bool], logs: Sequence[L
     unknown = {key for key, response in responses.items() if response.get("error_type") == "OutcomeUnknown"}
     never_begun = {key for key, is_approved in approved.items() if is_approved and not begun[key]} - unknown
     never_paid = {key for key, response in responses.items() if "paid" in response and not paid[key]}
-    figures.effects_lost += len(never_begun | never_paid)
-    figures.details += [f"{key}: the payment was lost" for key in sorted(never_begun | never_paid)]
+    lost = sorted(never_begun | never_paid)
+    figures.effects_lost += len(lost)
+    figures.details += [f"{key}: the payment was lost; the response is {responses.get(key)}" for key in lost]

@@ -50,6 +50,7 @@ HOLDS = {
     "model_unavailable": "the model is not available",
     "rate_limited": "the model's rate limit is reached",
     "budget_exhausted": "the budget of the tenant or the user is used up",
+    "worker_stopped": "a worker stopped before it started a call",
 }
 """Descriptions of the reasons why invocations are held."""
 ANSWER_EFFECTS = {

@@ -171,6 +171,53 @@ async def test_an_approved_call_whose_toolset_stays_away_is_held_until_it_lists_
     assert till.paid == [5]
 
 
+async def test_a_worker_that_stops_before_the_tool_starts_leaves_the_call_to_the_next_worker(serve: Serve) -> None:
+    """An approved call with the effect `once` has a single attempt, but nothing has taken effect yet."""
+    listing = asyncio.Event()
+
+    class Silent(Away):
+        async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
+            if self.is_away:
+                listing.set()
+                await asyncio.Event().wait()
+            return await super().get_tools(readonly_context)
+
+    till = Till()
+    toolset = Silent(till)
+    agent = Agent(name="agent", model=ScriptedModel(PAY), tools=[toolset])
+    hurried = {"verify": False, "graceful_shutdown_timeout": timedelta(seconds=0.1), "settings": QUICK}
+    async with serve(agent, **hurried) as env:
+        invocation = await env.client.start("agent", "go")
+        await waiting(invocation, "fc-1")
+        toolset.is_away = True
+        await invocation.approve("fc-1")
+        await listing.wait()
+    after = Agent(name="agent", model=ScriptedModel(says("Paid.")), tools=[Away(till)])
+    async with serve(after, task_queue=env.client.task_queue, adopt=[invocation], settings=QUICK):
+        assert (await invocation.result()).text == "Paid."
+    assert till.paid == [5]
+
+
+async def test_a_worker_that_stops_after_the_tool_ran_reports_an_unknown_outcome(serve: Serve) -> None:
+    """Its callback was still running, so there is no result, and the tool must not run again."""
+    till, ran = Till(), asyncio.Event()
+
+    async def wait(**_: Any) -> None:
+        ran.set()
+        await asyncio.Event().wait()
+
+    tools = [FunctionTool(till.pay, effect="once")]
+    agent = Agent(name="agent", model=ScriptedModel(PAY), tools=tools, after_tool_callback=wait)
+    async with serve(agent, verify=False, graceful_shutdown_timeout=timedelta(seconds=0.1)) as env:
+        invocation = await env.client.start("agent", "go")
+        await ran.wait()
+    model = ScriptedModel(says("Unknown."))
+    after = Agent(name="agent", model=model, tools=tools)
+    async with serve(after, task_queue=env.client.task_queue, adopt=[invocation]):
+        assert (await invocation.result()).text == "Unknown."
+    assert (till.paid, told(model.requests[0])[0]["error_type"]) == ([5], "OutcomeUnknown")
+
+
 async def test_a_model_call_whose_toolset_is_away_is_held_until_it_lists_its_tools(serve: Serve) -> None:
     """The model is never called without the tools, and the reason names the toolset."""
     till = Till()

@@ -24,6 +24,7 @@ HoldReason = Literal[
     "identity_unavailable",
     "rate_limited",
     "budget_exhausted",
+    "worker_stopped",
 ]
 """Why an invocation is held. Other programs depend on these values."""
 
