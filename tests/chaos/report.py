@@ -95,12 +95,14 @@ def format_table(figures: Mapping[int, Figures]) -> str:
 
 async def check_invocation(invocation: Invocation, figures: Figures) -> Log:
     """Replay an invocation, compare its projection with its workflow, and return its log."""
-    status = (await invocation.handle.describe()).status
+    description = await invocation.handle.describe()
+    status = description.status
     figures.invocations += 1
     figures.invocations_stuck += status is WorkflowExecutionStatus.RUNNING
     figures.invocations_failed += status not in (WorkflowExecutionStatus.RUNNING, WorkflowExecutionStatus.COMPLETED)
     if status is not WorkflowExecutionStatus.COMPLETED:
         figures.details.append(f"{invocation.id}: {status.name if status else 'unknown'}")
+        figures.details.append(str(description.raw_description))
     try:
         await assert_invocation_holds(invocation, replays=Replays.PRODUCTION)
     except NotReplayable as error:

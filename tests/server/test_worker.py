@@ -1,5 +1,6 @@
 """The worker program: its checks, its messages, and how it ends."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -14,13 +15,17 @@ from textwrap import dedent
 
 import psutil
 import pytest
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.service import RPCError
 
 from tests.paths import ROOT
 from tests.programs import logged, run, undisturbed
 from tests.server.processes.ledger import Ledger
 from tests.server.processes.workers import AGENTS, Place, Process, WorkerProcess, plan
 from waystation.agents import Agent
+from waystation.client import connect
 from waystation.client.agent_client import AgentClient
+from waystation.client.connection import is_unreachable
 from waystation.embedded import USUAL_PORT, EmbeddedServer
 from waystation.version import versions
 from waystation.worker import announce_agents
@@ -242,6 +247,30 @@ async def test_a_worker_waits_for_a_server_that_starts_later(tmp_path: Path) -> 
             await worker.logged("worker.ready")
             assert await worker.stop() == 0
     assert len(worker.events("server.unreachable")) == 1
+
+
+async def test_a_server_that_goes_away_during_a_request_counts_as_unreachable(server: EmbeddedServer) -> None:
+    """A worker that is starting then waits, rather than have its operator check the credentials."""
+    host, _, port = server.address.rpartition(":")
+    is_away = False
+
+    async def relay(source: asyncio.StreamReader, target: asyncio.StreamWriter, client: asyncio.StreamWriter) -> None:
+        while data := await source.read(65_536):
+            if is_away:
+                client.transport.abort()
+            target.write(data)
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        responses, requests = await asyncio.open_connection(host, int(port))
+        with contextlib.suppress(ConnectionError):
+            await asyncio.gather(relay(reader, requests, writer), relay(responses, writer, writer))
+
+    async with await asyncio.start_server(forward, "127.0.0.1", 0) as proxy:
+        client = await connect(address=f"127.0.0.1:{proxy.sockets[0].getsockname()[1]}")
+        is_away = True
+        with pytest.raises(RPCError) as caught:
+            await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
+    assert is_unreachable(caught.value)
 
 
 async def test_a_worker_that_waits_for_a_server_can_be_stopped(closed_port: int) -> None:

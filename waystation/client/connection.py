@@ -9,6 +9,7 @@ from pathlib import Path
 
 from temporalio.client import Client
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
+from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.core import InvalidConfiguration
 from waystation.storage import OFFLOAD_OVER, Blobs, offloading
@@ -71,6 +72,13 @@ def connection_problem(error: Exception) -> str:
         if marker in text:
             return text.rsplit(marker, 1)[1].split('"', 1)[0]
     return text.removeprefix("Failed client connect: ")
+
+
+def is_unreachable(error: RPCError) -> bool:
+    """Return whether a request failed because the server does not respond at the moment."""
+    if error.status is RPCStatusCode.UNKNOWN:  # the server went away during the request
+        return "transport error" in error.message
+    return error.status in (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
 
 
 async def connect(

@@ -45,6 +45,7 @@ from waystation.activities import (
 from waystation.adk import describe_differences
 from waystation.agents import Problem, Registry, discover
 from waystation.client import AgentClient, connect, connection_problem, connection_settings
+from waystation.client.connection import is_unreachable
 from waystation.configuration import read_quotas
 from waystation.core import IDENTITY_ENV, TASK_QUEUE, Settings, Stores, WaystationError
 from waystation.logs import configure_core, configure_logs, open_standard_streams
@@ -522,7 +523,7 @@ async def _connect(
         except (RPCError, RuntimeError, TimeoutError, ValueError) as error:
             # A server that is starting may not have its namespaces yet.
             is_starting = is_waiting and isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND
-            if time.monotonic() >= deadline or not (is_starting or _is_unreachable(error)):
+            if time.monotonic() >= deadline or not (is_starting or _may_be_temporary(error)):
                 raise _connection_failure(error, server, namespace) from None
             if not is_waiting:
                 waits_s = options.wait.total_seconds()
@@ -533,10 +534,10 @@ async def _connect(
             return None
 
 
-def _is_unreachable(error: Exception) -> bool:
+def _may_be_temporary(error: Exception) -> bool:
     """Return whether an attempt to connect failed for a reason that may be temporary."""
     if isinstance(error, RPCError):
-        return error.status in (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED)
+        return is_unreachable(error)
     permanent = ("InvalidContentType", "PermissionDenied", "Unauthenticated")
     return isinstance(error, RuntimeError | TimeoutError) and not any(name in str(error) for name in permanent)
 
@@ -548,7 +549,7 @@ def _describe(error: Exception) -> str:
 
 
 def _connection_failure(error: Exception, server: str | None, namespace: str | None) -> CannotServe:
-    if not isinstance(error, RPCError):
+    if not isinstance(error, RPCError) or is_unreachable(error):
         return CannotServe(
             f"Temporal cannot be reached at {server}: {_describe(error)}. Start a server there, set another "
             "address (--address HOST:PORT, TEMPORAL_ADDRESS or a profile), or start a server with --embedded."
