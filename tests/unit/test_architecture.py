@@ -10,7 +10,7 @@ from graphlib import TopologicalSorter
 import grimp
 import pytest
 
-from tests.paths import ROOT
+from tests.paths import ROOT, syntax_tree
 from waystation.core import errors
 
 TOOLS, ACTIVITIES, WORKFLOWS = "waystation.tools", "waystation.activities", "waystation.workflows"
@@ -54,9 +54,7 @@ def test_modules_import_no_circles() -> None:
 
 def test_every_module_has_a_docstring() -> None:
     """A reader learns from the first line of a file what it is for."""
-    assert [
-        path for path in FILES if (text := path.read_text()).strip() and not ast.get_docstring(ast.parse(text))
-    ] == []
+    assert [path for path in FILES if syntax_tree(path).body and not ast.get_docstring(syntax_tree(path))] == []
 
 
 def test_nothing_is_imported_by_a_bare_name() -> None:
@@ -65,7 +63,7 @@ def test_nothing_is_imported_by_a_bare_name() -> None:
     imports = [
         (path, module)
         for path in FILES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(syntax_tree(path))
         for module in (
             [alias.name for alias in node.names]
             if isinstance(node, ast.Import)
@@ -96,12 +94,12 @@ def test_workflow_code_reads_no_clock_and_draws_nothing() -> None:
     for path in [*(ROOT / "workflows").glob("*.py"), *(ROOT / "waystation" / "core").rglob("*.py")]:
         imported = {
             alias.name.split(".")[0]
-            for node in ast.walk(ast.parse(path.read_text()))
+            for node in ast.walk(syntax_tree(path))
             if isinstance(node, ast.Import)
             for alias in node.names
         } | {
             (node.module or "").split(".")[0]
-            for node in ast.walk(ast.parse(path.read_text()))
+            for node in ast.walk(syntax_tree(path))
             if isinstance(node, ast.ImportFrom)
         }
         if bad := imported & forbidden - allowed.get(path.name, set()):
@@ -122,7 +120,7 @@ def test_tests_of_units_import_nothing_that_needs_a_server() -> None:
     found = [
         (path.name, node.module)
         for path in sorted((ROOT / "tests" / "unit").rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(syntax_tree(path))
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(refused)
     ]
     assert found == []
@@ -159,7 +157,7 @@ def private_uses(tree: ast.Module) -> set[str]:
 def test_packages_whose_private_parts_are_used_have_an_upper_bound() -> None:
     """A new major version may move such a part. Each file that uses one is listed, so that none is forgotten."""
     shipped = [path for path in FILES if path.relative_to(ROOT).parts[0] in ("waystation", "tools", "activities")]
-    users = {str(path.relative_to(ROOT)) for path in shipped if private_uses(ast.parse(path.read_text()))}
+    users = {str(path.relative_to(ROOT)) for path in shipped if private_uses(syntax_tree(path))}
     assert users == set().union(*PRIVATE_PARTS.values())
     project = (ROOT / "pyproject.toml").read_text()
     assert [name for name in PRIVATE_PARTS if not re.search(rf'"{name}>=[\d.]+,<[\d.]+"', project)] == []

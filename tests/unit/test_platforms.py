@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.paths import ROOT
+from tests.paths import ROOT, syntax_tree
 from waystation import embedded
 from waystation.cli.terminal_input import Person
 from waystation.embedded import bind_to_this_process
@@ -55,7 +55,7 @@ def usual_handlers() -> Iterator[None]:
 
 def platform_names(path: Path) -> Iterator[str]:
     """Yield the names in a file that some platform does not have."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(syntax_tree(path)):
         match node:
             case ast.Import(names=names):
                 yield from (name.name for name in names if name.name in MODULES)
