@@ -54,7 +54,7 @@ class HeldInvocations:
             RPCError: The server cannot be reached, or cannot reset activities because it is too old.
         """
         held = [retry for retry in await self._held_work(id) if retry.next_at is not None]
-        for work in held:
+        for work in [each for each in held if not each.is_due]:  # a reset would take a due one out of its task queue
             await self._client.workflow_service.reset_activity(
                 ResetActivityRequest(
                     namespace=self._client.namespace,

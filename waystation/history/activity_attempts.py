@@ -177,6 +177,8 @@ class PendingRetry:
     """The task queue that holds the activity."""
     next_at: float | None
     """When the next attempt is due, in seconds since 1970, or None if a worker has already picked it up."""
+    is_due: bool = True
+    """Whether that time has come, so that the activity is in its task queue or with a worker."""
 
 
 async def fetch_retries(client: Client, workflow_id: str) -> tuple[list[PendingRetry], bool]:
@@ -228,4 +230,5 @@ def _retry(workflow_id: str, activity: PendingActivityInfo) -> PendingRetry:
         failure=failure_of(activity.last_failure) if activity.HasField("last_failure") else None,
         task_queue=activity.activity_options.task_queue.name,
         next_at=due.ToNanoseconds() / 1e9 if _is_queued(activity) else None,
+        is_due=not is_scheduled,
     )

@@ -26,6 +26,7 @@ from waystation.agents import Agent, ReadonlyContext
 from waystation.client import agent_directory
 from waystation.client.agent_client import Invocation
 from waystation.core import ModelOverloaded, Retries
+from waystation.history import PendingRetry, fetch_retries
 from waystation.models import LlmRequest, LlmResponse
 from waystation.testing import FunctionModel, ScriptedModel, calls, says
 from waystation.tools import BaseTool, BaseToolset
@@ -365,6 +366,29 @@ async def test_an_attempt_can_be_made_at_once(serve: Serve) -> None:
 
         await until(retried, "a pending attempt")
         assert (await invocation.result()).text == "Hello."
+
+
+async def test_an_attempt_that_is_due_stays_in_its_task_queue(serve: Serve) -> None:
+    """Retrying again and again does not keep busy workers from the call."""
+    model = Outage()
+    slow = quick(retries=Retries(initial_interval=timedelta(hours=1)))
+    async with serve(Agent(name="agent", model=model), settings=slow, verify=False) as env:
+        invocation = await env.client.start("agent", "go")
+
+        async def is_paused() -> bool:
+            return model.refused > 4
+
+        await until(is_paused, "an attempt while the call was held")
+    await until(lambda: env.client.held.retry(invocation.id), "a pending attempt")
+
+    async def due() -> list[PendingRetry]:
+        retries, _ = await fetch_retries(env.temporal, invocation.id)
+        return [retry for retry in retries if retry.is_due]
+
+    queued = await until(due, "an attempt that is due")
+    assert await env.client.held.retry(invocation.id) == queued
+    assert await due() == queued
+    await invocation.handle.terminate()
 
 
 async def test_a_deadline_of_a_person_passes_while_a_call_is_held(serve: Serve) -> None:
