@@ -1,6 +1,10 @@
 """How much the tiers of tests differ in effort."""
 
 import os
+from collections.abc import Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
 
 FULL = "WAYSTATION_TEST_FULL"
 """Set by `make test-full`."""
@@ -18,6 +22,11 @@ def is_full() -> bool:
 def drawn_examples(full: int) -> int:
     """Return how many examples hypothesis draws: `full` for `make test-full`, otherwise a quarter."""
     return full if is_full() else full // 4
+
+
+def sampled(cases: Sequence[T], every: int = 4) -> Sequence[T]:
+    """Return all cases for `make test-full`, otherwise one of `every`."""
+    return cases if is_full() else cases[::every]
 
 
 def find_cluster(variable: str = SERVER_ADDRESS) -> str | None:
