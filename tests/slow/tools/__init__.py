@@ -1,0 +1,1 @@
+"""Tools with servers of their own, which are started, killed and replaced."""
