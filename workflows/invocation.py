@@ -194,8 +194,7 @@ class AgentInvocation:
         self._log.state.run = info.first_execution_run_id
         self._carried = carried
         self._writer = LogWriter(self._log)
-        started_input = self._log.state.input
-        self._visibility = Visibility(carried, started_input.tenant if started_input else None)
+        self._visibility = Visibility(carried, self._log.state.input)
         self._scheduler = Scheduler(self._writer, self._visibility, carried.children if carried else {})
         self._inbox = Inbox(self._writer, self._scheduler, carried)
         self._continue_as_new = ContinueAsNew(carried, self._writer, self._scheduler, self._visibility)

@@ -59,11 +59,11 @@ class SearchAttributeCheck:
 class Visibility:
     """Publishes an invocation's pending calls and status, and only when they change, to save history events."""
 
-    def __init__(self, carried: Carried | None = None, tenant: str | None = None) -> None:
-        self.registered = workflow.info().typed_search_attributes.get(AGENT) is not None
+    def __init__(self, carried: Carried | None = None, started: InvocationInput | None = None) -> None:
+        self.registered = started is not None and _was_started_with(AGENT, started)
         """Whether the search attributes are registered. Upserting unregistered attributes would block the workflow."""
         self._known = self.registered
-        self._check, self._tenant = SearchAttributeCheck(), tenant
+        self._check, self._tenant = SearchAttributeCheck(), started.tenant if started else None
         self._identified = self.registered
         self._withheld = False
         """Whether changes have not been published because the search attributes had been lost."""
@@ -96,7 +96,8 @@ class Visibility:
         a model reply records that the namespace has them.
         """
         self._tenant = started.tenant
-        if started.tenant and workflow.info().typed_search_attributes.get(TENANT) is None:
+        self.registered = self._known = self._identified = _was_started_with(AGENT, started)
+        if started.tenant and not _was_started_with(TENANT, started):
             self.registered = self._identified = False
 
     def memo(self, started: InvocationInput) -> JsonObject:
@@ -169,6 +170,15 @@ class SessionVisibility:
                 changes.extend(_identity(started))
             self._attributes = status
             workflow.upsert_search_attributes(changes)
+
+
+def _was_started_with(key: SearchAttributeKey[str], started: InvocationInput) -> bool:
+    """Return whether a run has had a search attribute since its start.
+
+    Once the namespace has lost the search attribute, the server returns the value under another name.
+    """
+    attributes, value = workflow.info().typed_search_attributes, search_attributes_of(started).get(key.name)
+    return attributes.get(key) is not None or any(pair.value == value for pair in attributes.search_attributes)
 
 
 def _identity(started: InvocationInput | SessionInput) -> list[SearchAttributeUpdate[str]]:

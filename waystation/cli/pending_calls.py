@@ -40,6 +40,7 @@ from waystation.cli.output import Output
 from waystation.cli.shell_completion import complete_id
 from waystation.cli.terminal_input import NOTHING_SENT, Person, find_person
 from waystation.client import AgentClient
+from waystation.client.search_attributes import ANY_TENANT
 from waystation.configuration import login_name
 from waystation.core import Action, JsonObject, PendingCall, Stores, decode, hide_named_secrets, ids, summary
 from waystation.presentation import terminal, words
@@ -196,7 +197,7 @@ async def _write_held(out: Output, client: AgentClient, id: str | None) -> None:
     if id is not None:
         held = [(id, hold) for hold in await client.held.holds(id)]
     else:
-        found = client.held.each(searchable=await client.searchable())
+        found = client.held.each(searchable=await client.searchable(ANY_TENANT))
         held = [(invocation.invocation_id, hold) async for invocation in found for hold in invocation.holds]
     for invocation_id, hold in held:
         out.line(f"held: {terminal.format_held(invocation_id, hold)}", style="red")

@@ -17,7 +17,7 @@ from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError
 
 from waystation.client.invocation_handle import ClientContext, Invocation, explain_closed_call, parse_pending_calls
-from waystation.client.search_attributes import AGENT, has_search_attributes
+from waystation.client.search_attributes import AGENT, ANY_TENANT, has_search_attributes
 from waystation.core import (
     HELD,
     MAX_KEYWORD,
@@ -187,7 +187,7 @@ async def find_pending_calls(
     client: Client, filter: ApprovalFilter, at: "ListPosition | None" = None
 ) -> AsyncIterator[tuple[WorkflowExecution, list[PendingCall]]]:
     """Yield invocations after position `at`, most recently started first, each with its matching calls, if any."""
-    searchable = await has_search_attributes(client, filter.tenant)
+    searchable = await has_search_attributes(client, filter.tenant or ANY_TENANT)
     root = await _find_root(client, filter.below) if filter.below else None
     query = filter.query(searchable=searchable, before=at.before if at else None)
     async for execution in client.list_workflows(query, page_size=PAGE_SIZE):

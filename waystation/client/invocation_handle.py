@@ -32,8 +32,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client.agent_directory import AgentDirectory
 from waystation.client.search_attributes import (
-    AGENT,
     PENDING,
+    STATUS,
     is_unmapped,
     make_start_attributes,
     wait_until_accepted,
@@ -556,11 +556,11 @@ def explain_closed_call(log: Log, call_id: str) -> errors.AnswerRefused:
 
 
 def parse_pending_calls(execution: WorkflowExecution, memo: Mapping[str, Any]) -> list[PendingCall]:
-    """Return the pending calls in a memo. If the workflow has search attributes, return only the calls they list."""
+    """Return the pending calls in a memo. If the workflow sets search attributes, return only the calls they list."""
     calls = [PendingCall.from_memo(call, execution.id) for call in memo.get(MEMO_PENDING) or ()]
     attributes = execution.typed_search_attributes
     listed = attributes.get(PENDING) or ()
-    return [call for call in calls if attributes.get(AGENT) is None or call.function_call_id in listed]
+    return [call for call in calls if attributes.get(STATUS) is None or call.function_call_id in listed]
 
 
 async def stream_events(invocation: Invocation, *, start: int = 0, partial: bool = False) -> AsyncGenerator[Event]:

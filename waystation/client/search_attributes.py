@@ -20,6 +20,7 @@ from waystation.core import (
     SEARCH_AGENT,
     SEARCH_ATTRIBUTES,
     SEARCH_PENDING,
+    SEARCH_STATUS,
     SEARCH_TENANT,
     SEARCH_USER,
     InvocationInput,
@@ -30,8 +31,11 @@ log = structlog.get_logger("waystation.worker")
 
 LIST_LIMIT_S, ACCEPTED_LIMIT_S, ACCEPTED_POLL_S = 10.0, 15.0, 0.05
 REMEDY = "run `waystation setup`"
+ANY_TENANT = ""
+"""Stands for all tenants. Without `WaystationTenant`, invocations of tenants do not set any search attributes."""
 AGENT = SearchAttributeKey.for_keyword(SEARCH_AGENT)
 PENDING = SearchAttributeKey.for_keyword_list(SEARCH_PENDING)
+STATUS = SearchAttributeKey.for_keyword(SEARCH_STATUS)
 TENANT = SearchAttributeKey.for_keyword(SEARCH_TENANT)
 USER = SearchAttributeKey.for_keyword(SEARCH_USER)
 SEARCH_ATTRIBUTE_TYPES = {
