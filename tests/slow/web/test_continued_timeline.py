@@ -24,4 +24,4 @@ async def test_a_timeline_goes_over_the_runs_of_an_invocation_that_was_continued
         assert len(await env.client.invocation(id).histories()) > 1
         page = (await me.page(f"/invocations/{id}/timeline")).text
         assert [page.count(f"finder: model call {number}<") for number in (1, 9)] == [2, 2]
-        assert page.count("finder: look</td>") == 8
+        assert page.count(">finder: look</a>") == 8
