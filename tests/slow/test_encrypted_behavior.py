@@ -29,12 +29,17 @@ SELECTED = {
     "forks": ["workflows/test_forks.py"],
     "artifacts": ["examples/test_document_analysis.py", "examples/test_user_preferences.py"],
     "continued runs": ["workflows/test_continuing.py"],
-    "pages": ["web/test_call_page.py", "web/test_timeline.py"],
+    "pages": ["web/test_call_page.py", "web/test_timeline.py", "web/test_invocation_pages.py"],
+    "chat": ["web/test_chat.py", "cli/test_chat.py"],
+    "inbox": ["web/test_inbox.py", "cli/test_pending.py"],
+    "operations": ["cli/test_audit.py", "cli/test_doctor.py", "cli/test_operating.py", "cli/test_held.py"],
+    "deletion": ["sessions/test_user_deletion.py"],
     "recordings": ["recordings/test_stepping.py", "recordings/test_report.py", "cli/test_reading.py"],
 }
 """Tests of each area that do not look into payloads themselves. Each test replays the histories that it makes."""
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("area", SELECTED)
 def test_an_area_behaves_the_same_with_encryption(area: str, tmp_path: Path) -> None:
     """With encryption keys and user keys, all tests of the area pass."""

@@ -106,6 +106,7 @@ def write_keys(file: Path, *names: str) -> None:
         {"kty": "oct", "kid": name, "k": base64.urlsafe_b64encode(name[:1].encode() * 32).decode()} for name in names
     ]
     file.write_text(json.dumps({"keys": keys}))
+    file.chmod(0o600)
 
 
 async def look(customer: str, tool_context: ToolContext, note: dict[str, str]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 import httpx2 as httpx
 import uvicorn
 
-from waystation.client.agent_client import AgentClient
+from waystation.client.agent_client import AgentClient, Invocation
 from waystation.web.access import Access, Gatekeeper
 from waystation.web.invocation_pages import InvocationPages
 from waystation.web.route_table import RouteRow
@@ -71,6 +71,11 @@ def hidden(page: str) -> dict[str, str]:
 def path_of(approval_id: str) -> str:
     """Return the path of a call's page."""
     return f"/approvals/{quote(approval_id, safe='')}"
+
+
+def page_of(invocation: Invocation) -> str:
+    """Return the path of an invocation's page."""
+    return f"/invocations/{quote(invocation.id, safe='')}"
 
 
 @contextlib.asynccontextmanager

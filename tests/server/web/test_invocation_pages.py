@@ -5,6 +5,7 @@ import re
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from playwright.async_api import Browser as Chromium
@@ -15,7 +16,7 @@ from tests.fakes.openid import FakeOpenId
 from tests.server.conftest import Serve
 from tests.server.web.desk import begun, payer
 from tests.server.web.logins import DANA, ERIN, gatekeeper, person
-from tests.server.web.sites import Browser, hidden, path_of, site
+from tests.server.web.sites import Browser, hidden, page_of, path_of, site
 from tests.server.web.test_browser import opened
 from tests.server.workflows.outside import Till, held, quick, until
 from tests.unit.identity.conftest import Installation
@@ -78,7 +79,7 @@ async def test_an_invocation_that_waits_in_a_called_agent_says_for_whom(serve: S
         invocation, id = await waits_below(env)
         row = await read_row(me, invocation.id, query)
         assert row.startswith(f"waiting [{path_of(id)}] for dana pay in payer")
-        assert 'id="status">waiting</span>' in (await me.page(f"/invocations/{invocation.id}")).text
+        assert 'id="status">waiting</span>' in (await me.page(page_of(invocation))).text
         for each in (f"{invocation.id}/fc-1", invocation.id):
             with suppress(RPCError):  # the called agent may end with its caller
                 await env.client.invocation(each).handle.terminate()
@@ -172,7 +173,7 @@ async def test_the_views_of_an_invocation_show_calls_changes_and_prompts(serve: 
     async with serve(agent, verify=False) as env, site(env.client) as web, web.browser() as me:
         invocation = await env.client.start("noter", "Remember blue.", user_id="erin")
         await invocation.result()
-        place = f"/invocations/{invocation.id}"
+        place = page_of(invocation)
         models, state, top = [(await me.page(f"{place}/{name}")).text for name in ("models", "state", "overview")]
         assert models.count('class="model"') == 2
         assert "3 tokens" in models
@@ -190,7 +191,7 @@ async def test_the_views_of_an_invocation_show_calls_changes_and_prompts(serve: 
 
 async def act(me: Browser, invocation: Invocation, action: str) -> str:
     """Send one of the forms of an invocation's page, and return the page that follows."""
-    place = f"/invocations/{invocation.id}"
+    place = page_of(invocation)
     response = await me.send(f"{place}/{action}", {"csrf": hidden((await me.page(place)).text)["csrf"]})
     return f"{response.status_code} {html.unescape(response.text)}"
 
@@ -243,7 +244,7 @@ async def test_a_fork_begins_at_the_event_of_the_address(serve: Serve, monkeypat
         await invocation.result()
         last = (await invocation.log()).state.event_count
         assert last > 15
-        place = f"/invocations/{invocation.id}/fork"
+        place = f"{page_of(invocation)}/fork"
         for query, chosen in (("", last), (f"?event={last - 1}", last - 1), ("?event=2", 2)):
             page = (await me.page(place + query)).text
             assert re.findall(r'name="event" value="(\d+)" checked', page) == [str(chosen)]
@@ -275,9 +276,11 @@ async def test_a_requester_finds_an_invocation_for_another_user_by_its_id(
         person(web.url, openid, subject="mallory@example.com") as mallory,
     ):
         invocation, _ = await begun(env.client, "payer", user_id=ERIN, requester=DANA)
-        assert row_of((await dana.page(f"/invocations?q={invocation.id}")).text, invocation.id)
-        assert "found only by their complete ID" in (await dana.page(f"/invocations?q={invocation.id[:-1]}")).text
-        assert not row_of((await mallory.page(f"/invocations?q={invocation.id}")).text, invocation.id)
+        assert row_of((await dana.page(f"/invocations?q={quote(invocation.id)}")).text, invocation.id)
+        assert (
+            "found only by their complete ID" in (await dana.page(f"/invocations?q={quote(invocation.id[:-1])}")).text
+        )
+        assert not row_of((await mallory.page(f"/invocations?q={quote(invocation.id)}")).text, invocation.id)
         await invocation.handle.terminate()
 
 
@@ -288,8 +291,8 @@ async def test_open_pages_of_an_invocation_change_by_themselves(serve: Serve, ch
         async with opened(chromium, web) as (listed, complaints):
             timeline, models = await listed.context.new_page(), await listed.context.new_page()
             await listed.goto("/invocations?agent=payer")
-            await timeline.goto(f"/invocations/{invocation.id}/timeline")
-            await models.goto(f"/invocations/{invocation.id}/models")
+            await timeline.goto(f"{page_of(invocation)}/timeline")
+            await models.goto(f"{page_of(invocation)}/models")
             await models.locator("details.model summary").click()
             row = listed.locator(f'tr[data-key="{invocation.id}"]')
             await row.get_by_text("waiting").wait_for()
@@ -309,7 +312,7 @@ async def test_a_page_in_the_background_keeps_no_stream(serve: Serve, chromium: 
     async with serve(payer(Till(), {"amount": 5}), verify=False) as env, site(env.client) as web:
         invocation, id = await begun(env.client, "payer")
         async with opened(chromium, web) as (page, complaints):
-            for path in (f"/invocations/{invocation.id}", path_of(id), "/approvals"):
+            for path in (page_of(invocation), path_of(id), "/approvals"):
                 await page.goto(path)
                 for is_hidden, count in (("false", 1), ("true", 0), ("false", 1)):
                     await page.evaluate(

@@ -7,7 +7,7 @@ import pytest
 
 from tests.server.conftest import Serve
 from tests.server.web.desk import begun, payer
-from tests.server.web.sites import site
+from tests.server.web.sites import page_of, site
 from tests.server.workflows.outside import Till
 from waystation.agents import Agent
 from waystation.presentation import timeline
@@ -28,7 +28,7 @@ async def test_model_calls_tools_and_waits_are_drawn_in_their_order(serve: Serve
     """A wait ends with the answer, and the steps before and after it have bars of their own."""
     async with serve(payer(Till(), {"amount": 5})) as env, site(env.client) as web, web.browser() as me:
         invocation, _ = await begun(env.client, "payer")
-        path = f"/invocations/{invocation.id}/timeline"
+        path = f"{page_of(invocation)}/timeline"
         waiting = (await me.page(path)).text
         assert re.findall(r'class="bar (\w+)" x="[^"]*" width="[^"]*" y="\d+" height="12"', waiting) == [
             "model",
@@ -48,10 +48,10 @@ async def test_model_calls_tools_and_waits_are_drawn_in_their_order(serve: Serve
         assert all(re.fullmatch(r"[\d.]+ m?s", length) for length, _, _, _ in rows)
         assert [forked for _, _, _, forked in rows] == [event for _, event, _, _ in rows]
         assert over.count('class="event"') > 3
-        bars = re.findall(rf'<a href="/invocations/{invocation.id}#e(\d)" aria-label="payer: ([^,]*), ', over)
+        bars = re.findall(rf'<a href="{page_of(invocation)}#e(\d)" aria-label="payer: ([^,]*), ', over)
         assert bars[0] == ("2", "model call 1")
         assert [name for _, name in bars] == ["model call 1", "pay waits", "pay", "model call 2"]
-        conversation = (await me.page(f"/invocations/{invocation.id}")).text
+        conversation = (await me.page(page_of(invocation))).text
         assert [number for number, _ in bars if f'id="e{number}"' not in conversation] == []
         assert " style=" not in over
 
@@ -72,7 +72,7 @@ async def test_attempts_and_changes_of_state_are_drawn(serve: Serve) -> None:
     async with serve(agent) as env, site(env.client) as web, web.browser() as me:
         invocation = await env.client.start("finder", "go")
         await invocation.result()
-        page = (await me.page(f"/invocations/{invocation.id}/timeline")).text
+        page = (await me.page(f"{page_of(invocation)}/timeline")).text
         assert "finder: look, 3 attempts" in page
         assert 'class="bar tool retried"' in page
         assert page.count('class="change"') == 2
