@@ -252,7 +252,7 @@ async def test_a_worker_waits_for_a_server_that_starts_later(tmp_path: Path) -> 
 async def test_a_server_that_goes_away_during_a_request_counts_as_unreachable(server: EmbeddedServer) -> None:
     """A worker that is starting then waits, rather than have its operator check the credentials."""
     host, _, port = server.address.rpartition(":")
-    is_away = False
+    is_away, forwarded = False, asyncio.Event()
 
     async def relay(source: asyncio.StreamReader, target: asyncio.StreamWriter, client: asyncio.StreamWriter) -> None:
         while data := await source.read(65_536):
@@ -262,14 +262,20 @@ async def test_a_server_that_goes_away_during_a_request_counts_as_unreachable(se
 
     async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         responses, requests = await asyncio.open_connection(host, int(port))
-        with contextlib.suppress(ConnectionError):
-            await asyncio.gather(relay(reader, requests, writer), relay(responses, writer, writer))
+        both = relay(reader, requests, writer), relay(responses, writer, writer)
+        relays = [asyncio.create_task(each) for each in both]
+        await asyncio.wait(relays, return_when=asyncio.FIRST_COMPLETED)
+        for end in (writer, requests):
+            end.close()
+        await asyncio.gather(*relays, return_exceptions=True)
+        forwarded.set()
 
     async with await asyncio.start_server(forward, "127.0.0.1", 0) as proxy:
         client = await connect(address=f"127.0.0.1:{proxy.sockets[0].getsockname()[1]}")
         is_away = True
         with pytest.raises(RPCError) as caught:
             await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
+        await forwarded.wait()
     assert is_unreachable(caught.value)
 
 
