@@ -47,14 +47,21 @@ async def verify(
                 await assert_invocation_holds(Invocation.from_id(session.client, child), replays=replays)
 
     # What is under way goes on between the two looks.
+    looks = list[object]()
+
     async def agree() -> bool:
         held = await session.handle.query("events", 0)
         seen = [event.to_json() for event in await session.events()]
-        if not held["archived"] and [_timeless(event) for event in seen] != [_timeless(e) for e in held["events"]]:
-            return False
-        return await session.state() == dict(await session.handle.query("state"))
+        state, held_state = await session.state(), dict(await session.handle.query("state"))
+        looks[:] = seen, held, state, held_state
+        is_same = held["archived"] or [_timeless(event) for event in seen] == [_timeless(e) for e in held["events"]]
+        return is_same and state == held_state
 
-    await until(agree, "readers see the events and the state that the workflow holds")
+    try:
+        await until(agree, "readers see the events and the state that the workflow holds")
+    except AssertionError as error:
+        error.add_note(f"events, held events, state, held state: {looks}")
+        raise
 
 
 def _timeless(event: dict[str, Any]) -> dict[str, Any]:
