@@ -16,10 +16,10 @@ from temporalio.common import SearchAttributeKey
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 
 from benchmarks.side import SYSTEM, Scenario, TemporalSide
+from benchmarks.temporal_parts import LIMIT, WaitsForApproval, lookup
 
 STATUS = SearchAttributeKey.for_keyword("WaystationStatus")
 PENDING = SearchAttributeKey.for_keyword_list("WaystationPending")
-LIMIT = timedelta(seconds=60)
 HEARTBEAT_THROTTLE = timedelta(milliseconds=100)
 WORKER_OPTIONS: dict[str, Any] = {
     "max_cached_workflows": 200,
@@ -49,19 +49,9 @@ async def model(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@activity.defn
-async def lookup(size: int) -> str:
-    """Return `size` bytes."""
-    return "r" * size
-
-
 @workflow.defn
-class HandWritten:
+class HandWritten(WaitsForApproval):
     """Call the model and its tools in turns, with the whole conversation in each model call."""
-
-    def __init__(self) -> None:
-        self._pending = False
-        self._approved = False
 
     @workflow.run
     async def run(self, text: str) -> str:
@@ -88,27 +78,16 @@ class HandWritten:
             ]
 
     async def _wait_for_approval(self, *, published: bool) -> None:
-        self._pending = True
         if published:
             workflow.upsert_search_attributes([STATUS.value_set("waiting"), PENDING.value_set(["c0-0"])])
-        await workflow.wait_condition(lambda: self._approved)
+        await self.wait_for_approval()
         if published:
             workflow.upsert_search_attributes([STATUS.value_set("running"), PENDING.value_set([])])
-
-    @workflow.signal
-    def approve(self) -> None:
-        """Let the tool run."""
-        self._approved = True
 
     @workflow.update
     def approve_by_update(self) -> None:
         """Let the tool run, and acknowledge that."""
         self._approved = True
-
-    @workflow.query
-    def pending(self) -> bool:
-        """Return whether a call needs an approval."""
-        return self._pending
 
 
 class Floor(TemporalSide):

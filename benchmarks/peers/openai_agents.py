@@ -3,7 +3,6 @@
 Packages: temporalio-openai-agents.
 """
 
-from datetime import timedelta
 from typing import Any
 
 from agents import Agent, Runner, function_tool
@@ -11,15 +10,14 @@ from agents.items import ModelResponse
 from agents.models.interface import Model, ModelProvider
 from agents.usage import Usage
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
-from temporalio import activity, workflow
+from temporalio import workflow
 from temporalio.client import Client
 from temporalio.openai_agents import ModelActivityParameters, OpenAIAgentsPlugin
 from temporalio.openai_agents.workflow import activity_as_tool
 from temporalio.worker import Replayer, Worker
 
 from benchmarks.side import SYSTEM, Scenario, TemporalSide
-
-LIMIT = timedelta(seconds=60)
+from benchmarks.temporal_parts import LIMIT, WaitsForApproval, lookup
 
 
 class FakeModel(Model):
@@ -62,12 +60,6 @@ class FakeProvider(ModelProvider):
         return FakeModel()
 
 
-@activity.defn
-async def lookup(size: int) -> str:
-    """Return `size` bytes."""
-    return "r" * size
-
-
 @function_tool(needs_approval=True)
 async def danger(size: int) -> str:
     """Return `size` bytes; needs an approval."""
@@ -75,12 +67,8 @@ async def danger(size: int) -> str:
 
 
 @workflow.defn
-class OpenAIAgent:
+class OpenAIAgent(WaitsForApproval):
     """The agent's workflow."""
-
-    def __init__(self) -> None:
-        self._pending = False
-        self._approved = False
 
     @workflow.run
     async def run(self, text: str) -> str:
@@ -89,23 +77,12 @@ class OpenAIAgent:
         agent = Agent(name="bench", instructions=SYSTEM, model="fake", tools=tools)
         result = await Runner.run(agent, text)
         while result.interruptions:
-            self._pending = True
-            await workflow.wait_condition(lambda: self._approved)
+            await self.wait_for_approval()
             state = result.to_state()
             for interruption in result.interruptions:
                 state.approve(interruption)
             result = await Runner.run(agent, state)
         return str(result.final_output)
-
-    @workflow.signal
-    def approve(self) -> None:
-        """Let the tool run."""
-        self._approved = True
-
-    @workflow.query
-    def pending(self) -> bool:
-        """Return whether a call needs an approval."""
-        return self._pending
 
 
 def _plugin() -> OpenAIAgentsPlugin:

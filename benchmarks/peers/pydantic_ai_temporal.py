@@ -14,6 +14,7 @@ from temporalio.client import Client
 from temporalio.worker import Replayer, Worker
 
 from benchmarks.side import SYSTEM, Scenario, TemporalSide
+from benchmarks.temporal_parts import WaitsForApproval
 
 
 async def reply(messages: Any, info: Any) -> ModelResponse:
@@ -48,34 +49,19 @@ async def danger(size: int) -> str:
 
 
 @workflow.defn
-class PydanticAgent:
+class PydanticAgent(WaitsForApproval):
     """The agent's workflow."""
-
-    def __init__(self) -> None:
-        self._pending = False
-        self._approved = False
 
     @workflow.run
     async def run(self, text: str) -> str:
         """Return the model's final text."""
         result = await agent.run(text)
         while isinstance(result.output, DeferredToolRequests):
-            self._pending = True
-            await workflow.wait_condition(lambda: self._approved)
+            await self.wait_for_approval()
             approvals = {call.tool_call_id: True for call in result.output.approvals}
             answers = DeferredToolResults(approvals=approvals)
             result = await agent.run(message_history=result.all_messages(), deferred_tool_results=answers)
         return str(result.output)
-
-    @workflow.signal
-    def approve(self) -> None:
-        """Let the tool run."""
-        self._approved = True
-
-    @workflow.query
-    def pending(self) -> bool:
-        """Return whether a call needs an approval."""
-        return self._pending
 
 
 class PydanticAI(TemporalSide):

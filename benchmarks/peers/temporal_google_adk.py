@@ -3,13 +3,10 @@
 Packages: temporalio-google-adk.
 """
 
-from collections.abc import AsyncGenerator
-from datetime import timedelta
 from typing import Any
 
 from google.adk.agents import Agent
-from google.adk.models import BaseLlm, LLMRegistry
-from google.adk.models.llm_response import LlmResponse
+from google.adk.models import LLMRegistry
 from google.adk.runners import InMemoryRunner
 from google.adk.tools.function_tool import FunctionTool
 from google.genai import types
@@ -19,14 +16,15 @@ from temporalio.google_adk import GoogleAdkPlugin, TemporalModel, hitl_confirmat
 from temporalio.google_adk.workflow import activity_as_tool
 from temporalio.worker import Replayer, Worker
 
+from benchmarks.peers.google_adk import FakeModel
 from benchmarks.side import SYSTEM, Scenario, TemporalSide
+from benchmarks.temporal_parts import LIMIT, WaitsForApproval, lookup
 
-LIMIT = timedelta(seconds=60)
 MODEL = "fake-model"
 
 
-class FakeModel(BaseLlm):
-    """A model that replies with the scenario's tool calls, then with its final text."""
+class NamedModel(FakeModel):
+    """The model of the side without Temporal, which activities find by its name."""
 
     model: str = MODEL
 
@@ -35,25 +33,8 @@ class FakeModel(BaseLlm):
         """Return the name under which activities find this model."""
         return [MODEL]
 
-    async def generate_content_async(self, llm_request: Any, stream: bool = False) -> AsyncGenerator[LlmResponse, None]:
-        """Yield one reply."""
-        parts = [part for content in llm_request.contents for part in content.parts]
-        scenario = Scenario.parse(next(part.text for part in parts if part.text))
-        if any(part.function_response and "r" * 20 in str(part.function_response.response) for part in parts):
-            reply = [types.Part(text="f" * scenario.final)]
-        else:
-            call = types.FunctionCall(name=scenario.tool, args={"size": scenario.size})
-            reply = [types.Part(function_call=call.model_copy(update={"id": f"c{i}"})) for i in range(scenario.calls)]
-        yield LlmResponse(content=types.Content(role="model", parts=reply))
 
-
-LLMRegistry.register(FakeModel)
-
-
-@activity.defn
-async def lookup(size: int) -> str:
-    """Return `size` bytes."""
-    return "r" * size
+LLMRegistry.register(NamedModel)
 
 
 @activity.defn
@@ -63,12 +44,8 @@ async def danger(size: int) -> str:
 
 
 @workflow.defn
-class TemporalAdkAgent:
+class TemporalAdkAgent(WaitsForApproval):
     """The agent's workflow."""
-
-    def __init__(self) -> None:
-        self._pending = False
-        self._approved = False
 
     @workflow.run
     async def run(self, text: str) -> str:
@@ -89,25 +66,14 @@ class TemporalAdkAgent:
                     answer = event.content.parts[0].text
             if not requests:
                 return answer
-            self._pending = True
-            await workflow.wait_condition(lambda: self._approved)
+            await self.wait_for_approval()
             confirmed = [hitl_confirmation_response(request.interrupt_id, confirmed=True) for request in requests]
             message = types.Content(role="user", parts=confirmed)
-
-    @workflow.signal
-    def approve(self) -> None:
-        """Let the tool run."""
-        self._approved = True
-
-    @workflow.query
-    def pending(self) -> bool:
-        """Return whether a call needs an approval."""
-        return self._pending
 
 
 async def load_modules() -> None:
     """Run an agent outside a workflow. google-adk imports many modules late, which takes longer than a workflow may."""
-    runner = InMemoryRunner(agent=Agent(name="bench", model=FakeModel(), instruction=SYSTEM), app_name="bench")
+    runner = InMemoryRunner(agent=Agent(name="bench", model=NamedModel(), instruction=SYSTEM), app_name="bench")
     session = await runner.session_service.create_session(app_name="bench", user_id="user")
     message = types.Content(role="user", parts=[types.Part(text=Scenario(calls=0).text())])
     async for _ in runner.run_async(user_id="user", session_id=session.id, new_message=message):
