@@ -187,7 +187,7 @@ async def find_pending_calls(
     client: Client, filter: ApprovalFilter, at: "ListPosition | None" = None
 ) -> AsyncIterator[tuple[WorkflowExecution, list[PendingCall]]]:
     """Yield invocations after position `at`, most recently started first, each with its matching calls, if any."""
-    searchable = await has_search_attributes(client, filter.tenant or ANY_TENANT)
+    searchable = await has_search_attributes(client, ANY_TENANT)
     root = await _find_root(client, filter.below) if filter.below else None
     query = filter.query(searchable=searchable, before=at.before if at else None)
     async for execution in client.list_workflows(query, page_size=PAGE_SIZE):

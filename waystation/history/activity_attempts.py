@@ -177,7 +177,7 @@ class PendingRetry:
     """The task queue that holds the activity."""
     next_at: float | None
     """When the next attempt is due, in seconds since 1970, or None if a worker has already picked it up."""
-    is_due: bool = True
+    is_due: bool
     """Whether that time has come, so that the activity is in its task queue or with a worker."""
 
 
