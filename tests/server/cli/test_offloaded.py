@@ -11,7 +11,7 @@ from tests.server.cli.shell import Shell
 from tests.server.conftest import Serve
 from tests.server.sessions.conftest import heard_events, new_session
 from tests.server.streams.test_web import stream_of
-from tests.server.web.sites import site
+from tests.server.web.sites import page_of, site
 from waystation.agents import Agent
 from waystation.client import connect
 from waystation.client.agent_client import AgentClient, Invocation
@@ -114,9 +114,9 @@ async def test_pages_and_streams_show_short_forms(serve: Serve, tmp_path: Path) 
         temporal = await connect(address=env.server.address, store=tmp_path, short_forms=True)
         client = AgentClient(temporal, task_queue=env.client.task_queue, blobs=Blobs(tmp_path))
         async with site(client) as web, web.program() as program:
-            page = await program.get(f"/invocations/{invocation.id}", headers={"Accept": "text/html"})
+            page = await program.get(page_of(invocation), headers={"Accept": "text/html"})
             assert ("[offloaded: " in page.text, "Read." in page.text, len(page.text) < 10_000) == (True, True, True)
-            fields = await stream_of(program, f"/invocations/{invocation.id}/events")
+            fields = await stream_of(program, f"{page_of(invocation)}/events")
             assert [field.get("id") for field in fields] == ["0", "1", "2", "3", None]
             assert any(SHORT in field["data"] for field in fields)
 
@@ -127,7 +127,7 @@ async def test_a_page_without_short_forms_names_the_store_it_needs(serve: Serve,
         invocation = await done(env)
         other = await AgentClient.connect(address=env.server.address, store=tmp_path)
         async with site(other) as web, web.program() as program:
-            answer = await program.get(f"/invocations/{invocation.id}/events.json")
+            answer = await program.get(f"{page_of(invocation)}/events.json")
             assert (answer.status_code, answer.json()["error"]["type"]) == (503, "StoreFailed")
             assert "--store" in answer.json()["error"]["message"]
 

@@ -9,6 +9,7 @@ import httpx2 as httpx
 import pytest
 
 from tests.server.processes.workers import Place, Process, until
+from tests.server.web.sites import page_of
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient
 from waystation.identity import write_examples
@@ -45,7 +46,7 @@ async def test_it_ends_with_0_and_ends_its_streams(place: Place, client: AgentCl
         headers = {"Authorization": f"Bearer {TOKEN}"}
         async with (
             httpx.AsyncClient(base_url=await address(web), headers=headers) as program,
-            program.stream("GET", f"/invocations/{invocation.id}/events") as response,
+            program.stream("GET", f"{page_of(invocation)}/events") as response,
         ):
             lines = response.aiter_lines()
             assert await anext(lines) == ": events follow"

@@ -11,7 +11,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from tests.programs import Ran, command
-from tests.server.web.sites import path_of, site
+from tests.server.web.sites import page_of, path_of, site
 from tests.server.workflows.outside import until
 from waystation.agents import Agent
 from waystation.agents.registry import Registry
@@ -86,7 +86,7 @@ async def test_web_pages_hide_secrets(server: EmbeddedServer, payload_store: Pat
         await invocation.approve()
         await invocation.result()
         for name in ("", "/rows", "/timeline"):
-            events = (await me.page(f"/invocations/{invocation.id}{name}")).text
+            events = (await me.page(f"{page_of(invocation)}{name}")).text
             assert (CANARY in events, "log_in" in events) == (False, True)
 
 

@@ -10,7 +10,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from tests.server.conftest import Serve
 from tests.server.streams.held import Held
-from tests.server.web.sites import TOKEN, site
+from tests.server.web.sites import TOKEN, page_of, site
 from waystation.agents import Agent
 from waystation.client.agent_client import Invocation
 from waystation.core import StoreFailed
@@ -45,7 +45,7 @@ async def test_a_stream_has_each_event_with_its_index_and_ends_with_the_status(s
     """It resumes after any of them, as a browser asks for it; also after the end."""
     async with serve(Agent(name="speaker", model=ScriptedModel("three"))) as env, site(env.client) as web:
         invocation = await env.client.start("speaker", "one and two?")
-        path = f"/invocations/{invocation.id}/events"
+        path = f"{page_of(invocation)}/events"
         async with web.program() as program:
             whole = await stream_of(program, path)
             recorded = [event.to_json() async for event in invocation.events()]
@@ -67,7 +67,7 @@ async def test_partial_text_comes_when_it_is_asked_for(serve: Serve) -> None:
         invocation = await env.client.start("speaker", "go", streaming=True)
         async with (
             web.program() as program,
-            program.stream("GET", f"/invocations/{invocation.id}/events?partial=1") as response,
+            program.stream("GET", f"{page_of(invocation)}/events?partial=1") as response,
         ):
             text, ids = "", []
             async for fields in sent(response):
@@ -93,7 +93,7 @@ async def test_fifty_readers_see_the_same_and_leave_nothing_behind(serve: Serve)
         async def read(stays: bool) -> list[str]:
             async with (
                 web.program() as program,
-                program.stream("GET", f"/invocations/{invocation.id}/events?partial=1", timeout=60) as response,
+                program.stream("GET", f"{page_of(invocation)}/events?partial=1", timeout=60) as response,
             ):
                 ids = []
                 async for fields in sent(response):
@@ -122,7 +122,7 @@ async def test_too_many_streams_are_refused_and_not_queued(serve: Serve) -> None
     async with serve(agent) as env, site(env.client, limits=Limits(streams=0)) as web:
         invocation = await env.client.start("speaker", "go")
         async with web.program() as program:
-            refused = await program.get(f"/invocations/{invocation.id}/events")
+            refused = await program.get(f"{page_of(invocation)}/events")
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
         model.go_on.set()
         await invocation.result()
@@ -181,7 +181,7 @@ async def test_what_models_and_users_say_is_text_on_a_page(serve: Serve) -> None
         invocation = await env.client.start("speaker", HOSTILE)
         await invocation.result()
         async with web.program(Accept="text/html") as program:
-            for path in (f"/invocations/{invocation.id}", f"/invocations/{invocation.id}/rows"):
+            for path in (page_of(invocation), f"{page_of(invocation)}/rows"):
                 page = (await program.get(path)).text
                 assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;") >= 2
                 assert "<script>" not in page
@@ -195,7 +195,7 @@ async def test_strangers_see_nothing(serve: Serve) -> None:
     """Neither pages nor streams; and a page under a stranger's name is refused, token or not."""
     async with serve(Agent(name="speaker", model=ScriptedModel("secret"))) as env, site(env.client) as web:
         invocation = await env.client.start("speaker", "go")
-        paths = ["/", *(f"/invocations/{invocation.id}{rest}" for rest in ("", "/rows", "/events", "/events.json"))]
+        paths = ["/", *(f"{page_of(invocation)}{rest}" for rest in ("", "/rows", "/events", "/events.json"))]
         async with httpx.AsyncClient(base_url=web.url) as stranger:
             for path in paths:
                 assert (await stranger.get(path)).status_code == 401
@@ -253,7 +253,7 @@ async def test_every_answer_binds_the_browser(serve: Serve) -> None:
             "/static/live.js",
             "/nowhere",
             "/login",
-            *(f"/invocations/{invocation.id}{r}" for r in ("", "/events")),
+            *(f"{page_of(invocation)}{r}" for r in ("", "/events")),
         )
         async with web.program(Origin="https://evil.example") as program, httpx.AsyncClient() as stranger:
             for path in paths:
@@ -299,5 +299,5 @@ async def test_a_server_or_store_that_does_not_answer_is_said_to_be_away(
             for accept in ("text/html", "application/json"):
                 async with web.program(Accept=accept) as program:
                     for rest in ("", "/rows", "/events.json"):
-                        answer = await program.get(f"/invocations/{invocation.id}{rest}")
+                        answer = await program.get(f"{page_of(invocation)}{rest}")
                         assert (answer.status_code, said in answer.text) == (503, True)

@@ -8,7 +8,7 @@ from playwright.async_api import Browser, Page
 
 from tests.server.conftest import Serve
 from tests.server.web.desk import begun, payer
-from tests.server.web.sites import Site, path_of, site
+from tests.server.web.sites import Site, page_of, path_of, site
 from tests.server.web.test_guarding import XSS
 from tests.server.workflows.outside import Till
 from waystation.agents import Agent
@@ -93,7 +93,7 @@ async def test_hostile_text_runs_nothing_in_a_browser(serve: Serve, chromium: Br
         async with opened(chromium, web) as (page, complaints):
             asked: list[str] = []
             page.on("request", lambda request: asked.append(request.url))
-            for path in ("/approvals", path_of(id), f"{path_of(id)}/edit", f"/invocations/{invocation.id}/timeline"):
+            for path in ("/approvals", path_of(id), f"{path_of(id)}/edit", f"{page_of(invocation)}/timeline"):
                 await page.goto(path)
             await page.goto(path_of(id))
             await page.fill("#comment", " ".join(XSS))

@@ -9,7 +9,7 @@ import pytest
 
 from tests.server.conftest import Serve
 from tests.server.streams.held import Held
-from tests.server.web.sites import TOKEN, Site, site
+from tests.server.web.sites import TOKEN, Site, page_of, site
 from waystation.agents import Agent
 from waystation.testing import ScriptedModel
 from waystation.web.limits import Limits
@@ -120,7 +120,7 @@ async def test_active_connections_of_one_address_are_limited_and_never_interrupt
     async with serve(Agent(name="speaker", model=model)) as env, site(env.client, limits=limits) as web:
         invocation = await env.client.start("speaker", "go")
         sockets = Sockets(web)
-        stream = WHOLE.replace("/approvals", f"/invocations/{invocation.id}/events")
+        stream = WHOLE.replace("/approvals", f"{page_of(invocation)}/events")
         stream = stream.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n")
         try:
             readers = [await sockets.send(stream) for _ in range(3)]
@@ -150,7 +150,7 @@ async def test_one_login_cannot_hold_all_streams(serve: Serve) -> None:
         contextlib.AsyncExitStack() as streams,
     ):
         invocation = await env.client.start("speaker", "go")
-        path = f"/invocations/{invocation.id}/events"
+        path = f"{page_of(invocation)}/events"
         statuses = []
         for me in (greedy, greedy, greedy, other):
             response = await streams.enter_async_context(me.http.stream("GET", path))

@@ -1,7 +1,7 @@
 """Pages of a held invocation."""
 
 from tests.server.conftest import Serve
-from tests.server.web.sites import site
+from tests.server.web.sites import page_of, site
 from tests.server.workflows.outside import held, quick, until
 from waystation.agents import Agent
 from waystation.core import ModelOverloaded
@@ -25,7 +25,7 @@ async def test_the_pages_of_a_held_invocation_say_why_it_is_held(serve: Serve) -
 
         await until(listed, "the held invocation in the list")
         for page in ("", "/timeline"):
-            text = (await browser.page(f"/invocations/{invocation.id}{page}")).text
+            text = (await browser.page(f"{page_of(invocation)}{page}")).text
             assert "Held for " in text
             assert "the model is not available: Overloaded (503)." in text
         await invocation.handle.terminate()

@@ -5,7 +5,7 @@ import re
 from tests.conftest import SetZone
 from tests.server.conftest import Serve
 from tests.server.web.desk import begun, payer
-from tests.server.web.sites import path_of, site
+from tests.server.web.sites import page_of, path_of, site
 from tests.server.workflows.outside import Till
 from waystation.presentation.html import format_moment, get_zone
 
@@ -25,7 +25,7 @@ async def test_every_time_on_every_page_has_a_zone(serve: Serve, set_zone: SetZo
         invocation, id = await begun(env.client, "payer")
         await invocation.reject()
         await invocation.result()
-        whole = f"/invocations/{invocation.id}"
+        whole = page_of(invocation)
         for path in (path_of(id), whole, f"{whole}/timeline", f"{whole}/rows?start=0"):
             page = re.sub(r'datetime="[^"]*\+00:00"', "", (await me.page(path)).text)
             times = re.findall(r"\d\d:\d\d:\d\d(?!Z)(.{4})", page)  # IDs of scheduled invocations end with Z

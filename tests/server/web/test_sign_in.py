@@ -13,7 +13,7 @@ from tests.server.conftest import Serve
 from tests.server.identity.test_deciding import client_of
 from tests.server.web.desk import asker, begun, payer
 from tests.server.web.logins import browser, gatekeeper, logged_in, provider_installed
-from tests.server.web.sites import Browser, hidden, path_of, site
+from tests.server.web.sites import Browser, hidden, page_of, path_of, site
 from tests.server.workflows.outside import Till
 from tests.unit.identity.conftest import Installation
 from waystation.core import ApprovalPolicy, InvalidConfiguration
@@ -255,7 +255,7 @@ async def test_a_link_shows_one_call_and_decides_nothing(serve: Serve, there: In
         assert len((await invocation.history()).events) == before
         for path in (path_of(other), f"{path_of(id)}/edit", f"{path_of(id)}/arguments.json"):
             assert (await http.get(path)).status_code == 401
-        for path in ("/", "/approvals", f"/invocations/{invocation.id}/timeline"):
+        for path in ("/", "/approvals", f"{page_of(invocation)}/timeline"):
             assert (await http.get(path)).headers["location"].startswith("/login?next=")
         kind = {"Content-Type": "application/x-www-form-urlencoded"}
         assert (await http.post(path_of(id), content="action=approve", headers=kind)).status_code == 403

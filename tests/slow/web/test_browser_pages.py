@@ -11,7 +11,7 @@ from playwright.async_api import Browser, Page
 
 from tests.server.conftest import Serve
 from tests.server.web.desk import asker, begun, payer
-from tests.server.web.sites import path_of, site
+from tests.server.web.sites import page_of, path_of, site
 from tests.server.web.test_browser import DESK, PHONE, opened
 from tests.server.workflows.outside import Till, until
 from waystation.agents import Agent
@@ -112,7 +112,7 @@ async def test_pages_say_when_the_server_does_not_answer(serve: Serve, chromium:
         invocation, _ = await begun(env.client, "payer")
         pages = (
             ("/approvals", "**/rows?*", "refresh()"),
-            (f"/invocations/{invocation.id}", "**/events?*", "stream.restart()"),
+            (page_of(invocation), "**/events?*", "stream.restart()"),
         )
         for path, asked, again in pages:
             await page.route(asked, lambda route: route.abort())

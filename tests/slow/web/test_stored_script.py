@@ -7,7 +7,7 @@ from google.genai import types
 from playwright.async_api import Browser
 
 from tests.server.conftest import Serve
-from tests.server.web.sites import path_of, site
+from tests.server.web.sites import page_of, path_of, site
 from tests.server.web.test_browser import opened as opened_site
 from tests.server.web.test_guarding import XSS
 from tests.server.workflows.outside import until
@@ -52,8 +52,8 @@ async def test_stored_script_runs_in_no_page_and_no_report(serve: Serve, chromiu
             "/invocations",
             "/approvals",
             path_of(id),
-            f"/invocations/{invocation.id}",
-            f"/invocations/{invocation.id}/timeline",
+            page_of(invocation),
+            f"{page_of(invocation)}/timeline",
         ]
         async with opened_site(chromium, web, bypass_csp=True) as (page, complaints):
             for path in paths:
