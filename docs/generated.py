@@ -32,7 +32,7 @@ SINGLE_NAMES = {
     "waystation.models.fallback_model": {"FallbackModel"},
     "waystation.tools.authenticated_function_tool": {"AuthenticatedFunctionTool"},
 }
-"""What is public in a module that is not a package."""
+"""The public names of modules that are not packages."""
 INTERNAL = {
     "waystation.client": {
         *("AgentDirectory", "PartialTextReader", "SearchAttributeMonitor", "StartedInvocations", "connection_problem"),

@@ -25,7 +25,7 @@ def test_frozen_histories_have_not_changed_and_releases_have_frozen_theirs() -> 
     ],
 )
 def test_histories_may_change_until_they_are_frozen(changelog: str, frozen: dict[str, str]) -> None:
-    """What was recorded after a release is frozen at the next one."""
+    """Histories that were recorded after a release are frozen at the next release."""
     assert find_faults(changelog, frozen, KEPT) == []
 
 

@@ -47,7 +47,7 @@ async def test_a_command_names_the_variable_the_cause_and_the_remedy(
 
 @pytest.fixture
 async def examine(serve: Serve, waystation: Command) -> AsyncIterator[Examine]:
-    """Run `waystation doctor` on a server of which it reports no problem as long as keys are usable."""
+    """Run `waystation doctor` on a server whose only problems are those of the keys."""
     agent = Agent(name="asker", model=ScriptedModel(says("hi")))
     async with empty_server() as server, serve(agent, server=server) as env:
 

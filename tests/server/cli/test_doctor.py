@@ -360,7 +360,7 @@ async def test_stores_and_keys_other_than_those_of_the_workers_are_found(serve: 
 async def test_a_clock_that_is_wrong_is_found_and_makes_no_worker_look_ended(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, skew_s: float, direction: str
 ) -> None:
-    """The server tells its time, and the ages of polls are measured by it."""
+    """The server reports its time, and `doctor` computes the ages of polls from it."""
     clock = SimpleNamespace(time=lambda: time.time() + skew_s)
     async with empty_server() as server, serve(asker("timed_asker"), server=server) as env:
         options = ("--task-queue", env.client.task_queue, "--store", str(env.store))
