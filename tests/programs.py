@@ -2,11 +2,16 @@
 
 import asyncio
 import json
+import multiprocessing
 import os
 import re
+import runpy
 import subprocess
 import sys
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from typer.testing import CliRunner
 
@@ -28,12 +33,35 @@ def undisturbed() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if not key.startswith(("TEMPORAL_", "GOOGLE_", "GEMINI_"))}
 
 
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["waystation.models.gemini", "waystation.worker.main", "tests.programs"])
+
+
 def run(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run `worker.py` to its end."""
-    command = [sys.executable, "worker.py", *options]
-    return subprocess.run(
-        command, cwd=ROOT, env={**undisturbed(), **environment}, capture_output=True, text=True, timeout=60, check=False
-    )
+    """Run `worker.py` to its end.
+
+    The process is forked from one that has imported the modules already, which saves a second of CPU time.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        out, err = Path(folder, "out"), Path(folder, "err")
+        process = _FORKS.Process(target=_run_worker, args=(options, {**undisturbed(), **environment}, out, err))
+        process.start()
+        process.join(60)
+        if process.exitcode is None:
+            process.kill()
+            raise AssertionError(f"Still running after a minute: {options}")
+        return subprocess.CompletedProcess(options, process.exitcode, out.read_text(), err.read_text())
+
+
+def _run_worker(options: Sequence[str], environment: Mapping[str, str], out: Path, err: Path) -> None:
+    for stream, path in ((sys.stdout, out), (sys.stderr, err)):
+        with path.open("wb") as file:
+            os.dup2(file.fileno(), stream.fileno())
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(ROOT)
+    sys.argv = ["worker.py", *options]
+    runpy.run_path("worker.py", run_name="__main__")
 
 
 def logged(done: subprocess.CompletedProcess[str]) -> list[JsonObject]:

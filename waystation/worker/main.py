@@ -234,12 +234,10 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     },
     "--identity": {
         "type": Path,
-        "default": os.environ.get(IDENTITY_ENV) or None,
         "metavar": "FILE",
         "help": "configuration file for verifying the identity of approvers; default: $WAYSTATION_IDENTITY",
     },
     "--keys": {
-        "default": os.environ.get(WorkerKeys.variable) or None,
         "metavar": "FILE",
         "help": "keys that all workers share to authenticate approvals; default: $WAYSTATION_KEYS, or with --embedded "
         ".waystation/keys.json, which is created",
@@ -307,6 +305,10 @@ def parse_options(arguments: Sequence[str] | None, program: str) -> argparse.Nam
     parser = argparse.ArgumentParser(prog=program, description="Serve agents on a Temporal task queue.")
     for name, option in _OPTIONS.items():
         parser.add_argument(name, **option)
+    parser.set_defaults(
+        identity=os.environ.get(IDENTITY_ENV) or None,
+        keys=os.environ.get(WorkerKeys.variable) or None,
+    )
     options = parser.parse_args(arguments)
     if options.version:
         from waystation.version import versions  # slow to import, so only when needed
