@@ -10,6 +10,7 @@ Requests and replies are lines of JSON on standard input and output. The client 
 """
 
 import asyncio
+import gc
 import importlib
 import json
 import logging
@@ -226,6 +227,9 @@ async def replay(side: TemporalSide, id: str, times: int) -> dict[str, Any]:
 
 async def answer_requests(side: Side) -> None:
     """Open the side, then answer requests until the end of the input; then kill the workers and exit."""
+    # As in a worker, collections leave out modules, of which one side imports more than the other.
+    gc.collect()
+    gc.freeze()
     try:
         await side.open()
         reply: dict[str, Any] = {"pids": list(side.worker_pids) or [os.getpid()]}
