@@ -53,6 +53,7 @@ def configure_logs(form: Literal["console", "json"] | None = None, level: int = 
         )
     )
     logging.basicConfig(handlers=[bridge], level=logging.WARNING, force=True)
+    logging.captureWarnings(True)  # otherwise, warnings would be text among the JSON
 
 
 def configure_core(metrics: "PrometheusConfig | None" = None) -> None:

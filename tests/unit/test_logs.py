@@ -1,5 +1,6 @@
 """How exceptions are logged, and that logging does no harm."""
 
+import json
 import os
 import subprocess
 import sys
@@ -24,6 +25,22 @@ def test_a_traceback_for_people_has_no_local_variables() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "ValueError: no" in done.stderr
     assert "4711" not in done.stderr
+
+
+WITH_WARNING = """
+import warnings
+from waystation.logs import configure_logs
+
+configure_logs("json")
+warnings.warn("this may change")
+"""
+
+
+def test_warnings_are_json_like_other_logs() -> None:
+    """Packages warn when an agent is imported, and a log collector expects JSON."""
+    done = subprocess.run([sys.executable, "-c", WITH_WARNING], cwd=ROOT, capture_output=True, text=True, check=True)
+    [line] = [json.loads(line) for line in done.stderr.splitlines()]
+    assert (line["level"], "UserWarning: this may change" in line["event"]) == ("warning", True)
 
 
 WITHOUT_READER = """

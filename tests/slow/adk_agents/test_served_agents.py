@@ -66,7 +66,7 @@ REFUSED = {
         "root_agent = Agent(name='reading', code_executor=Reading())\n",
         "Agent 'reading': its code executor has `optimize_data_file`; read the files in a tool instead.",
     ),
-    "keyword": (
+    "reserved_word": (
         "from google.adk import Agent\nroot_agent = Agent(name='return')\n",
         "Agent 'return': `name` is 'return': 'return' is not a valid identifier; use letters, digits and underscores.",
     ),
