@@ -25,10 +25,9 @@ TOKEN = "a-token-of-at-least-thirty-two-characters"
 SELECTED = {
     "approvals": ["approvals/test_edits.py", "approvals/test_quorum.py", "approvals/test_standing.py"],
     "sessions": ["sessions/test_conversation.py", "sessions/test_standing.py", "sessions/test_deletion.py"],
-    "state": ["scopes/test_scopes.py"],
+    "state": ["scopes/test_scopes.py", "workflows/test_continuing.py"],
     "forks": ["workflows/test_forks.py"],
     "artifacts": ["examples/test_document_analysis.py", "examples/test_user_preferences.py"],
-    "continued runs": ["workflows/test_continuing.py"],
     "pages": ["web/test_call_page.py", "web/test_timeline.py", "web/test_invocation_pages.py"],
     "chat": ["web/test_chat.py", "cli/test_chat.py"],
     "inbox": ["web/test_inbox.py", "cli/test_pending.py"],

@@ -42,6 +42,7 @@ from waystation.client.token_encryption import Token, TokenEncryption
 from waystation.core import (
     ANSWER_SIGNAL,
     ANSWER_UPDATE,
+    MAX_ID_BYTES,
     MEMO_PENDING,
     MODEL,
     TASK_TIMEOUT,
@@ -459,6 +460,10 @@ async def start_invocation(
         if is_unmapped(error):
             await wait_until_accepted(client.temporal, search_attributes_of(started))
             return await start(True)
+        if is_invalid and (length := len(id.encode())) > MAX_ID_BYTES:
+            raise InvalidInput(
+                f"The ID {id[:40]!r}… has {length:,} bytes; the server accepts {MAX_ID_BYTES:,}. Use shorter names."
+            ) from None
         if error.status not in _REFUSALS or (size := len(encode(params))) <= INLINE_LIMIT:
             raise
         raise InvalidInput(

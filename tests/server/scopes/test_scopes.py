@@ -238,7 +238,7 @@ async def test_names_that_fit_into_no_id_are_refused(serve: Serve, app: str) -> 
     """Names that are too long for an id fail before a model is called; the error names the long one."""
     async with serve(agent(says("ok"))) as env:
         with pytest.raises(WorkflowFailureError) as failed:
-            await env.client.run("clerk", "go", app=app, user_id="x" * 1_000)
+            await env.client.run("clerk", "go", app=app, user_id="x" * 1_000, id=f"{app}-named")
     assert getattr(failed.value.cause, "type", "") == "ScopeNameTooLong"
     assert "use shorter names" in str(failed.value.cause)
 

@@ -136,6 +136,13 @@ async def test_a_stock_clients_message_is_taken_up_to_the_servers_limit(serve: S
             await stock.start("greeter", "x" * 2_200_000)
 
 
+async def test_an_id_that_is_longer_than_the_server_accepts_is_named(serve: Serve) -> None:
+    """The error has the length and the limit. With keys of users, the name of the user is part of the ID."""
+    async with serve(greeter(), verify=False) as env:  # nothing to replay
+        with pytest.raises(InvalidInput, match=r"The ID 'x+'… has 1,001 bytes; the server accepts 1,000\. Use shorter"):
+            await env.client.start("greeter", "hi", id="x" * 1_001)
+
+
 async def test_starting_one_id_twice_gives_the_same_invocation(serve: Serve) -> None:
     """A client that retries does not start a second invocation."""
     model = ScriptedModel(says("Hello."))
