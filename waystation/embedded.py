@@ -202,7 +202,8 @@ class EmbeddedServer:
         """
         self._db_filename, self._namespace = db_filename, namespace
         self._port, self._ui, self._ui_port = port, ui, ui_port
-        self._dynamic_config = {**DYNAMIC_CONFIG, **dynamic_config}
+        in_memory = {} if db_filename else {"matching.numTaskqueueReadPartitions": 1}
+        self._dynamic_config = {**DYNAMIC_CONFIG, **in_memory, **dynamic_config}
         self._outlives_program = outlives_program
 
     async def __aenter__(self) -> Self:
