@@ -223,7 +223,7 @@ async def test_state_that_the_source_told_its_user_is_not_told_again(serve: Serv
 
     agent = Agent(name="visitor", model=FunctionModel(act), tools=[visit], instruction="{user:visits?}")
     async with serve(agent) as env:
-        source = await env.client.start("visitor", "go", user_id="ann")
+        source = await env.client.start("visitor", "go", user_id="ann", app=env.client.task_queue)
         await source.result()
         fork = await env.client.forks.start(source.id, 3)
         await fork.result()
