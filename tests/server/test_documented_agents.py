@@ -226,7 +226,7 @@ async def test_toolsets(serve: Serve, registry: Registry, state: JsonObject, off
     """The offered tools depend on the state."""
     model = ScriptedModel(calls(("notebook_read", {"page": 7})), says("Seven."))
     async with serve(app_with_plugins(registry, "notebook_agent"), model=model) as env:
-        assert await run_agent(env, "notebook_agent", state=state) == [{"result": "page 7"}]
+        assert await run_agent(env, "notebook_agent", state=state, app=env.client.task_queue) == [{"result": "page 7"}]
     assert [tool["name"] for tool in model.requests[0].tools] == offered
 
 

@@ -68,7 +68,7 @@ async def test_gemini_takes_the_whole_conversation(
     model = OverHttp(root.demo_model, gemini)
     try:
         async with serve(root.agent, model=model) as env:
-            invocation = await env.client.start(agent, message)
+            invocation = await env.client.start(agent, message, app=env.client.task_queue)
             await ScriptedHuman(*people).attend(invocation)
             assert (await invocation.result()).text.startswith("[demo model] ")
     finally:
