@@ -7,7 +7,7 @@ span. Names and attributes follow OpenTelemetry's semantic conventions for gener
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple, TypeAlias
 
@@ -104,7 +104,7 @@ def find_trace(invocation_id: str, started: InvocationInput | None) -> Trace:
     return trace._replace(parent=trace.span_id(invocation_id, _CALLER)) if origin else trace
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Span:
     """One fact about an invocation. Times are in seconds since 1970."""
 
@@ -230,10 +230,11 @@ class _Spans:
             yield self._end_part(self.entries[-1].time)
 
     def place(self, span: Span) -> Span:
-        """Return a span with its parent: the `invoke_agent` span in which it began, or else the first one."""
+        """Give a span its parent: the `invoke_agent` span in which it began, or else the first one."""
         assert self._part
         id, begin, _ = self._part
-        return replace(span, parent=id if span.begin >= begin else self._first)
+        span.parent = id if span.begin >= begin else self._first
+        return span
 
     def _calls_agent(self, call_id: str) -> bool:
         call = self._log.state.calls.get(call_id)
