@@ -164,8 +164,17 @@ class _ActivitySpan(NonRecordingSpan):
     def __init__(self, info: activity.Info) -> None:
         super().__init__(otel.INVALID_SPAN_CONTEXT)
         self._info = info
+        self._known: SpanContext | None = None
 
     def get_span_context(self) -> SpanContext:
+        if self._known is None:
+            context = self._find_context()
+            if not context.is_valid:
+                return context
+            self._known = context  # every log event of the activity asks for it
+        return self._known
+
+    def _find_context(self) -> SpanContext:
         log, id = current_log.get(), self._info.activity_id
         if log is None or log.state.input is None:
             return otel.INVALID_SPAN_CONTEXT

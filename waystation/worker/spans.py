@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple, TypeAlias
 
@@ -95,8 +96,12 @@ def find_trace(invocation_id: str, started: InvocationInput | None) -> Trace:
 
     If that program sent none, return a trace whose ID is derived from the ID of the topmost invocation.
     """
-    origin = started.origin if started else None
-    match = _TRACEPARENT.fullmatch(started.traceparent or "") if started else None
+    return _find_trace(invocation_id, started and started.origin, started and started.traceparent)
+
+
+@lru_cache(maxsize=1_000)
+def _find_trace(invocation_id: str, origin: str | None, traceparent: str | None) -> Trace:
+    match = _TRACEPARENT.fullmatch(traceparent or "")
     if match and int(match[1], 16) and int(match[2], 16):
         trace = Trace(int(match[1], 16), int(match[2], 16), bool(int(match[3], 16) & 1))
     else:
