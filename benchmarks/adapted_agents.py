@@ -26,7 +26,7 @@ root_agent = Agent(name="clerk", tools=[look])
 """
 IMPORTS = {
     "own": "from waystation.agents import Agent",
-    "own beside google-adk": "import google.adk.agents\nfrom waystation.agents import Agent",
+    "own beside google-adk": "from google.adk.agents import Agent as AdkAgent\nfrom waystation.agents import Agent",
     "adapted": "from google.adk.agents import Agent",
 }
 """What the module of an agent imports, by the folder it is in."""
