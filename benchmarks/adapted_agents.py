@@ -29,7 +29,7 @@ IMPORTS = {
     "own beside google-adk": "from google.adk.agents import Agent as AdkAgent\nfrom waystation.agents import Agent",
     "adapted": "from google.adk.agents import Agent",
 }
-"""What the module of an agent imports, by the folder it is in."""
+"""The import statements of the agent in each folder."""
 
 
 class _TwoCalls(BaseLlm):

@@ -227,7 +227,7 @@ async def replay(side: TemporalSide, id: str, times: int) -> dict[str, Any]:
 
 async def answer_requests(side: Side) -> None:
     """Open the side, then answer requests until the end of the input; then kill the workers and exit."""
-    # As in a worker, collections leave out modules, of which one side imports more than the other.
+    # A worker does the same. Otherwise, the side that imports more modules would spend more time on garbage collection.
     gc.collect()
     gc.freeze()
     try:

@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-from temporalio.service import RPCError
 
 from tests.cluster.temporal_cluster import create_namespace
 from tests.tiers import find_cluster, is_full
 from waystation.agents import BaseAgent
-from waystation.client.agent_client import AgentClient, Invocation
+from waystation.client import connect
+from waystation.client.agent_client import Invocation
 from waystation.core import WorkflowSettings, app_scope, user_scope
 from waystation.embedded import EmbeddedServer
+from waystation.history.history_fetch import describe_workflow
 from waystation.testing import AgentEnvironment, Replays, assert_invocation_holds, serving
 
 Serve: TypeAlias = Callable[..., contextlib.AbstractAsyncContextManager[AgentEnvironment]]
@@ -54,11 +55,9 @@ async def server() -> AsyncIterator[EmbeddedServer]:
 
 async def assert_no_state_is_shared(server: EmbeddedServer) -> None:
     """Check that no test wrote to state that others read: those that write choose an app or a user of their own."""
-    client, written = await AgentClient.connect(address=server.address), list[str]()
-    for scope in (app_scope("waystation"), user_scope("waystation", "user"), user_scope("waystation", "ann")):
-        with contextlib.suppress(RPCError):
-            await client.temporal.get_workflow_handle(scope).describe()
-            written.append(scope)
+    temporal = await connect(address=server.address)
+    shared = (app_scope("waystation"), user_scope("waystation", "user"), user_scope("waystation", "ann"))
+    written = [scope for scope in shared if await describe_workflow(temporal, scope)]
     assert written == [], "give the test that writes there `app=env.client.task_queue`"
 
 

@@ -45,7 +45,7 @@ _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
 class _HashedOnce(Resource):
-    """A resource whose hash is computed once. The exporter looks up the resource of each span in a dictionary."""
+    """A resource that computes its hash once. The exporter hashes the resource of every span."""
 
     def __init__(self, resource: Resource) -> None:
         super().__init__(resource.attributes, resource.schema_url)
@@ -164,15 +164,12 @@ class _ActivitySpan(NonRecordingSpan):
     def __init__(self, info: activity.Info) -> None:
         super().__init__(otel.INVALID_SPAN_CONTEXT)
         self._info = info
-        self._known: SpanContext | None = None
+        self._found = otel.INVALID_SPAN_CONTEXT
 
     def get_span_context(self) -> SpanContext:
-        if self._known is None:
-            context = self._find_context()
-            if not context.is_valid:
-                return context
-            self._known = context  # every log event of the activity asks for it
-        return self._known
+        if not self._found.is_valid:
+            self._found = self._find_context()  # once: every log event of the activity asks for it
+        return self._found
 
     def _find_context(self) -> SpanContext:
         log, id = current_log.get(), self._info.activity_id
