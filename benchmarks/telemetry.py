@@ -4,50 +4,42 @@ import asyncio
 import os
 import socket
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.request import urlopen
 
-from benchmarks.comparison import Plan, Sample, SideProcess, in_turns
+from benchmarks.comparison import Plan, Sample, SideProcess
 from benchmarks.side import ONE
 from benchmarks.table import Row, ratio
 from waystation.embedded import EmbeddedServer
 
 IN_A_SAMPLE, IN_A_QUICK_SAMPLE, IN_FLIGHT = 100, 25, 50
 GOAL = 1.05
+VARIANTS: Mapping[str, Sequence[str]] = {
+    "neither": (),
+    "metrics": ("--metrics",),
+    "traces": ("--traces",),
+    "traces and metrics": ("--traces", "--metrics"),
+}
+"""What the workers export, and their options; `--metrics` needs a port."""
 
 
 async def measure(plan: Plan) -> list[Row]:
     """Compare workers that export traces, metrics or both with a worker that exports neither.
 
-    Spans go to a collector that drops them. The metrics are scraped once in each sample.
+    Each pair has new processes, because two processes of the same program differ by some percent for as long as they
+    run. Spans go to a collector that drops them. The metrics are scraped once in each sample.
     """
     count = IN_A_QUICK_SAMPLE if plan.quick else IN_A_SAMPLE
-    port, both_port = _find_free_port(), _find_free_port()
-    metrics, both_metrics = ("--metrics", str(port)), ("--metrics", str(both_port))
-    variants: dict[str, tuple[Sequence[str], int | None]] = {
-        "neither": ((), None),
-        "metrics": (metrics, port),
-        "traces": (("--traces",), None),
-        "traces and metrics": (("--traces", *both_metrics), both_port),
-    }
+    samples: dict[str, list[float]] = {name: [] for name in VARIANTS}
     async with EmbeddedServer() as server:
-        with collector(), ExitStack() as stack:
-            sides: dict[SideProcess, int | None] = {}
-            for options, scraped in variants.values():
-                side = SideProcess("benchmarks.engine", server.address, options=options)
-                stack.callback(side.end)
-                sides[await side.ready()] = scraped
-
-            async def run(side: SideProcess) -> Sample:
-                scraping = asyncio.create_task(asyncio.to_thread(_scrape, sides[side]))
-                sample = await side.run(ONE, count, in_flight=IN_FLIGHT)
-                await scraping
-                return sample
-
-            samples = await in_turns([*sides], plan.pairs, run)
-    without, *others = ([sample.worker_cpu_ms for sample in samples[side]] for side in sides)
+        with collector():
+            for number in range(plan.pairs):
+                for name in VARIANTS if number % 2 == 0 else [*VARIANTS][::-1]:
+                    sample = await _measure_new_worker(server.address, VARIANTS[name], count)
+                    samples[name].append(sample.worker_cpu_ms)
+    without = samples.pop("neither")
     return [
         ratio(
             f"worker CPU with {name}, to without",
@@ -57,8 +49,22 @@ async def measure(plan: Plan) -> list[Row]:
             goal=GOAL if name == "traces and metrics" else None,
             note=f"one tool call, {IN_FLIGHT} in flight",
         )
-        for name, values in zip([*variants][1:], others, strict=True)
+        for name, values in samples.items()
     ]
+
+
+async def _measure_new_worker(address: str, exported: Sequence[str], count: int) -> Sample:
+    port = _find_free_port() if "--metrics" in exported else None
+    side = SideProcess("benchmarks.engine", address, options=[*exported, *([str(port)] if port else [])])
+    try:
+        await side.ready()
+        await side.run(ONE, count // 2, in_flight=IN_FLIGHT)  # warm-up
+        scraping = asyncio.create_task(asyncio.to_thread(_scrape, port))
+        sample = await side.run(ONE, count, in_flight=IN_FLIGHT)
+        await scraping
+    finally:
+        side.end()
+    return sample
 
 
 @contextmanager
