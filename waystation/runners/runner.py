@@ -81,8 +81,8 @@ class Runner:
         (self._root,) = Registry.of(self.app).roots.values()
         check_agents(self._root, credentials=False)
         self._is_checked = False
-        self._turns: dict[tuple[str, str], SessionTurns] = {}
-        """The turns in each session, by user ID and session ID."""
+        self._turns: dict[tuple[str, str, int], SessionTurns] = {}
+        """The turns in each session, by user ID, session ID, and number of deleted sessions with that ID."""
         self._current: dict[tuple[str, str], Invocation] = {}
         """The invocation that was followed most recently, by user ID and session ID."""
 
@@ -286,15 +286,16 @@ class Runner:
                 task.cancel()
 
     async def _find_turns(self, user_id: str, session_id: str) -> SessionTurns:
-        if turns := self._turns.get((user_id, session_id)):
-            return turns
         service = self.session_service
+        key = user_id, session_id, service.deletions[self.app_name, user_id, session_id]
+        if turns := self._turns.get(key):
+            return turns
         session = await service.handle(self.app_name, user_id, session_id, self._root.agent.name)
         if not await service.exists(session):
             if not self.auto_create_session:
                 raise SessionNotFoundError(f"Session not found: {session_id}")
-            await (await service.handle(self.app_name, user_id, session_id)).create()
-        self._turns[user_id, session_id] = turns = SessionTurns(service, session)
+            await service.start(await service.handle(self.app_name, user_id, session_id))
+        self._turns[key] = turns = SessionTurns(service, session)
         return turns
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import abc
+import asyncio
 import hashlib
 import time
 import uuid
+from collections import Counter
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +17,7 @@ from temporalio.client import WorkflowExecutionStatus
 from waystation import client
 from waystation.client import AgentClient, Invocation, count_events
 from waystation.core import JsonObject, encode, ids
-from waystation.core.errors import SessionExists, UnknownSession
+from waystation.core.errors import SessionExists, UnknownInvocation, UnknownSession
 from waystation.errors import AlreadyExistsError
 from waystation.events import Event
 from waystation.history import describe_workflow
@@ -25,6 +28,12 @@ from waystation.sessions.session import Session
 if TYPE_CHECKING:
     from waystation.sessions.program_run import ProgramRun
 
+DELETION_LIMIT_S = 90.0
+"""How long a new session waits for the deletion of one with the same ID. The server deletes after about 30 seconds."""
+DELETION_POLL_S = 0.5
+_STOPPED = {WorkflowExecutionStatus.CANCELED: "cancelled", WorkflowExecutionStatus.TERMINATED: "terminated"}
+"""How the workflow of a deleted session ended, and the status under which such a session is listed."""
+
 
 class RecordedSessionService(BaseSessionService):
     """A session service that names sessions. Each session is a workflow, and its history contains its events."""
@@ -33,6 +42,8 @@ class RecordedSessionService(BaseSessionService):
         self._created = 0
         self._sent: dict[str, int] = {}
         """Number of messages that this process has sent, by session."""
+        self.deletions = Counter[tuple[str, str, str]]()
+        """How often this process has deleted the session of an app and a user with an ID."""
 
     @abc.abstractmethod
     def _open_run(self) -> tuple[ProgramRun, str]:
@@ -99,15 +110,29 @@ class RecordedSessionService(BaseSessionService):
         if not was_noted:
             self.run.note_session(session.id)  # first, because the program may be killed after the next line
         try:
-            await session.create(state)
+            await self.start(session, state)
         except SessionExists:
             if not await self._attach(session, was_noted=was_noted):
                 if not was_noted:
                     self.run.forget_session(session.id)
                 raise AlreadyExistsError(f"Session with id {session_id} already exists.") from None
-        found = await self._read(session, GetSessionConfig())
-        assert found is not None
-        return found
+        return await self._read(session, GetSessionConfig())
+
+    async def start(self, session: client.Session, state: dict[str, Any] | None = None) -> None:
+        """Start a session. If the server is still deleting one with the same ID, wait until it has deleted that one.
+
+        Raises:
+            SessionExists: The session exists, or the server has not deleted it within `DELETION_LIMIT_S`.
+        """
+        deadline = time.monotonic() + DELETION_LIMIT_S
+        while True:
+            try:
+                await session.create(state)
+                return
+            except SessionExists:
+                if await self.exists(session) or time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(DELETION_POLL_S)
 
     async def _attach(self, session: client.Session, *, was_noted: bool) -> bool:
         """Return whether the program continues with a session that exists. Let the run resume the previous one then.
@@ -125,8 +150,12 @@ class RecordedSessionService(BaseSessionService):
 
     @staticmethod
     async def exists(session: client.Session) -> bool:
-        """Return whether a session exists. Call this in the background's event loop."""
-        return await describe_workflow(session.client.temporal, session.id) is not None
+        """Return whether a session exists. Call this in the background's event loop.
+
+        A deleted session does not exist, although the server keeps its stopped workflow for a while.
+        """
+        described = await describe_workflow(session.client.temporal, session.id)
+        return described is not None and described.status not in _STOPPED
 
     async def get_session(
         self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
@@ -134,20 +163,24 @@ class RecordedSessionService(BaseSessionService):
         """Return a session with its events so far, or None if it does not exist."""
 
         async def get() -> Session | None:
-            return await self._read(await self.handle(app_name, user_id, session_id), config or GetSessionConfig())
+            session = await self.handle(app_name, user_id, session_id)
+            with suppress(UnknownSession):  # also if it is deleted while it is read
+                if await self.exists(session):
+                    return await self._read(session, config or GetSessionConfig())
+            return None
 
         return await BACKGROUND.call(get())
 
-    async def _read(self, session: client.Session, config: GetSessionConfig) -> Session | None:
-        try:
-            recorded, state = await session.events(), await session.state()
-        except UnknownSession:
-            return None
+    async def _read(self, session: client.Session, config: GetSessionConfig) -> Session:
+        recorded, state = await session.events(), await session.state()
         await session.started_invocations.caught_up()
         counts = count_events(recorded)
         for invocation_id in session.started_invocations.order:
             if invocation_id not in session.started_invocations.reported:
-                log = await Invocation.from_id(session.client, invocation_id).log()
+                try:
+                    log = await Invocation.from_id(session.client, invocation_id).log()
+                except UnknownInvocation:  # the server is deleting it
+                    continue
                 if new := log.state.events[counts[invocation_id] :]:
                     recorded, state = [*recorded, *new], {**state, **log.state.session.values}
         kept = [event for event in recorded if event.timestamp >= (config.after_timestamp or 0)]
@@ -175,6 +208,7 @@ class RecordedSessionService(BaseSessionService):
                     last_update_time=entry.started_at.timestamp(),
                 )
                 async for entry in sessions.list(user_id=user_id, app=app_name, tenant=self._opened[1])
+                if entry.status not in _STOPPED.values()
             ]
 
         return ListSessionsResponse(sessions=(await BACKGROUND.call(find()))[::-1])
@@ -185,6 +219,7 @@ class RecordedSessionService(BaseSessionService):
         async def delete() -> None:
             agent_client = AgentClient(await BACKGROUND.client())
             await agent_client.delete_session(session_id, user_id=user_id, app=app_name, tenant=self._opened[1])
+            self.deletions[app_name, user_id, session_id] += 1
 
         await BACKGROUND.call(delete())
 

@@ -461,17 +461,14 @@ async def test_synchronous_methods_do_the_same() -> None:
 
     where: dict[str, Any] = {"app_name": APP, "user_id": USER, "session_id": "s"}
 
-    def use() -> Session | None:
+    def use() -> tuple[Session | None, Session | None]:
         service.create_session_sync(**where, state={"city": "Bern"})
         service.list_sessions_sync(app_name=APP)
         found = service.get_session_sync(**where)
         service.delete_session_sync(**where)
-        return found
+        return found, service.get_session_sync(**where)
 
-    async def is_deleted() -> bool:
-        return await asyncio.to_thread(service.get_session_sync, **where) is None
-
-    session = await asyncio.to_thread(use)
+    session, deleted = await asyncio.to_thread(use)
     assert session is not None
     assert session.state == {"city": "Bern"}
-    await until(is_deleted, "the session is deleted")
+    assert deleted is None
