@@ -7,7 +7,7 @@ write is visible immediately, even if no worker is running.
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import quote
 
 from pydantic import Field, ValidationError
@@ -134,12 +134,23 @@ class ScopeFold:
     def __init__(self, prefix: str, snapshot: ScopeSnapshot | None = None) -> None:
         initial = snapshot or ScopeSnapshot()
         self.prefix = prefix
-        self.state: JsonObject = initial.state
-        """The current state. It is replaced, never modified in place, so readers may keep a reference to it."""
+        self._state = dict(initial.state)
+        self._is_shared = False
+        """Whether a reader may have a reference to the state. It is then copied before it is changed."""
+        self._sizes = {name: _size(name, value) for name, value in initial.state.items()}
+        self._size = sum(self._sizes.values())
+        """Size of the state's JSON in bytes, without the outer braces. Encoding the state for each delta would make
+        reading a scope slower with each key."""
         self.refused = list(initial.refused)
         self.refusals = initial.refusals
         """Total number of refused deltas and invalid signals."""
         self._heard = dict(initial.heard)
+
+    @property
+    def state(self) -> JsonObject:
+        """The current state. Readers may keep it: later deltas do not change it."""
+        self._is_shared = True
+        return self._state
 
     def snapshot(self) -> ScopeSnapshot:
         """Return a snapshot that another `ScopeFold` can continue from."""
@@ -185,15 +196,23 @@ class ScopeFold:
         foreign = [name for name in (*delta.set, *delta.removed) if not name.startswith(self.prefix)]
         if foreign:
             return self._refuse(delta.id, delta.run, f"Key {foreign[0][:100]!r} does not begin with {self.prefix!r}.")
-        state = {name: value for name, value in self.state.items() if name not in delta.removed} | delta.set
-        if (size := len(encode(state))) > MAX_SCOPE_BYTES and size > len(encode(self.state)):
+        sizes = {name: 0 for name in delta.removed} | {name: _size(name, value) for name, value in delta.set.items()}
+        changed = self._size + sum(size - self._sizes.get(name, 0) for name, size in sizes.items())
+        if (size := max(changed, 1) + 1) > MAX_SCOPE_BYTES and changed > self._size:
             return self._refuse(
                 delta.id,
                 delta.run,
                 f"The `{self.prefix}` state would grow to {size} bytes; at most {MAX_SCOPE_BYTES} are kept. "
                 "Save large values as artifacts.",
             )
-        self.state = state
+        if self._is_shared:
+            self._state, self._is_shared = dict(self._state), False
+        for name in delta.removed:
+            self._state.pop(name, None)
+            self._sizes.pop(name, None)
+        self._state |= delta.set
+        self._sizes |= {name: sizes[name] for name in delta.set}
+        self._size = changed
         return "applied"
 
     def _refuse(self, delta_id: str, run: str, reason: str) -> Heard:
@@ -201,6 +220,11 @@ class ScopeFold:
         self.refused.append(RefusedDelta(id=delta_id[:MAX_ID_BYTES], run=run[:MAX_ID_BYTES], reason=reason))
         del self.refused[:-MAX_REFUSED]
         return "refused"
+
+
+def _size(name: str, value: Any) -> int:
+    """Return how many bytes a key adds to a JSON object: its JSON, without a brace but with a comma."""
+    return len(encode({name: value})) - 1
 
 
 def writes_scopes(actions: EventActions | None) -> bool:

@@ -1,5 +1,7 @@
 """The fold of what was written to a scope: each delta counts once, whatever else arrives."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +18,7 @@ from waystation.core import (
     encode,
     is_scoped,
     prefix_of,
+    scope_state,
     split,
     user_scope,
 )
@@ -119,6 +122,50 @@ def test_state_that_would_grow_too_large_is_refused_and_may_shrink() -> None:
     assert fold.apply("apply", [data("i", 2, {"user:b": "x" * 200})]) == ["refused"]
     assert fold.apply("apply", [data("i", 3, {"user:b": 1}, ["user:a"])]) == ["applied"]
     assert fold.state == {"user:b": 1}
+
+
+@given(DELTAS, st.integers(2, 60))
+def test_the_state_is_never_larger_than_allowed(deltas: list[tuple[str, int, Any, Any]], limit: int) -> None:
+    """A delta is refused exactly if the state's JSON would grow beyond the limit; the reason contains its size."""
+    fold, expected = ScopeFold(USER), dict[str, int]()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(scope_state, "MAX_SCOPE_BYTES", limit)
+        for index, (_, _, drawn, removed) in enumerate(deltas):
+            written = {name: value % 1_000_000 for name, value in drawn.items()}  # not beyond 64 bits
+            kept = {name: value for name, value in expected.items() if name not in removed} | written
+            size = len(encode(kept))
+            is_refused = size > limit and size > len(encode(expected))
+            heard = fold.apply("apply", [data("i", index, written, removed)])
+            assert heard == ["refused" if is_refused else "applied"]
+            if is_refused:
+                assert f"would grow to {size} bytes" in fold.refused[-1].reason
+            else:
+                expected = kept
+            assert [*fold.state.items()] == [*expected.items()]
+
+
+def test_a_delta_costs_the_same_whatever_the_state_contains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the delta is encoded."""
+    fold, encoded = ScopeFold(USER), list[int]()
+
+    def encode_and_count(value: object) -> bytes:
+        encoded.append(len(result := encode(value)))
+        return result
+
+    monkeypatch.setattr(scope_state, "encode", encode_and_count)
+    for n in range(1_000):
+        fold.apply("apply", [data("i", n, {f"user:{n}": "x" * 100})])
+    assert max(encoded) < 200
+    assert sum(encoded) == len(encode(fold.state)) + 999
+
+
+def test_state_that_was_read_does_not_change() -> None:
+    """Readers may keep it."""
+    fold = ScopeFold(USER)
+    fold.apply("apply", [data("i", 1, {"user:a": 1})])
+    read = fold.state
+    fold.apply("apply", [data("i", 2, {"user:a": 2, "user:b": 3})])
+    assert (read, fold.state) == ({"user:a": 1}, {"user:a": 2, "user:b": 3})
 
 
 def test_what_is_remembered_is_bounded() -> None:
