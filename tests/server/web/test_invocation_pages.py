@@ -298,9 +298,14 @@ async def test_open_pages_of_an_invocation_change_by_themselves(serve: Serve, ch
             await row.get_by_text("waiting").wait_for()
             await invocation.approve()
             await invocation.result()
-            for page in (listed, timeline, models):
+            for page in (timeline, models):
                 await page.evaluate("refresh()")
-            await row.get_by_text("completed").wait_for()
+
+            async def lists_end() -> bool:
+                await listed.evaluate("refresh()")
+                return await row.get_by_text("completed").is_visible()
+
+            await until(lists_end, "the end in the list, which is read from visibility")
             await timeline.locator('a[aria-label^="payer: model call 2"]').first.wait_for()
             await models.locator("details.model").nth(1).wait_for()
             assert await models.locator("details.model[open]").count() == 1
