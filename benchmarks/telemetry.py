@@ -56,15 +56,19 @@ async def measure(plan: Plan) -> list[Row]:
 async def _measure_new_worker(address: str, exported: Sequence[str], count: int) -> Sample:
     port = _find_free_port() if "--metrics" in exported else None
     side = SideProcess("benchmarks.engine", address, options=[*exported, *([str(port)] if port else [])])
-    try:
-        await side.ready()
-        await side.run(ONE, count // 2, in_flight=IN_FLIGHT)  # warm-up
+
+    async def run(count: int) -> Sample:
         scraping = asyncio.create_task(asyncio.to_thread(_scrape, port))
         sample = await side.run(ONE, count, in_flight=IN_FLIGHT)
         await scraping
+        return sample
+
+    try:
+        await side.ready()
+        await run(count // 2)  # warm-up
+        return await run(count)
     finally:
         side.end()
-    return sample
 
 
 @contextmanager
