@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.comparison import Plan
+from benchmarks.comparison import Plan, in_turns
 from benchmarks.table import Row, ratio
 from waystation import agents, tools
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
@@ -71,7 +71,6 @@ async def measure(plan: Plan) -> list[Row]:
     adapted: Any = from_adk(_create_agent(adk.Agent, "adapted", adk.tools.ToolContext))
     own = _create_agent(agents.Agent, "own", tools.ToolContext)
     own.model = adapted.model = _TwoCalls()
-    used: dict[str, list[float]] = {"own": [], "adapted": []}
     async with AgentEnvironment(own, adapted, max_cached_workflows=100) as environment:
 
         async def run(name: str) -> float:
@@ -80,10 +79,8 @@ async def measure(plan: Plan) -> list[Row]:
                 await (await environment.client.start(name, "go")).result()
             return (time.process_time() - started) / INVOCATIONS * 1000
 
-        for number in range(plan.pairs + 1):
-            for name in sorted(used, reverse=number % 2 == 0):
-                used[name].append(await run(name))
-    row = ratio("CPU time of an adapted agent", used["own"][1:], used["adapted"][1:], goal=1.3, unit_of_sides="ms")
+        used = await in_turns(["own", "adapted"], plan.pairs, run, warm_up=1)
+    row = ratio("CPU time of an adapted agent", used["own"], used["adapted"], goal=1.3, unit_of_sides="ms")
     return [row, *_measure_start(plan)]
 
 

@@ -12,7 +12,7 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHistory
@@ -20,6 +20,9 @@ from temporalio.client import Client, WorkflowHistory
 from benchmarks.side import EXTRA_OPTIONS, Scenario
 from waystation.client import connect
 from waystation.embedded import EmbeddedServer
+
+ComparedT = TypeVar("ComparedT")
+SampleT = TypeVar("SampleT")
 
 PEERS = sorted(path.stem for path in Path(__file__).with_name("peers").glob("*.py"))
 """The engines that the table can show beside Waystation."""
@@ -150,10 +153,10 @@ class Comparison:
 
 
 async def in_turns(
-    sides: Sequence[SideProcess], pairs: int, measure: Callable[[SideProcess], Awaitable[Sample]], *, warm_up: int = 2
-) -> dict[SideProcess, list[Sample]]:
+    sides: Sequence[ComparedT], pairs: int, measure: Callable[[ComparedT], Awaitable[SampleT]], *, warm_up: int = 2
+) -> dict[ComparedT, list[SampleT]]:
     """Measure sides `pairs` times, in an order that is reversed each time. The first `warm_up` rounds do not count."""
-    samples: dict[SideProcess, list[Sample]] = {side: [] for side in sides}
+    samples: dict[ComparedT, list[SampleT]] = {side: [] for side in sides}
     for number in range(pairs + warm_up):
         for side in sides if number % 2 == 0 else reversed(sides):
             sample = await measure(side)

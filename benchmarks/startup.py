@@ -7,7 +7,7 @@ import tempfile
 import time
 import uuid
 
-from benchmarks.comparison import Plan
+from benchmarks.comparison import Plan, in_turns
 from benchmarks.engine import worker_command
 from benchmarks.side import wait_for_pollers
 from benchmarks.table import Row, ratio
@@ -23,10 +23,10 @@ async def startup(plan: Plan) -> list[Row]:
         async with EmbeddedServer() as server:
             client = await connect(address=server.address)
 
-            async def until_polling_s(*, engine: bool) -> float:
+            async def until_polling_s(side: str) -> float:
                 queue = f"startup-{uuid.uuid4().hex[:8]}"
                 floor = [sys.executable, "-m", "benchmarks.side", "benchmarks.floor", server.address, queue, "worker"]
-                command = worker_command(server.address, queue) if engine else floor
+                command = worker_command(server.address, queue) if side == "engine" else floor
                 started = time.perf_counter()
                 process = subprocess.Popen(  # noqa: ASYNC220  # takes milliseconds
                     command,
@@ -42,10 +42,7 @@ async def startup(plan: Plan) -> list[Row]:
                     process.kill()
                     process.wait()  # it was killed
 
-            seconds: dict[bool, list[float]] = {False: [], True: []}
-            for number in range(plan.pairs + 1):
-                for engine in (False, True) if number % 2 == 0 else (True, False):
-                    seconds[engine].append(await until_polling_s(engine=engine))
-    theirs, ours = (seconds[side][1:] for side in (False, True))  # the first ones compiled
+            # The first round compiles.
+            seconds = await in_turns(["floor", "engine"], plan.pairs, until_polling_s, warm_up=1)
     note = "from exec to the server's list of pollers"
-    return [ratio("start of a worker", theirs, ours, goal=1.5, unit_of_sides="s", note=note)]
+    return [ratio("start of a worker", seconds["floor"], seconds["engine"], goal=1.5, unit_of_sides="s", note=note)]

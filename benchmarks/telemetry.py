@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.request import urlopen
 
-from benchmarks.comparison import Plan, Sample, SideProcess
+from benchmarks.comparison import Plan, Sample, SideProcess, in_turns
 from benchmarks.side import ONE
 from benchmarks.table import Row, ratio
 from waystation.embedded import EmbeddedServer
@@ -22,7 +22,7 @@ VARIANTS: Mapping[str, Sequence[str]] = {
     "traces": ("--traces",),
     "traces and metrics": ("--traces", "--metrics"),
 }
-"""What the workers export, and their options; `--metrics` needs a port."""
+"""The options of the compared workers, by what they export. The port of `--metrics` is not included."""
 
 
 async def measure(plan: Plan) -> list[Row]:
@@ -32,13 +32,13 @@ async def measure(plan: Plan) -> list[Row]:
     run. Spans go to a collector that drops them. The metrics are scraped once in each sample.
     """
     count = IN_A_QUICK_SAMPLE if plan.quick else IN_A_SAMPLE
-    samples: dict[str, list[float]] = {name: [] for name in VARIANTS}
     async with EmbeddedServer() as server:
         with collector():
-            for number in range(plan.pairs):
-                for name in VARIANTS if number % 2 == 0 else [*VARIANTS][::-1]:
-                    sample = await _measure_new_worker(server.address, VARIANTS[name], count)
-                    samples[name].append(sample.worker_cpu_ms)
+
+            async def run(name: str) -> float:
+                return (await _measure_new_worker(server.address, VARIANTS[name], count)).worker_cpu_ms
+
+            samples = await in_turns([*VARIANTS], plan.pairs, run, warm_up=0)
     without = samples.pop("neither")
     return [
         ratio(

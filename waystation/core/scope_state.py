@@ -7,7 +7,7 @@ write is visible immediately, even if no worker is running.
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import quote
 
 from pydantic import Field, ValidationError
@@ -137,10 +137,8 @@ class ScopeFold:
         self._state = dict(initial.state)
         self._is_shared = False
         """Whether a reader may have a reference to the state. It is then copied before it is changed."""
-        self._sizes = {name: _size(name, value) for name, value in initial.state.items()}
-        self._size = sum(self._sizes.values())
-        """Size of the state's JSON in bytes, without the outer braces. Encoding the state for each delta would make
-        reading a scope slower with each key."""
+        self._size = _size(initial.state)
+        """`_size` of the state. Encoding the state for each delta would make reading a scope slower with each key."""
         self.refused = list(initial.refused)
         self.refusals = initial.refusals
         """Total number of refused deltas and invalid signals."""
@@ -196,8 +194,8 @@ class ScopeFold:
         foreign = [name for name in (*delta.set, *delta.removed) if not name.startswith(self.prefix)]
         if foreign:
             return self._refuse(delta.id, delta.run, f"Key {foreign[0][:100]!r} does not begin with {self.prefix!r}.")
-        sizes = {name: 0 for name in delta.removed} | {name: _size(name, value) for name, value in delta.set.items()}
-        changed = self._size + sum(size - self._sizes.get(name, 0) for name, size in sizes.items())
+        replaced = {name: self._state[name] for name in (*delta.set, *delta.removed) if name in self._state}
+        changed = self._size + _size(delta.set) - _size(replaced)
         if (size := max(changed, 1) + 1) > MAX_SCOPE_BYTES and changed > self._size:
             return self._refuse(
                 delta.id,
@@ -209,9 +207,7 @@ class ScopeFold:
             self._state, self._is_shared = dict(self._state), False
         for name in delta.removed:
             self._state.pop(name, None)
-            self._sizes.pop(name, None)
         self._state |= delta.set
-        self._sizes |= {name: sizes[name] for name in delta.set}
         self._size = changed
         return "applied"
 
@@ -222,9 +218,9 @@ class ScopeFold:
         return "refused"
 
 
-def _size(name: str, value: Any) -> int:
-    """Return how many bytes a key adds to a JSON object: its JSON, without a brace but with a comma."""
-    return len(encode({name: value})) - 1
+def _size(values: JsonObject) -> int:
+    """Return how many bytes keys with these values add to a JSON object, each with a comma but without the braces."""
+    return len(encode(values)) - 1 if values else 0
 
 
 def writes_scopes(actions: EventActions | None) -> bool:
