@@ -1,20 +1,27 @@
 """How much CPU time of a worker traces and metrics take."""
 
 import asyncio
+import json
 import os
 import socket
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.request import urlopen
 
-from benchmarks.comparison import Plan, Sample, SideProcess, in_turns
+from benchmarks.comparison import Plan, SideProcess
+from benchmarks.engine import AGENT, ROOT
 from benchmarks.side import ONE
 from benchmarks.table import Row, ratio
+from waystation.core import JsonObject
 from waystation.embedded import EmbeddedServer
 
-IN_A_SAMPLE, IN_A_QUICK_SAMPLE, IN_FLIGHT = 100, 25, 50
+IN_A_SAMPLE, IN_A_QUICK_SAMPLE, WARM_UP = 100, 25, 50
+IN_FLIGHT = 12
+"""Invocations at a time of each worker. Together, they keep two cores busy."""
+EXPORT_S = 6.0
+"""After this time, the spans of the warm-up have been sent, and with them what a worker does only once."""
 GOAL = 1.05
 VARIANTS: Mapping[str, Sequence[str]] = {
     "neither": (),
@@ -23,74 +30,109 @@ VARIANTS: Mapping[str, Sequence[str]] = {
     "traces and metrics": ("--traces", "--metrics"),
 }
 """The options of the compared workers, by what they export. The port of `--metrics` is not included."""
+MODELS: Mapping[str, tuple[str, float | None]] = {
+    "Gemini over HTTP": ("gemini", GOAL),
+    "a model that is a function": (AGENT, None),
+}
+"""The folders of the compared agents and the goals, by their models. A function takes no CPU time, so it is the worst
+case."""
 
 
 async def measure(plan: Plan) -> list[Row]:
     """Compare workers that export traces, metrics or both with a worker that exports neither.
 
-    Each pair has new processes, because two processes of the same program differ by some percent for as long as they
-    run. Spans go to a collector that drops them. The metrics are scraped once in each sample.
+    The workers of a sample run at the same time, because the speed of a machine may change within seconds. Each sample
+    has new processes, because two processes of the same program differ by some percent for as long as they run. Spans
+    go to a collector that drops them. The metrics are scraped once in each sample.
     """
     count = IN_A_QUICK_SAMPLE if plan.quick else IN_A_SAMPLE
+    rows = []
     async with EmbeddedServer() as server:
-        with collector():
+        with (
+            _service("OTEL_EXPORTER_OTLP_ENDPOINT", lambda _body: b""),
+            _service("GOOGLE_GEMINI_BASE_URL", _reply),
+        ):
+            for model, (folder, goal) in MODELS.items():
+                pairs = [await _measure_new_workers(server.address, folder, count, plan) for _ in range(plan.pairs)]
+                samples = {name: [sample[name] for sample in pairs] for name in VARIANTS}
+                without = samples.pop("neither")
+                rows += [
+                    ratio(
+                        f"worker CPU with {name}, to without; {model}",
+                        without,
+                        values,
+                        unit_of_sides="ms",
+                        goal=goal if name == "traces and metrics" else None,
+                        note=f"one tool call, {IN_FLIGHT} in flight",
+                    )
+                    for name, values in samples.items()
+                ]
+    return rows
 
-            async def run(name: str) -> float:
-                return (await _measure_new_worker(server.address, VARIANTS[name], count)).worker_cpu_ms
 
-            samples = await in_turns([*VARIANTS], plan.pairs, run, warm_up=0)
-    without = samples.pop("neither")
-    return [
-        ratio(
-            f"worker CPU with {name}, to without",
-            without,
-            values,
-            unit_of_sides="ms",
-            goal=GOAL if name == "traces and metrics" else None,
-            note=f"one tool call, {IN_FLIGHT} in flight",
-        )
-        for name, values in samples.items()
-    ]
+async def _measure_new_workers(address: str, folder: str, count: int, plan: Plan) -> dict[str, float]:
+    """Return the CPU time per invocation in milliseconds by variant."""
+    with ExitStack() as stack:
+        sides, ports = dict[str, SideProcess](), dict[str, int]()
+        for name, exported in VARIANTS.items():
+            options = [*exported]
+            if "--metrics" in exported:
+                ports[name] = _find_free_port()
+                options.append(str(ports[name]))
+            options += ["--agents", str(ROOT / "benchmarks" / "agents" / folder)]
+            sides[name] = SideProcess("benchmarks.engine", address, options=options)
+            stack.callback(sides[name].end)
+        await asyncio.gather(*(side.ready() for side in sides.values()))
 
+        async def run(count: int) -> dict[str, float]:
+            scraping = asyncio.gather(*(asyncio.to_thread(_scrape, port) for port in ports.values()))
+            samples = await asyncio.gather(*(side.run(ONE, count, in_flight=IN_FLIGHT) for side in sides.values()))
+            await scraping
+            return {name: sample.worker_cpu_ms for name, sample in zip(sides, samples, strict=True)}
 
-async def _measure_new_worker(address: str, exported: Sequence[str], count: int) -> Sample:
-    port = _find_free_port() if "--metrics" in exported else None
-    side = SideProcess("benchmarks.engine", address, options=[*exported, *([str(port)] if port else [])])
-
-    async def run(count: int) -> Sample:
-        scraping = asyncio.create_task(asyncio.to_thread(_scrape, port))
-        sample = await side.run(ONE, count, in_flight=IN_FLIGHT)
-        await scraping
-        return sample
-
-    try:
-        await side.ready()
-        await run(count // 2)  # warm-up
+        await run(WARM_UP)
+        if not plan.quick:
+            await asyncio.sleep(EXPORT_S)
         return await run(count)
-    finally:
-        side.end()
 
 
 @contextmanager
-def collector() -> Iterator[None]:
-    """Accept spans until the end of the block, in this process, and drop them. New processes send theirs here."""
+def _service(variable: str, reply: Callable[[bytes], bytes]) -> Iterator[None]:
+    """Serve HTTP until the end of the block, in this process. New processes find the address in a variable."""
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
+            content = reply(self.rfile.read(int(self.headers["Content-Length"])))
             self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
             self.end_headers()
+            self.wfile.write(content)
 
         def log_message(self, format: str, *args: object) -> None:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://127.0.0.1:{server.server_address[1]}"
+        os.environ |= {variable: f"http://127.0.0.1:{server.server_address[1]}", "GOOGLE_API_KEY": "not-a-key"}
         try:
             yield
         finally:
             server.shutdown()
+
+
+def _reply(request: bytes) -> bytes:
+    """Reply like Gemini: call the tool, then return a text of the same length as the function does."""
+    is_first = "text" in json.loads(request)["contents"][-1]["parts"][0]
+    part: JsonObject = (
+        {"functionCall": {"name": ONE.tool, "args": {"size": ONE.size}}} if is_first else {"text": "f" * ONE.final}
+    )
+    candidate = {"content": {"role": "model", "parts": [part]}, "finishReason": "STOP"}
+    usage = {"promptTokenCount": 100, "candidatesTokenCount": 20, "totalTokenCount": 120}
+    return json.dumps({"candidates": [candidate], "usageMetadata": usage, "modelVersion": "gemini-2.5-flash"}).encode()
 
 
 def _find_free_port() -> int:
@@ -99,7 +141,6 @@ def _find_free_port() -> int:
         return port
 
 
-def _scrape(port: int | None) -> None:
-    if port:
-        with urlopen(f"http://127.0.0.1:{port}/metrics") as response:
-            response.read()
+def _scrape(port: int) -> None:
+    with urlopen(f"http://127.0.0.1:{port}/metrics") as response:
+        response.read()

@@ -1,6 +1,7 @@
 """Record the metrics of invocations with the meter of Temporal's SDK, whose exporter also exports the SDK's metrics."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from threading import Lock
 
 import structlog
@@ -17,7 +18,7 @@ from temporalio.worker import (
 
 from waystation.core import ANSWER_UPDATE, Log, Price
 from waystation.models.known_models import known_models
-from waystation.worker.metrics import FROM_LOG, QUOTA_SECONDS, REFUSED, Measurement, measure
+from waystation.worker.metrics import FROM_LOG, QUOTA_SECONDS, REFUSED, Measurement, Metric, measure
 from waystation.workflows.ports import MEASURE
 
 log = structlog.get_logger("waystation.worker")
@@ -27,6 +28,9 @@ MAX_RUNS = 10_000
 counted again if its workflow task is repeated."""
 MAX_VALUES = 500
 """Maximum number of values of each label in one process. Further values count as `other`."""
+MAX_BOUND = 5_000
+"""Maximum number of instruments that the export keeps with the values of their labels, which take most of the time of a
+measurement."""
 OTHER = "other"
 MAX_CHARS = 100
 """Maximum length of a label's value. The rest is cut off."""
@@ -50,12 +54,16 @@ class MetricExport(Interceptor):
         meter = meter or Runtime.default().metric_meter
         self._tenants = tenants
         # The exporter appends `_total`.
-        self._instruments = {
-            metric: meter.create_histogram_float(metric.name, metric.description)
-            if metric.buckets
-            else meter.create_counter(metric.name.removesuffix("_total"), metric.description)
+        self._instruments: dict[str, tuple[Metric, MetricHistogramFloat | MetricCounter]] = {
+            metric.name: (
+                metric,
+                meter.create_histogram_float(metric.name, metric.description)
+                if metric.buckets
+                else meter.create_counter(metric.name.removesuffix("_total"), metric.description),
+            )
             for metric in FROM_LOG
         }
+        self._find = lru_cache(MAX_BOUND)(self._bind)
         self._counted: LRUCache[str, int] = LRUCache(MAX_RUNS)
         """Number of counted entries of each run, including those before a snapshot."""
         self._values: dict[str, set[str]] = {}
@@ -73,15 +81,19 @@ class MetricExport(Interceptor):
 
     def record(self, measurement: Measurement, tenant: str | None) -> None:
         """Record a measurement. Values of labels are replaced if there would be too many."""
-        metric, labels = measurement.metric, dict(measurement.labels)
-        if self._tenants and "agent" in metric.labels:
-            labels["tenant"] = tenant or ""
-        attributes = {name: self._limit(name, value) for name, value in labels.items()}
-        match self._instruments[metric]:
+        match self._find(measurement.metric.name, tuple(measurement.labels.items()), tenant):
             case MetricHistogramFloat() as histogram:
-                histogram.record(measurement.value, attributes)
-            case MetricCounter() as counter:
-                counter.add(int(measurement.value), attributes)
+                histogram.record(measurement.value)
+            case counter:
+                counter.add(int(measurement.value))
+
+    def _bind(
+        self, name: str, labels: tuple[tuple[str, str], ...], tenant: str | None
+    ) -> MetricHistogramFloat | MetricCounter:
+        metric, instrument = self._instruments[name]
+        if self._tenants and "agent" in metric.labels:
+            labels = (*labels, ("tenant", tenant or ""))
+        return instrument.with_additional_attributes({label: self._limit(label, value) for label, value in labels})
 
     def _limit(self, name: str, value: str) -> str:
         value = value[:MAX_CHARS]

@@ -6,8 +6,12 @@ Activities only carry the ID of their span, so that spans and requests of tools 
 
 import asyncio
 import os
-from typing import Any
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import NamedTuple
 
+import structlog
 from cachetools import LRUCache
 from opentelemetry import context as otel_context
 from opentelemetry import trace as otel
@@ -21,7 +25,6 @@ from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, S
 from temporalio import activity
 from temporalio.worker import (
     ActivityInboundInterceptor,
-    ExecuteActivityInput,
     Interceptor,
     WorkflowInterceptorClassInput,
 )
@@ -38,10 +41,22 @@ reached the workflow."""
 MAX_RUNS = 2_000
 """Maximum number of runs whose exported spans are remembered. The spans of other runs may be exported again if a
 workflow task is repeated or a wait ends."""
-BATCH_DELAY_MS = 2_000
-"""How long spans are collected before they are sent. Each request costs a worker as much CPU time as encoding 40 spans;
-a worker that is killed loses what it has not sent."""
+COLLECT_S = 1.0
+"""How long ended runs are collected. To derive the spans of many runs at once takes less CPU time, and in a thread it
+does not delay the event loop."""
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+_parse_ref = lru_cache(maxsize=1_000)(parse_ref)
+
+log = structlog.get_logger("waystation.worker")
+
+
+class _Run(NamedTuple):
+    """A run of an invocation whose spans are to be exported."""
+
+    id: str
+    log: Log
+    now: float
+    over: bool
 
 
 class _HashedOnce(Resource):
@@ -68,8 +83,7 @@ class SpanExport(Interceptor):
             content: Whether spans contain messages, arguments and results.
             long_wait_s: How long an invocation waits until the spans before the wait are exported.
         """
-        delay = None if os.environ.get("OTEL_BSP_SCHEDULE_DELAY") else BATCH_DELAY_MS
-        self.processor = processor or BatchSpanProcessor(OTLPSpanExporter(), schedule_delay_millis=delay)
+        self.processor = processor or BatchSpanProcessor(OTLPSpanExporter())
         resource = _HashedOnce(Resource.create({SERVICE_NAME: os.environ.get("OTEL_SERVICE_NAME", "waystation")}))
         self.provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         """Provider for the spans that tools create."""
@@ -78,30 +92,48 @@ class SpanExport(Interceptor):
         self._content, self._long_wait_s = content, long_wait_s
         self._sent: LRUCache[str, set[int]] = LRUCache(MAX_RUNS)
         """IDs of the exported spans of each run."""
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._thread = ThreadPoolExecutor(1, "waystation-spans")
+        self._waiting: dict[str, asyncio.TimerHandle] = {}
+        self._ended: list[_Run] = []
+        self._collecting: asyncio.TimerHandle | None = None
 
     def receive(self, run_id: str, log: Log, now: float, *, over: bool) -> None:
         """Export the spans of a run that has ended, or of a run that waits, if it still waits after `long_wait_s`."""
-        if timer := self._timers.pop(run_id, None):
+        loop = asyncio.get_running_loop()
+        if timer := self._waiting.pop(run_id, None):
             timer.cancel()
         if over:
-            self._export(run_id, log, now, over=True)
+            self._ended.append(_Run(run_id, log, now, over))
+            self._collecting = self._collecting or loop.call_later(COLLECT_S, self._export_ended)
         else:
             delay = self._long_wait_s + SLACK_S
-            loop = asyncio.get_running_loop()
-            self._timers[run_id] = loop.call_later(delay, self._export_waiting, run_id, log, now + delay)
+            run = _Run(run_id, log, now + delay, over)
+            self._waiting[run_id] = loop.call_later(delay, self._export_waiting, run)
 
-    def _export_waiting(self, run_id: str, log: Log, now: float) -> None:
-        del self._timers[run_id]
-        self._export(run_id, log, now, over=False)
+    def _export_ended(self) -> None:
+        self._thread.submit(self._export, self._ended)
+        self._ended, self._collecting = [], None
 
-    def _export(self, run_id: str, log: Log, now: float, *, over: bool) -> None:
-        started = log.state.input
-        trace = find_trace(log.invocation_id, started)
+    def _export_waiting(self, run: "_Run") -> None:
+        del self._waiting[run.id]
+        self._thread.submit(self._export, [run])
+
+    def _export(self, runs: "Sequence[_Run]") -> None:
+        for run in runs:
+            try:
+                self._export_run(run)
+            except Exception:  # the other runs have spans, too
+                log.exception("spans.not_exported", run_id=run.id)
+
+    def _export_run(self, run: "_Run") -> None:
+        started = run.log.state.input
+        trace = find_trace(run.log.invocation_id, started)
         if not (trace.sampled if started and started.traceparent else self._is_sampled(trace)):
             return
-        sent = self._sent.setdefault(run_id, set())
-        for span in build_spans(log, now=now, over=over, content=self._content, long_wait_s=self._long_wait_s):
+        sent = self._sent.setdefault(run.id, set())
+        for span in build_spans(
+            run.log, now=run.now, over=run.over, content=self._content, long_wait_s=self._long_wait_s
+        ):
             if span.id not in sent:
                 sent.add(span.id)
                 self.processor.on_end(self._convert(trace, span))
@@ -134,14 +166,20 @@ class SpanExport(Interceptor):
         input.unsafe_extern_functions[TRACE] = receive  # called in the threads of workflow tasks
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
-        """Run activities in the context of their spans, so that spans and requests of tools become children."""
-        return _ActivityContext(next)
+        """Make an activity's span the current one, so that spans and requests of tools become its children.
+
+        The SDK calls this in the task of the activity. The span remains the current one until the end of that task.
+        """
+        otel_context.attach(otel.set_span_in_context(_ActivitySpan(activity.info().activity_id)))
+        return next
 
     def close(self) -> None:
         """Send the spans that have not been sent. Spans before waits are sent when another worker continues."""
-        for timer in self._timers.values():
+        for timer in (*self._waiting.values(), *filter(None, [self._collecting])):
             timer.cancel()
-        self._timers.clear()
+        self._waiting.clear()
+        self._export_ended()
+        self._thread.shutdown()
         self.processor.force_flush()
 
 
@@ -149,21 +187,12 @@ def _context(trace: Trace, span_id: int) -> SpanContext:
     return SpanContext(trace.id, span_id, is_remote=False, trace_flags=_SAMPLED)
 
 
-class _ActivityContext(ActivityInboundInterceptor):
-    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
-        token = otel_context.attach(otel.set_span_in_context(_ActivitySpan(activity.info())))
-        try:
-            return await super().execute_activity(input)
-        finally:
-            otel_context.detach(token)
-
-
 class _ActivitySpan(NonRecordingSpan):
     """The span of an activity. Its context is known once the activity has read its log."""
 
-    def __init__(self, info: activity.Info) -> None:
+    def __init__(self, activity_id: str) -> None:
         super().__init__(otel.INVALID_SPAN_CONTEXT)
-        self._info = info
+        self._activity_id = activity_id
         self._found = otel.INVALID_SPAN_CONTEXT
 
     def get_span_context(self) -> SpanContext:
@@ -172,10 +201,10 @@ class _ActivitySpan(NonRecordingSpan):
         return self._found
 
     def _find_context(self) -> SpanContext:
-        log, id = current_log.get(), self._info.activity_id
+        log, id = current_log.get(), self._activity_id
         if log is None or log.state.input is None:
             return otel.INVALID_SPAN_CONTEXT
-        match parse_ref(id):
+        match _parse_ref(id):
             case ModelReplyRef():
                 key = log.invocation_id, id
             case CallRef(call_id, run) if call := log.state.calls.get(call_id):
