@@ -178,8 +178,9 @@ class SpanExport(Interceptor):
         for timer in (*self._waiting.values(), *filter(None, [self._collecting])):
             timer.cancel()
         self._waiting.clear()
-        self._export_ended()
         self._thread.shutdown()
+        self._export(self._ended)
+        self._ended.clear()
         self.processor.force_flush()
 
 
