@@ -114,18 +114,18 @@ class SpanExport(Interceptor):
         self._thread.submit(self._export, self._ended)
         self._ended, self._collecting = [], None
 
-    def _export_waiting(self, run: "_Run") -> None:
+    def _export_waiting(self, run: _Run) -> None:
         del self._waiting[run.id]
         self._thread.submit(self._export, [run])
 
-    def _export(self, runs: "Sequence[_Run]") -> None:
+    def _export(self, runs: Sequence[_Run]) -> None:
         for run in runs:
             try:
                 self._export_run(run)
             except Exception:  # the other runs have spans, too
                 log.exception("spans.not_exported", run_id=run.id)
 
-    def _export_run(self, run: "_Run") -> None:
+    def _export_run(self, run: _Run) -> None:
         started = run.log.state.input
         trace = find_trace(run.log.invocation_id, started)
         if not (trace.sampled if started and started.traceparent else self._is_sampled(trace)):
