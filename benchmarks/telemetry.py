@@ -45,32 +45,35 @@ async def measure(plan: Plan) -> list[Row]:
     has new processes, because two processes of the same program differ by some percent for as long as they run. Spans
     go to a collector that drops them. The metrics are scraped once in each sample.
     """
-    count = IN_A_QUICK_SAMPLE if plan.quick else IN_A_SAMPLE
-    rows = []
     async with EmbeddedServer() as server:
-        with (
-            _service("OTEL_EXPORTER_OTLP_ENDPOINT", lambda _body: b""),
-            _service("GOOGLE_GEMINI_BASE_URL", _reply),
-        ):
-            for model, (folder, goal) in MODELS.items():
-                pairs = [await _measure_new_workers(server.address, folder, count, plan) for _ in range(plan.pairs)]
-                samples = {name: [sample[name] for sample in pairs] for name in VARIANTS}
-                without = samples.pop("neither")
-                rows += [
-                    ratio(
-                        f"worker CPU with {name}, to without; {model}",
-                        without,
-                        values,
-                        unit_of_sides="ms",
-                        goal=goal if name == "traces and metrics" else None,
-                        note=f"one tool call, {IN_FLIGHT} in flight",
-                    )
-                    for name, values in samples.items()
-                ]
-    return rows
+        with _serve(lambda _body: b"") as collector, _serve(_reply) as gemini:
+            os.environ |= {
+                "OTEL_EXPORTER_OTLP_ENDPOINT": collector,
+                "GOOGLE_GEMINI_BASE_URL": gemini,
+                "GOOGLE_API_KEY": "not-a-key",
+            }
+            return [row for model in MODELS for row in await _compare(server.address, model, plan)]
 
 
-async def _measure_new_workers(address: str, folder: str, count: int, plan: Plan) -> dict[str, float]:
+async def _compare(address: str, model: str, plan: Plan) -> list[Row]:
+    folder, goal = MODELS[model]
+    pairs = [await _measure_new_workers(address, folder, plan) for _ in range(plan.pairs)]
+    samples = {name: [sample[name] for sample in pairs] for name in VARIANTS}
+    without = samples.pop("neither")
+    return [
+        ratio(
+            f"worker CPU with {name}, to without; {model}",
+            without,
+            values,
+            unit_of_sides="ms",
+            goal=goal if name == "traces and metrics" else None,
+            note=f"one tool call, {IN_FLIGHT} in flight",
+        )
+        for name, values in samples.items()
+    ]
+
+
+async def _measure_new_workers(address: str, folder: str, plan: Plan) -> dict[str, float]:
     """Return the CPU time per invocation in milliseconds by variant."""
     with ExitStack() as stack:
         sides, ports = dict[str, SideProcess](), dict[str, int]()
@@ -93,12 +96,12 @@ async def _measure_new_workers(address: str, folder: str, count: int, plan: Plan
         await run(WARM_UP)
         if not plan.quick:
             await asyncio.sleep(EXPORT_S)
-        return await run(count)
+        return await run(IN_A_QUICK_SAMPLE if plan.quick else IN_A_SAMPLE)
 
 
 @contextmanager
-def _service(variable: str, reply: Callable[[bytes], bytes]) -> Iterator[None]:
-    """Serve HTTP until the end of the block, in this process. New processes find the address in a variable."""
+def _serve(reply: Callable[[bytes], bytes]) -> Iterator[str]:
+    """Serve HTTP in this process until the end of the block, which receives the URL."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -115,11 +118,9 @@ def _service(variable: str, reply: Callable[[bytes], bytes]) -> Iterator[None]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        os.environ |= {variable: f"http://127.0.0.1:{server.server_address[1]}", "GOOGLE_API_KEY": "not-a-key"}
         try:
-            yield
+            yield f"http://127.0.0.1:{server.server_address[1]}"
         finally:
             server.shutdown()
 

@@ -54,13 +54,10 @@ class MetricExport(Interceptor):
         meter = meter or Runtime.default().metric_meter
         self._tenants = tenants
         # The exporter appends `_total`.
-        self._instruments: dict[str, tuple[Metric, MetricHistogramFloat | MetricCounter]] = {
-            metric.name: (
-                metric,
-                meter.create_histogram_float(metric.name, metric.description)
-                if metric.buckets
-                else meter.create_counter(metric.name.removesuffix("_total"), metric.description),
-            )
+        self._instruments = {
+            metric: meter.create_histogram_float(metric.name, metric.description)
+            if metric.buckets
+            else meter.create_counter(metric.name.removesuffix("_total"), metric.description)
             for metric in FROM_LOG
         }
         self._find = lru_cache(MAX_BOUND)(self._bind)
@@ -81,19 +78,19 @@ class MetricExport(Interceptor):
 
     def record(self, measurement: Measurement, tenant: str | None) -> None:
         """Record a measurement. Values of labels are replaced if there would be too many."""
-        match self._find(measurement.metric.name, tuple(measurement.labels.items()), tenant):
+        match self._find(measurement.metric, tuple(measurement.labels.items()), tenant):
             case MetricHistogramFloat() as histogram:
                 histogram.record(measurement.value)
             case counter:
                 counter.add(int(measurement.value))
 
     def _bind(
-        self, name: str, labels: tuple[tuple[str, str], ...], tenant: str | None
+        self, metric: Metric, labels: tuple[tuple[str, str], ...], tenant: str | None
     ) -> MetricHistogramFloat | MetricCounter:
-        metric, instrument = self._instruments[name]
         if self._tenants and "agent" in metric.labels:
             labels = (*labels, ("tenant", tenant or ""))
-        return instrument.with_additional_attributes({label: self._limit(label, value) for label, value in labels})
+        attributes = {name: self._limit(name, value) for name, value in labels}
+        return self._instruments[metric].with_additional_attributes(attributes)
 
     def _limit(self, name: str, value: str) -> str:
         value = value[:MAX_CHARS]

@@ -51,7 +51,7 @@ log = structlog.get_logger("waystation.worker")
 
 
 class _Run(NamedTuple):
-    """A run of an invocation whose spans are to be exported."""
+    """A run, with the data that its spans are derived from."""
 
     id: str
     log: Log
@@ -122,7 +122,7 @@ class SpanExport(Interceptor):
         for run in runs:
             try:
                 self._export_run(run)
-            except Exception:  # the other runs have spans, too
+            except Exception:  # the spans of the other runs must not be lost, and nobody else reports it
                 log.exception("spans.not_exported", run_id=run.id)
 
     def _export_run(self, run: _Run) -> None:
@@ -175,9 +175,11 @@ class SpanExport(Interceptor):
 
     def close(self) -> None:
         """Send the spans that have not been sent. Spans before waits are sent when another worker continues."""
-        for timer in (*self._waiting.values(), *filter(None, [self._collecting])):
+        for timer in self._waiting.values():
             timer.cancel()
         self._waiting.clear()
+        if self._collecting:
+            self._collecting.cancel()
         self._thread.shutdown()
         self._export(self._ended)
         self._ended.clear()
