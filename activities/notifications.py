@@ -13,7 +13,6 @@ import secrets
 import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from pathlib import Path
@@ -44,6 +43,7 @@ from waystation.core import (
     is_private_url,
     summary,
 )
+from waystation.dataclass import dataclass
 
 if TYPE_CHECKING:
     from apprise import Apprise

@@ -8,7 +8,6 @@ authenticated; all other histories are unchanged.
 
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
@@ -49,6 +48,7 @@ from waystation.core import (
     message_request,
     satisfies_policy,
 )
+from waystation.dataclass import dataclass
 from waystation.history import ScheduledActivity, fetch_activities, list_runs
 from waystation.tools import BaseTool
 

@@ -5,7 +5,7 @@ Everything is read from histories. Workers are never queried.
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from cachetools import LRUCache
@@ -46,6 +46,7 @@ from waystation.core import (
     is_working,
 )
 from waystation.core.session_log import OPEN_STATUSES
+from waystation.dataclass import dataclass
 from waystation.history import (
     HistoryReader,
     SessionReader,

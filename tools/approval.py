@@ -4,7 +4,6 @@ If user code, such as a predicate, raises an exception, the call needs approval.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -21,6 +20,7 @@ from waystation.core import (
     digest,
     to_plain_json,
 )
+from waystation.dataclass import dataclass
 from waystation.tools import (
     AgentTool,
     BaseTool,

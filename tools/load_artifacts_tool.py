@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import inspect
 import io
 import json
@@ -163,6 +162,8 @@ def _word_text(data: bytes) -> str | None:
     prefix = re.escape(namespace[1]) if namespace else "w"
     texts = re.compile(rf"<{prefix}:t(?:\s[^>]*)?>([^<]*)</{prefix}:t>")
     paragraphs = [texts.findall(paragraph) for paragraph in re.split(rf"<{prefix}:p(?:\s[^>]*)?>", document)]
+    import html  # slow to import
+
     return "\n".join(html.unescape("".join(runs)) for runs in paragraphs if runs)
 
 

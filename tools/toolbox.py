@@ -4,7 +4,6 @@ import asyncio
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 
 import structlog
@@ -12,6 +11,7 @@ import structlog
 from waystation.agents import BaseAgent, LlmAgent, ReadonlyContext
 from waystation.agents.memoize import memoize
 from waystation.core import ActivitySettings, AuthoringError, InvalidTool, ToolNameTaken, WaystationError, with_article
+from waystation.dataclass import dataclass
 from waystation.tools import AgentTool, BaseTool, BaseToolset, FunctionTool, RequestInputTool, declare, find_author_line
 
 log = structlog.get_logger(__name__)

@@ -2,7 +2,6 @@
 
 import platform
 import re
-from importlib import metadata
 
 ADK_VERSIONS = ">=2.13,<2.14"
 """The supported versions of google-adk, as in the extra `adk`."""
@@ -38,6 +37,8 @@ def is_adk_installed() -> bool:
 
 
 def _version(distribution: str) -> str:
+    from importlib import metadata  # slow to import, and workers do not need it
+
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:  # run from source files

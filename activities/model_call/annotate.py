@@ -5,7 +5,7 @@ results are recorded with the reply, so the workflow does not need the agent.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -37,6 +37,7 @@ from waystation.core import (
     merge_actions,
     responses,
 )
+from waystation.dataclass import dataclass
 from waystation.tools import AgentTool, ArgumentsRejected, BaseTool, TemporalTool, ToolContext
 from waystation.tools.approval import RequiredApproval, judge_call, parameters_digest
 from waystation.tools.outcome import create_outcome

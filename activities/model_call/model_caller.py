@@ -8,7 +8,6 @@ import json
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -85,6 +84,7 @@ from waystation.core import (
     to_plain_json,
     with_article,
 )
+from waystation.dataclass import dataclass
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
 from waystation.models.known_models import known_models
 from waystation.storage import StoreIds

@@ -93,7 +93,10 @@ def test_other_unknown_names_are_ordinary_errors() -> None:
 
 
 def test_importing_the_package_does_not_read_the_list() -> None:
-    """The list is read when a name is missing."""
-    code = "import sys, waystation.agents; from waystation import Agent; print('tomllib' in sys.modules)"
+    """The list is read when a name is missing. Modules are not."""
+    code = (
+        "import sys, waystation.agents; from waystation import Agent; from waystation.core import ids; "
+        "print('tomllib' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

@@ -13,6 +13,8 @@ import pytest
 from tests.paths import ROOT, syntax_tree
 from waystation.core import errors
 
+# Loaded only when a tool needs a credential, and for options of the worker.
+LOGINS, CLIENTS = "waystation.auth.auth_credential", "waystation.client.agent_client"
 TOOLS, ACTIVITIES, WORKFLOWS = "waystation.tools", "waystation.activities", "waystation.workflows"
 QUOTAS = {"waystation.core.quota", "waystation.storage.quota_store", "waystation.activities.model_call.metered_model"}
 FOLDERS = ("waystation", "workflows", "activities", "tools", "examples", "benchmarks", "tests")
@@ -37,7 +39,10 @@ def loaded_by(module: str) -> set[str]:
         ("waystation.client.agent_client", {"google.genai", TOOLS, ACTIVITIES, WORKFLOWS, "joserfc"}),
         ("waystation.cli.program", {"temporalio", "google.genai", TOOLS, ACTIVITIES, WORKFLOWS, "joserfc"}),
         ("waystation.identity", {"authlib", "httpx2", "temporalio", "google.genai", TOOLS}),
-        ("waystation.worker.__main__", {"google.genai", "typer", "joserfc", "apprise", "httpx2", "rich", *QUOTAS}),
+        (
+            "waystation.worker.__main__",
+            {"google.genai", "typer", "joserfc", "apprise", "httpx2", "rich", LOGINS, CLIENTS, *QUOTAS},
+        ),
     ],
 )
 def test_what_a_module_stands_on(module: str, never: set[str]) -> None:

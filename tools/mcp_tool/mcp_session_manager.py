@@ -15,7 +15,6 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from contextvars import Context, ContextVar
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO, TypeAlias, TypeVar
 from urllib.parse import urlsplit
@@ -30,6 +29,7 @@ from mcp.types import CONNECTION_CLOSED
 from pydantic import BaseModel, Field
 
 from waystation.core import WaystationError, with_article
+from waystation.dataclass import dataclass
 
 log = structlog.get_logger(__name__)
 

@@ -12,6 +12,8 @@ from typing import Any, ClassVar, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from waystation.core import DEFER_BUILD
+
 RESERVED_NAMES = frozenset({"user"})
 
 Callbacks: TypeAlias = Callable[..., Any] | list[Callable[..., Any]] | None
@@ -26,7 +28,9 @@ CODE_OF_ITS_OWN = ("run_async", "run_live", "_run_async_impl", "_run_live_impl",
 class BaseAgent(BaseModel):
     """Base class of agents. Only `LlmAgent` and the composite agents can run; put your own code into tools."""
 
-    model_config: ClassVar[ConfigDict] = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        arbitrary_types_allowed=True, extra="forbid", defer_build=DEFER_BUILD
+    )
 
     name: str
     description: str = ""

@@ -16,7 +16,6 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -47,6 +46,7 @@ from waystation.core import (
     describe_errors,
     with_article,
 )
+from waystation.dataclass import dataclass
 from waystation.models import BaseLlm
 from waystation.plugins import BasePlugin
 from waystation.tools import (

@@ -6,7 +6,7 @@ invocation is reset, its account only grows.
 
 import heapq
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
@@ -54,6 +54,7 @@ from waystation.core import (
     ids,
     stage_of,
 )
+from waystation.dataclass import dataclass
 from waystation.history import (
     check_readable,
     decode_histories,

@@ -18,24 +18,15 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 import structlog
 
-from waystation.auth import (
-    APIKey,
-    AuthConfig,
-    AuthCredential,
-    AuthCredentialTypes,
-    BaseCredentialService,
-    HttpAuth,
-    HTTPBase,
-    HttpCredentials,
-    OAuth2Auth,
-    oauth,
-)
-from waystation.auth.auth_credential import CredentialPart
+from waystation import auth
+from waystation.auth import oauth
+from waystation.auth.credential_service.base_credential_service import BaseCredentialService
 from waystation.core import (
     DEFAULT_APP,
     AuthorizationFailed,
@@ -44,10 +35,12 @@ from waystation.core import (
     JsonObject,
     StoreFailed,
 )
+from waystation.dataclass import dataclass
 from waystation.storage import KeyDeleted, Owner, decrypt_file, encrypt_file, find_user_keys
 
 if TYPE_CHECKING:
     from waystation.agents.readonly_context import ReadonlyContext
+    from waystation.auth import AuthConfig, AuthCredential, OAuth2Auth
 
 log = structlog.get_logger(__name__)
 
@@ -125,7 +118,7 @@ class CredentialStore(BaseCredentialService):
         The credential may have expired, and an OAuth credential does not contain the client secret.
         """
         text = _read_encrypted(self, ("credential", *bucket), bucket)
-        return None if text is None else AuthCredential.model_validate(json.loads(text))
+        return None if text is None else auth.AuthCredential.model_validate(json.loads(text))
 
     def keep(self, bucket: Bucket, credential: AuthCredential | None) -> None:
         """Store a credential, or remove the stored one if `credential` is None."""
@@ -201,12 +194,24 @@ class CredentialStore(BaseCredentialService):
         raise ValueError("Pass either `auth_response_uri`, or `credential` and `call`.")
 
 
-class _Login(CredentialPart):
-    """An unfinished login as it is stored, including secrets."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Login:
+    """An unfinished login, including secrets."""
 
     config: AuthConfig
     calls: list[WaitingCall]
     at: float
+
+    @classmethod
+    def parse(cls, text: str) -> _Login:
+        """Parse the stored form."""
+        stored = json.loads(text)
+        calls = [WaitingCall(*call) for call in stored["calls"]]
+        return cls(config=auth.AuthConfig.model_validate(stored["config"]), calls=calls, at=stored["at"])
+
+    def exposed(self) -> str:
+        """Return the stored form, including all secrets."""
+        return json.dumps({"config": self.config.exposed(), "calls": self.calls, "at": self.at})
 
     @property
     def client(self) -> OAuth2Auth | None:
@@ -285,7 +290,7 @@ def begin_login(store: CredentialStore, config: AuthConfig, bucket: Bucket, call
         calls = list(dict.fromkeys([*(current.calls if current else ()), call]))
         if current is not None and current.is_for(config):
             # Keep the existing login, for all calls and after a crash, because its link may be open in a browser.
-            login = current.model_copy(update={"calls": calls})
+            login = replace(current, calls=calls)
         else:
             login = _Login(config=_add_login_uri(config), calls=calls, at=time.time())
         _write_login(store, bucket, login)
@@ -432,19 +437,21 @@ def _parse_credential(config: AuthConfig, text: str) -> AuthCredential:
     if not text.strip():
         raise ValueError("The credential is empty.")
     match config.auth_scheme:
-        case APIKey():
-            return AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key=text)
-        case HTTPBase(scheme=scheme):
-            content = HttpCredentials(token=text)
+        case auth.APIKey():
+            return auth.AuthCredential(auth_type=auth.AuthCredentialTypes.API_KEY, api_key=text)
+        case auth.HTTPBase(scheme=scheme):
+            content = auth.HttpCredentials(token=text)
             if scheme.lower() == "basic":
                 user, colon, password = text.partition(":")
                 if not colon:
                     raise ValueError("A credential for the scheme `basic` must have the form `user:password`.")
-                content = HttpCredentials(username=user, password=password)
-            http = HttpAuth(scheme=scheme, credentials=content)
-            return AuthCredential(auth_type=AuthCredentialTypes.HTTP, http=http)
+                content = auth.HttpCredentials(username=user, password=password)
+            http = auth.HttpAuth(scheme=scheme, credentials=content)
+            return auth.AuthCredential(auth_type=auth.AuthCredentialTypes.HTTP, http=http)
         case _:
-            return AuthCredential(auth_type=AuthCredentialTypes.OAUTH2, oauth2=OAuth2Auth(access_token=text))
+            return auth.AuthCredential(
+                auth_type=auth.AuthCredentialTypes.OAUTH2, oauth2=auth.OAuth2Auth(access_token=text)
+            )
 
 
 def find_bucket(store: CredentialStore, call: WaitingCall) -> Bucket | None:
@@ -497,7 +504,7 @@ def _read_bucket(store: CredentialStore, place: Place) -> Bucket | None:
 
 def _read_login(store: CredentialStore, bucket: Bucket) -> _Login | None:
     text = _read_encrypted(store, ("login", *bucket), bucket)
-    login = None if text is None else _Login.model_validate_json(text)
+    login = None if text is None else _Login.parse(text)
     return login if login is not None and login.at + KEEP_S > time.time() else None
 
 
@@ -506,7 +513,7 @@ def _write_login(store: CredentialStore, bucket: Bucket, login: _Login | None) -
     previous = _read_login(store, bucket)
     if previous is not None and previous.state and (login is None or login.state != previous.state):
         store.write(("state", previous.state), None)
-    text = None if login is None else json.dumps(login.exposed())
+    text = None if login is None else login.exposed()
     _write_encrypted(store, ("login", *bucket), bucket, text, keep_s=KEEP_S)
     if login is not None and login.state:
         store.write(("state", login.state), json.dumps(bucket), keep_s=KEEP_S)

@@ -11,24 +11,17 @@ import re
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-from waystation.auth import (
-    AuthConfig,
-    AuthCredential,
-    ExtendedOAuth2,
-    OAuth2,
-    OAuth2Auth,
-    OAuthGrantType,
-    OpenIdConnect,
-    OpenIdConnectWithConfig,
-)
+from waystation import auth
 from waystation.core import AuthorizationFailed, is_private_url
+from waystation.dataclass import dataclass
 
 if TYPE_CHECKING:
     from authlib.integrations.httpx_client import OAuth2Client  # type: ignore[import-untyped]  # it has no types
+
+    from waystation.auth import AuthConfig, AuthCredential, OAuth2, OAuth2Auth, OAuthGrantType
 
 TIMEOUT_S = 10.0
 """Timeout of one request to a login provider, in seconds."""
@@ -51,7 +44,7 @@ class Endpoints:
 
 def has_login(config: AuthConfig) -> bool:
     """Return whether the scheme is OAuth 2 or OpenID Connect."""
-    return isinstance(config.auth_scheme, OAuth2 | OpenIdConnect | OpenIdConnectWithConfig)
+    return isinstance(config.auth_scheme, auth.OAuth2 | auth.OpenIdConnect | auth.OpenIdConnectWithConfig)
 
 
 def find_endpoints(config: AuthConfig) -> Endpoints:
@@ -63,11 +56,11 @@ def find_endpoints(config: AuthConfig) -> Endpoints:
     """
     scheme: Any = config.auth_scheme
     match scheme:
-        case OAuth2():
+        case auth.OAuth2():
             return _find_flow_endpoints(scheme)
-        case OpenIdConnectWithConfig():
+        case auth.OpenIdConnectWithConfig():
             authorization, token = scheme.authorization_endpoint, scheme.token_endpoint
-        case OpenIdConnect():
+        case auth.OpenIdConnect():
             metadata = _fetch_metadata([scheme.openIdConnectUrl], issuer=_parse_issuer(scheme.openIdConnectUrl))
             authorization, token = metadata["authorization_endpoint"], metadata["token_endpoint"]
         case _:
@@ -77,7 +70,9 @@ def find_endpoints(config: AuthConfig) -> Endpoints:
     # Use getattr, because an OpenIdConnect keeps unknown fields and may have these too.
     has_client_credentials = "client_credentials" in (getattr(scheme, "grant_types_supported", None) or ())
     return Endpoints(
-        grant=OAuthGrantType.CLIENT_CREDENTIALS if has_client_credentials else OAuthGrantType.AUTHORIZATION_CODE,
+        grant=auth.OAuthGrantType.CLIENT_CREDENTIALS
+        if has_client_credentials
+        else auth.OAuthGrantType.AUTHORIZATION_CODE,
         authorization=authorization,
         token=token,
         refresh=token,
@@ -90,12 +85,12 @@ def _find_flow_endpoints(scheme: OAuth2) -> Endpoints:
     if client := scheme.flows.clientCredentials:
         token = client.tokenUrl or _discover(scheme, "token_endpoint")
         return Endpoints(
-            grant=OAuthGrantType.CLIENT_CREDENTIALS, token=token, refresh=token, scopes=tuple(client.scopes)
+            grant=auth.OAuthGrantType.CLIENT_CREDENTIALS, token=token, refresh=token, scopes=tuple(client.scopes)
         )
     if code := scheme.flows.authorizationCode:
         token = code.tokenUrl or _discover(scheme, "token_endpoint")
         return Endpoints(
-            grant=OAuthGrantType.AUTHORIZATION_CODE,
+            grant=auth.OAuthGrantType.AUTHORIZATION_CODE,
             authorization=code.authorizationUrl or _discover(scheme, "authorization_endpoint"),
             token=token,
             refresh=code.refreshUrl or token,
@@ -108,7 +103,7 @@ def _find_flow_endpoints(scheme: OAuth2) -> Endpoints:
 
 
 def _discover(scheme: OAuth2, name: str) -> str:
-    issuer = scheme.issuer_url if isinstance(scheme, ExtendedOAuth2) else None
+    issuer = scheme.issuer_url if isinstance(scheme, auth.ExtendedOAuth2) else None
     if not issuer:
         # This message is the same as in ADK.
         raise ValueError("OAuth scheme info is missing, and auto-discovery has failed to fill them in.")
@@ -121,9 +116,9 @@ def _discover(scheme: OAuth2, name: str) -> str:
 def find_issuer(config: AuthConfig) -> str | None:
     """Return the issuer that a scheme names, or None if it does not name one."""
     match config.auth_scheme:
-        case ExtendedOAuth2(issuer_url=str(issuer)):
+        case auth.ExtendedOAuth2(issuer_url=str(issuer)):
             return issuer
-        case OpenIdConnect(openIdConnectUrl=document):
+        case auth.OpenIdConnect(openIdConnectUrl=document):
             return _parse_issuer(document)
         case _:
             return None
@@ -208,7 +203,7 @@ def add_authorization_url(config: AuthConfig) -> AuthCredential:
             client.auth_uri += f"{'&' if '?' in client.auth_uri else '?'}state={client.state}"
         return credential
     places = find_endpoints(config)
-    if places.grant is not OAuthGrantType.AUTHORIZATION_CODE:
+    if places.grant is not auth.OAuthGrantType.AUTHORIZATION_CODE:
         raise ValueError(
             "The clientCredentials flow does not involve a user. Make the tool an AuthenticatedFunctionTool, which "
             "fetches the token itself."
@@ -298,7 +293,7 @@ def _fetch_tokens(config: AuthConfig, grant: str, **params: str | None) -> OAuth
     if not isinstance(token.get("access_token"), str):
         raise AuthorizationFailed(f"The response of {host} to the {grant} has no access token.")
     expires_at, expires_in = token.get("expires_at"), token.get("expires_in")
-    return OAuth2Auth(
+    return auth.OAuth2Auth(
         client_id=registered.client_id,
         access_token=token["access_token"],
         refresh_token=token.get("refresh_token"),

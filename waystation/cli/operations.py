@@ -8,7 +8,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,6 +37,7 @@ from waystation.client import (
 )
 from waystation.configuration import QUOTAS_ENV, read_quotas
 from waystation.core import IDENTITY_ENV, WORKFLOW, CredentialStoreError, InvalidConfiguration, StoreFailed
+from waystation.dataclass import dataclass
 from waystation.key_set import EncryptionKeys
 from waystation.lazy_exports import load_worker
 from waystation.presentation import terminal

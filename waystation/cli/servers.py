@@ -145,7 +145,7 @@ async def web(
         await ctx.compare_stores(payloads=client.blobs.files)
         if status:
             status.watch(_create_store_checks(client.blobs.files, artifacts))
-            status.serve(client)
+            status.serve(client.temporal, client.task_queue)
             ctx.out.remark(f"Metrics and health checks are at {status.url}.")
         return await _serve(
             ctx,

@@ -9,7 +9,6 @@ import builtins
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -36,6 +35,7 @@ from waystation.core import (
     ids,
     is_among_people,
 )
+from waystation.dataclass import dataclass
 from waystation.history import is_not_found, read_memo
 
 AT_ONCE = 8

@@ -1,7 +1,6 @@
 """List held invocations, which no worker can continue at the moment, retry their calls now, or give the calls up."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import ResetActivityRequest
@@ -9,6 +8,7 @@ from temporalio.client import Client
 
 from waystation.client.search_attributes import AGENT
 from waystation.core import GIVE_UP_SIGNAL, HELD, HELD_TOOL, MEMO_HELD, MODEL, SEARCH_STATUS, WORKFLOW, JsonObject
+from waystation.dataclass import dataclass
 from waystation.history import PendingRetry, fetch_retries, read_memo
 
 

@@ -9,7 +9,6 @@ kept, it is removed.
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -21,6 +20,7 @@ from temporalio.client import Client
 from temporalio.converter import PayloadCodec
 from temporalio.service import RPCError, RPCStatusCode
 
+from waystation.dataclass import dataclass
 from waystation.history import fetch_or_none, payloads_of
 from waystation.storage import BlobMissing, Blobs, is_reference
 

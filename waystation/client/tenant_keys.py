@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client.search_attributes import TENANT
 from waystation.core import SCOPE_WORKFLOW, SESSION_WORKFLOW, WORKFLOW, InvalidConfiguration, JsonObject, ids
+from waystation.dataclass import dataclass
 from waystation.storage import USER_KEYS_VARIABLE, Owner, find_user_keys
 
 _OPEN = f"WorkflowType IN ('{WORKFLOW}', '{SESSION_WORKFLOW}', '{SCOPE_WORKFLOW}') AND ExecutionStatus = 'Running'"

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from datetime import timedelta
 from typing import Protocol
 from urllib.parse import unquote
@@ -26,6 +26,7 @@ from waystation.core import (
     ids,
     user_scope,
 )
+from waystation.dataclass import dataclass
 from waystation.history import WorkflowRun, decode_events, find_session_runs, get_attributes, read_json_content
 from waystation.storage import USER_KEYS_VARIABLE, find_user_keys
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from temporalio.api.enums.v1 import PendingActivityState
@@ -12,6 +11,7 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHistory
 from temporalio.converter import DataConverter
 
 from waystation.core import CHILD, WORKFLOW, Failure, ids
+from waystation.dataclass import dataclass
 from waystation.history.history_events import (
     EventType,
     decode_events,

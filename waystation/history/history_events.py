@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
@@ -35,6 +34,7 @@ from waystation.core import (
     parse_usage,
 )
 from waystation.core.log import facts
+from waystation.dataclass import dataclass
 from waystation.storage import STORE_VARIABLE, UNREADABLE, describe_missing_key, is_reference, retrieve_payloads
 
 EventType: Any = SimpleNamespace(**dict(Generated.items()))

@@ -9,11 +9,12 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from waystation.core import InputValidationError, JsonObject, NotJson, StoreFailed, digest, to_plain_json
+from waystation.dataclass import dataclass
 from waystation.memory.base_memory_service import BaseMemoryService
 from waystation.storage import Owner, decrypt_file, encrypt_file, find_cipher
 
@@ -22,14 +23,13 @@ if TYPE_CHECKING:
     from waystation.memory.memory_entry import MemoryEntry
     from waystation.tools.session_view import Session
 
-_SPACELESS = re.compile(
+_SPACELESS = (
     # Thai, Lao, Myanmar, Khmer; kana; Han.
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
-"""Matches a character of a script that does not put spaces between words. Each such character counts as a word."""
-
-
-_ACCENTS = re.compile("[\u0300-\u036f]")
+"""Matches a character of a script that does not put spaces between words. Each such character counts as a word. It is
+compiled on first use, which takes as long as importing a module."""
+_ACCENTS = "[\u0300-\u036f]"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -184,7 +184,7 @@ def searchable_words(text: str) -> set[str]:
 
 def spaced(text: str) -> str:
     """Add spaces around each character of a script without spaces, because the index splits text at spaces."""
-    return _SPACELESS.sub(r" \g<0> ", unicodedata.normalize("NFC", text))
+    return re.sub(_SPACELESS, r" \g<0> ", unicodedata.normalize("NFC", text))
 
 
 def runs(text: str) -> Iterator[str]:
@@ -205,7 +205,7 @@ def terms(query: str) -> list[str]:
 
 def fold(run: str) -> list[str]:
     """Return the words of a run without case and accents."""
-    folded = (_ACCENTS.sub("", unicodedata.normalize("NFD", word)).casefold() for word in run.split())
+    folded = (re.sub(_ACCENTS, "", unicodedata.normalize("NFD", word)).casefold() for word in run.split())
     return [unicodedata.normalize("NFC", word) for word in folded if word]
 
 
@@ -221,7 +221,7 @@ def list_indexes(owner: str, phrases: Sequence[Sequence[str]]) -> list[list[list
 
 
 def _kind(character: str) -> str:
-    if _SPACELESS.match(character):
+    if re.match(_SPACELESS, character):
         return "spaceless"
     return "word" if unicodedata.category(character)[0] in "LMN" else ""
 

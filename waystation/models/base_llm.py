@@ -7,10 +7,11 @@ Contents and declarations are plain JSON in genai's camelCase form. Adapters tha
 
 import abc
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 from waystation.core import JsonObject
+from waystation.dataclass import dataclass
 from waystation.models.llm_response import LlmResponse
 
 

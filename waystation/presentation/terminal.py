@@ -9,7 +9,6 @@ import json
 import time
 import unicodedata
 from collections.abc import Container, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -29,6 +28,7 @@ from waystation.core import (
     summary,
     text_of,
 )
+from waystation.dataclass import dataclass
 from waystation.presentation import text_safety
 
 MAX_TEXT = 4_000

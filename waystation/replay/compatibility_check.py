@@ -14,7 +14,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO, Literal, TypeAlias
 
@@ -41,6 +41,7 @@ from waystation.core import (
     is_busy,
     with_article,
 )
+from waystation.dataclass import dataclass
 from waystation.history import build_log, read_json_content
 from waystation.replay.replayer import Replays, find_divergence, open_replayer
 from waystation.tools.approval import parameters_digest

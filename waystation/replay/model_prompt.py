@@ -5,11 +5,12 @@ from the agent, because only their digest was recorded with each reply.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, Union
 
 from waystation.core import AgentRun, JsonObject, Log, ModelReply
+from waystation.dataclass import dataclass
 from waystation.replay.displayable import Displayable
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Literal
@@ -36,6 +36,7 @@ from waystation.core import (
     ids,
     is_among_people,
 )
+from waystation.dataclass import dataclass
 from waystation.presentation import terminal, text_safety, words
 from waystation.presentation.argument_layout import lay_out_arguments
 from waystation.web import forms

@@ -4,12 +4,13 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from temporalio.service import RPCError, RPCStatusCode
 
 from waystation.client import AgentClient, InvocationEntry, fold_called, is_quotable
+from waystation.dataclass import dataclass
 
 MOST = 1_000
 """Maximum number of invocations that one list sorts and counts."""

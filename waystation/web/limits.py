@@ -1,6 +1,6 @@
 """Limits that protect a web server from too many requests and too much data."""
 
-from dataclasses import dataclass
+from waystation.dataclass import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,13 +6,14 @@ import json
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from datetime import timedelta
 from typing import Any, Literal, get_args
 from urllib.parse import urlencode
 
 from waystation.client import AgentClient, ApprovalFilter
 from waystation.core import PendingCall
+from waystation.dataclass import dataclass
 from waystation.web.access import Login
 from waystation.web.permissions import sees_call
 

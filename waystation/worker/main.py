@@ -44,13 +44,12 @@ from waystation.activities import (
 )
 from waystation.adk import describe_differences
 from waystation.agents import Problem, Registry, discover
-from waystation.client import AgentClient, connect, connection_problem, connection_settings
+from waystation.client import connect, connection_problem, connection_settings
 from waystation.client.connection import is_unreachable
 from waystation.configuration import read_quotas
 from waystation.core import IDENTITY_ENV, TASK_QUEUE, Settings, Stores, WaystationError
 from waystation.logs import configure_core, configure_logs, open_standard_streams
 from waystation.stop_signals import handle_signals
-from waystation.worker.nexus_service import AgentService
 from waystation.worker.plugin import create_worker
 from waystation.worker.service_setup import (
     check_stores,
@@ -442,7 +441,7 @@ async def serve(
             request_exit=request_exit,
             deployment_config=options.deployment_version,
             interceptors=_create_interceptors(options, stack),
-            nexus_service_handlers=[AgentService()] if options.nexus else [],
+            nexus_service_handlers=_create_nexus_services() if options.nexus else [],
         )
         await stack.enter_async_context(worker)
         log.info(
@@ -455,7 +454,7 @@ async def serve(
             **describe_stores(settings),
         )
         if status:
-            status.serve(AgentClient(client, task_queue=options.task_queue))
+            status.serve(client, options.task_queue)
         await stop.wait()
         if status:
             status.stage = "draining"
@@ -477,6 +476,12 @@ def _create_interceptors(options: argparse.Namespace, stack: AsyncExitStack) -> 
 
         interceptors.append(MetricExport(tenants=options.metrics_by_tenant))
     return interceptors
+
+
+def _create_nexus_services() -> list[object]:
+    from waystation.worker.nexus_service import AgentService
+
+    return [AgentService()]
 
 
 async def _start_embedded_server(stack: AsyncExitStack, db: Path | None) -> str:

@@ -4,7 +4,6 @@ Pure: the same entries yield the same measurements.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from waystation.core import (
@@ -28,6 +27,7 @@ from waystation.core import (
     ids,
     without_verdict,
 )
+from waystation.dataclass import dataclass
 from waystation.worker.spans import UNDECIDED
 
 UNKNOWN = "unknown"

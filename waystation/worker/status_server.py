@@ -155,10 +155,10 @@ class StatusServer:
         self._checks = dict(checks)
         self._tick()
 
-    def serve(self, client: AgentClient) -> None:
+    def serve(self, client: Client, task_queue: str) -> None:
         """Report that the process serves. Check the client's connection, and count what waits in its namespace."""
-        self._checks["server"] = lambda: self._check_server(client.temporal)
-        self._namespace = NamespaceMetrics(client)
+        self._checks["server"] = lambda: self._check_server(client)
+        self._namespace = NamespaceMetrics(AgentClient(client, task_queue=task_queue))
         self.stage = "serving"
 
     def _tick(self) -> None:

@@ -11,7 +11,7 @@ import re
 import ssl
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -21,6 +21,7 @@ import structlog
 
 from waystation.agents import ReadonlyContext
 from waystation.core import Effect, InvalidTool, JsonObject
+from waystation.dataclass import dataclass
 from waystation.tools import (
     Authorization,
     BaseTool,

@@ -4,7 +4,7 @@ import json
 import keyword
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
@@ -12,6 +12,7 @@ from openapi_pydantic.v3 import v3_0, v3_1
 from pydantic import ValidationError
 
 from waystation.core import InvalidTool, JsonObject
+from waystation.dataclass import dataclass
 from waystation.tools import validation_mistakes
 
 MAX_PARTS = 5_000

@@ -5,10 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from waystation.auth import AuthConfig, AuthCredential
-
 if TYPE_CHECKING:
     from waystation.agents.readonly_context import ReadonlyContext
+    from waystation.auth import AuthConfig, AuthCredential
 
 
 class BaseCredentialService(ABC):

@@ -4,7 +4,6 @@ Notifications never delay the agent.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import quote
 
@@ -15,6 +14,7 @@ from waystation.core.approval.policy import Notice
 from waystation.core.call import CallState
 from waystation.core.log.entry_ref import NotificationRef
 from waystation.core.payload import Recorded
+from waystation.dataclass import dataclass
 
 Occasion = Literal["asked", "reminder", "escalation", "decided", "expired"]
 

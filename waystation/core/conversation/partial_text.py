@@ -6,10 +6,10 @@ activity. A reader that polls often enough sees all of the text; a reader that s
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from waystation.core.conversation.event import Event
 from waystation.core.payload import JsonObject, Recorded
+from waystation.dataclass import dataclass
 
 MAX_WINDOW_CHARS = 4_096
 """Maximum number of characters in a heartbeat, which contains the end of the text. A reader that polls ten times a

@@ -5,7 +5,6 @@ of entries, and prompts never depend on wall time.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from waystation.core import responses
@@ -15,6 +14,7 @@ from waystation.core.call import CallState
 from waystation.core.log.agent_runs import next_phase
 from waystation.core.log.entry_ref import CallRef, ModelReplyRef
 from waystation.core.log.invocation_state import AgentRun, InvocationState, Share
+from waystation.dataclass import dataclass
 
 MIN_WALL_S = 0.001
 """Wall time granted to an agent that is called when no time is left. It is enough for one model call to wrap up."""
