@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import sys
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -163,6 +163,18 @@ async def in_turns(
             if number >= warm_up:
                 samples[side].append(sample)
     return samples
+
+
+async def at_once(
+    sides: Sequence[ComparedT], pairs: int, measure: Callable[[ComparedT], Coroutine[Any, Any, SampleT]]
+) -> dict[ComparedT, list[SampleT]]:
+    """Measure sides `pairs` times, all at the same time. The first round does not count.
+
+    For CPU time, this is more precise than taking turns, because the speed of a machine may change within seconds. But
+    the sides share the processor's caches, which larger programs need more of.
+    """
+    rounds = [await asyncio.gather(*map(measure, sides)) for _ in range(pairs + 1)]
+    return dict(zip(sides, map(list, zip(*rounds[1:], strict=True)), strict=True))
 
 
 @asynccontextmanager

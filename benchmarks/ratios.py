@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from benchmarks.comparison import Comparison, Plan, Sample, SideProcess, count_events, in_turns
+from benchmarks.comparison import Comparison, Plan, Sample, SideProcess, at_once, count_events, in_turns
 from benchmarks.engine import memory_mb
 from benchmarks.side import APPROVE, FIVE, FIVE_QUICK, ONE, PUBLISHED, QUICK, Scenario
 from benchmarks.table import Row, ratio, ratios
@@ -12,7 +12,6 @@ from benchmarks.table import Row, ratio, ratios
 IN_A_SAMPLE = 8
 """A single invocation is too short to measure."""
 IN_FLIGHT = 50
-REPLAYS = 20
 LONG = Scenario(steps=25)
 
 WORKER_CPU = "worker CPU per invocation"
@@ -107,21 +106,21 @@ async def histories(both: Comparison, plan: Plan) -> list[Row]:
 
 
 async def replay(both: Comparison, plan: Plan) -> list[Row]:
-    """Measure how long a history takes to replay."""
+    """Measure the CPU time of a replay."""
     rows: list[Row] = []
     no_goals: dict[str, Any] = {}
-    for scenario, goals in ((ONE, {"goal": 1.25, "aim": 1.2}), (LONG, no_goals)):
+    for scenario, times, goals in ((ONE, 100, {"goal": 1.25, "aim": 1.2}), (LONG, 20, no_goals)):
         ids = {side: (await side.run(scenario, 1)).ids[0] for side in (both.floor, both.engine)}
         tasks = {count_events(await both.history(id))["workflow tasks"] for id in ids.values()}
         assert len(tasks) == 1, f"The sides replay different numbers of workflow tasks: {tasks}."
 
-        async def measure(side: SideProcess, ids: Mapping[SideProcess, str] = ids) -> Sample:
-            return await side.replay(ids[side], REPLAYS)
+        async def measure(side: SideProcess, ids: Mapping[SideProcess, str] = ids, times: int = times) -> Sample:
+            return await side.replay(ids[side], times)
 
-        samples = await in_turns([*ids], plan.pairs, measure)
-        note = f"{tasks.pop()} workflow tasks each"
+        samples = await at_once([*ids], plan.pairs, measure)
+        note = f"CPU time; {tasks.pop()} workflow tasks each, at the same time"
         calls = "one tool call" if scenario.steps == 1 else f"{scenario.steps} tool calls"
-        rows += _rows(f"replay of {calls}", both, samples, note=note, **goals)
+        rows += _rows(f"replay of {calls}", both, samples, of="cpu_ms", note=note, **goals)
     return rows
 
 
@@ -133,7 +132,7 @@ async def workers(both: Comparison, plan: Plan) -> list[Row]:
         try:
             for side in pair:
                 await side.ready()
-            samples = await in_turns(pair, plan.pairs, lambda side: side.run(ONE, 100, in_flight=IN_FLIGHT), warm_up=1)
+            samples = await at_once(pair, plan.pairs, lambda side: side.run(ONE, 100, in_flight=IN_FLIGHT // 2))
         finally:
             for side in pair:
                 side.end()
@@ -144,7 +143,7 @@ async def workers(both: Comparison, plan: Plan) -> list[Row]:
                 name="two workers on a queue: CPU per invocation, to one worker" if of_engine else "… of the floor",
                 samples=ratios(single, double),
                 goal=1.05 if of_engine else None,
-                note=f"{median(double):.1f} ms to {median(single):.1f} ms, {IN_FLIGHT} in flight",
+                note=f"{median(double):.1f} ms to {median(single):.1f} ms, {IN_FLIGHT} in flight, at the same time",
             )
         )
     return rows

@@ -64,6 +64,7 @@ class SqliteMemoryService(StoringMemoryService):
     def __init__(self, path: str | Path, *, max_results: int = MAX_RESULTS) -> None:
         """Use the SQLite file at `path`, which is created when first needed."""
         self._database = SqliteDatabase(path, "words", _SCHEMA)
+        self.path = self._database.path
         self._max_results = max_results
 
     async def search_memory(self, *, app_name: str, user_id: str, query: str) -> SearchMemoryResponse:

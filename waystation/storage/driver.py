@@ -8,6 +8,7 @@ largest parts cut, so that people can read a history without the store.
 import dataclasses
 import functools
 import itertools
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Self, TypeAlias
@@ -294,6 +295,8 @@ def offloading(
     Raises:
         InvalidConfiguration: The encryption keys cannot be read.
     """
+    if "temporalio.worker" in sys.modules:  # otherwise, this process has no workflow tasks
+        skip_needless_walks()
     converter = encrypting(converter) if encrypted else converter
     storage = Offload(drivers=[BlobDriver(blobs, short_forms=short_forms)], payload_size_threshold=over)
     if type(converter) is not DataConverter:  # a custom class is kept

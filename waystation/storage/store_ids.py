@@ -1,8 +1,10 @@
 """The IDs of a process's stores, which show whether two processes use the same stores."""
 
 import asyncio
+import os
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 import structlog
 
@@ -31,6 +33,8 @@ class StoreIds:
         """Take stores under their names in `OPTIONS`. Stores without a method `store_id` are ignored."""
         self._stores = {name: store for name, store in stores.items() if hasattr(store, "store_id")}
         self._ids: dict[str, str] = {}
+        self._places = {name: place for name, store in stores.items() if (place := _find_place(store))}
+        """The paths of stores that are files or folders."""
         self._retry_at: dict[str, float] = {}
         self._reported: dict[str, str] = {}
 
@@ -42,6 +46,8 @@ class StoreIds:
         for name, store in list(self._stores.items()):
             now = time.monotonic()
             if self._ids.get(name) or now < self._retry_at.get(name, 0):
+                continue
+            if name in self._ids and self._is_missing(name):
                 continue
             if name in self._retry_at:
                 self._retry_at[name] = now + RETRY_S  # so that concurrent model calls do not wait for it as well
@@ -61,6 +67,10 @@ class StoreIds:
                 self._ids[name] = id
         return self._ids
 
+    def _is_missing(self, name: str) -> bool:
+        # Most stores are missing until a tool uses them, so most model calls come here. A Path would take longer.
+        return name in self._places and not os.path.exists(self._places[name])
+
     async def compare(self, recorded: Mapping[str, str] | None) -> dict[str, str] | None:
         """Return the IDs of this process's stores if any of them is not among the recorded ones, or else None.
 
@@ -73,6 +83,11 @@ class StoreIds:
                 log.warning("store.differs", problem=problem)
         known = {name: id for name, id in own.items() if id}
         return known if known.items() - recorded.items() else None
+
+
+def _find_place(store: object) -> str | None:
+    place = getattr(store, "path", None) or getattr(store, "folder", None)
+    return str(place) if isinstance(place, Path) else None
 
 
 def list_differences(own: Mapping[str, str], recorded: Mapping[str, str]) -> list[str]:
