@@ -40,7 +40,8 @@ activity, and the result has other fields, too."""
 
 DEFER_BUILD = tuple(map(int, VERSION.split(".")[:2])) >= (2, 14)
 """Whether pydantic builds the validator and serializer of a model when they are first used, which lets a worker start
-sooner. Earlier versions of pydantic may build them incorrectly if two threads use them first at the same time."""
+sooner. Workflows must not use such a model. Earlier versions of pydantic may build them incorrectly if two threads use
+them first at the same time."""
 
 
 class Recorded(BaseModel):
@@ -49,9 +50,9 @@ class Recorded(BaseModel):
     Recorded types only ever gain optional fields. Default values must not depend on the clock or on randomness.
     """
 
-    model_config: ClassVar[ConfigDict] = ConfigDict(
-        frozen=True, extra="ignore", ser_json_inf_nan="constants", defer_build=DEFER_BUILD
-    )
+    # Validators are built at once. If workflows built them on first use, the SDK might interrupt that in a thread that
+    # exceeds the limit for workflow tasks, which may leave pydantic's lock locked.
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
 
     def encode(self) -> bytes:
         """Return the recorded form: compact JSON that omits fields with default values."""
