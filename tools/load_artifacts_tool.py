@@ -151,6 +151,8 @@ def format_artifact(artifact: Part, name: str) -> Part:
 
 def _word_text(data: bytes) -> str | None:
     """Return the text of a Word document, one paragraph per line, or None if the data is not a Word document."""
+    import html  # slow to import, and rarely needed
+
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive, archive.open("word/document.xml") as file:
             # Do not use an XML parser, because it would expand malicious entities.
@@ -162,8 +164,6 @@ def _word_text(data: bytes) -> str | None:
     prefix = re.escape(namespace[1]) if namespace else "w"
     texts = re.compile(rf"<{prefix}:t(?:\s[^>]*)?>([^<]*)</{prefix}:t>")
     paragraphs = [texts.findall(paragraph) for paragraph in re.split(rf"<{prefix}:p(?:\s[^>]*)?>", document)]
-    import html  # slow to import
-
     return "\n".join(html.unescape("".join(runs)) for runs in paragraphs if runs)
 
 

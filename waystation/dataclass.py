@@ -1,7 +1,7 @@
-"""Dataclasses whose creation takes a third of the time.
+"""Create dataclasses in a third of the time that `dataclasses` takes.
 
-Creating 150 frozen dataclasses took a third of the time in which a worker loads its modules, because `dataclasses`
-compiles the source of six methods for each. Here, only `__init__` is compiled.
+A worker creates 150 frozen dataclasses at its start. For each, `dataclasses` compiles the source of up to six methods,
+which was a sixth of the start. Here, only `__init__` is compiled.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ else:
         return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
     def _compare(names):
-        """Return `__eq__` and `__hash__` of a class whose instances are equal if these attributes are."""
+        """Return an `__eq__` and a `__hash__` that use these attributes."""
         values_of = attrgetter(*names) if names else type
 
         def eq(self, other):

@@ -33,7 +33,7 @@ class Mutable:
 
 @dataclass(eq=False)
 class Identity:
-    """A dataclass whose instances are equal only to themselves."""
+    """A dataclass whose fields are not compared."""
 
     x: int
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from pydantic import BeforeValidator, ConfigDict, Field, InstanceOf
 from pydantic.dataclasses import dataclass
 
-from waystation.core import DEFER_BUILD, ApprovalPolicy, Effect
+from waystation.core import ApprovalPolicy, Effect
 
 
 def _wrap_name(value: Any) -> Any:
@@ -32,7 +32,7 @@ else:
     Effects = Annotated[tuple[Effect, ...], BeforeValidator(_wrap_name), Field(min_length=1)]
 
 
-@dataclass(frozen=True, config=ConfigDict(arbitrary_types_allowed=True, extra="forbid", defer_build=DEFER_BUILD))
+@dataclass(frozen=True, config=ConfigDict(arbitrary_types_allowed=True, extra="forbid"))
 class ApprovalRule:
     """Selects calls that need approval. A call matches if it meets every condition that is set.
 

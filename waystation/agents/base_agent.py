@@ -12,8 +12,6 @@ from typing import Any, ClassVar, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from waystation.core import DEFER_BUILD
-
 RESERVED_NAMES = frozenset({"user"})
 
 Callbacks: TypeAlias = Callable[..., Any] | list[Callable[..., Any]] | None
@@ -28,9 +26,7 @@ CODE_OF_ITS_OWN = ("run_async", "run_live", "_run_async_impl", "_run_live_impl",
 class BaseAgent(BaseModel):
     """Base class of agents. Only `LlmAgent` and the composite agents can run; put your own code into tools."""
 
-    model_config: ClassVar[ConfigDict] = ConfigDict(
-        arbitrary_types_allowed=True, extra="forbid", defer_build=DEFER_BUILD
-    )
+    model_config: ClassVar[ConfigDict] = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     name: str
     description: str = ""

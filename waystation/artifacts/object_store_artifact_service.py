@@ -157,9 +157,9 @@ class ObjectStoreArtifactService(BaseArtifactService):
             StoreFailed: The URL is not supported, or required settings are missing.
         """
         self._files = ObjectFiles(url_or_path)
-        self.path = self._files.folder
-        """The folder, or None if the files are elsewhere."""
-        if self._files.folder is None:
+        self.folder = self._files.folder
+        """The local folder, or None if the artifacts are elsewhere."""
+        if self.folder is None:
             _ = self._files.store  # an invalid URL must fail when the worker starts
 
     @property

@@ -22,7 +22,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from waystation.core import DEFER_BUILD, JsonObject, Secret
+from waystation.core import JsonObject, Secret
 
 _EXPOSE = "expose_secrets"
 
@@ -53,7 +53,6 @@ class AuthModel(BaseModel):
         validate_by_alias=True,
         validate_assignment=True,
         hide_input_in_errors=True,
-        defer_build=DEFER_BUILD,
     )
 
 

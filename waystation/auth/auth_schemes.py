@@ -11,7 +11,6 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from waystation.auth.auth_credential import AuthModel
-from waystation.core import DEFER_BUILD
 
 
 class SecuritySchemeType(StrEnum):
@@ -29,9 +28,7 @@ AuthSchemeType = SecuritySchemeType
 class SchemeModel(BaseModel):
     """Base class for parts of a security scheme. Unknown fields are preserved."""
 
-    model_config: ClassVar[ConfigDict] = ConfigDict(
-        extra="allow", validate_by_name=True, validate_by_alias=True, defer_build=DEFER_BUILD
-    )
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="allow", validate_by_name=True, validate_by_alias=True)
 
 
 class SecurityBase(SchemeModel):

@@ -209,9 +209,9 @@ class _Login:
         calls = [WaitingCall(*call) for call in stored["calls"]]
         return cls(config=auth.AuthConfig.model_validate(stored["config"]), calls=calls, at=stored["at"])
 
-    def exposed(self) -> str:
+    def exposed(self) -> JsonObject:
         """Return the stored form, including all secrets."""
-        return json.dumps({"config": self.config.exposed(), "calls": self.calls, "at": self.at})
+        return {"config": self.config.exposed(), "calls": self.calls, "at": self.at}
 
     @property
     def client(self) -> OAuth2Auth | None:
@@ -513,7 +513,7 @@ def _write_login(store: CredentialStore, bucket: Bucket, login: _Login | None) -
     previous = _read_login(store, bucket)
     if previous is not None and previous.state and (login is None or login.state != previous.state):
         store.write(("state", previous.state), None)
-    text = None if login is None else login.exposed()
+    text = None if login is None else json.dumps(login.exposed())
     _write_encrypted(store, ("login", *bucket), bucket, text, keep_s=KEEP_S)
     if login is not None and login.state:
         store.write(("state", login.state), json.dumps(bucket), keep_s=KEEP_S)

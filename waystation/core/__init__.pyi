@@ -248,7 +248,6 @@ from waystation.core.log.snapshot import (
 )
 from waystation.core.naming import describe_errors, with_article
 from waystation.core.payload import (
-    DEFER_BUILD,
     MAX_DEPTH,
     MAX_VALUE_BYTES,
     JsonObject,
@@ -402,7 +401,6 @@ __all__ = [
     "DEFAULT_APP",
     "DEFAULT_DEADLINE_S",
     "DEFAULT_USER",
-    "DEFER_BUILD",
     "ELIDED",
     "END",
     "ENGINE_ACTIVITIES",

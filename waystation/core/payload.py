@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
-from pydantic import VERSION, BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json, to_json, to_jsonable_python
 
 from waystation.core.errors import NotJson
@@ -38,20 +38,13 @@ MAX_VALUE_BYTES = 1_000_000
 activity, and the result has other fields, too."""
 
 
-DEFER_BUILD = tuple(map(int, VERSION.split(".")[:2])) >= (2, 14)
-"""Whether pydantic builds the validator and serializer of a model when they are first used, which lets a worker start
-sooner. Workflows must not use such a model. Earlier versions of pydantic may build them incorrectly if two threads use
-them first at the same time."""
-
-
 class Recorded(BaseModel):
     """Base class of types that are written to histories. Frozen, and ignores fields added by newer versions.
 
     Recorded types only ever gain optional fields. Default values must not depend on the clock or on randomness.
     """
 
-    # Validators are built at once. If workflows built them on first use, the SDK might interrupt that in a thread that
-    # exceeds the limit for workflow tasks, which may leave pydantic's lock locked.
+    # Without defer_build: workflows use these types, and the SDK may interrupt the thread of a workflow at any point.
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
 
     def encode(self) -> bytes:

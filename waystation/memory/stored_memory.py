@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import base64
+import functools
 import itertools
 import json
 import re
@@ -23,13 +24,16 @@ if TYPE_CHECKING:
     from waystation.memory.memory_entry import MemoryEntry
     from waystation.tools.session_view import Session
 
-_SPACELESS = (
-    # Thai, Lao, Myanmar, Khmer; kana; Han.
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
-)
-"""Matches a character of a script that does not put spaces between words. Each such character counts as a word. It is
-compiled on first use, which takes as long as importing a module."""
-_ACCENTS = "[\u0300-\u036f]"
+_ACCENTS = re.compile("[\u0300-\u036f]")
+
+
+@functools.cache  # compiled on first use, because it takes longer than loading this module
+def _spaceless() -> re.Pattern[str]:
+    """Match a character of a script that does not put spaces between words. Each such character counts as a word."""
+    return re.compile(
+        # Thai, Lao, Myanmar, Khmer; kana; Han.
+        "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -184,7 +188,7 @@ def searchable_words(text: str) -> set[str]:
 
 def spaced(text: str) -> str:
     """Add spaces around each character of a script without spaces, because the index splits text at spaces."""
-    return re.sub(_SPACELESS, r" \g<0> ", unicodedata.normalize("NFC", text))
+    return _spaceless().sub(r" \g<0> ", unicodedata.normalize("NFC", text))
 
 
 def runs(text: str) -> Iterator[str]:
@@ -205,7 +209,7 @@ def terms(query: str) -> list[str]:
 
 def fold(run: str) -> list[str]:
     """Return the words of a run without case and accents."""
-    folded = (re.sub(_ACCENTS, "", unicodedata.normalize("NFD", word)).casefold() for word in run.split())
+    folded = (_ACCENTS.sub("", unicodedata.normalize("NFD", word)).casefold() for word in run.split())
     return [unicodedata.normalize("NFC", word) for word in folded if word]
 
 
@@ -221,7 +225,7 @@ def list_indexes(owner: str, phrases: Sequence[Sequence[str]]) -> list[list[list
 
 
 def _kind(character: str) -> str:
-    if re.match(_SPACELESS, character):
+    if _spaceless().match(character):
         return "spaceless"
     return "word" if unicodedata.category(character)[0] in "LMN" else ""
 
