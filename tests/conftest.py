@@ -9,6 +9,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, MutableMapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,14 +17,16 @@ import hypothesis
 import pytest
 import structlog
 from structlog.testing import capture_logs
+from temporalio.worker import Worker
 from temporalio.worker._workflow import _WorkflowWorker
 
 from tests.fakes.openid import FakeOpenId
 from tests.tiers import is_full
 from waystation import embedded
+from waystation.core import Settings
 from waystation.testing import AgentEnvironment, FakeGemini
 from waystation.testing.fake_oauth import FakeOAuth
-from waystation.worker import watchdog
+from waystation.worker import plugin, watchdog
 
 Serve: TypeAlias = Callable[..., contextlib.AbstractAsyncContextManager[AgentEnvironment]]
 SetZone: TypeAlias = Callable[[str], None]
@@ -61,19 +64,23 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def busy_machine() -> Iterator[None]:
-    """Give event loops and workflow tasks more than 2 s before they count as blocked: what else runs may be much.
+    """Give event loops and workflow tasks more time before they count as blocked: a machine may pause for seconds.
 
-    There is no option for it but to have none, and then workflows run in the thread of the test. This is for replays
-    and for workers without the plugin, which sets a limit of its own.
+    There is no option for replays and workers without the plugin but to have no limit, and then workflows run in the
+    thread of the test. The plugin sets a limit of its own, which stays where a test chooses one.
     """
-    begin = _WorkflowWorker.__init__
+    begin, set_limit, default = _WorkflowWorker.__init__, plugin._set_task_limit, Settings().workflow_task_limit
 
     def patiently(self: _WorkflowWorker, *args: Any, **options: Any) -> None:
         begin(self, *args, **options)
         self._deadlock_timeout_seconds = 30
 
+    def set_patient_limit(worker: Worker, limit: timedelta) -> None:
+        set_limit(worker, timedelta(seconds=30) if limit == default else limit)
+
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(_WorkflowWorker, "__init__", patiently)
+        patched.setattr(plugin, "_set_task_limit", set_patient_limit)
         patched.setattr(watchdog, "REPORT_AFTER_S", 60.0)
         yield
 
