@@ -44,6 +44,7 @@ from waystation.core import (
     summary,
 )
 from waystation.dataclass import dataclass
+from waystation.tls import default_ssl_context
 
 if TYPE_CHECKING:
     from apprise import Apprise
@@ -219,7 +220,7 @@ async def _post_to_webhook(
     try:
         async with (
             asyncio.timeout(limit_s),
-            httpx2.AsyncClient(timeout=limit_s, follow_redirects=False) as client,
+            httpx2.AsyncClient(timeout=limit_s, follow_redirects=False, verify=default_ssl_context()) as client,
             client.stream("POST", url, content=body, headers=headers) as response,
         ):
             status = response.status_code

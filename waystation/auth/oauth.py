@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 from waystation import auth
 from waystation.core import AuthorizationFailed, is_private_url
 from waystation.dataclass import dataclass
+from waystation.tls import default_ssl_context
 
 if TYPE_CHECKING:
     from authlib.integrations.httpx_client import OAuth2Client  # type: ignore[import-untyped]  # it has no types
@@ -335,6 +336,7 @@ def _make_client(registered: OAuth2Auth, places: Endpoints) -> OAuth2Client:
         token_endpoint_auth_method=method,
         code_challenge_method="S256",
         timeout=TIMEOUT_S,
+        verify=default_ssl_context(),
     )
     if method in ("client_secret_jwt", "private_key_jwt"):
         from authlib.oauth2.rfc7523 import ClientSecretJWT, PrivateKeyJWT  # type: ignore[import-untyped]  # as above

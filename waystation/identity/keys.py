@@ -11,6 +11,7 @@ from joserfc.jwk import ECKey, Key, OctKey, OKPKey, RSAKey, import_key
 
 from waystation.core import IdentityUnavailable, JsonObject, decode, is_private_url
 from waystation.identity.identity_file import MIN_RSA_BITS, Configuration
+from waystation.tls import default_ssl_context
 
 DISCOVERY = "/.well-known/openid-configuration"
 FETCH_LIMIT_S = 5.0
@@ -139,7 +140,7 @@ async def fetch(url: str) -> JsonObject:
     try:
         async with (
             asyncio.timeout(FETCH_LIMIT_S),
-            httpx2.AsyncClient(timeout=FETCH_LIMIT_S, follow_redirects=False) as client,
+            httpx2.AsyncClient(timeout=FETCH_LIMIT_S, follow_redirects=False, verify=default_ssl_context()) as client,
             client.stream("GET", url, headers={"Accept": "application/json"}) as response,
         ):
             if response.status_code != HTTPStatus.OK:

@@ -18,6 +18,7 @@ from waystation.identity.identity_file import Configuration, OidcSection
 from waystation.identity.keys import FETCH_LIMIT_S, FRESH_S, IssuerKeys, discover_endpoint
 from waystation.identity.tokens import MAX_JWT_CHARS
 from waystation.identity.verification import Issuer
+from waystation.tls import default_ssl_context
 
 if TYPE_CHECKING:
     from authlib.integrations.httpx_client import AsyncOAuth2Client  # type: ignore[import-untyped]  # it has no types
@@ -192,6 +193,7 @@ class OidcLogin:
             scope=" ".join(self._section.scopes),
             code_challenge_method="S256",
             timeout=FETCH_LIMIT_S,
+            verify=default_ssl_context(),
             token_endpoint_auth_method=self._section.client_authentication if self._secret else "none",
         )
 
