@@ -13,7 +13,7 @@ from tests.tiers import find_cluster, is_full
 from waystation.agents import BaseAgent
 from waystation.client import connect
 from waystation.client.agent_client import Invocation
-from waystation.core import WorkflowSettings, app_scope, user_scope
+from waystation.core import Settings, WorkflowSettings, app_scope, user_scope
 from waystation.embedded import EmbeddedServer
 from waystation.history.history_fetch import describe_workflow
 from waystation.testing import AgentEnvironment, Replays, assert_invocation_holds, serving
@@ -77,28 +77,27 @@ class Verification:
 
     The first one is also replayed in the strict sandbox, which imports the engine again each time, at a cost of one
     second. Clocks and randomness are a property of the code, so few replays find them, and the kept histories are all
-    replayed there. The others are not replayed a second time when their worker cached nothing: it replayed them at each
-    workflow task.
+    replayed there.
     """
 
     def __init__(self, place: Path, strictly_replayed: set[Path]) -> None:
         self._place = place
         self._strictly_replayed = strictly_replayed
 
-    def check(self, max_cached_workflows: int) -> Callable[[Invocation], Awaitable[None]]:
-        """Return the check of invocations whose worker cached this many workflows."""
+    def check(self, settings: Settings) -> Callable[[Invocation], Awaitable[None]]:
+        """Return the check of invocations whose worker has these settings."""
 
         async def check(invocation: Invocation) -> None:
-            await assert_invocation_holds(invocation, replays=self.next_replays(max_cached_workflows))
+            await assert_invocation_holds(invocation, replays=self.next_replays(), settings=settings.workflow)
 
         return check
 
-    def next_replays(self, max_cached_workflows: int) -> Replays:
+    def next_replays(self) -> Replays:
         """Return how the next history is replayed."""
         if self._place not in self._strictly_replayed:
             self._strictly_replayed.add(self._place)
             return Replays.STRICT
-        return Replays.PRODUCTION if max_cached_workflows else Replays.NONE
+        return Replays.PRODUCTION
 
 
 @pytest.fixture(scope="session")
@@ -119,7 +118,7 @@ def serve(server: EmbeddedServer, payload_store: Path, verification: Verificatio
 
     def serve(*agents: BaseAgent, **options: Any) -> contextlib.AbstractAsyncContextManager[AgentEnvironment]:
         if options.get("verify", True) is True:
-            options["verify"] = verification.check(options.get("max_cached_workflows", 0))
+            options["verify"] = verification.check(options.get("settings") or Settings())
         return serving(*agents, **{"server": server, "store": payload_store, **options})
 
     return serve

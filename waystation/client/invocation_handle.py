@@ -194,9 +194,12 @@ class Invocation:
         await self.started()
         return await self.handle.fetch_history()
 
-    async def log(self) -> Log:
-        """Rebuild the current log from the history and return it. This does not require a running worker."""
-        latest = await decode_histories([await self.history()], self.converter)
+    async def log(self, history: WorkflowHistory | None = None) -> Log:
+        """Rebuild the log from a history of the latest run, by default the current one, and return it.
+
+        This does not require a running worker.
+        """
+        latest = await decode_histories([history or await self.history()], self.converter)
         return build_log(
             latest,
             await fetch_log_before(self.client.temporal, self.id, latest[0].events[0], self.client.blobs.get),

@@ -12,7 +12,7 @@ from tests.server.conftest import Serve, Verification
 from tests.server.workflows.outside import stuck_tasks, until
 from waystation.agents import BaseAgent
 from waystation.client import Invocation, Session
-from waystation.core import SESSION_WORKFLOW, Event, WorkflowSettings
+from waystation.core import SESSION_WORKFLOW, Event, Settings, WorkflowSettings
 from waystation.replay import replay
 from waystation.testing import AgentEnvironment, Replays, assert_invocation_holds, assert_replays
 
@@ -38,13 +38,14 @@ async def verify(
         history = await session.client.temporal.get_workflow_handle(session.id, run_id=run_id).fetch_history()
         if replays is Replays.STRICT:
             await assert_replays(history, session.client.temporal.data_converter, settings)
-        elif replays is Replays.PRODUCTION:
+        else:
             await replay(history, converter=session.client.temporal.data_converter, settings=settings)
         assert stuck_tasks(history) == []
         for event in history.events:
             child = event.child_workflow_execution_started_event_attributes.workflow_execution.workflow_id
             if child and invocations:
-                await assert_invocation_holds(Invocation.from_id(session.client, child), replays=replays)
+                invocation = Invocation.from_id(session.client, child)
+                await assert_invocation_holds(invocation, replays=replays, settings=settings)
 
     # What is under way goes on between the two looks.
     looks = list[object]()
@@ -86,8 +87,9 @@ def converse(serve: Serve, verification: Verification) -> Converse:
         async with serve(*agents, verify=False, **options) as env:
             session = new_session(env, agents[0].name, cut_after=cut_after)
             yield session
-            replays = verification.next_replays(options.get("max_cached_workflows", 0))
-            await verify(session, replays=replays, invocations=invocations)
+            workflow_settings = (options.get("settings") or Settings()).workflow
+            replays = verification.next_replays()
+            await verify(session, replays=replays, invocations=invocations, settings=workflow_settings)
 
     return conversing
 

@@ -1,7 +1,6 @@
 """Every workflow test ends with a look at its workflow tasks: none may have failed."""
 
 import contextlib
-import functools
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from tests.server.workflows.outside import stuck_tasks
 from tests.server.workflows.skipping import serve_and_skip, skipping_server
 from waystation.agents import BaseAgent
 from waystation.client.agent_client import Invocation
-from waystation.core import WorkflowSettings
+from waystation.core import Settings
 from waystation.testing import AgentEnvironment
 
 __all__ = ["serve", "serve_and_skip", "skipping_server"]
@@ -29,14 +28,11 @@ def serve(serve: Serve) -> Serve:
     async def serving(
         *agents: BaseAgent, adopt: Sequence[Invocation] = (), tasks_may_fail: bool = False, **options: Any
     ) -> AsyncIterator[AgentEnvironment]:
-        settings: WorkflowSettings | None = None
-        if "settings" in options and options["settings"].workflow != WorkflowSettings():
-            settings = options["settings"].workflow
-            options.setdefault("verify", functools.partial(verify_tree, settings=settings))
+        settings = options.get("settings") or Settings()
         async with serve(*agents, **options) as env:
             yield env
             for invocation in adopt:
-                await verify_tree(invocation, settings)
+                await verify_tree(invocation, settings.workflow)
             query = f"TaskQueue = '{env.client.task_queue}'"
             async for execution in env.temporal.list_workflows(query):
                 history = await env.client.invocation(execution.id).history()

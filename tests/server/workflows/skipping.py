@@ -12,6 +12,7 @@ from tests.server.conftest import Verification
 from tests.server.workflows.outside import stuck_tasks
 from waystation.agents import Agent
 from waystation.client.agent_client import AgentClient, Invocation
+from waystation.core import Settings
 from waystation.embedded import EmbeddedServer
 from waystation.testing import AgentEnvironment
 
@@ -52,7 +53,7 @@ def serve_and_skip(
             # Not enabled: then it would skip whenever nothing is under way, so to every deadline at once.
             yield Clock(env, TimeSkipper(env.temporal, config=TimeSkippingConfig(enabled=False)))
             for invocation in verified:
-                await verification.check(max_cached_workflows=0)(invocation)
+                await verification.check(Settings())(invocation)
                 assert stuck_tasks(await invocation.history()) == []
 
     return serving

@@ -180,7 +180,7 @@ async def test_messages_in_any_order_are_read_as_the_workflow_took_them(serve: S
             for call_id in ("fc-1", "fc-2"):
                 await invocation.answer("respond", call_id, response={"go": True}, by="ann")
             assert (await invocation.result()).text == "Done."
-            await assert_invocation_holds(invocation, replays=Replays.NONE)
+            await assert_invocation_holds(invocation, replays=Replays.PRODUCTION)
 
 
 @pytest.mark.parametrize("seed", range(20 if is_full() else 3))
@@ -226,7 +226,7 @@ async def test_answers_around_a_deadline_are_read_as_the_workflow_took_them(serv
             await asyncio.gather(*steps)
             await invocation.answer("respond", "fc-1", response={"go": True})
             assert (await invocation.result()).text == "Done."
-            await assert_invocation_holds(invocation, replays=Replays.NONE)
+            await assert_invocation_holds(invocation, replays=Replays.PRODUCTION)
         log = await invocation.log()
     approved = [
         call.args["amount"] for call in log.state.calls.values() if call.answer and call.answer.action == "approve"
