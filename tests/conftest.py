@@ -1,6 +1,7 @@
 """What the tests of every tier share; none of it needs a server."""
 
 import contextlib
+import functools
 import gc
 import logging
 import os
@@ -13,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import httpcore2
 import hypothesis
 import pytest
 import structlog
@@ -21,7 +23,7 @@ from temporalio.worker import Worker
 from temporalio.worker._workflow import _WorkflowWorker
 
 from tests.fakes.openid import FakeOpenId
-from tests.tiers import is_full
+from tests.tiers import drawn_examples, is_full
 from waystation import embedded
 from waystation.core import Settings
 from waystation.testing import AgentEnvironment, FakeGemini
@@ -35,11 +37,14 @@ SetZone: TypeAlias = Callable[[str], None]
 structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
 
 # A busy machine takes longer than 200 ms for some examples.
-hypothesis.settings.register_profile("busy", deadline=None)
+hypothesis.settings.register_profile("busy", deadline=None, max_examples=drawn_examples(100))
 hypothesis.settings.load_profile("busy")
 
 # A shell has what it starts in the background ignore Ctrl-C, and programs that tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Servers that are programs in Go. With a thread for each core, they take a sixth more CPU time, which tests share.
+os.environ.setdefault("GOMAXPROCS", "1")
 
 # Until the tests are collected: almost everything that collecting creates stays.
 gc.disable()
@@ -82,6 +87,14 @@ def busy_machine() -> Iterator[None]:
         patched.setattr(_WorkflowWorker, "__init__", patiently)
         patched.setattr(plugin, "_set_task_limit", set_patient_limit)
         patched.setattr(watchdog, "REPORT_AFTER_S", 60.0)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def read_certificates_once() -> Iterator[None]:
+    """Spare HTTP clients, of which many tests create some, to read the certificates of all authorities: 50 ms each."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(httpcore2, "default_ssl_context", functools.cache(httpcore2.default_ssl_context))
         yield
 
 

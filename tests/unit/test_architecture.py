@@ -65,34 +65,23 @@ def test_dataclasses_are_created_quickly() -> None:
     slow = [
         path
         for path in own
-        for node in ast.walk(syntax_tree(path))
-        if isinstance(node, ast.ImportFrom) and node.module == "dataclasses"
-        if "dataclass" in {alias.name for alias in node.names} and "order=True" not in path.read_text()
+        if re.search(r"^ *from dataclasses import \(?[\w\s,]*\bdataclass\b", path.read_text(), re.MULTILINE)
+        if "order=True" not in path.read_text()
     ]
     assert slow == [ROOT / "waystation" / "dataclass.py"]
 
 
 def test_every_module_has_a_docstring() -> None:
     """A reader learns from the first line of a file what it is for."""
-    assert [path for path in FILES if syntax_tree(path).body and not ast.get_docstring(syntax_tree(path))] == []
+    begins = re.compile(r'(#.*\n)*"""\S|\s*$')
+    assert [path for path in FILES if not begins.match(path.read_text())] == []
 
 
 def test_nothing_is_imported_by_a_bare_name() -> None:
     """`tools.x` would be a second copy of `waystation.tools.x`, whose classes are other classes."""
-    bare = {"tools", "activities", "workflows", "worker"}
-    imports = [
-        (path, module)
-        for path in FILES
-        for node in ast.walk(syntax_tree(path))
-        for module in (
-            [alias.name for alias in node.names]
-            if isinstance(node, ast.Import)
-            else [node.module or ""]
-            if isinstance(node, ast.ImportFrom) and not node.level
-            else []
-        )
-    ]
-    assert [(path, module) for path, module in imports if module.split(".")[0] in bare] == []
+    bare_import = re.compile(r"^ *(from|import) (tools|activities|workflows|worker)\b", re.MULTILINE)
+    of_users = ROOT / "tests" / "server" / "test_packaging.py"  # in strings, for a project with such folders
+    assert [path for path in FILES if bare_import.search(path.read_text())] == [of_users]
 
 
 def test_every_error_is_drawn_in_the_tree() -> None:
@@ -136,14 +125,8 @@ def test_every_test_is_in_a_tier() -> None:
 
 def test_tests_of_units_import_nothing_that_needs_a_server() -> None:
     """Fixtures and helpers with a server are in the other tiers; the recording script is in the corpus."""
-    refused = ("tests.server", "tests.slow", "tests.corpus.record", "tests.corpus.conversations")
-    found = [
-        (path.name, node.module)
-        for path in sorted((ROOT / "tests" / "unit").rglob("*.py"))
-        for node in ast.walk(syntax_tree(path))
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(refused)
-    ]
-    assert found == []
+    refused = re.compile(r"^ *from tests\.(server|slow|corpus\.record|corpus\.conversations)\b", re.MULTILINE)
+    assert [path for path in (ROOT / "tests" / "unit").rglob("*.py") if refused.search(path.read_text())] == []
 
 
 PRIVATE_PARTS = {
@@ -158,16 +141,20 @@ OWN_OR_STANDARD |= {"_register_atexit"}
 """`_run` is what tools of LangChain implement, and ADK's tools implement `_get_declaration`."""
 
 
+def is_name(node: ast.expr, *names: str) -> bool:
+    return isinstance(node, ast.Name) and node.id in names
+
+
 def private_uses(tree: ast.Module) -> set[str]:
     """Return the private names of other modules that a module uses: attributes it does not define, and imports."""
     nodes = list(ast.walk(tree))
-    own = {n.attr for n in nodes if isinstance(n, ast.Attribute) and ast.unparse(n.value) in ("self", "cls")}
+    own = {n.attr for n in nodes if isinstance(n, ast.Attribute) and is_name(n.value, "self", "cls")}
     own |= {n.name for n in nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)}
     attributes = [n.attr for n in nodes if isinstance(n, ast.Attribute)]
     attributes += [
         str(n.args[1].value)
         for n in nodes
-        if isinstance(n, ast.Call) and ast.unparse(n.func) == "getattr" and isinstance(n.args[1], ast.Constant)
+        if isinstance(n, ast.Call) and is_name(n.func, "getattr") and isinstance(n.args[1], ast.Constant)
     ]
     modules = [part for n in nodes if isinstance(n, ast.ImportFrom) for part in (n.module or "").split(".")]
     names = {name for name in (*attributes, *modules) if name.startswith("_") and not name.startswith("__")}
@@ -177,6 +164,8 @@ def private_uses(tree: ast.Module) -> set[str]:
 def test_packages_whose_private_parts_are_used_have_an_upper_bound() -> None:
     """A new major version may move such a part. Each file that uses one is listed, so that none is forgotten."""
     shipped = [path for path in FILES if path.relative_to(ROOT).parts[0] in ("waystation", "tools", "activities")]
+    private = re.compile(r"(?<!self)(?<!cls)\._[a-z]|from _[a-z]|getattr\(")  # most modules have nothing like it
+    shipped = [path for path in shipped if private.search(path.read_text())]
     users = {str(path.relative_to(ROOT)) for path in shipped if private_uses(syntax_tree(path))}
     assert users == set().union(*PRIVATE_PARTS.values())
     project = (ROOT / "pyproject.toml").read_text()

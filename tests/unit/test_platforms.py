@@ -4,6 +4,7 @@ import ast
 import asyncio
 import builtins
 import os
+import re
 import signal
 import socket
 import sys
@@ -30,6 +31,8 @@ FUNCTIONS = {
     *("signal.SIGQUIT", "signal.SIGUSR1", "signal.SIGUSR2", "signal.SIGCHLD", "socket.AF_UNIX"),
 }
 """Functions and constants that Windows does not have."""
+MENTION = re.compile(rf"\b({'|'.join((*MODULES, *FUNCTIONS, 'add_signal_handler'))})\b")
+"""Spares most files being parsed."""
 GUARDED = {
     ("cli/terminal_input.py", "termios"),  # ImportError is suppressed
     ("embedded.py", "fcntl"),  # on Windows, msvcrt
@@ -55,14 +58,16 @@ def usual_handlers() -> Iterator[None]:
 
 def platform_names(path: Path) -> Iterator[str]:
     """Yield the names in a file that some platform does not have."""
+    if not MENTION.search(path.read_text()):
+        return
     for node in ast.walk(syntax_tree(path)):
         match node:
             case ast.Import(names=names):
                 yield from (name.name for name in names if name.name in MODULES)
             case ast.ImportFrom(module=str(module)) if module in MODULES:
                 yield module
-            case ast.Attribute() if (name := ast.unparse(node)) in FUNCTIONS:
-                yield name
+            case ast.Attribute(attr=attr, value=ast.Name(id=module)) if f"{module}.{attr}" in FUNCTIONS:
+                yield f"{module}.{attr}"
             case ast.Attribute(attr="add_signal_handler"):
                 yield "loop.add_signal_handler"
 

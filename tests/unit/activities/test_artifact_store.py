@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.paths import ROOT
+from tests.tiers import drawn_examples
 from tests.unit.activities.object_server import object_server
 from waystation.artifacts.object_store_artifact_service import ObjectStoreArtifactService
 from waystation.core import InputValidationError, StoreFailed
@@ -75,7 +76,7 @@ def files_below(path: Path) -> list[Path]:
     return sorted(found for found in path.rglob("*") if not found.is_dir())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn_examples(60), deadline=None)
 @given(saved=st.lists(st.tuples(names, names, names, names), min_size=1, max_size=5))
 def test_hostile_names_stay_apart_and_inside(saved: list[tuple[str, str, str, str]]) -> None:
     """Each app, user and session reads what it saved under any name, and lists the name unchanged."""

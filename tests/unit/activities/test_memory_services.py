@@ -10,6 +10,7 @@ from google.genai import types
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tiers import drawn_examples
 from waystation.core import InputValidationError
 from waystation.events import Event
 from waystation.memory import BaseMemoryService, InMemoryMemoryService, MemoryEntry
@@ -222,7 +223,7 @@ def test_any_text_is_a_query(service: BaseMemoryService) -> None:
     asyncio.run(bob)
     asyncio.run(service.add_session_to_memory(session("green tea")))
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=drawn_examples(100), deadline=None)
     @given(
         query=st.one_of(st.sampled_from(HOSTILE), st.text(max_size=30), st.text('tea"*:()^-+ANDORNT{}', max_size=20))
     )

@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.tiers import drawn_examples
 from tests.unit.core import story
 from tests.unit.core.drawn import Story
 from tests.unit.core.story import answered, called, log_of, returned
@@ -50,7 +51,7 @@ def moment(ours: Log, source: Log) -> float:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn_examples(60), deadline=None)
 def test_what_was_said_up_to_the_event_is_taken_over(data: st.DataObject) -> None:
     """In its order; no model is under way. Only the end is not taken over, nor what it said.
 
@@ -81,7 +82,7 @@ def test_a_call_that_was_answered_and_then_asked_again_asks_the_second_time_in_a
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn_examples(60), deadline=None)
 def test_no_call_runs_on_a_word_that_was_given_to_the_source(data: st.DataObject) -> None:
     """What a person had let through, and had no result, waits again; nothing runs unasked."""
     _, ours = drawn(data)
@@ -108,7 +109,7 @@ def test_no_call_runs_on_a_word_that_was_given_to_the_source(data: st.DataObject
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn_examples(60), deadline=None)
 def test_the_workflow_begins_with_a_snapshot_that_decides_as_the_whole_log(data: st.DataObject) -> None:
     """And waits for the same, each with the time that was left."""
     source, ours = drawn(data)

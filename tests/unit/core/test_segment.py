@@ -4,13 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tiers import drawn_examples
 from tests.unit.core.drawn import Story
 from tests.unit.core.test_interleavings import shown
 from waystation.core import ForeignHistory, Log, pack_entries, unpack_entries
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=drawn_examples(100), deadline=None)
 def test_entries_survive_the_way_through_bytes(data: st.DataObject) -> None:
     """Whatever happened, a log built from packed entries is the log that was packed."""
     log = Story(data).play().whole

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from joserfc import jwt
 from joserfc.jwk import OctKey
 
+from tests.tiers import drawn_examples
 from tests.unit.identity.conftest import CALL, KEY, Clock
 from waystation.core import NotAllowed
 from waystation.identity import Configuration, Link, Links, write_examples
@@ -72,7 +73,7 @@ def test_a_link_signed_with_another_key_does_not_hold(links: Links) -> None:
             links.read(forged)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=drawn_examples(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text() | st.lists(st.text(max_size=30), min_size=3, max_size=3).map(".".join))
 def test_whatever_is_opened_as_a_link_raises_nothing_else(links: Links, text: str) -> None:
     """It comes from an address bar."""

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.fakes.openid import FakeOpenId
+from tests.tiers import drawn_examples
 from tests.unit.identity.conftest import Clock
 from waystation.core import AuthorizationFailed, IdentityUnavailable, InvalidConfiguration, JsonObject, Verified
 from waystation.identity import Configuration
@@ -225,7 +226,7 @@ async def test_logins_that_are_never_finished_fill_nothing(login: OidcLogin) -> 
     assert first not in login._pending
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=drawn_examples(20), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(st.sampled_from(["code", "error", "iss", "x"]), st.text(), max_size=4))
 async def test_whatever_comes_back_raises_nothing_else(login: OidcLogin, returned: dict[str, str]) -> None:
     """It is an address that anybody can open."""

@@ -16,6 +16,7 @@ from joserfc import jwe, jws, jwt
 from joserfc.jwk import ECKey, RSAKey
 
 from tests.fakes.openid import FakeOpenId
+from tests.tiers import drawn_examples
 from tests.unit.identity.conftest import APPROVE, CALL, NAMESPACE, Installation, installed
 from waystation.core import PLAIN_TOKEN, Answer, InvalidConfiguration, NotAllowed, Verified
 from waystation.identity import Configuration, answer_digest
@@ -319,7 +320,9 @@ json_values = st.recursive(
 claim_sets = st.dictionaries(
     st.sampled_from(["iss", "aud", "exp", "nbf", "iat", "sub", "roles", "waystation", "x"]), json_values, max_size=8
 )
-quietly = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quietly = settings(
+    max_examples=drawn_examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @quietly

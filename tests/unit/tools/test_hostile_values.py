@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, computed_field
 
+from tests.tiers import drawn_examples
 from waystation.core import ToolOutcome, decode
 from waystation.tools.outcome import create_failure_outcome, create_outcome
 from waystation.tools.tool_context import ToolContext
@@ -190,7 +191,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=drawn_examples(200), deadline=None)
 @given(value=values, written=st.dictionaries(text, values, max_size=3), inside=values, long_running=st.booleans())
 def test_every_outcome_decodes_again(
     value: object, written: dict[str, object], inside: object, long_running: bool
@@ -208,7 +209,7 @@ def test_every_outcome_decodes_again(
     assert read_back(outcome) == outcome
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=drawn_examples(200), deadline=None)
 @given(message=text, name=st.text(min_size=1).filter(lambda name: "\0" not in name))
 def test_every_failure_decodes_again(message: str, name: str) -> None:
     """Whatever the exception says and is called."""
