@@ -31,7 +31,6 @@ class Size:
     """Minimum duration of each outage. The steps during an outage are spread over it."""
 
 
-SHORTEST = Size(kills=3, answers=8, outage_s=1.0)
 SHORT = Size(kills=5, answers=24, outage_s=1.0)
 
 

@@ -30,7 +30,7 @@ async def test_a_kept_history_of_a_conversation_replays(name: str) -> None:
     await replay(kept(name))
 
 
-@pytest.mark.parametrize("name", sampled(NAMES))
+@pytest.mark.parametrize("name", sampled(NAMES, 12))
 async def test_a_kept_history_of_a_conversation_replays_without_clocks_and_randomness(name: str) -> None:
     """In the strict sandbox, which takes most of the time."""
     await assert_replays(kept(name))

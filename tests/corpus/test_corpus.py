@@ -39,7 +39,7 @@ async def test_a_kept_history_replays(name: str) -> None:
     await replay(history, converter=CONVERTER)
 
 
-@pytest.mark.parametrize("name", sampled(NAMES))
+@pytest.mark.parametrize("name", sampled(NAMES, 12))
 async def test_a_kept_history_replays_without_clocks_and_randomness(name: str) -> None:
     """In the strict sandbox, which takes most of the time."""
     history, _ = kept(name)

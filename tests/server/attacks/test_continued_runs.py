@@ -3,6 +3,7 @@
 import copy
 import json
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from tests.server.attacks.attackers import (
 from tests.server.conftest import Serve
 from tests.server.identity.test_deciding import client_of
 from tests.server.workflows.outside import Till, cut, until, waiting
+from tests.tiers import sampled
 from tests.unit.identity.conftest import Installation
 from waystation.client.agent_client import Invocation
 from waystation.core import JsonObject, NotAllowed
@@ -87,8 +89,10 @@ async def test_an_approval_that_is_given_in_a_later_run_lets_the_call_run(serve:
     assert till.paid == [5]
 
 
-@pytest.mark.parametrize("type", ["Payroll", "AgentInvocation"])
-@pytest.mark.parametrize("forge", [passed, decided, unguarded, remembered])
+@pytest.mark.parametrize(
+    ("type", "forge"),
+    sampled([*product(("Payroll", "AgentInvocation"), (passed, decided, unguarded, remembered))], 3),
+)
 async def test_a_forged_snapshot_gets_nothing_paid(
     serve: Serve, there: Installation, attacker: Attacker, type: str, forge: Callable[[JsonObject], None]
 ) -> None:

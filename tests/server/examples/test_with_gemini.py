@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.server.conftest import Serve
+from tests.tiers import sampled
 from waystation.agents.registry import Registry
 from waystation.core import JsonObject, parts_of, text_of
 from waystation.models import BaseLlm, LlmRequest, LlmResponse
@@ -53,7 +54,7 @@ class OverHttp(BaseLlm):
         await self._gemini.close()
 
 
-@pytest.mark.parametrize(("agent", "message", "people"), TALKS, ids=[talk[0] for talk in TALKS])
+@pytest.mark.parametrize(("agent", "message", "people"), sampled(TALKS), ids=[talk[0] for talk in sampled(TALKS)])
 async def test_gemini_takes_the_whole_conversation(
     serve: Serve,
     examples: Registry,

@@ -25,6 +25,7 @@ from tests.programs import command
 from tests.server.conftest import Serve
 from tests.server.workflows.outside import start_raw
 from tests.server.workflows.test_codec import Veil
+from tests.tiers import sampled
 from waystation.agents import Agent
 from waystation.agents.registry import Registry
 from waystation.client.agent_client import AgentClient
@@ -239,7 +240,7 @@ def decoded(value: Any, *, metadata: bool) -> Any:
 
 
 @pytest.mark.parametrize("metadata", [True, False], ids=["with metadata", "older"])
-@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sampled(CORPUS), ids=lambda path: path.stem)
 async def test_a_decoded_download_of_the_web_ui_says_the_same(tmp_path: Path, path: Path, metadata: bool) -> None:
     """A decoded download is read as the same history, including markers, memo and failures."""
     found = decoded(json.loads(await asyncio.to_thread(path.read_text)), metadata=metadata)
