@@ -1,7 +1,7 @@
 """List and delete sessions, and read and delete the state that outlives them. None of this needs a running worker."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, field
 from datetime import datetime, timedelta
@@ -143,7 +143,7 @@ async def stop_runs(client: Client, deleted: DeletedSession, grace: timedelta) -
     """Stop a workflow and its descendants if they are running, and return the runs of all of them.
 
     Unless `grace` is zero, workflows are canceled first, so that the session does not start anything else and running
-    tools are notified. Workflows that do not end in time are terminated.
+    tools are notified. Workflows that do not end in time are terminated, as are those that have nothing to cancel.
     """
     is_cancelled = grace <= timedelta()
     runs: dict[WorkflowRun, bool] = {}
@@ -157,7 +157,7 @@ async def stop_runs(client: Client, deleted: DeletedSession, grace: timedelta) -
         if not running:
             return runs
         deleted.stopped = sorted({*deleted.stopped, *(run.workflow_id for run in running)})
-        if is_cancelled:
+        if is_cancelled or await _is_idle(client, running, deleted.id):
             await _for_each(running, lambda run: _get_handle(client, run).terminate(REASON))
         else:
             await _for_each(running, lambda run: _get_handle(client, run).cancel())
@@ -165,6 +165,16 @@ async def stop_runs(client: Client, deleted: DeletedSession, grace: timedelta) -
                 async with asyncio.timeout(grace.total_seconds()):
                     await asyncio.gather(*(_wait_for_end(client, run) for run in running))
             is_cancelled = True
+
+
+async def _is_idle(client: Client, running: Sequence[WorkflowRun], workflow_id: str) -> bool:
+    """Return whether only the workflow itself is running, and has nothing to cancel. No worker may be there for it."""
+    if [run.workflow_id for run in running] != [workflow_id]:
+        return False
+    described = await describe_workflow(client, workflow_id)
+    return described is not None and not (
+        described.raw_description.pending_children or described.raw_description.pending_activities
+    )
 
 
 async def _wait_for_end(client: Client, run: WorkflowRun) -> None:

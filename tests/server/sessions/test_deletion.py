@@ -129,6 +129,15 @@ async def test_what_goes_on_is_stopped_first(serve: Serve, monkeypatch: pytest.M
         assert deleted.left == ["artifacts: no artifact service was given", "memories: no memory service was given"]
 
 
+async def test_a_session_in_which_nothing_goes_on_is_not_waited_for(serve: Serve) -> None:
+    """A worker could cancel it, but there is none, and nothing would be told of it."""
+    async with serve(asking(), verify=False) as env:
+        session = new_session(env, "asker")
+        await session.say("one")
+    deleted = await asyncio.wait_for(env.client.sessions.delete(**of(session), grace=timedelta(hours=1)), 20)
+    assert deleted.stopped == [session.id]
+
+
 async def test_no_worker_has_to_run(serve: Serve) -> None:
     """What waits for a person is terminated then; all runs of a session that continued are deleted."""
     async with serve(asking(), verify=False) as env:
