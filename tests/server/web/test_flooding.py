@@ -98,7 +98,8 @@ async def test_headers_have_a_deadline_that_more_bytes_do_not_extend(serve: Serv
         dripping = asyncio.create_task(drip())
         try:
             async with asyncio.timeout(LIMIT_S):
-                assert await reader.read() == b""  # closed
+                with contextlib.suppress(ConnectionResetError):  # a byte arrived after the end
+                    assert await reader.read() == b""
         finally:
             dripping.cancel()
 
