@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import signal
+import ssl
 import time
 import uuid
 from collections import Counter
@@ -94,7 +95,8 @@ def busy_machine() -> Iterator[None]:
 def read_certificates_once() -> Iterator[None]:
     """Spare HTTP clients, of which many tests create some, to read the certificates of all authorities: 50 ms each."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(httpcore2, "default_ssl_context", functools.cache(httpcore2.default_ssl_context))
+        for module, name in ((ssl, "create_default_context"), (httpcore2, "default_ssl_context")):
+            patched.setattr(module, name, functools.cache(getattr(module, name)))
         yield
 
 
