@@ -74,17 +74,3 @@ def pause_collection() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-@contextmanager
-def load_worker() -> Iterator[None]:
-    """Load the modules of the worker program in less time than a plain import would take."""
-    with pause_collection():
-        if "rich" not in sys.modules:
-            # structlog imports rich, if it is installed, to format tracebacks. The worker formats them without it.
-            sys.modules["rich"] = None  # type: ignore[assignment]
-            import structlog  # noqa: F401
-
-            del sys.modules["rich"]
-        yield
-        gc.freeze()  # otherwise, a collection of all modules would follow, which takes 6% of the time to start

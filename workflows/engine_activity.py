@@ -6,7 +6,7 @@ from typing import Any
 from temporalio import workflow
 from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError
-from temporalio.worker import Interceptor, WorkflowInterceptorClassInput
+from temporalio.worker import Interceptor, WorkflowInboundInterceptor, WorkflowInterceptorClassInput
 from temporalio.workflow import ActivityCancellationType
 
 from waystation.core import (
@@ -18,6 +18,8 @@ from waystation.core import (
     Recorded,
     Retries,
     WorkflowSettings,
+    build_recorded_types,
+    is_building_deferred,
     kind_of,
 )
 from waystation.workflows.ports import failure_of, raw, result_of
@@ -75,11 +77,22 @@ class SettingsInterceptor(Interceptor):
         self._settings, self._searchable, self._signal_times = settings, searchable, signal_times
         self._is_cached = is_cached
 
-    def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> None:
+    def workflow_interceptor_class(
+        self, input: WorkflowInterceptorClassInput
+    ) -> type[WorkflowInboundInterceptor] | None:
         input.unsafe_extern_functions[SETTINGS] = lambda: self._settings
         input.unsafe_extern_functions[SEARCHABLE] = self._searchable
         input.unsafe_extern_functions[SIGNAL_TIMES] = self._signal_times
         input.unsafe_extern_functions[IS_CACHED] = lambda: self._is_cached
+        return _TypeBuilder if is_building_deferred() else None
+
+
+class _TypeBuilder(WorkflowInboundInterceptor):
+    """Builds recorded types before the first workflow task. Interceptors are created outside workflow threads."""
+
+    def __init__(self, next: WorkflowInboundInterceptor) -> None:
+        super().__init__(next)
+        build_recorded_types()
 
 
 def retry_policy(retries: Retries) -> RetryPolicy:

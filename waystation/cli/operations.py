@@ -39,10 +39,10 @@ from waystation.configuration import QUOTAS_ENV, read_quotas
 from waystation.core import IDENTITY_ENV, WORKFLOW, CredentialStoreError, InvalidConfiguration, StoreFailed
 from waystation.dataclass import dataclass
 from waystation.key_set import EncryptionKeys
-from waystation.lazy_exports import load_worker
 from waystation.presentation import terminal
 from waystation.storage import USER_KEYS_VARIABLE, ObjectFiles, StoreIds, describe_place, find_user_keys, local_path
 from waystation.version import find_adk_problem, is_adk_installed, waystation_version
+from waystation.worker.loading import load_worker
 from waystation.worker_keys import WorkerKeys
 
 QUEUE_TYPES = {

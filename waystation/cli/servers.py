@@ -30,8 +30,8 @@ from waystation.client import (
 )
 from waystation.core import SEARCH_ATTRIBUTES, Stores
 from waystation.key_set import EncryptionKeys, KeySet
-from waystation.lazy_exports import load_worker
 from waystation.storage import ENCRYPTION_VARIABLE, Blobs, ObjectFiles, find_cipher, offloading
+from waystation.worker.loading import load_worker
 from waystation.worker_keys import WorkerKeys
 
 if TYPE_CHECKING:

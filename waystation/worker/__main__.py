@@ -2,7 +2,7 @@
 
 import sys
 
-from waystation.lazy_exports import load_worker
+from waystation.worker.loading import load_worker
 
 with load_worker():
     from waystation.worker.main import main

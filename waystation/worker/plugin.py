@@ -63,6 +63,7 @@ from waystation.core import (
     JsonObject,
     Settings,
     ToolCallInput,
+    build_recorded_types,
     encode,
     summary,
 )
@@ -84,6 +85,9 @@ from waystation.workflows.session import AgentSession
 log = structlog.get_logger("waystation.worker")
 
 Activity = Callable[..., Any]
+
+BUILD_AFTER_S = 0.1
+"""When a new worker builds its recorded types, unless a workflow task arrives earlier. By then, it polls."""
 
 
 def _engine_activity(row: EngineActivity[Any], handler: Callable[[Any], Awaitable[bytes]]) -> Activity:
@@ -297,6 +301,7 @@ class WaystationPlugin(SimplePlugin):
         """
         _set_task_limit(worker, self._settings.workflow_task_limit)
         self._loop = asyncio.get_running_loop()
+        self._loop.call_later(BUILD_AFTER_S, build_recorded_types)
         self._running += 1  # before the first await: another worker may stop during it
         if self._running == 1:
             self._watching.enter_context(self._create_watchdog(worker.client))
