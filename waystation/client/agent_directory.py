@@ -13,6 +13,7 @@ from typing import Any
 
 import structlog
 from pydantic import ValidationError
+from temporalio.api.enums.v1 import PendingWorkflowTaskState
 from temporalio.client import Client
 from temporalio.service import RPCError
 
@@ -99,7 +100,7 @@ class AgentDirectory:
 
         Also return True if this is uncertain, because the directory is new or cannot be read.
         """
-        return await self._may_list(agent) or not await self._is_settled()
+        return await self._may_list(agent) or not await self._is_settled() or await self._may_list(agent)
 
     async def check(self, agent: str) -> None:
         """Check that an invocation of the agent can run, now or when its workers are running again.
@@ -109,7 +110,7 @@ class AgentDirectory:
         """
         pauses = list(GRACE_S)
         while not await self._may_list(agent):
-            if not pauses and await self._is_settled():
+            if not pauses and not await self.is_announced(agent):
                 raise UnknownAgent(agent, self._known, where="Workers in this namespace have announced")
             await asyncio.sleep(pauses.pop(0) if pauses else 1.0)
 
@@ -121,10 +122,18 @@ class AgentDirectory:
             return True
 
     async def _is_settled(self) -> bool:
-        """Return whether the directory is so old that no running worker has still to announce its agents."""
+        """Return whether the directory is complete: no running worker has still to announce its agents.
+
+        The directory must be old enough, and no workflow task may be under way. Until such a task ends, the server
+        keeps announcements back, for some seconds if the task was given to a worker that was killed. The directory has
+        to be read after this.
+        """
         with suppress(RPCError):
             described = await describe_workflow(self._client, AGENT_DIRECTORY)
-            return described is not None and described.start_time.timestamp() + SETTLED_S < time.time()
+            if described is not None:
+                is_old = described.start_time.timestamp() + SETTLED_S < time.time()
+                task = described.raw_description.pending_workflow_task
+                return is_old and task.state != PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED
         return False
 
     async def find_missing_tool(self, call: PendingCall) -> str | None:

@@ -1,0 +1,27 @@
+"""The directory of agents on a real server."""
+
+from datetime import timedelta
+
+import pytest
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest
+
+from tests.server.conftest import empty_server
+from waystation.client import AgentDirectory, agent_directory, connect
+from waystation.core import UnknownAgent
+
+
+async def test_an_announcement_that_the_server_keeps_back_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker was killed when it had taken the directory's workflow task, and another one announces its agent."""
+    monkeypatch.setattr(agent_directory, "GRACE_S", ())
+    monkeypatch.setattr(agent_directory, "SETTLED_S", -60)  # although the directory is new
+    monkeypatch.setattr(agent_directory, "TASK_TIMEOUT", timedelta(seconds=1))
+    async with empty_server() as server:
+        client = await connect(address=server.address)
+        await AgentDirectory(client).announce({"clerk": {}}, task_queue="killed")
+        request = PollWorkflowTaskQueueRequest(namespace=client.namespace, task_queue=TaskQueue(name="killed"))
+        assert (await client.workflow_service.poll_workflow_task_queue(request)).task_token
+        await AgentDirectory(client).announce({"teller": {}}, task_queue="killed")
+        await AgentDirectory(client).check("teller")
+        with pytest.raises(UnknownAgent, match="announced: clerk, teller"):
+            await AgentDirectory(client).check("nobody")
