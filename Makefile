@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 INSTALL := $(UV) pip install --quiet --python .venv/bin/python
 # More than cores, because tests with a server wait a good part of their time.
-WORKERS := 4
+WORKERS := 3
 # ARGS may name files or folders to run instead of the target's own.
 PYTEST = .venv/bin/python -m pytest -n $(WORKERS) --dist worksteal $(if $(filter tests/%,$(ARGS)),,$(1)) $(ARGS)
 # google-adk, with which tests compare and whose agents are adapted: it requires an older google-genai than the lock has.

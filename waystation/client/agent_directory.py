@@ -124,7 +124,7 @@ class AgentDirectory:
     async def _is_settled(self) -> bool:
         """Return whether the directory is complete: no running worker has still to announce its agents.
 
-        The directory must be old enough, and no workflow task may be under way. Until such a task ends, the server
+        The directory must be old enough, and no workflow task may be in progress. Until such a task ends, the server
         keeps announcements back, for some seconds if the task was given to a worker that was killed. The directory has
         to be read after this.
         """

@@ -55,6 +55,10 @@ def quick(**hold: Any) -> Settings:
 
 
 QUICK = quick()
+LATE = Settings(
+    workflow=WorkflowSettings(tool=dataclasses.replace(WorkflowSettings().tool, quick=timedelta(seconds=30)))
+)
+"""On a busy machine, a call of a quick tool may take longer than by default."""
 
 
 async def reset(client: Client, history: WorkflowHistory, task: int, *, without: Sequence[int] = ()) -> None:

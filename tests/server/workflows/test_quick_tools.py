@@ -12,7 +12,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowHistory
 
 from tests.server.conftest import Serve, verify_tree
-from tests.server.workflows.outside import QUICK, held, told, until, waiting
+from tests.server.workflows.outside import LATE, QUICK, held, told, until, waiting
 from waystation.agents import Agent, BaseAgent, ParallelAgent
 from waystation.core import WORKFLOW, CallReturned, JsonObject, Settings, WorkflowSettings
 from waystation.models import LlmResponse
@@ -55,7 +55,7 @@ def kinds(history: WorkflowHistory) -> Counter[str]:
 async def test_a_quick_call_adds_one_event(serve: Serve) -> None:
     """The call is recorded in a marker, and the next model call is scheduled in the same workflow task."""
     agent, model = looker()
-    async with serve(agent, **CACHED) as env:
+    async with serve(agent, **CACHED, settings=LATE) as env:
         invocation = await env.client.start("looker", "look")
         assert (await invocation.result()).text == "Seen."
         history = await invocation.history()
@@ -86,7 +86,7 @@ async def test_quick_calls_of_one_reply_run_in_one_workflow_task(serve: Serve) -
         return place
 
     agent, model = looker(quick(look), times=5)
-    async with serve(agent, **CACHED) as env:
+    async with serve(agent, **CACHED, settings=LATE) as env:
         invocation = await env.client.start("looker", "look")
         assert (await invocation.result()).text == "Seen."
         history, log = await invocation.history(), await invocation.log()
@@ -162,7 +162,7 @@ async def test_calls_of_one_reply_may_end_in_different_ways(serve: Serve) -> Non
     tools = [quick(retry, retries=1), quick(long), quick(refuse), ordinary, quick(look)]
     names = ["retry", "long", "refuse", "ordinary", "look"]
     model = ScriptedModel(calls(*((name, {"place": "p"}) for name in names)), says("Seen."))
-    async with serve(Agent(name="looker", model=model, tools=tools), **CACHED) as env:
+    async with serve(Agent(name="looker", model=model, tools=tools), **CACHED, settings=LATE) as env:
         invocation = await env.client.start("looker", "look")
         await invocation.result()
         history = await invocation.history()
@@ -185,7 +185,7 @@ async def test_a_quick_tool_may_ask_for_confirmation(serve: Serve) -> None:
         return place
 
     agent, model = looker(quick(look))
-    async with serve(agent, **CACHED) as env:
+    async with serve(agent, **CACHED, settings=LATE) as env:
         invocation = await env.client.start("looker", "look")
         [pending] = await waiting(invocation, "fc-1")
         await invocation.approve(pending.function_call_id)
@@ -198,7 +198,7 @@ async def test_a_quick_tool_may_ask_for_confirmation(serve: Serve) -> None:
 async def test_a_call_that_needs_approval_is_an_ordinary_activity(serve: Serve) -> None:
     """An approval can arrive by an update that the history does not contain yet."""
     agent, _ = looker(quick(look, require_confirmation=True))
-    async with serve(agent, **CACHED) as env:
+    async with serve(agent, **CACHED, settings=LATE) as env:
         invocation = await env.client.start("looker", "look")
         await waiting(invocation, "fc-1")
         await invocation.approve("fc-1")
@@ -215,7 +215,7 @@ async def test_a_quick_call_can_end_the_invocation(serve: Serve) -> None:
         return place
 
     agent, _ = looker(quick(look), times=2)
-    async with serve(agent, **CACHED) as env:
+    async with serve(agent, **CACHED, settings=LATE) as env:
         invocation = await env.client.start("looker", "look")
         await invocation.result()
         assert kinds(await invocation.history()) == {"call_model": 1, "marker": 2}
@@ -227,7 +227,7 @@ async def test_branches_run_quick_calls_at_the_same_time(serve: Serve) -> None:
         Agent(name=name, model=ScriptedModel(calls(("look", {"place": name})), says(name)), tools=[quick(look)])
         for name in ("left", "right")
     ]
-    async with serve(ParallelAgent(name="both", sub_agents=agents), **CACHED) as env:
+    async with serve(ParallelAgent(name="both", sub_agents=agents), **CACHED, settings=LATE) as env:
         invocation = await env.client.start("both", "look")
         await invocation.result()
         assert kinds(await invocation.history())["marker"] == 2
@@ -244,7 +244,7 @@ async def test_a_worker_that_runs_only_workflows_replays_quick_calls(serve: Serv
         return "paid"
 
     agent = Agent(name="looker", model=model, tools=[quick(look), FunctionTool(pay, require_confirmation=True)])
-    async with serve(agent, **CACHED, verify=False) as env:
+    async with serve(agent, **CACHED, settings=LATE, verify=False) as env:
         invocation = await env.client.start("looker", "look")
         await waiting(invocation, "fc-2")
         queue = env.client.task_queue
