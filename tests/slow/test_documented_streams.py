@@ -43,7 +43,7 @@ async def test_the_programs_stream(shell: Shell) -> None:
 
 async def test_the_commands_serve_a_stream(shell: Shell) -> None:
     """The commands work unchanged, apart from the port and the id."""
-    commands = blocks(PAGE, "sh")[0].split("\n", 1)[1]
+    [commands] = [block.split("\n", 1)[1] for block in blocks(PAGE, "sh") if "waystation web" in block]
     code, out = await shell.run('waystation run weather_sentiment_agent "In London?" --id streamed --stream')
     assert (code, SAID in out) == (0, True)
     serving, reading = commands.split("&\n")

@@ -10,6 +10,7 @@ from temporalio.exceptions import ApplicationError
 
 from tests.server.conftest import verify_tree
 from tests.server.processes.workers import AGENTS, Place, plan, until
+from waystation.client import AgentDirectory
 from waystation.client.agent_client import AgentClient
 from waystation.core import JsonObject
 
@@ -51,6 +52,12 @@ async def test_a_tool_that_blocks_the_event_loop_is_interrupted_and_named(
     ]
     assert told(unharmed.text) == [{"held": "drained"}]
     assert [line["attempt"] for line in place.ledger.lines("began", key=f"{invocation.id}/fc-1")] == [1]
+
+
+@pytest.fixture(autouse=True)
+async def announced(client: AgentClient) -> None:
+    """Announce the agent, as a worker that was there before: invocations are started when none is running."""
+    await AgentDirectory(client.temporal).announce({"blocking": {}}, task_queue=client.task_queue)
 
 
 async def test_a_tool_that_cannot_be_interrupted_costs_two_workers(place: Place, client: AgentClient) -> None:
