@@ -93,7 +93,7 @@ def busy_machine() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def read_certificates_once() -> Iterator[None]:
-    """Spare HTTP clients, of which many tests create some, to read the certificates of all authorities: 50 ms each."""
+    """Let all HTTP clients share the certificates of authorities. Reading them takes 50 ms for each client."""
     with pytest.MonkeyPatch.context() as patched:
         for module, name in ((ssl, "create_default_context"), (httpcore2, "default_ssl_context")):
             patched.setattr(module, name, functools.cache(getattr(module, name)))

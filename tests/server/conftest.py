@@ -76,8 +76,8 @@ class Verification:
     """The checks of the invocations that the tests of one folder start, or of one file in the full suite.
 
     The first one is also replayed in the strict sandbox, which imports the engine again each time, at a cost of one
-    second. Clocks and randomness are a property of the code, so few replays find them, and the kept histories are all
-    replayed there.
+    second. Clocks and randomness are a property of the code, so few replays find them, and `make test-full` replays all
+    kept histories there.
     """
 
     def __init__(self, place: Path, strictly_replayed: set[Path]) -> None:
@@ -85,7 +85,7 @@ class Verification:
         self._strictly_replayed = strictly_replayed
 
     def check(self, settings: Settings) -> Callable[[Invocation], Awaitable[None]]:
-        """Return the check of invocations whose worker has these settings."""
+        """Return a function that checks an invocation of a worker with these settings."""
 
         async def check(invocation: Invocation) -> None:
             await assert_invocation_holds(invocation, replays=self.next_replays(), settings=settings.workflow)

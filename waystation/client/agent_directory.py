@@ -110,7 +110,7 @@ class AgentDirectory:
         """
         pauses = list(GRACE_S)
         while not await self._may_list(agent):
-            if not pauses and not await self.is_announced(agent):
+            if not pauses and await self._is_settled() and not await self._may_list(agent):
                 raise UnknownAgent(agent, self._known, where="Workers in this namespace have announced")
             await asyncio.sleep(pauses.pop(0) if pauses else 1.0)
 

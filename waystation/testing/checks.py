@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
-from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
+from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from waystation.client import Invocation
@@ -67,19 +67,14 @@ async def _assert_replays_strictly(
         raise NotReplayable(f"The history of {history.workflow_id!r} does not replay in the sandbox: {divergence}")
 
 
-class _ObservingRunner(WorkflowRunner):
+class _ObservingRunner(UnsandboxedWorkflowRunner):
     """Runs workflows without a sandbox, and calls query methods of the latest one, which takes no workflow task."""
 
-    def __init__(self) -> None:
-        self._runner = UnsandboxedWorkflowRunner()
-        self._latest: Any = None
-
-    def prepare_workflow(self, defn: Any) -> None:
-        self._runner.prepare_workflow(defn)
+    _latest: Any = None
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
-        self._latest = self._runner.create_instance(det)
-        return self._latest  # type: ignore[no-any-return]
+        self._latest = instance = super().create_instance(det)
+        return instance
 
     async def query(self, name: str, *args: object) -> Any:
         return getattr(self._latest.workflow_instance(), name)(*args)
