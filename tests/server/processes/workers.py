@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import shutil
 import signal
 import sys
@@ -94,7 +95,7 @@ class Process:
 
     async def __aexit__(self, *exc_info: object) -> None:
         with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+            self.send(signal.SIGKILL)
         await self.exit_code()
 
     async def _read(self) -> None:
@@ -124,12 +125,16 @@ class Process:
 
     async def stop(self, by: signal.Signals = signal.SIGTERM) -> int:
         """Ask it to end; return the exit code."""
-        self._process.send_signal(by)
+        self.send(by)
         return await self.exit_code()
 
     def send(self, what: signal.Signals) -> None:
-        """Send a signal."""
-        self._process.send_signal(what)
+        """Send a signal. Raises `ProcessLookupError` if the process has ended."""
+        # Before Python 3.13 (CPython issue 87744), asyncio's `send_signal` may reap a process that has just ended, and
+        # its exit code is lost.
+        if not self.running:
+            raise ProcessLookupError(self.pid)
+        os.kill(self.pid, what)
 
     async def kill(self) -> None:
         """End it with no chance to say anything."""
