@@ -6,6 +6,7 @@ A test is skipped if its tool chain is not installed. If the packages that it ne
 import asyncio
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -115,13 +116,13 @@ def prepare_java(folder: Path, name: str, source: str) -> list[str]:
 
 @asynccontextmanager
 async def running(*command: str | Path, folder: Path, address: str) -> AsyncIterator[None]:
-    """Run a worker, and end it afterwards."""
+    """Run a worker, and end it afterwards, with the processes that it started: `.venv/bin/node` starts Node."""
     environment = {**os.environ, "TEMPORAL_ADDRESS": address}
-    process = await asyncio.create_subprocess_exec(*command, cwd=folder, env=environment)
+    process = await asyncio.create_subprocess_exec(*command, cwd=folder, env=environment, start_new_session=True)
     try:
         yield
     finally:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
 
 
