@@ -111,7 +111,8 @@ async def test_pages_say_when_the_server_does_not_answer(serve: Serve, chromium:
     async with serve(paying) as env, site(env.client) as web, opened(chromium, web) as (page, _):
         invocation, _ = await begun(env.client, "payer")
         pages = (
-            ("/approvals", "**/rows?*", "refresh()"),
+            # The list and its stream: a message of the stream removes the note.
+            ("/approvals", "**/approvals/*", "refresh()"),
             (page_of(invocation), "**/events?*", "stream.restart()"),
         )
         for path, asked, again in pages:
