@@ -100,7 +100,7 @@ class AgentDirectory:
 
         Also return True if this is uncertain, because the directory is new or cannot be read.
         """
-        return await self._may_list(agent) or not await self._is_settled() or await self._may_list(agent)
+        return await self._may_list(agent) or not await self._lacks(agent)
 
     async def check(self, agent: str) -> None:
         """Check that an invocation of the agent can run, now or when its workers are running again.
@@ -110,7 +110,7 @@ class AgentDirectory:
         """
         pauses = list(GRACE_S)
         while not await self._may_list(agent):
-            if not pauses and await self._is_settled() and not await self._may_list(agent):
+            if not pauses and await self._lacks(agent):
                 raise UnknownAgent(agent, self._known, where="Workers in this namespace have announced")
             await asyncio.sleep(pauses.pop(0) if pauses else 1.0)
 
@@ -121,12 +121,16 @@ class AgentDirectory:
         except (ForeignHistory, RPCError):
             return True
 
-    async def _is_settled(self) -> bool:
-        """Return whether the directory is complete: no running worker has still to announce its agents.
+    async def _lacks(self, agent: str) -> bool:
+        """Return whether it is certain that no worker has announced the root agent."""
+        # Read the directory last, because announcements may have arrived before it was complete.
+        return await self._is_complete() and not await self._may_list(agent)
+
+    async def _is_complete(self) -> bool:
+        """Return whether no running worker has still to announce its agents.
 
         The directory must be old enough, and no workflow task may be in progress. Until such a task ends, the server
-        keeps announcements back, for some seconds if the task was given to a worker that was killed. The directory has
-        to be read after this.
+        keeps announcements back, for some seconds if the task was given to a worker that was killed.
         """
         with suppress(RPCError):
             described = await describe_workflow(self._client, AGENT_DIRECTORY)
