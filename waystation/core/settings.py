@@ -187,9 +187,9 @@ class Settings:
     allow_forks: bool = False
     """Whether a new invocation may be a fork, which continues from an event of another invocation."""
     workflow_task_limit: timedelta = timedelta(seconds=20)
-    """How long one workflow task may take before it fails as a potential deadlock. Ten thousand signals take
-    one to four seconds, depending on the machine, and three times as long on a busy one, where with the SDK's limit of
-    2 s the task would fail again and again. The limit may exceed the workflow task timeout: the server allows more time
-    from the fourth attempt at a task."""
+    """How long one workflow task may take before it fails as a potential deadlock. Ten thousand signals take one to
+    four seconds, depending on the machine, and three times as long on a busy one, where with the SDK's limit of 2 s the
+    task would fail again and again. The limit may exceed the workflow task timeout: the server allows more time from
+    the fourth attempt at a task."""
     allow_overrides: bool = False
     """Whether forks may replace an agent's instruction and model. Intended for development."""
