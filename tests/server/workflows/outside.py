@@ -54,10 +54,14 @@ def quick(**hold: Any) -> Settings:
     )
 
 
+def limit_quick_calls(seconds: float) -> Settings:
+    """Return settings with another limit for the calls of quick tools."""
+    tool = dataclasses.replace(WorkflowSettings().tool, quick=timedelta(seconds=seconds))
+    return Settings(workflow=WorkflowSettings(tool=tool))
+
+
 QUICK = quick()
-LATE = Settings(
-    workflow=WorkflowSettings(tool=dataclasses.replace(WorkflowSettings().tool, quick=timedelta(seconds=30)))
-)
+LATE = limit_quick_calls(30)
 """On a busy machine, a call of a quick tool may take longer than by default."""
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import uuid
 from collections import Counter
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,15 +11,15 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowHistory
 
 from tests.server.conftest import Serve, verify_tree
-from tests.server.workflows.outside import LATE, QUICK, held, told, until, waiting
+from tests.server.workflows.outside import LATE, QUICK, held, limit_quick_calls, told, until, waiting
 from waystation.agents import Agent, BaseAgent, ParallelAgent
-from waystation.core import WORKFLOW, CallReturned, JsonObject, Settings, WorkflowSettings
+from waystation.core import WORKFLOW, CallReturned, JsonObject
 from waystation.models import LlmResponse
 from waystation.testing import FunctionModel, ScriptedModel, calls, says
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.tool_context import ToolContext
 
-SOON = Settings(workflow=WorkflowSettings(tool=replace(WorkflowSettings().tool, quick=timedelta(seconds=0.05))))
+SOON = limit_quick_calls(0.05)
 
 
 CACHED: JsonObject = {"max_cached_workflows": 10}
@@ -268,7 +267,7 @@ async def test_a_quick_call_may_outlast_its_workflow_task(serve: Serve) -> None:
         return place
 
     agent, model = looker(quick(look), times=2)
-    patient = Settings(workflow=WorkflowSettings(tool=replace(WorkflowSettings().tool, quick=timedelta(seconds=20))))
+    patient = limit_quick_calls(20)
     async with serve(agent, **CACHED, settings=patient, verify=False) as env:
         handle = await env.temporal.start_workflow(
             WORKFLOW,
