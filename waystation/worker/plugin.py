@@ -17,6 +17,7 @@ from temporalio.plugin import SimplePlugin
 from temporalio.service import RPCError
 from temporalio.worker import (
     Interceptor,
+    UnsandboxedWorkflowRunner,
     Worker,
     WorkerConfig,
 )
@@ -75,6 +76,7 @@ from waystation.tools.toolbox import close_toolsets, tools_of, toolsets_of
 from waystation.version import waystation_version
 from waystation.worker.service_setup import create_lasting_services, create_store_ids, find_verified_policies, is_local
 from waystation.worker.watchdog import Watchdog
+from waystation.worker.workflow_runner import ClearingWorkflowRunner
 from waystation.workflows.engine_activity import SettingsInterceptor
 from waystation.workflows.inbox import NO_OP
 from waystation.workflows.invocation import AgentInvocation
@@ -257,6 +259,8 @@ class WaystationPlugin(SimplePlugin):
             )
             raise InvalidConfiguration("A worker that serves agents", "", problem)
         skip_needless_walks()
+        if type(config.get("unsandboxed_workflow_runner")) is UnsandboxedWorkflowRunner:  # not a user's own
+            config["unsandboxed_workflow_runner"] = ClearingWorkflowRunner()
         namespace = self._namespace(client)
         is_searchable = namespace.monitor.is_available
         signal_times = functools.partial(self._signal_times, client)

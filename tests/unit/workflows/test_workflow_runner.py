@@ -1,0 +1,37 @@
+"""Workers free the memory of a workflow without a garbage collection."""
+
+import gc
+
+import pytest
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, WorkflowRunner
+
+from tests.paths import HISTORIES
+from waystation.replay import Recording
+from waystation.storage import Blobs, offloading
+from waystation.worker.workflow_runner import ClearingWorkflowRunner
+from waystation.workflows.invocation import AgentInvocation
+
+
+async def count_remaining(history: str, runner: WorkflowRunner) -> int:
+    """Replay a history of the corpus, and return how many workflows remain in memory after their removal."""
+    replayer = Replayer(
+        workflows=[AgentInvocation], unsandboxed_workflow_runner=runner, data_converter=offloading(Blobs())
+    )
+    recording = await Recording.read(HISTORIES / f"{history}.json")
+    gc.collect()
+    gc.disable()
+    try:
+        await replayer.replay_workflow(recording.histories[0])
+        return sum(isinstance(thing, AgentInvocation) for thing in gc.get_objects())
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("history", ["one-tool", "tool-raises", "invalid-input", "parallel-tools"])
+async def test_a_removed_workflow_is_freed_at_once(history: str) -> None:
+    assert await count_remaining(history, ClearingWorkflowRunner()) == 0
+
+
+async def test_the_sdks_runner_leaves_workflows_to_the_garbage_collector() -> None:
+    """If this fails, `ClearingWorkflowRunner` is no longer needed."""
+    assert await count_remaining("one-tool", UnsandboxedWorkflowRunner()) == 1

@@ -1,0 +1,35 @@
+"""The runner for Waystation's workflows."""
+
+from typing import Any
+
+from temporalio.bridge.proto.workflow_activation import WorkflowActivation
+from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
+from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
+
+
+class ClearingWorkflowRunner(UnsandboxedWorkflowRunner):
+    """Runs workflows outside the sandbox, and frees their memory as soon as they are removed from the worker's cache.
+
+    The SDK's workflow instances contain reference cycles. Otherwise, each instance would stay in memory, with the log
+    of its invocation, until the garbage collector finds it. A workflow that is removed while it waits for a timer still
+    does.
+    """
+
+    def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
+        """Create a workflow instance."""
+        instance: Any = super().create_instance(det)
+        activate = instance.activate
+
+        def activate_and_clear(activation: WorkflowActivation) -> WorkflowActivationCompletion:
+            completion: WorkflowActivationCompletion = activate(activation)
+            if activation.jobs[0].HasField("remove_from_cache"):  # then it is the only job, and the last activation
+                vars(instance).clear()
+                instance.call_exception_handler = _ignore
+            return completion
+
+        instance.activate = activate_and_clear
+        return instance
+
+
+def _ignore(_context: object) -> None:
+    """Ignore exceptions that nobody has read, as the SDK's instances do while they are removed."""
