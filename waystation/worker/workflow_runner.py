@@ -1,6 +1,6 @@
 """The runner for Waystation's workflows."""
 
-from typing import Any
+from typing import Any, cast
 
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
@@ -17,17 +17,19 @@ class ClearingWorkflowRunner(UnsandboxedWorkflowRunner):
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Create a workflow instance."""
-        instance: Any = super().create_instance(det)
-        activate = instance.activate
+        instance = super().create_instance(det)
+        if not hasattr(instance, "__dict__"):  # of another version of the SDK
+            return instance
+        activate, replaceable = instance.activate, cast(Any, instance)
 
         def activate_and_clear(activation: WorkflowActivation) -> WorkflowActivationCompletion:
-            completion: WorkflowActivationCompletion = activate(activation)
+            completion = activate(activation)
             if activation.jobs[0].HasField("remove_from_cache"):  # then it is the only job, and the last activation
                 vars(instance).clear()
-                instance.call_exception_handler = _ignore
+                replaceable.call_exception_handler = _ignore
             return completion
 
-        instance.activate = activate_and_clear
+        replaceable.activate = activate_and_clear
         return instance
 
 
