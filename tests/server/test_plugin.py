@@ -13,7 +13,15 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.common import RawValue
 from temporalio.contrib.pydantic import pydantic_data_converter
-from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor, Worker
+from temporalio.worker import (
+    ActivityInboundInterceptor,
+    ExecuteActivityInput,
+    Interceptor,
+    UnsandboxedWorkflowRunner,
+    Worker,
+    WorkflowInstance,
+    WorkflowInstanceDetails,
+)
 
 from tests.server.user_workflow import AnyOther, InSandbox
 from tests.server.workflows.test_codec import Veil
@@ -51,6 +59,27 @@ async def test_agents_are_served_beside_a_users_workflow(server: EmbeddedServer,
     async with Worker(client, task_queue="beside", workflows=[InSandbox], **WORKER_OPTIONS):
         assert await client.execute_workflow(InSandbox.run, id="in-sandbox", task_queue="beside")
         assert (await AgentClient(client, task_queue="beside").run("clerk", "hi")).text == "hello"
+
+
+class OwnRunner(UnsandboxedWorkflowRunner):
+    """A user's runner, which records the types of the workflows that it creates."""
+
+    def __init__(self) -> None:
+        self.created: list[str] = []
+
+    def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
+        self.created.append(det.info.workflow_type)
+        return super().create_instance(det)
+
+
+async def test_a_users_workflow_runner_is_kept(server: EmbeddedServer, tmp_path: Path) -> None:
+    """The plugin replaces only the SDK's runner by its own."""
+    agent = Agent(name="clerk", model=ScriptedModel(says("hello")))
+    client = await Client.connect(server.address, plugins=[WaystationPlugin([agent], settings=settings(tmp_path))])
+    runner = OwnRunner()
+    async with Worker(client, task_queue="own-runner", unsandboxed_workflow_runner=runner, **WORKER_OPTIONS):
+        assert (await AgentClient(client, task_queue="own-runner").run("clerk", "hi")).text == "hello"
+    assert "AgentInvocation" in runner.created
 
 
 class Order(BaseModel):

@@ -237,7 +237,7 @@ class WaystationPlugin(SimplePlugin):
         )
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
-        """Add workflows, activities and interceptors.
+        """Add workflows, activities, interceptors and a workflow runner.
 
         Raises:
             InvalidConfiguration: The worker's client does not offload large payloads, the worker lacks keys, or it has
