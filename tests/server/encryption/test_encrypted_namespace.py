@@ -253,6 +253,12 @@ async def plant(server: EmbeddedServer, folder: Path, caplog: pytest.LogCaptureF
         assert (recording.log.state.outcome, len(found.memories)) == (log.state.outcome, 1)
         assert credentials.credential(Bucket("waystation", "ann", "vault")) == key
         assert {"message", "result", "edited"} <= find_canaries(str(log.state.events).encode())
+
+        async def have_ended() -> bool:
+            names = {span.name for span in spans.get_finished_spans()}
+            return {"invoke_agent teller", "invoke_agent talker"} <= names
+
+        await until(have_ended, "the last spans of both invocations")
         return {
             "stores": read_files(folder),
             "descriptions": b"".join(
