@@ -12,17 +12,22 @@ from waystation.worker.workflow_runner import ClearingWorkflowRunner
 from waystation.workflows.invocation import AgentInvocation
 
 
+def list_workflows() -> list[AgentInvocation]:
+    """Return the workflows in memory, which may also be those of other tests."""
+    return [thing for thing in gc.get_objects() if type(thing) is AgentInvocation]
+
+
 async def count_remaining(history: str, runner: WorkflowRunner) -> int:
     """Replay a history of the corpus, and return how many workflows remain in memory after their removal."""
     replayer = Replayer(
         workflows=[AgentInvocation], unsandboxed_workflow_runner=runner, data_converter=offloading(Blobs())
     )
     recording = await Recording.read(HISTORIES / f"{history}.json")
-    gc.collect()
+    earlier = list_workflows()
     gc.disable()
     try:
         await replayer.replay_workflow(recording.histories[0])
-        return sum(isinstance(thing, AgentInvocation) for thing in gc.get_objects())
+        return len(list_workflows()) - len(earlier)
     finally:
         gc.enable()
 
