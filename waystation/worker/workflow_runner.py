@@ -25,16 +25,9 @@ class ClearingWorkflowRunner(UnsandboxedWorkflowRunner):
         def activate_and_clear(activation: WorkflowActivation) -> WorkflowActivationCompletion:
             completion = activate(activation)
             if activation.jobs[0].HasField("remove_from_cache"):  # then it is the only job, and the last activation
-                contents = [*vars(instance).values()]
-                vars(instance).clear()
-                # Freeing futures calls it for exceptions that nobody has read. The SDK's ignores them, too, by now.
-                replaceable.call_exception_handler = _ignore
-                contents.clear()
+                # Freed futures call this for exceptions that nobody has read. The SDK's function ignores them by now.
+                replaceable.__dict__ = {"call_exception_handler": lambda _context: None}
             return completion
 
         replaceable.activate = activate_and_clear
         return instance
-
-
-def _ignore(_context: object) -> None:
-    pass
