@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 import structlog
 from google.genai import types
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.query.v1 import WorkflowQuery
 from temporalio.api.workflowservice.v1 import QueryWorkflowRequest
@@ -21,6 +19,7 @@ from temporalio.client import ScheduleIntervalSpec, ScheduleSpec
 from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
 from tests.programs import command
+from tests.server.telemetry.test_traces import Exported
 from tests.server.workflows.outside import until, waiting
 from waystation.agents import Agent
 from waystation.artifacts import ObjectStoreArtifactService
@@ -41,7 +40,7 @@ from waystation.tools.agent_tool import AgentTool
 from waystation.tools.function_tool import FunctionTool
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 from waystation.tools.tool_context import ToolContext
-from waystation.worker import MetricExport, SpanExport
+from waystation.worker import MetricExport
 
 PLACES = (
     *("instruction", "description", "message", "model", "argument", "nested", "result", "item", "large", "initial"),
@@ -210,10 +209,10 @@ async def plant(server: EmbeddedServer, folder: Path, caplog: pytest.LogCaptureF
     key = AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key=canary("credential"))
     credentials.keep(Bucket("waystation", "ann", "vault"), key)
     metrics = MetricBuffer(10_000)
-    spans = InMemorySpanExporter()
+    spans = Exported()
     exports = [
         MetricExport(Runtime(telemetry=TelemetryConfig(metrics=metrics)).metric_meter),
-        SpanExport(SimpleSpanProcessor(spans)),
+        spans.export,
     ]
     async with AgentEnvironment(
         agent(),
@@ -233,7 +232,8 @@ async def plant(server: EmbeddedServer, folder: Path, caplog: pytest.LogCaptureF
         )
         await complete(invocation)
         session = env.client.session(agent="talker", session_id="s", user_id="ann")
-        assert (await session.say(canary("said"))).text == canary("reply")
+        sent = await session.send(canary("said"))
+        assert (await sent.result()).text == canary("reply")
         await session.change_state({"k": canary("changed")})
         spec = ScheduleSpec(intervals=[ScheduleIntervalSpec(every=timedelta(days=300))])
         await env.client.schedule(
@@ -253,12 +253,6 @@ async def plant(server: EmbeddedServer, folder: Path, caplog: pytest.LogCaptureF
         assert (recording.log.state.outcome, len(found.memories)) == (log.state.outcome, 1)
         assert credentials.credential(Bucket("waystation", "ann", "vault")) == key
         assert {"message", "result", "edited"} <= find_canaries(str(log.state.events).encode())
-
-        async def have_ended() -> bool:
-            names = {span.name for span in spans.get_finished_spans()}
-            return {"invoke_agent teller", "invoke_agent talker"} <= names
-
-        await until(have_ended, "the last spans of both invocations")
         return {
             "stores": read_files(folder),
             "descriptions": b"".join(
@@ -266,7 +260,7 @@ async def plant(server: EmbeddedServer, folder: Path, caplog: pytest.LogCaptureF
             ),
             "queries": b"".join([await _query(env.client, invocation.id, name) for name in ("events", "state")]),
             "metrics": str([(u.metric.name, u.attributes) for u in metrics.retrieve_updates()]).encode(),
-            "spans": "".join(span.to_json() for span in spans.get_finished_spans()).encode(),
+            "spans": "".join(span.to_json() for span in await spans.of(invocation.id, sent.invocation_id)).encode(),
             "logs": caplog.text.encode(),
         }
 
