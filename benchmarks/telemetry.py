@@ -12,16 +12,16 @@ from urllib.request import urlopen
 
 from benchmarks.comparison import Plan, SideProcess
 from benchmarks.engine import AGENT, ROOT
-from benchmarks.side import ONE
+from benchmarks.side import ONE, cpu_s
 from benchmarks.table import Row, ratio
 from waystation.core import JsonObject
 from waystation.embedded import EmbeddedServer
 
-IN_A_SAMPLE, IN_A_QUICK_SAMPLE, WARM_UP = 100, 25, 50
+IN_A_SAMPLE, IN_A_QUICK_SAMPLE, WARM_UP = 300, 25, 50
 IN_FLIGHT = 12
 """Invocations at a time of each worker. Together, they keep two cores busy."""
-EXPORT_S = 6.0
-"""After this time, the spans of the warm-up have been sent, and with them what a worker does only once."""
+EXPORT_S = 7.5
+"""After this time, all spans have been sent."""
 GOAL = 1.05
 VARIANTS: Mapping[str, Sequence[str]] = {
     "neither": (),
@@ -42,8 +42,8 @@ async def measure(plan: Plan) -> list[Row]:
     """Compare workers that export traces, metrics or both with a worker that exports neither.
 
     The workers of a sample run at the same time, because the speed of a machine may change within seconds. Each sample
-    has new processes, because two processes of the same program differ by some percent for as long as they run. Spans
-    go to a collector that drops them. The metrics are scraped once in each sample.
+    has new processes, because two processes of the same program may differ for as long as they run. Spans go to a
+    collector that drops them, and a sample ends when they have been sent. The metrics are scraped once in it.
     """
     async with EmbeddedServer() as server:
         with _serve(lambda _body: b"") as collector, _serve(_reply) as gemini:
@@ -88,14 +88,14 @@ async def _measure_new_workers(address: str, folder: str, plan: Plan) -> dict[st
         await asyncio.gather(*(side.ready() for side in sides.values()))
 
         async def run(count: int) -> dict[str, float]:
+            before = {name: cpu_s(side.worker_pids) for name, side in sides.items()}
             scraping = asyncio.gather(*(asyncio.to_thread(_scrape, port) for port in ports.values()))
-            samples = await asyncio.gather(*(side.run(ONE, count, in_flight=IN_FLIGHT) for side in sides.values()))
+            await asyncio.gather(*(side.run(ONE, count, in_flight=IN_FLIGHT) for side in sides.values()))
             await scraping
-            return {name: sample.worker_cpu_ms for name, sample in zip(sides, samples, strict=True)}
+            await asyncio.sleep(0 if plan.quick else EXPORT_S)
+            return {name: (cpu_s(side.worker_pids) - before[name]) / count * 1e3 for name, side in sides.items()}
 
         await run(WARM_UP)
-        if not plan.quick:
-            await asyncio.sleep(EXPORT_S)
         return await run(IN_A_QUICK_SAMPLE if plan.quick else IN_A_SAMPLE)
 
 

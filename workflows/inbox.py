@@ -28,7 +28,16 @@ from waystation.core import (
 )
 from waystation.core.approval import decision
 from waystation.workflows.engine_activity import is_cached, settings, signal_times
-from waystation.workflows.ports import data_of, hand_over, is_elsewhere, now, observe, result_of, signal_data
+from waystation.workflows.ports import (
+    count_refused,
+    data_of,
+    hand_over,
+    is_elsewhere,
+    now,
+    observe,
+    result_of,
+    signal_data,
+)
 from waystation.workflows.scheduler import LogWriter, Scheduler
 
 NO_OP = "no_op"
@@ -111,6 +120,7 @@ class Inbox:
             answer = parse_answer(sent_data(params, InvalidAnswer))
             decision.accept(self._writer.log, answer, now())
         except AnswerRefused as refused:
+            count_refused(type(refused).__name__)
             raise typed(refused) from None
 
 

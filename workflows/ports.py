@@ -59,6 +59,10 @@ TRACE = "waystation.trace"
 MEASURE = "waystation.measure"
 """Name of the external function with which a workflow passes its log to the export of metrics."""
 
+COUNT_REFUSED = "waystation.count_refused"
+"""Name of the external function with which a workflow counts an answer that an update's validator refuses. Nothing else
+shows that answer, because the server does not record it."""
+
 TIMEOUT_KINDS: dict[TimeoutType, FailureKind] = {
     TimeoutType.START_TO_CLOSE: "start_to_close",
     TimeoutType.SCHEDULE_TO_START: "schedule_to_start",
@@ -224,6 +228,12 @@ def measure(log: Log) -> None:
     """
     if receive := workflow.extern_functions().get(MEASURE):
         receive(workflow.info().run_id, log, workflow.unsafe.is_replaying())
+
+
+def count_refused(reason: str) -> None:
+    """Count an answer that an update's validator refuses if this worker exports metrics."""
+    if count := workflow.extern_functions().get(COUNT_REFUSED):
+        count(reason)
 
 
 def failure_of(error: ActivityError | ChildWorkflowError | NexusOperationError) -> Failure:

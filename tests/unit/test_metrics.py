@@ -31,7 +31,7 @@ from waystation.core import (
 )
 from waystation.history import build_log, decode_events
 from waystation.worker.metric_export import MAX_CHARS, MAX_VALUES, MetricExport
-from waystation.worker.metrics import FROM_LOG, MODEL_SECONDS, QUOTA_SECONDS, measure
+from waystation.worker.metrics import FROM_LOG, MODEL_SECONDS, QUOTA_SECONDS, measure, when_requested
 from waystation.worker.namespace_metrics import OF_NAMESPACE
 from waystation.worker.status_server import CHECK
 
@@ -43,7 +43,8 @@ PRICE = Price(prompt=1.0, output=10.0)
 def measured(log: Log, start: int = 0) -> dict[str, float]:
     """Return the sum of the values of each metric and its labels, as in `waystation_holds_total ag model_missing`."""
     values = defaultdict[str, float](float)
-    for metric, value, labels in measure(log, start, lambda model: PRICE if model == "gemini-9" else None):
+    prices = {"gemini-9": PRICE}
+    for metric, value, labels in measure(log, log.since(start), when_requested(log), prices.get):
         assert tuple(sorted(labels)) == tuple(sorted(metric.labels))
         values[" ".join((metric.name, *(labels[name] for name in metric.labels)))] += value
     return dict(values)
@@ -151,7 +152,7 @@ async def test_every_recorded_model_reply_counts_once(name: str) -> None:
     log = build_log([WorkflowHistory(history.workflow_id, list(events))])
     bodies = [entry.body for entry in log.entries]
     replies = sum(isinstance(body, ModelReplied) and body.reply.attempt > 0 for body in bodies)
-    measurements = list(measure(log, log.entries_before))
+    measurements = list(measure(log, log.entries, when_requested(log)))
     assert sum(metric is MODEL_SECONDS for metric, _, _ in measurements) == replies
     assert all(set(labels) == set(metric.labels) for metric, _, labels in measurements)
 
@@ -165,7 +166,8 @@ class Recorded:
         self.export = MetricExport(runtime.metric_meter, tenants=tenants)
 
     def updates(self) -> Iterator[tuple[str, float, Mapping[str, object]]]:
-        """Yield name, value and labels of what was recorded since the last call."""
+        """Yield name, value and labels of what was received since the last call."""
+        self.export.close()
         for update in self._buffer.retrieve_updates():
             if update.metric.name.startswith("waystation_"):
                 yield update.metric.name, update.value, update.attributes
@@ -187,6 +189,14 @@ def test_a_workflow_task_that_is_repeated_is_not_counted_again() -> None:
     for _ in range(3):
         recorded.export.receive("run", log_of(said("pay"), AnswerIgnored("InvalidAnswer", "no")), False)
     assert len(list(recorded.updates())) == 1
+
+
+def test_a_call_that_asks_again_before_its_answer_is_counted_was_answered_before() -> None:
+    """Logs are read later, in a thread of the export, when a tool may have asked for something else."""
+    recorded, log = Recorded(), log_of(said("pay"), called("pay", gated=True), answered("fc-1"))
+    recorded.export.receive("run", log, False)
+    log.state.calls["fc-1"].wait(1_060.0)
+    assert [(name, value) for name, value, _ in recorded.updates()] == [("waystation_answer_delay_seconds", 1.0)]
 
 
 def test_a_continued_run_counts_only_its_own_entries() -> None:

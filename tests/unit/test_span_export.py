@@ -3,18 +3,24 @@
 from collections.abc import MutableMapping, Sequence
 from typing import Any
 
+import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from tests.unit.core.story import log_of, replied, said
-from waystation.core import Ended, Log
-from waystation.worker import SpanExport
+from tests.unit.core.story import called, log_of, replied, said
+from waystation.core import END, Ended, Log
+from waystation.worker import SpanExport, span_export
 
 
 def ended_log() -> Log:
     """Return the log of an invocation that has ended."""
     return log_of(said("hello"), replied("done"), Ended("completed"))
+
+
+def waiting_log() -> Log:
+    """Return the log of an invocation that waits for an answer."""
+    return log_of(said("pay"), called("pay", gated=True))
 
 
 class BrokenOnce(SimpleSpanProcessor):
@@ -34,7 +40,7 @@ def names(spans: Sequence[ReadableSpan]) -> list[str]:
     return [span.name for span in spans]
 
 
-async def test_spans_that_were_collected_are_sent_when_the_export_is_closed() -> None:
+def test_spans_that_were_collected_are_sent_when_the_export_is_closed() -> None:
     """A second close has nothing to send."""
     sent = InMemorySpanExporter()
     export = SpanExport(SimpleSpanProcessor(sent))
@@ -45,7 +51,31 @@ async def test_spans_that_were_collected_are_sent_when_the_export_is_closed() ->
     assert names(sent.get_finished_spans()) == ["invoke_agent ag"]
 
 
-async def test_a_run_whose_spans_cannot_be_exported_does_not_stop_the_others(
+def test_the_spans_before_a_wait_are_not_sent_at_once() -> None:
+    """The answer may come soon. If the worker stops first, the worker that continues the run sends them."""
+    sent = InMemorySpanExporter()
+    export = SpanExport(SimpleSpanProcessor(sent))
+    export.receive("run-1", waiting_log(), 2_000.0, over=False)
+    export.close()
+    assert names(sent.get_finished_spans()) == []
+
+
+def test_the_spans_before_a_long_wait_are_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of the run sends the others."""
+    monkeypatch.setattr(span_export, "SLACK_S", 0.0)
+    sent = InMemorySpanExporter()
+    export = SpanExport(SimpleSpanProcessor(sent), long_wait_s=0.0)
+    log = waiting_log()
+    export.receive("run-1", log, 2_000.0, over=False)
+    export.close()
+    assert names(sent.get_finished_spans()) == ["invoke_agent ag"]
+    log.append(END, 3_000.0, Ended("cancelled"))
+    export.receive("run-1", log, 3_000.0, over=True)
+    export.close()
+    assert names(sent.get_finished_spans()) == ["invoke_agent ag", "wait pay", "invoke_agent ag"]
+
+
+def test_a_run_whose_spans_cannot_be_exported_does_not_stop_the_others(
     logs: list[MutableMapping[str, Any]],
 ) -> None:
     """The failure is logged."""

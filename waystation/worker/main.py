@@ -474,7 +474,9 @@ def _create_interceptors(options: argparse.Namespace, stack: AsyncExitStack) -> 
     if options.metrics:
         from waystation.worker.metric_export import MetricExport
 
-        interceptors.append(MetricExport(tenants=options.metrics_by_tenant))
+        metrics = MetricExport(tenants=options.metrics_by_tenant)
+        stack.callback(metrics.close)
+        interceptors.append(metrics)
     return interceptors
 
 

@@ -1,25 +1,29 @@
 """Record the metrics of invocations with the meter of Temporal's SDK, whose exporter also exports the SDK's metrics."""
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from threading import Lock
+from typing import NamedTuple
 
 import structlog
 from cachetools import LRUCache
 from temporalio.common import MetricCounter, MetricHistogramFloat, MetricMeter
-from temporalio.exceptions import ApplicationError
 from temporalio.runtime import Runtime
-from temporalio.worker import (
-    HandleUpdateInput,
-    Interceptor,
-    WorkflowInboundInterceptor,
-    WorkflowInterceptorClassInput,
-)
+from temporalio.worker import Interceptor, WorkflowInterceptorClassInput
 
-from waystation.core import ANSWER_UPDATE, Log, Price
+from waystation.core import Log, Price
 from waystation.models.known_models import known_models
-from waystation.worker.metrics import FROM_LOG, QUOTA_SECONDS, REFUSED, Measurement, Metric, measure
-from waystation.workflows.ports import MEASURE
+from waystation.worker.export_thread import ExportThread
+from waystation.worker.metrics import (
+    FROM_LOG,
+    QUOTA_SECONDS,
+    REFUSED,
+    Measurement,
+    Metric,
+    measure,
+    when_requested,
+)
+from waystation.workflows.ports import COUNT_REFUSED, MEASURE
 
 log = structlog.get_logger("waystation.worker")
 
@@ -38,6 +42,16 @@ BUCKETS: Mapping[str, Sequence[float]] = {
     metric.name: metric.buckets for metric in (*FROM_LOG, QUOTA_SECONDS) if metric.buckets
 }
 """Buckets of the histograms, for `PrometheusConfig(histogram_bucket_overrides=...)`."""
+
+
+class _Task(NamedTuple):
+    """A workflow task that was run, and what the export needs of the state that later tasks may change."""
+
+    run_id: str
+    log: Log
+    length: int
+    is_replaying: bool
+    requested_at: Mapping[str, float]
 
 
 class MetricExport(Interceptor):
@@ -64,19 +78,39 @@ class MetricExport(Interceptor):
         self._counted: LRUCache[str, int] = LRUCache(MAX_RUNS)
         """Number of counted entries of each run, including those before a snapshot."""
         self._values: dict[str, set[str]] = {}
-        self._lock = Lock()
+        # Appending to them, and removing from them, is atomic.
+        self._tasks = deque[_Task]()
+        self._refused = deque[str]()
+        self._thread = ExportThread("waystation-metrics", self._export)
 
     def receive(self, run_id: str, log: Log, is_replaying: bool) -> None:
         """Count the entries of a run that have not been counted. Called in the threads of workflow tasks."""
-        with self._lock:
-            start = max(self._counted.get(run_id, 0), log.entries_before)
-            self._counted[run_id] = max(start, log.length)
-        if not is_replaying and start < log.length:
-            tenant = log.state.input.tenant if log.state.input else None
-            for measurement in measure(log, start, _find_price):
-                self.record(measurement, tenant)
+        requested_at = {} if is_replaying else when_requested(log)
+        self._tasks.append(_Task(run_id, log, log.length, is_replaying, requested_at))
 
-    def record(self, measurement: Measurement, tenant: str | None) -> None:
+    def close(self) -> None:
+        """Count what has not been counted, which otherwise takes up to two seconds."""
+        self._thread.close()
+
+    def _export(self) -> None:
+        while self._refused:
+            self._record(Measurement(REFUSED, 1, {"reason": self._refused.popleft()}), None)
+        while self._tasks:
+            task = self._tasks.popleft()
+            try:
+                self._count(task)
+            except Exception:  # the entries of the other runs must be counted
+                log.exception("metrics.not_recorded", run_id=task.run_id)
+
+    def _count(self, task: _Task) -> None:
+        start = max(self._counted.get(task.run_id, 0), task.log.entries_before)
+        self._counted[task.run_id] = max(start, task.length)
+        if not task.is_replaying and start < task.length:
+            entries, started = task.log.since(start)[: task.length - start], task.log.state.input
+            for measurement in measure(task.log, entries, task.requested_at, _find_price):
+                self._record(measurement, started.tenant if started else None)
+
+    def _record(self, measurement: Measurement, tenant: str | None) -> None:
         """Record a measurement. Values of labels are replaced if there would be too many."""
         match self._find(measurement.metric, tuple(measurement.labels.items()), tenant):
             case MetricHistogramFloat() as histogram:
@@ -94,34 +128,16 @@ class MetricExport(Interceptor):
 
     def _limit(self, name: str, value: str) -> str:
         value = value[:MAX_CHARS]
-        with self._lock:
-            values = self._values.setdefault(name, set())
-            if value not in values and len(values) >= MAX_VALUES:
-                return OTHER
-            values.add(value)
-            return value
+        values = self._values.setdefault(name, set())
+        if value not in values and len(values) >= MAX_VALUES:
+            return OTHER
+        values.add(value)
+        return value
 
-    def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> type[WorkflowInboundInterceptor]:
-        """Let workflows pass their logs to the export, and count the answers that an update's validator refuses."""
-        export = self
-
-        def receive(run_id: str, invocation: Log, is_replaying: bool) -> None:
-            try:
-                export.receive(run_id, invocation, is_replaying)
-            except Exception:  # a fault here must not fail a workflow task
-                log.exception("metrics.not_recorded", run_id=run_id)
-
-        class RefusedUpdates(WorkflowInboundInterceptor):
-            def handle_update_validator(self, input: HandleUpdateInput) -> None:
-                try:
-                    super().handle_update_validator(input)
-                except ApplicationError as error:
-                    if input.update == ANSWER_UPDATE:
-                        export.record(Measurement(REFUSED, 1, {"reason": error.type or ""}), None)
-                    raise
-
-        input.unsafe_extern_functions[MEASURE] = receive
-        return RefusedUpdates
+    def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> None:
+        """Let workflows pass their logs to the export, and the reasons for which updates are refused."""
+        self._thread.start()
+        input.unsafe_extern_functions.update({MEASURE: self.receive, COUNT_REFUSED: self._refused.append})
 
 
 def _find_price(model: str) -> Price | None:

@@ -3,7 +3,7 @@
 Pure: the same entries yield the same measurements.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 from waystation.core import (
@@ -111,23 +111,34 @@ class Measurement(NamedTuple):
     labels: Mapping[str, str]
 
 
-def measure(log: Log, start: int, find_price: FindPrice = lambda _model: None) -> Iterator[Measurement]:
-    """Yield the measurements of the entries of a log from index `start` on.
+def when_requested(log: Log) -> dict[str, float]:
+    """Return when an answer to each call was requested last, by the ID of the call."""
+    return {id: call.requested_at for id, call in log.state.calls.items() if call.requested_at is not None}
+
+
+def measure(
+    log: Log,
+    entries: Iterable[Entry],
+    requested_at: Mapping[str, float],
+    find_price: FindPrice = lambda _model: None,
+) -> Iterator[Measurement]:
+    """Yield the measurements of some of a log's entries.
 
     Args:
-        log: The log.
-        start: Index of the first entry, counted as in `Log.since`.
+        log: The log, which may have later entries.
+        entries: The entries.
+        requested_at: What `when_requested` returned after the last of the entries was applied.
         find_price: Returns the price of a model for which neither the invocation's budget nor the reply has one.
     """
-    for entry in log.since(start):
-        yield from _Facts(log, entry).measure(find_price)
+    for entry in entries:
+        yield from _Facts(log, entry, requested_at).measure(find_price)
 
 
 class _Facts:
     """One entry and the log that it belongs to."""
 
-    def __init__(self, log: Log, entry: Entry) -> None:
-        self._log, self._entry = log, entry
+    def __init__(self, log: Log, entry: Entry, requested_at: Mapping[str, float]) -> None:
+        self._log, self._entry, self._requested_at = log, entry, requested_at
 
     def measure(self, find_price: FindPrice) -> Iterator[Measurement]:
         """Yield the measurements of the entry."""
@@ -201,9 +212,9 @@ class _Facts:
             yield Measurement(TOOL_FAILURES, 1, {**self._describe(call_id), "error": error})
 
     def _answer(self, call_id: str, action: str) -> Iterator[Measurement]:
-        call = self._log.state.calls.get(ids.requesting_call(call_id))
-        if call and call.requested_at is not None and action not in UNDECIDED:
-            delay = max(self._entry.time - call.requested_at, 0.0)
+        requested_at = self._requested_at.get(ids.requesting_call(call_id))
+        if requested_at is not None and action not in UNDECIDED:
+            delay = max(self._entry.time - requested_at, 0.0)
             yield Measurement(ANSWER_SECONDS, delay, {**self._describe(call_id), "action": action})
 
     def _find_submitted(self, ref: str) -> AnswerSubmitted | None:

@@ -4,10 +4,9 @@ Spans are derived from the log that a workflow keeps in memory, once its run end
 Activities only carry the ID of their span, so that spans and requests of tools become its children.
 """
 
-import asyncio
 import os
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+import threading
+import time
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -32,6 +31,7 @@ from temporalio.worker import (
 from waystation.activities import current_log
 from waystation.core import CallRef, Log, ModelReplyRef, parse_ref
 from waystation.version import waystation_version
+from waystation.worker.export_thread import ExportThread
 from waystation.worker.spans import LONG_WAIT_S, Span, Trace, build_spans, call_key, find_trace
 from waystation.workflows.ports import TRACE
 
@@ -41,9 +41,6 @@ reached the workflow."""
 MAX_RUNS = 2_000
 """Maximum number of runs whose exported spans are remembered. The spans of other runs may be exported again if a
 workflow task is repeated or a wait ends."""
-COLLECT_S = 1.0
-"""How long ended runs are collected. To derive the spans of many runs at once takes less CPU time, and in a thread it
-does not delay the event loop."""
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _parse_ref = lru_cache(maxsize=1_000)(parse_ref)
 
@@ -57,6 +54,8 @@ class _Run(NamedTuple):
     log: Log
     now: float
     over: bool
+    due: float = 0.0
+    """When to export the spans, by the monotonic clock."""
 
 
 class _HashedOnce(Resource):
@@ -92,34 +91,36 @@ class SpanExport(Interceptor):
         self._content, self._long_wait_s = content, long_wait_s
         self._sent: LRUCache[str, set[int]] = LRUCache(MAX_RUNS)
         """IDs of the exported spans of each run."""
-        self._thread = ThreadPoolExecutor(1, "waystation-spans")
-        self._waiting: dict[str, asyncio.TimerHandle] = {}
         self._ended: list[_Run] = []
-        self._collecting: asyncio.TimerHandle | None = None
+        self._waiting: dict[str, _Run] = {}
+        """The runs that wait, in the order in which they are due."""
+        self._lock = threading.Lock()  # of the two
+        self._thread = ExportThread("waystation-spans", self._export)
 
-    def receive(self, run_id: str, log: Log, now: float, *, over: bool) -> None:
-        """Export the spans of a run that has ended, or of a run that waits, if it still waits after `long_wait_s`."""
-        loop = asyncio.get_running_loop()
-        if timer := self._waiting.pop(run_id, None):
-            timer.cancel()
-        if over:
-            self._ended.append(_Run(run_id, log, now, over))
-            self._collecting = self._collecting or loop.call_later(COLLECT_S, self._export_ended)
-        else:
-            delay = self._long_wait_s + SLACK_S
-            run = _Run(run_id, log, now + delay, over)
-            self._waiting[run_id] = loop.call_later(delay, self._export_waiting, run)
+    def receive(self, run_id: str, log: Log, now: float, over: bool) -> None:
+        """Export the spans of a run that has ended, or of a run that waits, if it still waits after `long_wait_s`.
 
-    def _export_ended(self) -> None:
-        self._thread.submit(self._export, self._ended)
-        self._ended, self._collecting = [], None
+        Called in the threads of workflow tasks.
+        """
+        delay = self._long_wait_s + SLACK_S
+        with self._lock:
+            self._waiting.pop(run_id, None)
+            if over:
+                self._ended.append(_Run(run_id, log, now, over))
+            else:
+                self._waiting[run_id] = _Run(run_id, log, now + delay, over, time.monotonic() + delay)
 
-    def _export_waiting(self, run: _Run) -> None:
-        del self._waiting[run.id]
-        self._thread.submit(self._export, [run])
+    def _take(self) -> list[_Run]:
+        """Return the runs that have ended or are due, and forget them."""
+        now = time.monotonic()
+        with self._lock:
+            runs, self._ended = self._ended, []
+            while self._waiting and (run := next(iter(self._waiting.values()))).due <= now:
+                runs.append(self._waiting.pop(run.id))
+        return runs
 
-    def _export(self, runs: Sequence[_Run]) -> None:
-        for run in runs:
+    def _export(self) -> None:
+        for run in self._take():
             try:
                 self._export_run(run)
             except Exception:  # the spans of the other runs must not be lost, and nobody else reports it
@@ -157,13 +158,9 @@ class SpanExport(Interceptor):
         )
 
     def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> None:
-        """Let workflows pass their logs to the export, which runs in the event loop of the worker."""
-        loop = asyncio.get_running_loop()
-
-        def receive(run_id: str, log: Log, now: float, over: bool) -> None:
-            loop.call_soon_threadsafe(lambda: self.receive(run_id, log, now, over=over))
-
-        input.unsafe_extern_functions[TRACE] = receive  # called in the threads of workflow tasks
+        """Let workflows pass their logs to the export."""
+        self._thread.start()
+        input.unsafe_extern_functions[TRACE] = self.receive
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
         """Make an activity's span the current one, so that spans and requests of tools become its children.
@@ -175,14 +172,7 @@ class SpanExport(Interceptor):
 
     def close(self) -> None:
         """Send the spans that have not been sent. Spans before waits are sent when another worker continues."""
-        for timer in self._waiting.values():
-            timer.cancel()
-        self._waiting.clear()
-        if self._collecting:
-            self._collecting.cancel()
-        self._thread.shutdown()
-        self._export(self._ended)
-        self._ended.clear()
+        self._thread.close()
         self.processor.force_flush()
 
 

@@ -210,10 +210,7 @@ async def plant(server: EmbeddedServer, folder: Path, caplog: pytest.LogCaptureF
     credentials.keep(Bucket("waystation", "ann", "vault"), key)
     metrics = MetricBuffer(10_000)
     spans = Exported()
-    exports = [
-        MetricExport(Runtime(telemetry=TelemetryConfig(metrics=metrics)).metric_meter),
-        spans.export,
-    ]
+    counts = MetricExport(Runtime(telemetry=TelemetryConfig(metrics=metrics)).metric_meter)
     async with AgentEnvironment(
         agent(),
         talker,
@@ -221,7 +218,7 @@ async def plant(server: EmbeddedServer, folder: Path, caplog: pytest.LogCaptureF
         services=services,
         store=folder / "store",
         offload_over=10_000,
-        interceptors=exports,
+        interceptors=[counts, spans.export],
     ) as env:
         invocation = await env.client.start(
             "teller",
@@ -253,6 +250,7 @@ async def plant(server: EmbeddedServer, folder: Path, caplog: pytest.LogCaptureF
         assert (recording.log.state.outcome, len(found.memories)) == (log.state.outcome, 1)
         assert credentials.credential(Bucket("waystation", "ann", "vault")) == key
         assert {"message", "result", "edited"} <= find_canaries(str(log.state.events).encode())
+        counts.close()
         return {
             "stores": read_files(folder),
             "descriptions": b"".join(

@@ -26,7 +26,8 @@ class Counted:
 
     @property
     def counts(self) -> Counter[str]:
-        """How often each metric was recorded with each combination of labels."""
+        """How often each metric was recorded with each combination of labels, once the worker has ended."""
+        self.export.close()
         for update in self._buffer.retrieve_updates():
             labels = (str(value) for _, value in sorted(update.attributes.items()))
             self._counts[" ".join((update.metric.name.removeprefix("waystation_"), *labels))] += 1

@@ -42,6 +42,16 @@ async def fetch_url(url: str) -> tuple[int, str]:
     return await asyncio.to_thread(ask)
 
 
+async def scrape(worker: WorkerProcess, *, until_line: str) -> str:
+    """Return the metrics of a worker once they contain a line."""
+
+    async def look() -> str | None:
+        text = (await fetch(worker, "/metrics"))[1]
+        return text if until_line in text.splitlines() else None
+
+    return await until(look, until_line) or ""
+
+
 async def wait_for(worker: WorkerProcess, path: str, code: int, **expected: str) -> JsonObject:
     """Wait until a path has this status, and its checks begin with the expected words."""
 
@@ -106,9 +116,8 @@ async def test_a_worker_that_drains_is_not_ready_and_still_counts(tmp_path: Path
             assert (code, 'waystation_open_invocations{status="running"} 1' in text.splitlines()) == (200, True)
             worker.send(signal.SIGTERM)
             await wait_for(worker, "/readyz", 503, stage="draining", server="ok")
-            _, text = await fetch(worker, "/metrics")
-            lines = text.splitlines()
-            assert 'waystation_tool_call_duration_seconds_count{agent="planned",tool="remember"} 1' in lines
+            counted = 'waystation_tool_call_duration_seconds_count{agent="planned",tool="remember"} 1'
+            text = await scrape(worker, until_line=counted)
             assert 'temporal_worker_task_slots_used{namespace="default"' in text
             assert {name for name in OF_SDK if f"\n{name}{{" not in text} == set()
             assert not any(id in text for id in (invocation.id, "user_id", "run_id"))
