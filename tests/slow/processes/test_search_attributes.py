@@ -3,6 +3,7 @@
 import socket
 from collections.abc import AsyncIterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,23 +26,30 @@ NAMESPACES = ("unsearchable", "later", "mistyped", "older")
 @pytest.fixture(scope="module")
 async def plain_server() -> AsyncIterator[str]:
     """A dev server as Temporal ships it, with namespaces that know nothing of Waystation; gives its address."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        port = listener.getsockname()[1]
-    options = ["--headless", "--log-level", "never", "--ip", "127.0.0.1", "--port", str(port)]
+    options = ["--headless", "--log-level", "never", "--ip", "127.0.0.1"]
     for namespace in NAMESPACES:
         options += ["--namespace", namespace]
+    for _ in range(5):
+        with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+            port = str(listener.getsockname()[1])
+        async with Process(str(find_temporal()), "server", "start-dev", *options, "--port", port) as server:
+            address = f"127.0.0.1:{port}"
+            await until(partial(serves_or_ended, server, address), "a Temporal server")
+            if server.running:
+                yield address
+                return
+        # Another program took the port in the meantime.
+    pytest.fail("The Temporal server ended at five different ports.")
 
-    async def serves() -> bool:
-        try:
-            client = await Client.connect(f"127.0.0.1:{port}", namespace=NAMESPACES[-1])
-            await client.count_workflows("")
-        except RuntimeError:
-            return False
-        return True
 
-    async with Process(str(find_temporal()), "server", "start-dev", *options):
-        await until(serves, "a Temporal server")
-        yield f"127.0.0.1:{port}"
+async def serves_or_ended(server: Process, address: str) -> bool:
+    """Return whether a server serves its last namespace, or its process has ended."""
+    try:
+        client = await Client.connect(address, namespace=NAMESPACES[-1])
+        await client.count_workflows("")
+    except RuntimeError:
+        return not server.running
+    return True
 
 
 async def in_namespace(name: str, address: str, folder: Path) -> tuple[Place, AgentClient]:
