@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 from temporalio import activity
-from temporalio.client import Client, WorkflowExecution
+from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from tests.cluster.temporal_cluster import create_namespace
 from tests.documents import blocks, how_to, section
 from tests.paths import ROOT
-from tests.server.processes.workers import until
+from tests.server.processes.workers import wait_for_listed
 from tests.server.user_workflow import Onboarding, RunsOperation
 from tests.server.workflows.test_workflow_tools import signal
 from waystation import ActivityTool, Agent, AgentClient, NexusTool, WorkflowTool
@@ -86,12 +86,8 @@ async def test_the_workflow_runs_the_agent(server: EmbeddedServer, tmp_path: Pat
     ):
         done = await client.execute_workflow("Returns", "The vase is broken", id="returns", task_queue=queue)
         assert done == "It is too late."
-
-        async def list_invocations() -> list[WorkflowExecution]:
-            return [found async for found in client.list_workflows("WaystationAgent = 'returns_agent'")]
-
-        (called,) = await until(list_invocations, "the invocation in the server's list")
-        assert (await AgentClient(client, task_queue=queue).invocation(called.id).result()).text == answer
+        (called,) = await wait_for_listed(client, "WaystationAgent = 'returns_agent'")
+        assert (await AgentClient(client, task_queue=queue).invocation(called).result()).text == answer
 
 
 async def create_worker(program: str, server: EmbeddedServer, queue: str, **names: Any) -> Worker:

@@ -13,6 +13,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self, TypeVar, overload
 
+from temporalio.client import Client
+
 from tests.paths import ROOT
 from tests.programs import undisturbed
 from tests.server.processes import ledger
@@ -49,6 +51,15 @@ async def until(look: Callable[[], Any], what: str) -> Any:
                 await asyncio.sleep(0.01)
     except TimeoutError:
         raise AssertionError(f"Not seen within {LIMIT_S:g} s: {what}") from None
+
+
+async def wait_for_listed(client: Client, query: str) -> list[str]:
+    """Wait until the server lists workflows, which it does a moment after they were started. Return their IDs."""
+
+    async def look() -> list[str]:
+        return [found.id async for found in client.list_workflows(query)]
+
+    return await until(look, query)
 
 
 def _soon(options: ActivityOptions) -> ActivityOptions:

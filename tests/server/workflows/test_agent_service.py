@@ -15,7 +15,7 @@ from temporalio.worker import Worker
 
 from tests.server.approvals.asking import asker, listed
 from tests.server.conftest import Serve
-from tests.server.processes.workers import until
+from tests.server.processes.workers import wait_for_listed
 from tests.server.user_workflow import RunsOperation
 from waystation import Agent
 from waystation.core import DEFAULT_APP, DEFAULT_USER
@@ -47,12 +47,7 @@ async def test_a_workflow_runs_an_agent(serve: Serve) -> None:
         text = await env.temporal.execute_workflow(
             RunsOperation.run, args=[name, "clerk"], id=f"calls-{name}", task_queue=worker.task_queue
         )
-        query = f"WorkflowType = 'AgentInvocation' AND TaskQueue = '{name}'"
-
-        async def list_ids() -> list[str]:
-            return [run.id async for run in env.temporal.list_workflows(query)]
-
-        [id] = await until(list_ids, "the invocation in the server's list")
+        [id] = await wait_for_listed(env.temporal, f"WorkflowType = 'AgentInvocation' AND TaskQueue = '{name}'")
         begun = (await env.client.invocation(id).history()).events[0]
     assert text == "hello"
     assert begun.workflow_execution_started_event_attributes.priority.fairness_key == fairness_key(

@@ -3,7 +3,6 @@
 import socket
 from collections.abc import AsyncIterator
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,43 +12,28 @@ from temporalio.client import Client
 from temporalio.common import SearchAttributePair, TypedSearchAttributes
 
 from tests.server.processes.ledger import Ledger
-from tests.server.processes.workers import Place, Process, plan, until
+from tests.server.processes.workers import Place, plan, until
+from tests.slow.processes.plain_servers import plain_server
 from waystation.client import SEARCH_ATTRIBUTE_TYPES, has_search_attributes
 from waystation.client.agent_client import AgentClient
 from waystation.client.search_attributes import AGENT
 from waystation.core import SEARCH_TENANT
-from waystation.embedded import find_temporal
 
 NAMESPACES = ("unsearchable", "later", "mistyped", "older")
 
 
 @pytest.fixture(scope="module")
-async def plain_server() -> AsyncIterator[str]:
-    """A dev server as Temporal ships it, with namespaces that know nothing of Waystation; gives its address."""
-    options = ["--headless", "--log-level", "never", "--ip", "127.0.0.1"]
-    for namespace in NAMESPACES:
-        options += ["--namespace", namespace]
+async def address() -> AsyncIterator[str]:
+    """The address of a server as Temporal ships it, with namespaces that know nothing of Waystation."""
     for _ in range(5):
         with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-            port = str(listener.getsockname()[1])
-        async with Process(str(find_temporal()), "server", "start-dev", *options, "--port", port) as server:
-            address = f"127.0.0.1:{port}"
-            await until(partial(serves_or_ended, server, address), "a Temporal server")
+            port = listener.getsockname()[1]
+        async with plain_server(port, *NAMESPACES) as server:
             if server.running:
-                yield address
+                yield f"127.0.0.1:{port}"
                 return
         # Another program took the port in the meantime.
     pytest.fail("The Temporal server ended at five different ports.")
-
-
-async def serves_or_ended(server: Process, address: str) -> bool:
-    """Return whether a server serves its last namespace, or its process has ended."""
-    try:
-        client = await Client.connect(address, namespace=NAMESPACES[-1])
-        await client.count_workflows("")
-    except RuntimeError:
-        return not server.running
-    return True
 
 
 async def in_namespace(name: str, address: str, folder: Path) -> tuple[Place, AgentClient]:
@@ -66,9 +50,9 @@ async def register(client: Client, types: dict[str, IndexedValueType.ValueType])
     await client.operator_service.add_search_attributes(request)
 
 
-async def test_without_search_attributes_the_engine_works(plain_server: str, tmp_path: Path) -> None:
+async def test_without_search_attributes_the_engine_works(address: str, tmp_path: Path) -> None:
     """One warning at the start, with the remedy; what waits is still listed, and answered."""
-    place, client = await in_namespace("unsearchable", plain_server, tmp_path)
+    place, client = await in_namespace("unsearchable", address, tmp_path)
     async with place.worker() as worker:
         invocation = await client.start("planned", plan([("pay", {"amount": 5})]))
         [waiting] = await until(client.pending, "a call to confirm")
@@ -82,9 +66,9 @@ async def test_without_search_attributes_the_engine_works(plain_server: str, tmp
     assert worker.other == []
 
 
-async def test_search_attributes_that_come_later_are_used_after_a_restart(plain_server: str, tmp_path: Path) -> None:
+async def test_search_attributes_that_come_later_are_used_after_a_restart(address: str, tmp_path: Path) -> None:
     """Once they are registered and the worker restarted, new invocations are found by them, and so are older ones."""
-    place, client = await in_namespace("later", plain_server, tmp_path)
+    place, client = await in_namespace("later", address, tmp_path)
     async with place.worker() as before:
         older = await client.start("planned", plan([("pay", {"amount": 1})]))
         await until(older.pending, "a call to confirm")
@@ -111,9 +95,9 @@ async def test_search_attributes_that_come_later_are_used_after_a_restart(plain_
         assert [line for line in after.logs if line["level"] != "info"] == []
 
 
-async def test_a_search_attribute_of_another_type_is_not_used(plain_server: str, tmp_path: Path) -> None:
+async def test_a_search_attribute_of_another_type_is_not_used(address: str, tmp_path: Path) -> None:
     """An upsert that the server refuses would stick the workflow for ever, so the name alone is not enough."""
-    place, client = await in_namespace("mistyped", plain_server, tmp_path)
+    place, client = await in_namespace("mistyped", address, tmp_path)
     await register(
         client.temporal, {**SEARCH_ATTRIBUTE_TYPES, "WaystationStatus": IndexedValueType.INDEXED_VALUE_TYPE_INT}
     )
@@ -123,9 +107,9 @@ async def test_a_search_attribute_of_another_type_is_not_used(plain_server: str,
         assert worker.events("search_attributes.missing")[0]["missing"] == ["WaystationStatus"]
 
 
-async def test_an_older_namespace_lacks_only_the_search_attribute_of_tenants(plain_server: str, tmp_path: Path) -> None:
+async def test_an_older_namespace_lacks_only_the_search_attribute_of_tenants(address: str, tmp_path: Path) -> None:
     """Nothing changes without a tenant; invocations of tenants are listed without search attributes."""
-    place, client = await in_namespace("older", plain_server, tmp_path)
+    place, client = await in_namespace("older", address, tmp_path)
     older = {name: kind for name, kind in SEARCH_ATTRIBUTE_TYPES.items() if name != SEARCH_TENANT}
     await register(client.temporal, older)
     assert await has_search_attributes(client.temporal)

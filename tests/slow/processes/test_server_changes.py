@@ -3,41 +3,23 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from temporalio.api.operatorservice.v1 import RemoveSearchAttributesRequest
-from temporalio.client import Client
 from temporalio.service import RPCError
 
 from tests.server.processes.ledger import Ledger
 from tests.server.processes.workers import Place, Process, plan, until
+from tests.slow.processes.plain_servers import plain_server
 from waystation.client import SEARCH_ATTRIBUTE_TYPES, add_search_attributes
 from waystation.client.agent_client import AgentClient
 from waystation.client.agent_directory import AgentDirectory
 from waystation.core import JsonObject, UnknownInvocation
-from waystation.embedded import EmbeddedServer, find_temporal
+from waystation.embedded import EmbeddedServer
 
 PAY = plan([("pay", {"amount": 5})])
 REMEMBER = plan([("remember", {"word": "x"})])
-
-
-@contextlib.asynccontextmanager
-async def plain_server(port: int) -> AsyncIterator[None]:
-    """A server as Temporal ships it, with an empty database and without Waystation's search attributes."""
-
-    async def serves() -> bool:
-        try:
-            await (await Client.connect(f"127.0.0.1:{port}")).count_workflows("")
-        except RuntimeError:
-            return False
-        return True
-
-    options = ("--headless", "--log-level", "never", "--ip", "127.0.0.1", "--port", str(port))
-    async with Process(str(find_temporal()), "server", "start-dev", *options):
-        await until(serves, "a Temporal server")
-        yield
 
 
 def changes(worker: Process) -> list[JsonObject]:
@@ -57,7 +39,8 @@ async def test_an_empty_database_stops_neither_workers_nor_clients(tmp_path: Pat
             assert (await client.run("planned", REMEMBER)).status == "completed"
             lost = asyncio.create_task((await client.start("planned", PAY)).result())
         await worker.logged("server.unavailable")
-        async with plain_server(port):
+        async with plain_server(port) as server:
+            assert server.running, server.other
             with pytest.raises(UnknownInvocation, match="the server's database was emptied"):
                 await lost
             await worker.logged("server.available")
