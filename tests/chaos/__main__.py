@@ -1,5 +1,5 @@
 # ruff: noqa: T201  (a program that talks to a person)
-"""Run the long form: `python -m tests.chaos [--seeds 1 2 3] [--kills N] [--answers N] [--outage SECONDS]`."""
+"""Run the long form: `python -m tests.chaos`; `-h` lists the options."""
 
 import argparse
 import asyncio
@@ -14,6 +14,7 @@ from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, Telemetr
 from tests.chaos.chaos_plan import Size, draw_plan
 from tests.chaos.chaos_run import run_chaos
 from tests.chaos.report import Figures, format_table
+from tests.chaos.setups import SETUPS, cycle
 
 
 def main() -> int:
@@ -23,16 +24,22 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=Size.kills, help="kills of workers for each seed")
     parser.add_argument("--answers", type=int, default=Size.answers, help="answers for each seed")
     parser.add_argument("--outage", type=float, default=Size.outage_s, help="minimum seconds of each outage")
+    parser.add_argument("--setups", nargs="+", choices=SETUPS, default=SETUPS[:1], help="one a seed; the last repeats")
     options = parser.parse_args()
     only_errors = LoggingConfig(filter=TelemetryFilter(core_level="ERROR", other_level="ERROR"))
     Runtime.set_default(Runtime(telemetry=TelemetryConfig(logging=only_errors)))
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     size = Size(kills=options.kills, answers=options.answers, outage_s=options.outage)
     figures: dict[int, Figures] = {}
-    for seed in options.seeds:
+    for seed, setup in zip(options.seeds, cycle(options.setups, len(options.seeds)), strict=True):
         with tempfile.TemporaryDirectory(prefix="waystation-chaos-") as folder:
-            figures[seed] = asyncio.run(run_chaos(draw_plan(seed, size), Path(folder)))
-        print(f"seed {seed}: {figures[seed].problems or 'no problems'}", *figures[seed].details, sep="\n", flush=True)
+            figures[seed] = asyncio.run(run_chaos(draw_plan(seed, size), Path(folder), setup))
+        print(
+            f"seed {seed}, {setup}: {figures[seed].problems or 'no problems'}",
+            *figures[seed].details,
+            sep="\n",
+            flush=True,
+        )
     print(format_table(figures))
     return 1 if any(each.problems for each in figures.values()) else 0
 

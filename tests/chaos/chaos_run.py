@@ -27,15 +27,12 @@ from tests.chaos.chaos_plan import (
 from tests.chaos.fleet import (
     BLOCKED,
     TASK_QUEUE,
-    Server,
     Supervisor,
-    lose_store,
     make_place,
     make_supervisors,
-    restore_store,
-    store_of,
 )
 from tests.chaos.report import Figures, check_answers, check_effects, check_invocation, counted_if_hung
+from tests.chaos.setups import DevelopmentServer, Servers, SetupName, Stores, running
 from tests.server.processes.ledger import Ledger
 from tests.server.processes.workers import plan as message_of
 from waystation.client.agent_client import AgentClient, Invocation
@@ -49,9 +46,11 @@ PAUSE_S = 0.5
 class Chaos:
     """One run: its processes, and what became of each answer."""
 
-    def __init__(self, plan: Plan, folder: Path, client: AgentClient, server: Server, figures: Figures) -> None:
-        self._plan, self._folder, self._client, self._server = plan, folder, client, server
-        self._figures = figures
+    def __init__(
+        self, plan: Plan, folder: Path, client: AgentClient, servers: Servers, stores: Stores, figures: Figures
+    ) -> None:
+        self._plan, self._folder, self._client, self._figures = plan, folder, client, figures
+        self._servers, self._stores = servers, stores
         self._pauses: dict[Cause, float] = {}
         """The pause before each step, for each outage that lasts."""
         self._invocations: list[Invocation] = []
@@ -84,13 +83,11 @@ class Chaos:
                 await supervisors[step.worker].end(kill=step.kill)
                 self._figures.kills_in_outages += step.kill and bool(self._pauses)
             case RestartServer():
-                await self._server.restart(kill=step.kill)
+                await self._servers.restart(kill=step.kill)
             case Outage(begins=True):
-                lose_store(self._folder) if step.cause == "store" else (self._folder / OUTAGE).touch()
+                self._stores.lose() if step.cause == "store" else (self._folder / OUTAGE).touch()
             case Outage():
-                restore_store(self._folder) if step.cause == "store" else (self._folder / OUTAGE).unlink(
-                    missing_ok=True
-                )
+                self._stores.restore() if step.cause == "store" else (self._folder / OUTAGE).unlink(missing_ok=True)
                 del self._pauses[step.cause]
             case _:
                 assert_never(step)
@@ -146,15 +143,15 @@ async def finish(client: AgentClient, invocation: Invocation) -> None:
         await asyncio.sleep(PAUSE_S)
 
 
-async def run_chaos(plan: Plan, folder: Path) -> Figures:
+async def run_chaos(plan: Plan, folder: Path, setup: SetupName = "development") -> Figures:
     """Carry out a plan in an empty folder, and return the figures."""
     figures = Figures()
     async with contextlib.AsyncExitStack() as stack:
-        server = await stack.enter_async_context(Server(folder / "temporal.db"))
-        place = make_place(server, folder)
+        servers, stores = await stack.enter_async_context(running(setup, folder))
+        place = make_place(servers, stores, folder)
         supervisors = [await stack.enter_async_context(each) for each in make_supervisors(place)]
-        client = await AgentClient.connect(address=server.address, task_queue=TASK_QUEUE, store=store_of(folder))
-        chaos = Chaos(plan, folder, client, server, figures)
+        client = await AgentClient.connect(address=servers.address, task_queue=TASK_QUEUE)
+        chaos = Chaos(plan, folder, client, servers, stores, figures)
         async with serve_web(place) as browser:
             async with counted_if_hung(figures, "starting the workers and invocations"):
                 await asyncio.gather(*(each.ready() for each in supervisors))
@@ -164,10 +161,11 @@ async def run_chaos(plan: Plan, folder: Path) -> Figures:
             await chaos.finish()
             watching.cancel()
         await chaos.check()
-        figures.servers_killed, figures.servers_stopped = server.restarts[True], server.restarts[False]
-        async with counted_if_hung(figures, "emptying the database"):
-            await server.restart(kill=True, empty=True)
-        await start_over(client, figures)
+        figures.servers_killed, figures.servers_stopped = servers.restarts[True], servers.restarts[False]
+        if isinstance(servers, DevelopmentServer):
+            async with counted_if_hung(figures, "emptying the database"):
+                await servers.restart(kill=True, empty=True)
+            await start_over(client, figures)
         count_exits(supervisors, figures)
     return figures
 

@@ -1,17 +1,15 @@
-"""A server and workers that are killed and replaced."""
+"""Workers that are killed and replaced."""
 
 import asyncio
 import contextlib
-import os
 import signal
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.chaos.setups import Servers, Stores
 from tests.server.processes.ledger import Ledger
 from tests.server.processes.workers import Place, WorkerProcess
-from waystation.embedded import EmbeddedServer
-from waystation.storage.blobs import STORE_VARIABLE
 
 AGENTS = Path(__file__).parent / "agents"
 SERVED = (("payers",), ("clerks",), ("payers", "clerks"))
@@ -22,41 +20,6 @@ BLOCKED = 11
 """Exit code of a worker that replaced itself because a tool blocked its event loop."""
 # A worker that has stopped by itself no longer handles the SIGTERM that the fleet sends.
 EXPECTED_EXITS = (0, -signal.SIGKILL, -signal.SIGTERM, BLOCKED)
-
-
-class Server:
-    """A server that keeps its address when it is replaced. It stops with the block."""
-
-    def __init__(self, db_filename: Path) -> None:
-        self._db_filename = db_filename
-        self._server = EmbeddedServer(db_filename=db_filename)
-        self.restarts = Counter[bool]()
-        """Number of restarts, by whether the server was killed."""
-
-    async def __aenter__(self) -> "Server":
-        await self._server.__aenter__()
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self._server.__aexit__()
-
-    @property
-    def address(self) -> str:
-        """Host and port."""
-        return self._server.address
-
-    async def restart(self, *, kill: bool, empty: bool = False) -> None:
-        """Start the server again with its database, or with an empty one."""
-        if kill:
-            os.kill(self._server.pid, signal.SIGKILL)
-        await self._server.__aexit__()
-        if empty:
-            for path in self._db_filename.parent.glob(f"{self._db_filename.name}*"):
-                path.unlink()
-        port = int(self.address.rpartition(":")[2])
-        self._server = EmbeddedServer(db_filename=self._db_filename, port=port)
-        await self._server.__aenter__()
-        self.restarts[kill] += 1
 
 
 class Supervisor:
@@ -147,31 +110,6 @@ def make_supervisors(place: Place) -> list[Supervisor]:
     return [supervise(folders) for folders in SERVED]
 
 
-def make_place(server: Server, folder: Path) -> Place:
-    """Return the place of the fleet, with a store in the same folder as the ledger."""
-    return Place(
-        address=server.address,
-        task_queue=TASK_QUEUE,
-        ledger=Ledger(folder),
-        environment={STORE_VARIABLE: str(store_of(folder))},
-    )
-
-
-def store_of(folder: Path) -> Path:
-    """Return the folder with large payloads."""
-    return folder / "store"
-
-
-def lose_store(folder: Path) -> None:
-    """Replace the store with an empty one, which workers fill."""
-    if store_of(folder).exists():
-        store_of(folder).rename(folder / "lost")
-
-
-def restore_store(folder: Path) -> None:
-    """Put the lost payloads back, beside those stored since then."""
-    lost = folder / "lost"
-    for path in [path for path in lost.rglob("*") if path.is_file()]:
-        target = store_of(folder) / path.relative_to(lost)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        path.replace(target)
+def make_place(servers: Servers, stores: Stores, folder: Path) -> Place:
+    """Return the place of the fleet, with the ledger in a folder."""
+    return Place(address=servers.address, task_queue=TASK_QUEUE, ledger=Ledger(folder), environment=stores.environment)

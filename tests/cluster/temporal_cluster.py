@@ -9,6 +9,7 @@ import itertools
 import os
 import random
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -137,11 +138,15 @@ class Cluster:
                 raise ClusterError(f"The server at {host} does not respond:\n{log.read_text()[-3000:]}")
             await asyncio.sleep(POLL_S)
 
+    def end_server(self, host: str, by: signal.Signals) -> None:
+        """Send a signal to the server process with this IP address, and wait until it has ended."""
+        server = self._servers.pop(host)
+        server.send_signal(by)
+        server.wait()
+
     def kill_server(self, host: str) -> None:
         """Kill the server process with this IP address."""
-        server = self._servers.pop(host)
-        server.kill()
-        server.wait()
+        self.end_server(host, signal.SIGKILL)
 
     def kill_servers(self) -> None:
         """Kill all server processes."""
