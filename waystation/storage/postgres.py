@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, TypeAlias
 
 from waystation.core import StoreFailed
 from waystation.storage.store_places import describe_place
@@ -17,15 +18,25 @@ if TYPE_CHECKING:
 
     import psycopg
 
+    from waystation.storage.postgres_connection import LimitedConnection
+
     Connection: TypeAlias = psycopg.Connection[tuple[object, ...]]
 
 MAX_CONNECTIONS = 8
 """Maximum number of concurrent transactions of one store in a process. Further ones wait. A server accepts 100
 connections by default, and a worker may run 100 tools at a time."""
-CONNECT_TIMEOUT_S = 10
+LIMIT_VARIABLE = "WAYSTATION_POSTGRES_LIMIT"
+"""Environment variable with the number of seconds from which all limits of connections are derived."""
+LIMIT_S = 10.0
+MAX_LIMIT_S = 3_600.0
+HELD_LIMITS = 4
+"""The limits of a lock that is held while a token is refreshed are this many times longer. A refresh usually sends up
+to two requests, and each may take 10 s to connect and 10 s to answer."""
 _SCHEMES = ("postgresql://", "postgres://")
 _SECRETS = re.compile(r"(?<=://)\S*@|password=\S*|\?\S*", re.IGNORECASE)
 """Matches the user and password in a URL, a password setting, and a query string. Error messages show `…` instead."""
+_LIMIT_STATES = ("25P03", "25P04", "55P03", "57014")
+"""The SQLSTATE codes of errors with which the server enforces a limit."""
 _SCHEMA_LOCK = 0x77617973746174
 """Key of the advisory lock for creating tables. Concurrent `CREATE TABLE IF NOT EXISTS` statements can fail."""
 
@@ -35,16 +46,30 @@ def is_postgres_url(place: str | Path) -> bool:
     return str(place).startswith(_SCHEMES)
 
 
-def _create_conninfo(url: str) -> str:
+def _read_limit(place: str) -> float:
+    """Return the limit that `LIMIT_VARIABLE` sets, or else the default.
+
+    Raises:
+        StoreFailed: The limit is not valid.
+    """
+    text = os.environ.get(LIMIT_VARIABLE)
+    with suppress(ValueError):
+        limit_s = float(text) if text else LIMIT_S
+        if 0 < limit_s <= MAX_LIMIT_S:
+            return limit_s
+    raise StoreFailed(place, f"{LIMIT_VARIABLE} is {text!r}; set it to a number of seconds up to {MAX_LIMIT_S:g}.")
+
+
+def _create_conninfo(url: str, limit_s: float) -> str:
     try:
         from psycopg import ProgrammingError
-        from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+        from waystation.storage.postgres_connection import create_conninfo
     except ImportError:
         problem = "PostgreSQL requires the extra `postgres`: pip install 'waystation[postgres]'."
         raise StoreFailed(describe_place(url), problem) from None
-    defaults: dict[str, Any] = {"connect_timeout": CONNECT_TIMEOUT_S, "application_name": "waystation"}
     try:
-        return make_conninfo(**(defaults | conninfo_to_dict(url)))
+        return create_conninfo(url, limit_s)
     except ProgrammingError as error:
         problem = f"the URL is not valid: {_SECRETS.sub('…', str(error))}"
         raise StoreFailed(describe_place(url), problem) from None
@@ -53,22 +78,17 @@ def _create_conninfo(url: str) -> str:
 def _describe(error: psycopg.Error) -> str:
     """Return the kind and the first line of an error, without credentials."""
     cause = _SECRETS.sub("…", (str(error).splitlines() or [""])[0])
-    return f"{type(error).__name__}: {cause[:300]}"
+    remedy = f". Another process may hold a lock. {LIMIT_VARIABLE} sets the limit" if error.sqlstate in _LIMIT_STATES else ""
+    return f"{type(error).__name__}: {cause[:300]}{remedy}"
 
 
 def find_postgres_problem(url: str | Path) -> str | None:
     """Return why a database cannot be reached or written to, or None. Do not create or change anything."""
     try:
-        conninfo = _create_conninfo(str(url))
+        with PostgresDatabase(str(url), "", ()).connect() as connection:
+            is_read_only = connection.execute("SHOW transaction_read_only").fetchone() == ("on",)
     except StoreFailed as error:
         return str(error)
-    import psycopg
-
-    try:
-        with psycopg.connect(conninfo, prepare_threshold=None) as connection:
-            is_read_only = connection.execute("SHOW transaction_read_only").fetchone() == ("on",)
-    except psycopg.Error as error:
-        return str(StoreFailed(describe_place(url), _describe(error)))
     problem = "the server accepts no changes. Use the primary server instead of a standby."
     return str(StoreFailed(describe_place(url), problem)) if is_read_only else None
 
@@ -85,10 +105,11 @@ class PostgresDatabase:
         libpq also reads its environment variables, such as `PGPASSWORD`, and its password file.
 
         Raises:
-            StoreFailed: The URL is not valid, or psycopg is not installed.
+            StoreFailed: The URL or the limit is not valid, or psycopg is not installed.
         """
         self.place = describe_place(url)
-        self._conninfo = _create_conninfo(url)
+        self._limit_s = _read_limit(self.place)
+        self._conninfo = _create_conninfo(url, self._limit_s)
         # The table's comment is the store's ID, because it is copied with the table, for example to another server.
         self._schema = (*schema, f"COMMENT ON TABLE {table} IS '{secrets.token_hex(4)}'")
         self._table, self._is_ready = table, False
@@ -99,23 +120,45 @@ class PostgresDatabase:
         """Yield a connection whose transaction is committed at the end of the block, or rolled back if it raises.
 
         Raises:
-            StoreFailed: The server cannot be reached, or a statement failed.
+            StoreFailed: The server cannot be reached, a statement failed, or a limit was exceeded.
         """
-        with self._slots, self.unlimited_transaction() as connection:
-            yield connection
-
-    @contextmanager
-    def unlimited_transaction(self) -> Iterator[Connection]:
-        """Like `transaction`, but ignore `MAX_CONNECTIONS`. Use this for locks, which are held longer."""
-        import psycopg
-
+        if not self._slots.acquire(timeout=HELD_LIMITS * self._limit_s):
+            raise StoreFailed(self.place, f"all {MAX_CONNECTIONS} connections of this process are in use.")
         try:
-            # Prepared statements fail behind poolers that share connections.
-            with psycopg.connect(self._conninfo, prepare_threshold=None) as connection:
+            with self.connect() as connection:
                 if not self._is_ready:
                     self.create_table(connection, self._table, self._schema)
                     connection.commit()
                     self._is_ready = True
+                    connection.limit_transaction()
+                yield connection
+        finally:
+            self._slots.release()
+
+    @contextmanager
+    def lock(self, key: int) -> Iterator[None]:
+        """Hold an advisory lock, which the server releases if this process is lost or frozen.
+
+        The connection does not count toward `MAX_CONNECTIONS`, because locks are held longer.
+        """
+        with self.connect(HELD_LIMITS) as connection:
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", [key])
+            yield
+
+    @contextmanager
+    def connect(self, limits: int = 1) -> Iterator[LimitedConnection]:
+        """Yield a connection whose limits are `limits` times as long, for one transaction without the store's tables.
+
+        Raises:
+            StoreFailed: As for `transaction`.
+        """
+        import psycopg
+
+        from waystation.storage.postgres_connection import LimitedConnection
+
+        try:
+            with LimitedConnection.open(self._conninfo, limits * self._limit_s) as connection:
+                connection.limit_transaction()
                 yield connection
         except psycopg.Error as error:
             raise StoreFailed(self.place, _describe(error)) from None

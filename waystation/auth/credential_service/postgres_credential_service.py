@@ -86,10 +86,8 @@ class PostgresCredentialService(CredentialStore):
     def held(self, place: Place) -> Iterator[None]:
         """Lock a place during a `with` block, for all threads and processes that use the database."""
         lock = int.from_bytes(self._cipher.name(place)[:8], signed=True)
-        # Wait for threads of this process first, so that only one of them needs a connection. The server releases the
-        # lock when the connection ends.
-        with super().held(place), _converted_errors(), self._database.unlimited_transaction() as db:
-            db.execute("SELECT pg_advisory_xact_lock(%s)", [lock])
+        # Wait for threads of this process first, so that only one of them needs a connection.
+        with super().held(place), _converted_errors(), self._database.lock(lock):
             yield
 
     @cached_property
