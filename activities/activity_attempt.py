@@ -114,6 +114,10 @@ class Heartbeater:
         )
         self._timer = self._beat_after(self._interval)
 
+    def replace_mark(self, mark: object) -> None:
+        """Like `mark`, but send the mark when this attempt fails."""
+        self._mark, self._is_urgent = (mark,), True
+
     def stop(self) -> None:
         """Stop sending heartbeats."""
         self._is_stopped = True

@@ -24,6 +24,7 @@ from waystation.core import (
     ActivitySettings,
     AgentSpec,
     CallbackResult,
+    CredentialStoreError,
     EventActions,
     JsonObject,
     ModelReply,
@@ -75,10 +76,10 @@ class CallbackRaised(WaystationError):
         prefix = f"Error in plugin '{plugin}' during '{name}' callback:" if plugin else f"{quoted} raised"
         self.cause = RuntimeError(f"{prefix} {error}") if plugin else error
         """The error that the model sees if the callback belonged to a tool call."""
-        self.retryable = isinstance(error, StoreFailed)
+        self.retryable = isinstance(error, StoreFailed | CredentialStoreError)
         if isinstance(error, WrongReturnType):
             text = f"{quoted} {error}"
-        elif isinstance(error, NoInvocationContext | NotAwaited | NotJson | StoreFailed):
+        elif isinstance(error, NoInvocationContext | NotAwaited | NotJson | StoreFailed | CredentialStoreError):
             # These messages are ours and name the remedy.
             text = f"{prefix} {error}" if plugin else f"{quoted}: {error}"
         else:

@@ -116,6 +116,7 @@ class Contexts:
         `is_aborted` returns whether the tool should stop, and may be called from any thread.
         """
         confirmation = params.confirmation or call.tool_confirmation()
+        retry_s = self.limits.store_retry.total_seconds()
         return ToolContext(
             function_call_id=call.id,
             idempotency_key=ids.idempotency_key(self.log.invocation_id, call.id),
@@ -123,6 +124,8 @@ class Contexts:
             tool_confirmation=ToolConfirmation.model_validate(confirmation) if confirmation else None,
             heartbeat=heart.record,
             is_aborted=is_aborted,
+            # The tool should not be stopped while it waits for a store.
+            store_retry_s=min(retry_s, params.timeout_s / 2) if params.timeout_s else retry_s,
             **self._fields(call.name),
         )
 

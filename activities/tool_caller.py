@@ -50,6 +50,7 @@ from waystation.core import (
     CallReturned,
     CallState,
     Conversation,
+    CredentialStoreError,
     ForeignHistory,
     HoldReason,
     JsonObject,
@@ -272,8 +273,10 @@ def _describe_missing(call: CallState) -> str:
     return f"This worker cannot run `{call.name}`: agent {call.agent!r} has no tool with this name here."
 
 
-def _fail_held(params: ToolCallInput, hold: HoldReason, kind: str, text: str) -> ApplicationError:
-    """Return the error for a call that this worker cannot run.
+def _fail_held(
+    params: ToolCallInput, hold: HoldReason, kind: str, text: str, *, has_begun: bool = False
+) -> ApplicationError:
+    """Return the error for a call that this worker cannot run. `has_begun` is whether the tool ran in part.
 
     The call is held after its first attempt, because further attempts would count against the tool's retries.
     """
@@ -281,11 +284,12 @@ def _fail_held(params: ToolCallInput, hold: HoldReason, kind: str, text: str) ->
     if info.is_local:
         return _decline(text)
     if not _is_held():
-        if info.attempt == 1 or params.effect == "read":
+        runs = info.attempt - 1 + has_begun
+        if not runs or params.effect == "read":
             text = f"{text} The tool did not run."
         else:
             name = info.activity_type.partition(".")[2]
-            unknown = responses.unknown_effect(info.attempt - 1)
+            unknown = responses.unknown_effect(runs)
             kind, text = "OutcomeUnknown", f"An earlier attempt may have run `{name}`. {unknown} {text}"
     return activity_failure("tool_call.held", kind, text, hold=hold, hold_after=1, started=_count_starts() > 0)
 
@@ -378,10 +382,12 @@ class _ToolRun:
         """
         if refusal := await self._find_refusal(tool, args, context):
             return Attempt(context, outcome=refusal)
-        attempt = context.attempt
+        first = attempt = context.attempt
         written, removed = context.state.delta()
         while True:
             result = await self._run_once(tool, copy_json(args), context)
+            if attempt == first:
+                self._hold_without_credential(result)
             if not result.repeatable or attempt > self.params.retries:
                 return result
             if self.params.effect != "once" and not _is_held():
@@ -399,6 +405,25 @@ class _ToolRun:
             context.state.update(written)
             for key in removed:
                 context.state.pop(key, None)
+
+    def _hold_without_credential(self, result: Attempt) -> None:
+        """Hold the call if its credential could not be read, so that an answer that it has received is not lost.
+
+        If the tool itself reads its credential, it may have had an effect before, so only a repeatable tool is held.
+
+        Raises:
+            ApplicationError: The call is held.
+        """
+        has_begun = not result.context._lacks_credential
+        failed = CredentialStoreError if has_begun else (CredentialStoreError, TimeoutError)
+        if not isinstance(result.raised, failed) or (has_begun and self.params.effect == "once"):
+            return
+        if _is_held():  # this attempt does not count as a start
+            self.heart.replace_mark({STARTS: _count_starts()})
+        is_late = isinstance(result.raised, TimeoutError)
+        problem = "its store or its provider does not respond." if is_late else result.raised
+        text = f"The credential for `{self.call.name}` cannot be read: {problem}"
+        raise _fail_held(self.params, "store_failed", "CredentialStoreError", text, has_begun=has_begun) from None
 
     async def _run_once(self, tool: BaseTool, args: JsonObject, context: ToolContext) -> Attempt:
         limit, self.has_started = self.params.timeout_s or DEFAULT_TIMEOUT_S, True

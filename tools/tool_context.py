@@ -27,6 +27,7 @@ from waystation.core import (
     to_plain_json,
     with_article,
 )
+from waystation.storage import retrying
 from waystation.tools import State
 
 if TYPE_CHECKING:
@@ -128,9 +129,20 @@ class NotAwaited(WaystationError):
 class _ActionContext(ReadonlyContext):
     """A context with actions."""
 
-    def __init__(self, *, function_call_id: str | None = None, idempotency_key: str = "", **about: Any) -> None:
-        """Initialize the context. `about` is passed on to `ReadonlyContext`."""
+    def __init__(
+        self,
+        *,
+        function_call_id: str | None = None,
+        idempotency_key: str = "",
+        store_retry_s: float = 0.0,
+        **about: Any,
+    ) -> None:
+        """Initialize the context. `about` is passed on to `ReadonlyContext`.
+
+        If a store is not available, the context's async methods repeat their requests for `store_retry_s`.
+        """
         super().__init__(**about)
+        self._store_retry_s = store_retry_s
         self.function_call_id: Final = function_call_id
         """ID of the function call, or None in agent and model callbacks."""
         self.function_call_event_id: Final = function_call_id
@@ -160,6 +172,11 @@ class _ActionContext(ReadonlyContext):
         """
         untouched = self._acts is None and not self._state.has_delta()
         return NO_ACTIONS if untouched else self.actions.recorded()
+
+    def _require_service(self, service: T | None, missing: str) -> T:
+        if service is None:
+            raise ValueError(missing)
+        return retrying(service, self._store_retry_s)
 
     def not_awaited(self) -> NotAwaited | None:
         """Return an error that names the async methods called without `await`, or None. Close their coroutines."""
@@ -220,12 +237,6 @@ def _to_config(method: str, value: object) -> AuthConfig:
     return config
 
 
-def _require_service(service: T | None, missing: str) -> T:
-    if service is None:
-        raise ValueError(missing)
-    return service
-
-
 class _ArtifactContext(_ActionContext):
     """Artifacts: named files with versions.
 
@@ -265,7 +276,7 @@ class _ArtifactContext(_ActionContext):
         saved = max((delta[filename] for delta in deltas if filename in delta), default=-1)
         if (saved if version is None else version) in range(saved + 1):
             raise StoreFailed(
-                getattr(service, "place", type(service).__name__),
+                getattr(service, "place", type(self._services.artifacts).__name__),
                 f"This conversation saved {filename!r}, but the store does not have it. Use the same --artifacts for "
                 "all workers.",
             )
@@ -315,7 +326,7 @@ class _ArtifactContext(_ActionContext):
         return await self._artifacts().get_artifact_version(**self._session_scope(), filename=filename, version=version)
 
     def _artifacts(self) -> BaseArtifactService:
-        return _require_service(self._services.artifacts, "Artifact service is not initialized.")
+        return self._require_service(self._services.artifacts, "Artifact service is not initialized.")
 
     def _session_scope(self) -> dict[str, str]:
         return {"app_name": self.session.app_name, "user_id": self.user_id, "session_id": self.session.id}
@@ -332,7 +343,7 @@ class _MemoryContext(_ActionContext):
             ValueError: The worker has no memory service.
         """
         _require_text("search_memory", "query", query)
-        service = _require_service(self._services.memory, "Memory service is not available.")
+        service = self._require_service(self._services.memory, "Memory service is not available.")
         return await service.search_memory(**self._user(), query=query)
 
     @_must_be_awaited
@@ -342,7 +353,7 @@ class _MemoryContext(_ActionContext):
         Raises:
             ValueError: The worker has no memory service.
         """
-        service = _require_service(
+        service = self._require_service(
             self._services.memory, "Cannot add session to memory: memory service is not available."
         )
         await service.add_session_to_memory(self.session)
@@ -357,7 +368,7 @@ class _MemoryContext(_ActionContext):
             ValueError: The worker has no memory service.
         """
         _require_list("add_events_to_memory", "events", events, "Event")
-        service = _require_service(
+        service = self._require_service(
             self._services.memory, "Cannot add events to memory: memory service is not available."
         )
         await service.add_events_to_memory(
@@ -374,7 +385,7 @@ class _MemoryContext(_ActionContext):
             ValueError: The worker has no memory service.
         """
         _require_list("add_memory", "memories", memories, "MemoryEntry")
-        service = _require_service(self._services.memory, "Cannot add memory: memory service is not available.")
+        service = self._require_service(self._services.memory, "Cannot add memory: memory service is not available.")
         await service.add_memory(**self._user(), memories=memories, custom_metadata=custom_metadata)
 
     @_must_be_awaited
@@ -384,7 +395,7 @@ class _MemoryContext(_ActionContext):
         Raises:
             ValueError: The worker has no memory service.
         """
-        service = _require_service(self._services.memory, "Cannot delete memory: memory service is not available.")
+        service = self._require_service(self._services.memory, "Cannot delete memory: memory service is not available.")
         await service.delete_memory(**self._user(), memory_id=memory_id)
 
     def _user(self) -> dict[str, str]:
@@ -401,6 +412,8 @@ class _CredentialContext(_ActionContext):
 
     _credentials: tuple[AuthCredential, ...] = ()
     """The credentials that this context has returned so far."""
+    _lacks_credential = False
+    """Whether Waystation is obtaining the tool's credential, or failed to do so. The tool's own work has not begun."""
 
     @property
     def credential_service(self) -> BaseCredentialService | None:
@@ -500,10 +513,11 @@ class _CredentialContext(_ActionContext):
 
     def _service(self) -> BaseCredentialService:
         # This message is the same as in ADK.
-        return _require_service(self._services.credentials, "Credential service is not initialized.")
+        return self._require_service(self._services.credentials, "Credential service is not initialized.")
 
     def _store(self, member: str) -> CredentialStore:
-        service = self._service()
+        self._service()
+        service = self._services.credentials
         if not isinstance(service, auth.CredentialStore):
             raise ValueError(
                 f"{member} needs a CredentialStore, but the worker has a {type(service).__name__}; await "

@@ -88,7 +88,7 @@ class _Artifacts(BaseArtifactService):
 
     def __init__(self, context: ToolContext) -> None:
         self._context = context
-        self._service: Any = context._services.artifacts
+        self._service: Any = context._artifacts()
 
     async def save_artifact(
         self, *, filename: str, artifact: Any, custom_metadata: dict[str, Any] | None = None, **_: Any

@@ -48,6 +48,8 @@ Place: TypeAlias = tuple[str, ...]
 """The key of a stored value: its kind, followed by names. Names may contain any characters and have any length."""
 KEEP_S = 31 * 24 * 3600.0
 """How long a pending login is stored, in seconds: one day longer than the default deadline of a call."""
+LOCK_LIMIT_S = 60.0
+"""How long to wait for a lock on a place, in seconds. It is held while a token is refreshed."""
 _LOCKS = [threading.RLock() for _ in range(64)]
 """Locks for places in a store. Places that share a lock wait for each other."""
 _NOT_KEPT = ("client_secret", "code_verifier", "auth_code", "state", "auth_response_uri", "auth_uri")
@@ -108,9 +110,17 @@ class CredentialStore(BaseCredentialService):
 
         The default implementation locks out other threads of this process. A store that several processes share must
         override this method to lock out the other processes too.
+
+        Raises:
+            CredentialStoreError: The lock is still held after `LOCK_LIMIT_S`.
         """
-        with _LOCKS[hash((id(self), *place)) % len(_LOCKS)]:
+        lock = _LOCKS[hash((id(self), *place)) % len(_LOCKS)]
+        if not lock.acquire(timeout=LOCK_LIMIT_S):
+            raise CredentialStoreError(describe_held_lock("Another thread"))
+        try:
             yield
+        finally:
+            lock.release()
 
     def credential(self, bucket: Bucket) -> AuthCredential | None:
         """Return the stored credential, or None if there is none.
@@ -192,6 +202,11 @@ class CredentialStore(BaseCredentialService):
         if auth_response_uri is None and credential is not None and call is not None:
             return await provide_credential(self, *call, credential)
         raise ValueError("Pass either `auth_response_uri`, or `credential` and `call`.")
+
+
+def describe_held_lock(owner: str) -> str:
+    """Return the message of the error for a lock that was not released in time."""
+    return f"{owner} has held a lock on the credential store for {LOCK_LIMIT_S:g} s. If it is frozen, end it."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

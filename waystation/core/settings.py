@@ -145,6 +145,8 @@ class ActivitySettings:
     """Time limit for listing the tools of one toolset."""
     toolset_retry: timedelta = timedelta(seconds=8)
     """How long a tool call retries to list the tools of a failing toolset before the call fails."""
+    store_retry: timedelta = timedelta(seconds=15)
+    """How long a tool call retries to use artifacts, memories or credentials whose store is not available."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,7 @@ from waystation.storage.quota_store import MeteredCall, QuotaStore, Reservation,
 from waystation.storage.sqlite import SqliteDatabase
 from waystation.storage.store_ids import StoreIds, list_differences
 from waystation.storage.store_places import describe_place, is_on_this_machine, load_store, local_path, read_sqlite_id
+from waystation.storage.store_retries import retrying
 
 __all__ = [
     "ENCRYPTED",
@@ -72,6 +73,7 @@ __all__ = [
     "payload_place",
     "read_sqlite_id",
     "retrieve_payloads",
+    "retrying",
     "skip_needless_walks",
     "unusable",
     "without_storage",

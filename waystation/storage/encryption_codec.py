@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from google.protobuf.message import DecodeError
+from temporalio import activity
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec, SerializationContext, WithSerializationContext
 
 from waystation.storage.cipher import Cipher
 from waystation.storage.encryption import DELETED, ENCRYPTED, KEY_ID, UNREADABLE, USER_KEY
 from waystation.storage.owners import KeyDeleted, Owner
+from waystation.storage.store_retries import RETRY_S, try_again
 from waystation.storage.user_keys import UserKeys
 
 _REPEATED_BYTES = 100_000
@@ -106,7 +108,9 @@ class UserEncryptionCodec(EncryptionCodec, WithSerializationContext):
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Return encrypted payloads."""
         if payloads and self._user_keys.needs_store(self._owner, []):
-            return await asyncio.to_thread(self._encode_all, payloads)
+            # An activity's result would be lost.
+            within_s = RETRY_S if activity.in_activity() else 0.0
+            return await try_again(lambda: asyncio.to_thread(self._encode_all, payloads), within_s)
         return self._encode_all(payloads)
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:

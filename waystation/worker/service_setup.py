@@ -233,8 +233,8 @@ async def compare_stores(
     try:
         ids = create_store_ids(Blobs(settings.stores.payloads), services)
         problems = await find_store_differences(client, task_queue, ids)
-    except RPCError as error:
-        log.warning("stores.not_compared", problem=error.message)
+    except (RPCError, StoreFailed) as error:
+        log.warning("stores.not_compared", problem=str(error))
         return
     if problems and strict:
         raise StoresDiffer(" ".join(problems))

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 
 from waystation.auth.credential_service.credential_cipher import KEY_BYTES, KEY_VARIABLE, CredentialCipher, parse_key
-from waystation.auth.credential_store import CredentialStore, Place
+from waystation.auth.credential_store import LOCK_LIMIT_S, CredentialStore, Place, describe_held_lock
 from waystation.core import CredentialStoreError
 from waystation.storage import read_sqlite_id
 
@@ -81,11 +81,15 @@ class EncryptedFileCredentialService(CredentialStore):
     @contextmanager
     def held(self, place: Place) -> Iterator[None]:
         """Lock a place during a `with` block, for all threads and processes on this machine."""
-        from filelock import FileLock
+        from filelock import FileLock, Timeout
 
-        slot = self._cipher.name(place)[0] % _SLOTS
-        # The operating system releases the lock if the process dies.
-        with FileLock(self.path.with_name(f"{self.path.name}.lock-{slot:x}"), mode=0o600, poll_interval=_POLL_S):
+        file = self.path.with_name(f"{self.path.name}.lock-{self._cipher.name(place)[0] % _SLOTS:x}")
+        try:
+            # The operating system releases the lock if the process dies, but not if it is frozen.
+            lock = FileLock(file, mode=0o600, poll_interval=_POLL_S).acquire(timeout=LOCK_LIMIT_S)
+        except Timeout:
+            raise CredentialStoreError(describe_held_lock(f"Another process with the file {str(file)!r}")) from None
+        with lock:
             yield
 
     @contextmanager
