@@ -1,7 +1,6 @@
 """A process that is frozen or cut off while it holds a lock in PostgreSQL does not stop the others."""
 
 import asyncio
-import base64
 import subprocess
 import sys
 import threading
@@ -19,17 +18,16 @@ from waystation.memory import PostgresMemoryService
 from waystation.storage import MeteredCall, QuotaStore, Reservation
 from waystation.storage.postgres import LIMIT_VARIABLE
 
-KEY = base64.urlsafe_b64encode(bytes(range(32))).decode()
 GUARD_S = 60.0
 """Only failures take this long."""
 FROZEN = """
 import os, signal, sys
 from waystation.auth import PostgresCredentialService
 from waystation.storage import QuotaStore, postgres
-url, holds, key = sys.argv[1:]
+url, holds = sys.argv[1:]
 database = QuotaStore(url)._database
 if holds == "credential":
-    context = PostgresCredentialService(url, key=key).held(("n",))
+    context = PostgresCredentialService(url, key=bytes(32)).held(("n",))
 else:
     context = database.transaction()
 with context as db:
@@ -50,7 +48,7 @@ def reserve(url: str) -> Reservation | float:
 
 def refresh(url: str) -> None:
     """Take the lock under which a credential is refreshed."""
-    with PostgresCredentialService(url, key=KEY).held(("n",)):
+    with PostgresCredentialService(url, key=bytes(32)).held(("n",)):
         pass
 
 
@@ -70,7 +68,7 @@ def short_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_frozen_process_does_not_stop_others(postgres: str, holds: str, work: Callable[[str], object]) -> None:
     """The server ends the transaction of a stopped process, and another process gets the lock."""
-    command = [sys.executable, "-c", FROZEN, postgres, holds, KEY]
+    command = [sys.executable, "-c", FROZEN, postgres, holds]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as frozen:
         ended = threading.Timer(GUARD_S, frozen.kill)
         ended.start()
@@ -84,42 +82,37 @@ def test_a_frozen_process_does_not_stop_others(postgres: str, holds: str, work: 
             frozen.kill()
 
 
-class Proxy:
-    """Forwards connections to a server until a client sends `last`. After that, it accepts data but forwards none."""
+@asynccontextmanager
+async def proxy(url: str, last: bytes) -> AsyncIterator[tuple[str, asyncio.Event]]:
+    """Forward connections until a client sends `last`. After that, accept data but forward none.
 
-    def __init__(self, url: str, last: bytes) -> None:
-        self._server, self._last, self.is_silent = urlsplit(url), last, asyncio.Event()
+    Yield the proxy's URL, and an event that is set when it falls silent.
+    """
+    target, silent = urlsplit(url), asyncio.Event()
 
-    @asynccontextmanager
-    async def serve(self) -> AsyncIterator[str]:
-        """Yield the URL of the proxy."""
-        async with await asyncio.start_server(self._connect, "127.0.0.1", 0) as server:
-            port = server.sockets[0].getsockname()[1]
-            yield self._server.geturl().replace(f":{self._server.port}/", f":{port}/")
-
-    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        answers, requests = await asyncio.open_connection(self._server.hostname, self._server.port)
-        await asyncio.gather(self._forward(reader, requests), self._forward(answers, writer))
-        for each in (requests, writer):
-            each.close()
-
-    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65_536):
-            if not self.is_silent.is_set():
+            if not silent.is_set():
                 writer.write(data)
-            if self._last in data:
-                self.is_silent.set()
-        if not self.is_silent.is_set():
-            writer.close()
+            if last in data:
+                silent.set()
+
+    async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answers, requests = await asyncio.open_connection(target.hostname, target.port)
+        await asyncio.gather(forward(reader, requests), forward(answers, writer))
+        writer.close()
+        requests.close()
+
+    async with await asyncio.start_server(connect, "127.0.0.1", 0) as server:
+        yield url.replace(f":{target.port}/", f":{server.sockets[0].getsockname()[1]}/"), silent
 
 
 async def test_a_connection_that_falls_silent_stops_neither_its_worker_nor_others(postgres: str) -> None:
     """The worker whose answer is lost reports the store as failed, and another one reserves its call."""
     await asyncio.to_thread(reserve, postgres)  # creates the row
-    proxy = Proxy(postgres, b"FOR UPDATE")
-    async with proxy.serve() as url, asyncio.timeout(GUARD_S):
+    async with proxy(postgres, b"FOR UPDATE") as (url, silent), asyncio.timeout(GUARD_S):
         cut_off = asyncio.create_task(asyncio.to_thread(reserve, url))
-        await proxy.is_silent.wait()
+        await silent.wait()
         assert isinstance(await asyncio.to_thread(reserve, postgres), Reservation)
         with pytest.raises(StoreFailed, match=r"OperationalError: the server did not answer within 3 s"):
             await cut_off

@@ -116,7 +116,7 @@ class CredentialStore(BaseCredentialService):
         """
         lock = _LOCKS[hash((id(self), *place)) % len(_LOCKS)]
         if not lock.acquire(timeout=LOCK_LIMIT_S):
-            raise CredentialStoreError(describe_held_lock("Another thread"))
+            raise CredentialStoreError(f"Another thread has held the lock on a credential for {LOCK_LIMIT_S:g} s.")
         try:
             yield
         finally:
@@ -202,11 +202,6 @@ class CredentialStore(BaseCredentialService):
         if auth_response_uri is None and credential is not None and call is not None:
             return await provide_credential(self, *call, credential)
         raise ValueError("Pass either `auth_response_uri`, or `credential` and `call`.")
-
-
-def describe_held_lock(owner: str) -> str:
-    """Return the message of the error for a lock that was not released in time."""
-    return f"{owner} has held a lock on the credential store for {LOCK_LIMIT_S:g} s. If it is frozen, end it."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,9 +13,11 @@ from temporalio.converter import PayloadCodec, SerializationContext, WithSeriali
 from waystation.storage.cipher import Cipher
 from waystation.storage.encryption import DELETED, ENCRYPTED, KEY_ID, UNREADABLE, USER_KEY
 from waystation.storage.owners import KeyDeleted, Owner
-from waystation.storage.store_retries import RETRY_S, try_again
+from waystation.storage.store_retries import try_again
 from waystation.storage.user_keys import UserKeys
 
+_RETRY_S = 15.0
+"""How long an activity repeats attempts to encrypt its result if the store of user keys is not available, in seconds."""
 _REPEATED_BYTES = 100_000
 """If the codec encodes a payload of at least this many bytes twice in a row, it returns the same bytes. A worker
 encodes a large result to check that the store accepts it, and again to return it. The store should contain it once."""
@@ -109,7 +111,7 @@ class UserEncryptionCodec(EncryptionCodec, WithSerializationContext):
         """Return encrypted payloads."""
         if payloads and self._user_keys.needs_store(self._owner, []):
             # An activity's result would be lost.
-            within_s = RETRY_S if activity.in_activity() else 0.0
+            within_s = _RETRY_S if activity.in_activity() else 0.0
             return await try_again(lambda: asyncio.to_thread(self._encode_all, payloads), within_s)
         return self._encode_all(payloads)
 

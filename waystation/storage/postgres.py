@@ -8,7 +8,7 @@ import secrets
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from waystation.core import StoreFailed
 from waystation.storage.store_places import describe_place
@@ -52,24 +52,32 @@ def _read_limit(place: str) -> float:
     Raises:
         StoreFailed: The limit is not valid.
     """
-    text = os.environ.get(LIMIT_VARIABLE)
+    text = os.environ.get(LIMIT_VARIABLE) or str(LIMIT_S)
     with suppress(ValueError):
-        limit_s = float(text) if text else LIMIT_S
-        if 0 < limit_s <= MAX_LIMIT_S:
+        if 0 < (limit_s := float(text)) <= MAX_LIMIT_S:
             return limit_s
     raise StoreFailed(place, f"{LIMIT_VARIABLE} is {text!r}; set it to a number of seconds up to {MAX_LIMIT_S:g}.")
 
 
 def _create_conninfo(url: str, limit_s: float) -> str:
+    """Return the connection string for a URL, with the limits that libpq and TCP enforce. Those in the URL win."""
     try:
         from psycopg import ProgrammingError
-
-        from waystation.storage.postgres_connection import create_conninfo
+        from psycopg.conninfo import conninfo_to_dict, make_conninfo
     except ImportError:
         problem = "PostgreSQL requires the extra `postgres`: pip install 'waystation[postgres]'."
         raise StoreFailed(describe_place(url), problem) from None
+    probe_s = max(round(limit_s / 4), 1)
+    defaults: dict[str, Any] = {
+        "application_name": "waystation",
+        "connect_timeout": max(round(limit_s), 2),  # libpq does not accept less
+        "tcp_user_timeout": round(limit_s * 1000),
+        "keepalives_idle": 2 * probe_s,
+        "keepalives_interval": probe_s,
+        "keepalives_count": 2,
+    }
     try:
-        return create_conninfo(url, limit_s)
+        return make_conninfo(**(defaults | conninfo_to_dict(url)))
     except ProgrammingError as error:
         problem = f"the URL is not valid: {_SECRETS.sub('…', str(error))}"
         raise StoreFailed(describe_place(url), problem) from None
@@ -78,7 +86,9 @@ def _create_conninfo(url: str, limit_s: float) -> str:
 def _describe(error: psycopg.Error) -> str:
     """Return the kind and the first line of an error, without credentials."""
     cause = _SECRETS.sub("…", (str(error).splitlines() or [""])[0])
-    remedy = f". Another process may hold a lock. {LIMIT_VARIABLE} sets the limit" if error.sqlstate in _LIMIT_STATES else ""
+    remedy = (
+        f". Another process may hold a lock. {LIMIT_VARIABLE} sets the limit" if error.sqlstate in _LIMIT_STATES else ""
+    )
     return f"{type(error).__name__}: {cause[:300]}{remedy}"
 
 
@@ -130,7 +140,7 @@ class PostgresDatabase:
                     self.create_table(connection, self._table, self._schema)
                     connection.commit()
                     self._is_ready = True
-                    connection.limit_transaction()
+                    connection.limit_transaction(self._limit_s)
                 yield connection
         finally:
             self._slots.release()
@@ -157,8 +167,9 @@ class PostgresDatabase:
         from waystation.storage.postgres_connection import LimitedConnection
 
         try:
-            with LimitedConnection.open(self._conninfo, limits * self._limit_s) as connection:
-                connection.limit_transaction()
+            # Prepared statements fail behind poolers that share connections.
+            with LimitedConnection.connect(self._conninfo, prepare_threshold=None) as connection:
+                connection.limit_transaction(limits * self._limit_s)
                 yield connection
         except psycopg.Error as error:
             raise StoreFailed(self.place, _describe(error)) from None

@@ -1,7 +1,6 @@
 """Repeated attempts to use a store that is not available for a moment."""
 
 import asyncio
-import functools
 import inspect
 import time
 from collections.abc import Awaitable, Callable
@@ -9,9 +8,8 @@ from typing import Any, TypeVar, cast
 
 from waystation.core import CredentialStoreError, KeyMissing, StoreFailed
 
-RETRY_S = 15.0
-"""How long to repeat attempts, in seconds. Longer than a database or an object store takes to restart."""
-_MAX_PAUSE_S = 2.0
+PAUSE_S = 1.0
+"""Pause between attempts."""
 _NOT_REPEATABLE = ("save_artifact",)
 """Methods that would do their work twice if an attempt succeeded without reporting it."""
 _T = TypeVar("_T")
@@ -24,15 +22,14 @@ async def try_again(work: Callable[[], Awaitable[_T]], within_s: float) -> _T:
         StoreFailed: The store is still not available, or lacks a key.
         CredentialStoreError: The same for a credential store.
     """
-    ends, pause_s = time.monotonic() + within_s, 0.25
+    ends = time.monotonic() + within_s
     while True:
         try:
             return await work()
         except (StoreFailed, CredentialStoreError) as error:
-            if isinstance(error, KeyMissing) or time.monotonic() + pause_s > ends:
+            if isinstance(error, KeyMissing) or time.monotonic() + PAUSE_S > ends:
                 raise
-        await asyncio.sleep(pause_s)
-        pause_s = min(2 * pause_s, _MAX_PAUSE_S)
+        await asyncio.sleep(PAUSE_S)
 
 
 def retrying(service: _T, within_s: float) -> _T:
@@ -48,9 +45,4 @@ class _Retrying:
         member = getattr(self._service, name)
         if name in _NOT_REPEATABLE or not inspect.iscoroutinefunction(member):
             return member
-
-        @functools.wraps(member)
-        async def call(*args: Any, **params: Any) -> Any:
-            return await try_again(lambda: member(*args, **params), self._within_s)
-
-        return call
+        return lambda *args, **params: try_again(lambda: member(*args, **params), self._within_s)

@@ -1,14 +1,12 @@
 """A store that is away for a moment costs neither a person's answer nor the result of a call."""
 
 import threading
-from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import QUICK, held, told, until, waiting
+from tests.server.workflows.outside import LIMIT_S, QUICK, held, told, until, waiting
 from waystation.agents import Agent
 from waystation.auth import APIKey, APIKeyIn, AuthConfig, AuthCredential, AuthCredentialTypes, Bucket
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
@@ -26,62 +24,48 @@ PAY = calls(("pay", {"amount": 5}))
 
 
 class Store(InMemoryCredentialService):
-    """A store that does not answer, or answers with an error, until it is back."""
+    """A store that is away until it is back. A request then fails after `patience_s`."""
 
-    def __init__(self, *, hangs: bool = False) -> None:
+    def __init__(self, patience_s: float) -> None:
         super().__init__()
-        self._hangs, self.is_back = hangs, threading.Event()
+        self._patience_s, self.is_back = patience_s, threading.Event()
         self.is_back.set()
 
     def read(self, place: Place) -> str | None:
         """Return the value stored at a place."""
-        if self._hangs:
-            self.is_back.wait()
-        if not self.is_back.is_set():
+        if not self.is_back.wait(self._patience_s):
             raise CredentialStoreError("The credential store is away.")
         return super().read(place)
 
 
-class Bank:
-    """What was paid, with which key."""
+def create_tool(kind: str, paid: list[int]) -> FunctionTool:
+    """Return a tool that pays with the user's key. Only a tool that reads its credential itself may be repeated."""
 
-    def __init__(self) -> None:
-        self.paid: list[tuple[int, str | None]] = []
-
-    def pay(self, amount: int, credential: AuthCredential) -> JsonObject:
-        """Pay with the user's key."""
-        self.paid.append((amount, credential.api_key))
+    def pay(amount: int, credential: AuthCredential) -> JsonObject:
+        """Pay."""
+        assert credential.api_key == "k"
+        paid.append(amount)
         return {"paid": amount}
 
-    def read_and_pay(self, amount: int, tool_context: ToolContext) -> JsonObject:
-        """Read the user's key, and pay."""
+    def read_and_pay(amount: int, tool_context: ToolContext) -> JsonObject:
+        """Pay."""
         credential = tool_context.get_auth_response(KEY)
         assert credential is not None
-        return self.pay(amount, credential)
+        return pay(amount, credential)
+
+    if kind == "reads its credential":
+        return FunctionTool(read_and_pay, name="pay", require_confirmation=True, effect="repeatable")
+    timeout = timedelta(seconds=0.2) if kind == "has little time" else None
+    return AuthenticatedFunctionTool(pay, auth_config=KEY, require_confirmation=True, timeout=timeout)
 
 
-def authenticated(bank: Bank, **options: Any) -> FunctionTool:
-    """Return a tool whose credential Waystation reads. It runs at most once."""
-    return AuthenticatedFunctionTool(bank.pay, auth_config=KEY, require_confirmation=True, **options)
-
-
-def reading(bank: Bank) -> FunctionTool:
-    """Return a tool that reads its credential itself, and may be repeated."""
-    return FunctionTool(bank.read_and_pay, name="pay", require_confirmation=True, effect="repeatable")
-
-
-def stopped_early(bank: Bank) -> FunctionTool:
-    """Return a tool with less time than the store takes."""
-    return authenticated(bank, timeout=timedelta(seconds=0.2))
-
-
-@pytest.mark.parametrize(("create", "hangs"), [(authenticated, False), (reading, False), (stopped_early, True)])
-async def test_an_approved_call_waits_for_its_credential(
-    serve: Serve, create: Callable[[Bank], FunctionTool], hangs: bool
-) -> None:
+@pytest.mark.parametrize(
+    ("kind", "patience_s"), [("runs once", 0.0), ("reads its credential", 0.0), ("has little time", LIMIT_S)]
+)
+async def test_an_approved_call_waits_for_its_credential(serve: Serve, kind: str, patience_s: float) -> None:
     """The call is held, also over several attempts, and then runs once without another answer."""
-    bank, store, model = Bank(), Store(hangs=hangs), ScriptedModel(PAY, says("Paid."))
-    agent = Agent(name="agent", model=model, tools=[create(bank)])
+    paid, store, model = list[int](), Store(patience_s), ScriptedModel(PAY, says("Paid."))
+    agent = Agent(name="agent", model=model, tools=[create_tool(kind, paid)])
     store.keep(Bucket("waystation", "ann", "bank"), AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key="k"))
     async with serve(agent, services=Services(credentials=store), settings=QUICK) as env:
         invocation = await env.client.start("agent", "go", user_id="ann")
@@ -99,4 +83,4 @@ async def test_an_approved_call_waits_for_its_credential(
         await until(is_repeated, "several attempts at the held call")
         store.is_back.set()
         assert (await invocation.result()).text == "Paid."
-    assert (bank.paid, told(model.requests[-1])) == ([(5, "k")], [{"paid": 5}])
+    assert (paid, told(model.requests[-1])) == ([5], [{"paid": 5}])

@@ -9,7 +9,7 @@ import pytest
 
 from waystation.activities.callbacks import CallbackRaised, Hooks, close_plugins
 from waystation.agents import Agent
-from waystation.core import StoreFailed
+from waystation.core import CredentialStoreError, StoreFailed
 from waystation.models import LlmResponse
 from waystation.plugins import BasePlugin
 from waystation.tools.base_tool import BaseTool
@@ -104,15 +104,16 @@ async def test_a_cancelled_call_lets_every_error_callback_clean_up() -> None:
     assert cleaned == ["plugin CancelledError", "agent", "agent"]
 
 
-async def test_a_store_that_fails_in_a_callback_is_named_and_asked_again() -> None:
+@pytest.mark.parametrize(
+    "error", [StoreFailed("s3://bucket", "it timed out"), CredentialStoreError("The credential store timed out.")]
+)
+async def test_a_store_that_fails_in_a_callback_is_named_and_asked_again(error: Exception) -> None:
     """A store failure in a callback is retryable and keeps its text."""
 
     def save(callback_context: CallbackContext) -> None:
-        raise StoreFailed("s3://bucket", "it timed out")
+        raise error
 
     own = Hooks(Agent(name="a", before_agent_callback=save), [])
-    with pytest.raises(
-        CallbackRaised, match="`before_agent_callback`: The store at s3://bucket failed: it timed out"
-    ) as raised:
+    with pytest.raises(CallbackRaised, match=f"`before_agent_callback`: {error}") as raised:
         await own.around_agent("before_agent_callback", CallbackContext())
     assert raised.value.retryable

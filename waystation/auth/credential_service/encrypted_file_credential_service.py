@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 
 from waystation.auth.credential_service.credential_cipher import KEY_BYTES, KEY_VARIABLE, CredentialCipher, parse_key
-from waystation.auth.credential_store import LOCK_LIMIT_S, CredentialStore, Place, describe_held_lock
+from waystation.auth.credential_store import LOCK_LIMIT_S, CredentialStore, Place
 from waystation.core import CredentialStoreError
 from waystation.storage import read_sqlite_id
 
@@ -88,7 +88,9 @@ class EncryptedFileCredentialService(CredentialStore):
             # The operating system releases the lock if the process dies, but not if it is frozen.
             lock = FileLock(file, mode=0o600, poll_interval=_POLL_S).acquire(timeout=LOCK_LIMIT_S)
         except Timeout:
-            raise CredentialStoreError(describe_held_lock(f"Another process with the file {str(file)!r}")) from None
+            raise CredentialStoreError(
+                f"Another process has held the lock {str(file)!r} for {LOCK_LIMIT_S:g} s. If it is frozen, end it."
+            ) from None
         with lock:
             yield
 
