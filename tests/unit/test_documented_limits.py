@@ -14,6 +14,7 @@ from waystation.core import payload as values
 from waystation.core.approval import answer, decision, policy, remembered
 from waystation.core.budget import MAX_MODEL_CALLS
 from waystation.core.ids import MAX_SESSION_ID_CHARS
+from waystation.storage import postgres
 from waystation.storage.driver import INLINE_LIMIT
 from waystation.tools.outcome import MAX_RESULT_BYTES
 from waystation.web.limits import Limits
@@ -88,6 +89,8 @@ LIMITS = {
         "attempts at a call that blocks": str(activity_attempt.MAX_BLOCKED_ATTEMPTS),
         "start of a worker": duration(WORKER.wait),
         "[held]": duration(WORKER.hold),
+        "transaction of a frozen": f"{postgres.LIMIT_S:g} s",
+        "attempts of a tool to use": duration(SETTINGS.activity.store_retry),
         "processing of what": duration(WORKER.workflow_task_limit),
     },
     "## Rates": {

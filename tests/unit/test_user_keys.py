@@ -1,19 +1,23 @@
 """Keys of users: their data is unreadable, in all copies, once the key is deleted."""
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import DataConverter, WorkflowSerializationContext
+from temporalio.testing import ActivityEnvironment
 
 from tests.unit.test_encryption import SECRET, add_key, key_id
 from waystation.auth import AuthCredential, AuthCredentialTypes
 from waystation.auth.credential_service import EncryptedFileCredentialService, InMemoryCredentialService
 from waystation.auth.credential_store import Bucket
-from waystation.core import CredentialStoreError, InvalidConfiguration, StoreFailed, user_scope
+from waystation.core import CredentialStoreError, InvalidConfiguration, KeyMissing, StoreFailed, user_scope
 from waystation.key_set import EncryptionKeys
 from waystation.storage import (
     ENCRYPTION_VARIABLE,
@@ -27,12 +31,15 @@ from waystation.storage import (
     describe_missing_key,
     encrypt_file,
     find_user_keys,
+    retrying,
+    store_retries,
 )
 from waystation.storage.driver import offloading
 from waystation.storage.user_keys import UserKeys
 
 ANN = Owner("shop", "ann")
 SESSION = "session/shop/ann/s"
+AWAY = StoreFailed("postgresql://h/x", "it does not answer")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -317,3 +324,34 @@ async def test_all_data_of_a_tenant_is_unreadable_once_its_keys_are_deleted(keys
     assert read == [False] * 4 + [True] * 4
     again = await encode("app/acme~~shop")
     assert await converter("elsewhere").decode([again]) == [SECRET]
+
+
+@pytest.mark.parametrize(
+    ("error", "retry_s", "method", "requests"),
+    [
+        (AWAY, 15.0, "search_memory", 3),
+        (AWAY, 0.0, "search_memory", 1),
+        (KeyMissing("no key"), 15.0, "search_memory", 1),
+        (AWAY, 15.0, "save_artifact", 1),
+    ],
+)
+async def test_a_store_that_is_away_is_asked_again(
+    error: Exception, retry_s: float, method: str, requests: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key that is missing does not arrive, and an artifact might be saved twice."""
+    monkeypatch.setattr(store_retries, "PAUSE_S", 0.0)
+    answer = AsyncMock(side_effect=[error, error, None])
+    with contextlib.nullcontext() if requests == 3 else pytest.raises(StoreFailed):
+        await getattr(retrying(SimpleNamespace(**{method: answer}), retry_s), method)()
+    assert answer.await_count == requests
+
+
+async def test_the_result_of_an_activity_waits_for_the_store_of_user_keys(
+    keys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tool has run, and its result would be lost."""
+    current = user_keys()._read_current(ANN)
+    monkeypatch.setattr(store_retries, "PAUSE_S", 0.0)
+    monkeypatch.setattr(user_keys(), "_read_current", Mock(side_effect=[AWAY, AWAY, current]))
+    payload = await ActivityEnvironment().run(encode, SESSION)
+    assert payload.metadata["encryption-key-id"] == current[0]

@@ -3,23 +3,27 @@
 import io
 import json
 import logging
+import threading
 import urllib.error
 import urllib.request
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import structlog
 
 from tests.server.conftest import Serve
-from tests.server.workflows.outside import refusal, told, until, waiting
+from tests.server.workflows.outside import LIMIT_S, QUICK, held, refusal, told, until, waiting
 from waystation.agents import Agent
-from waystation.auth import APIKey, APIKeyIn, AuthConfig, AuthCredential
+from waystation.auth import APIKey, APIKeyIn, AuthConfig, AuthCredential, AuthCredentialTypes, Bucket
 from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
+from waystation.auth.credential_store import Place
 from waystation.client.agent_client import Invocation
-from waystation.core import AuthorizationFailed, JsonObject, PendingCall
+from waystation.core import AuthorizationFailed, CredentialStoreError, JsonObject, PendingCall
 from waystation.embedded import EmbeddedServer
+from waystation.history import fetch_retries
 from waystation.testing import AgentEnvironment, ScriptedModel, calls, says
 from waystation.testing.fake_oauth import FakeOAuth
 from waystation.tools.agent_tool import AgentTool
@@ -377,3 +381,67 @@ def test_the_calendar_is_really_closed(provider: FakeOAuth) -> None:
     with pytest.raises(urllib.error.HTTPError, match="401") as caught:
         urllib.request.urlopen(f"{provider.url}/calendar")
     caught.value.close()
+
+
+PAY = calls(("pay", {"amount": 5}))
+
+
+class Store(InMemoryCredentialService):
+    """A store that is away until it is back. A request then fails after `patience_s`."""
+
+    def __init__(self, patience_s: float) -> None:
+        super().__init__()
+        self._patience_s, self.is_back = patience_s, threading.Event()
+        self.is_back.set()
+
+    def read(self, place: Place) -> str | None:
+        """Return the value stored at a place."""
+        if not self.is_back.wait(self._patience_s):
+            raise CredentialStoreError("The credential store is away.")
+        return super().read(place)
+
+
+def pay(amount: int, credential: AuthCredential) -> JsonObject:
+    """Pay."""
+    return {"paid": amount, "key": credential.api_key == "k"}
+
+
+def read_and_pay(amount: int, tool_context: ToolContext) -> JsonObject:
+    """Pay."""
+    return pay(amount, cast("AuthCredential", tool_context.get_auth_response(KEY)))
+
+
+PAYING = {
+    "runs once": AuthenticatedFunctionTool(pay, auth_config=KEY, require_confirmation=True),
+    "reads its credential": FunctionTool(read_and_pay, name="pay", require_confirmation=True, effect="repeatable"),
+    "has little time": AuthenticatedFunctionTool(
+        pay, auth_config=KEY, require_confirmation=True, timeout=timedelta(seconds=0.2)
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "patience_s"), [("runs once", 0.0), ("reads its credential", 0.0), ("has little time", LIMIT_S)]
+)
+async def test_an_approved_call_waits_for_its_credential(serve: Serve, kind: str, patience_s: float) -> None:
+    """The call is held, also over several attempts, and then runs without another answer."""
+    store, model = Store(patience_s), ScriptedModel(PAY, says("Paid."))
+    agent = Agent(name="agent", model=model, tools=[PAYING[kind]])
+    store.keep(Bucket("waystation", "ann", "crm"), AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key="k"))
+    async with serve(agent, services=Services(credentials=store), settings=QUICK) as env:
+        invocation = await env.client.start("agent", "go", user_id="ann")
+        await waiting(invocation, "fc-1")
+        store.is_back.clear()
+        await invocation.approve("fc-1")
+        hold = await held(invocation)
+        assert (hold["reason"], hold["function_call_id"]) == ("store_failed", "fc-1")
+        assert "The credential for `pay` cannot be read: " in hold["message"]
+
+        async def is_repeated() -> bool:
+            retries, _ = await fetch_retries(env.temporal, invocation.id)
+            return any(retry.failed >= 2 for retry in retries)
+
+        await until(is_repeated, "several attempts at the held call")
+        store.is_back.set()
+        assert (await invocation.result()).text == "Paid."
+    assert told(model.requests[-1]) == [{"paid": 5, "key": True}]

@@ -5,6 +5,8 @@ from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.programs import command
 from tests.server.conftest import Serve
 from tests.server.processes.workers import AGENTS, Process
@@ -14,6 +16,8 @@ from waystation.agents import Agent
 from waystation.client import Invocation
 from waystation.core import ModelReplied
 from waystation.embedded import EmbeddedServer
+from waystation.key_set import EncryptionKeys
+from waystation.storage import ENCRYPTION_VARIABLE, USER_KEYS_VARIABLE
 from waystation.testing import ScriptedModel, calls, says
 from waystation.tools.long_running_tool import LongRunningFunctionTool
 
@@ -85,6 +89,25 @@ async def test_a_worker_and_a_client_with_another_store_start_only_without_stric
         assert (warned.code, "--store is the store" in warned.err) == (0, True), warned.err
         assert "another process recorded" in (await command(*where, "doctor")).out
         await invocation.approve("fc-1")
+
+
+async def test_a_worker_starts_while_the_store_of_user_keys_is_away(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot compare its stores with those of the open invocation, but it can serve once the store is back."""
+    EncryptionKeys.generate().create(tmp_path / "keys.json")
+    monkeypatch.setenv(ENCRYPTION_VARIABLE, str(tmp_path / "keys.json"))
+    monkeypatch.setenv(USER_KEYS_VARIABLE, str(tmp_path / "user-keys.db"))
+    async with serve(asker(), verify=False) as env:
+        session = env.client.session(agent="asker", session_id="s", user_id="ann")
+        await waiting(await session.send("go"), "fc-1")
+        where = "--address", env.server.address, "--task-queue", env.client.task_queue, "--store", str(env.store)
+        monkeypatch.setenv(USER_KEYS_VARIABLE, "postgresql://127.0.0.1:1/keys")
+        async with Process(
+            sys.executable, "worker.py", "--only", "activities", "--agents", str(AGENTS), *where
+        ) as worker:
+            assert "postgresql://127.0.0.1:1/keys" in (await worker.logged("stores.not_compared"))["problem"]
+            await worker.logged("worker.ready")
 
 
 async def test_stores_of_this_machine_with_a_server_on_another_are_reported(server: EmbeddedServer) -> None:

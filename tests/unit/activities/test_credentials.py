@@ -19,16 +19,7 @@ import structlog
 from keyring.errors import KeyringLocked, PasswordDeleteError
 
 from tests.paths import ROOT
-from waystation.auth import (
-    APIKey,
-    APIKeyIn,
-    AuthConfig,
-    AuthCredential,
-    AuthCredentialTypes,
-    CredentialStore,
-    credential_store,
-)
-from waystation.auth.credential_service import encrypted_file_credential_service
+from waystation.auth import APIKey, APIKeyIn, AuthConfig, AuthCredential, AuthCredentialTypes, CredentialStore
 from waystation.auth.credential_service.credential_cipher import KEY_VARIABLE
 from waystation.auth.credential_service.encrypted_file_credential_service import EncryptedFileCredentialService
 from waystation.auth.credential_service.in_memory_credential_service import InMemoryCredentialService
@@ -171,8 +162,8 @@ def test_a_place_is_free_again_after_an_error(store: CredentialStore) -> None:
 
 def test_a_wait_for_a_lock_ends(store: CredentialStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread or process that hangs while it holds a lock does not stop others without a word."""
-    for module in (credential_store, encrypted_file_credential_service):
-        monkeypatch.setattr(module, "LOCK_LIMIT_S", 0.01)
+    for module in ("credential_store", "credential_service.encrypted_file_credential_service"):
+        monkeypatch.setattr(f"waystation.auth.{module}.LOCK_LIMIT_S", 0.01)
     with store.held(("n",)), ThreadPoolExecutor() as pool:
         waiting = pool.submit(lambda: store.held(("n",)).__enter__())
         assert "has held the lock" in str(waiting.exception())
