@@ -414,7 +414,7 @@ class _ToolRun:
         Raises:
             ApplicationError: The call is held.
         """
-        has_begun = not result.context._lacks_credential
+        has_begun = not result.context.lacks_credential.is_set()
         failed = CredentialStoreError if has_begun else (CredentialStoreError, TimeoutError)
         if not isinstance(result.raised, failed) or (has_begun and self.params.effect == "once"):
             return

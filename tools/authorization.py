@@ -62,11 +62,11 @@ async def _obtain(
     manager: auth.CredentialManager, context: ToolContext, *, ask: bool = True
 ) -> auth.AuthCredential | None:
     """Return the credential. If it is missing, ask the user for it (unless `ask` is False) and return None."""
-    context._lacks_credential = True
+    context.lacks_credential.set()
     credential = context.note_credential(await manager.get_auth_credential(context))
     if credential is None and ask:
         await manager.request_credential(context)
-    context._lacks_credential = False
+    context.lacks_credential.clear()
     return credential
 
 

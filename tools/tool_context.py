@@ -412,8 +412,6 @@ class _CredentialContext(_ActionContext):
 
     _credentials: tuple[AuthCredential, ...] = ()
     """The credentials that this context has returned so far."""
-    _lacks_credential = False
-    """Whether Waystation is obtaining the tool's credential, or failed to do so. The tool's own work has not begun."""
 
     @property
     def credential_service(self) -> BaseCredentialService | None:
@@ -548,6 +546,8 @@ class ToolContext(_ArtifactContext, _MemoryContext, _CredentialContext):
         super().__init__(**about)
         self._heartbeat = heartbeat
         self._is_aborted = is_aborted
+        self.lacks_credential: Final = threading.Event()
+        """Set while Waystation obtains the tool's credential, and if that failed. The tool's own work has not begun."""
         self.attempt: Final = attempt
         """The number of this attempt at running the call, starting at 1."""
         self.tool_confirmation: Final = tool_confirmation

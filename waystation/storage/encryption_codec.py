@@ -17,7 +17,7 @@ from waystation.storage.store_retries import try_again
 from waystation.storage.user_keys import UserKeys
 
 _RETRY_S = 15.0
-"""How long an activity repeats attempts to encrypt its result if the store of user keys is not available, in seconds."""
+"""How long an activity repeats attempts to encrypt its result, in seconds, if the store of user keys is away."""
 _REPEATED_BYTES = 100_000
 """If the codec encodes a payload of at least this many bytes twice in a row, it returns the same bytes. A worker
 encodes a large result to check that the store accepts it, and again to return it. The store should contain it once."""

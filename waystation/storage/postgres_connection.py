@@ -16,7 +16,7 @@ _HAS_TRANSACTION_TIMEOUT = 170_000
 
 
 class LimitedConnection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection whose transactions end within limits, of which each is a multiple of `limit_s`."""
+    """A connection whose transactions end within limits. Each limit is a multiple of `limit_s`."""
 
     limit_s = 0.0
 
