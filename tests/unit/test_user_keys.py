@@ -10,8 +10,7 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 from temporalio.api.common.v1 import Payload
-from temporalio.converter import DataConverter, WorkflowSerializationContext
-from temporalio.testing import ActivityEnvironment
+from temporalio.converter import ActivitySerializationContext, DataConverter, WorkflowSerializationContext
 
 from tests.unit.test_encryption import SECRET, add_key, key_id
 from waystation.auth import AuthCredential, AuthCredentialTypes
@@ -346,12 +345,20 @@ async def test_a_store_that_is_away_is_asked_again(
     assert answer.await_count == requests
 
 
-async def test_the_result_of_an_activity_waits_for_the_store_of_user_keys(
-    keys: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The tool has run, and its result would be lost."""
-    current = user_keys()._read_current(ANN)
+async def test_an_activity_waits_for_the_store_of_user_keys(keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise, a call that may run only once would fail before it has run, or its result would be lost."""
+    place = ActivitySerializationContext(
+        namespace="default",
+        workflow_id=SESSION,
+        workflow_type="w",
+        activity_type="a.pay",
+        activity_id="1",
+        activity_task_queue="q",
+        is_local=False,
+    )
+    own, store = offloading(Blobs("unused")).with_context(place), user_keys()
+    current = store._read_current(ANN)
     monkeypatch.setattr(store_retries, "PAUSE_S", 0.0)
-    monkeypatch.setattr(user_keys(), "_read_current", Mock(side_effect=[AWAY, AWAY, current]))
-    payload = await ActivityEnvironment().run(encode, SESSION)
-    assert payload.metadata["encryption-key-id"] == current[0]
+    monkeypatch.setattr(store, "_read_current", Mock(side_effect=[AWAY, AWAY, current]))
+    monkeypatch.setattr(store, "_find", Mock(side_effect=[AWAY, AWAY, current[1]]))
+    assert await own.decode(await own.encode([SECRET])) == [SECRET]

@@ -6,9 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from google.protobuf.message import DecodeError
-from temporalio import activity
 from temporalio.api.common.v1 import Payload
-from temporalio.converter import PayloadCodec, SerializationContext, WithSerializationContext
+from temporalio.converter import (
+    ActivitySerializationContext,
+    PayloadCodec,
+    SerializationContext,
+    WithSerializationContext,
+)
 
 from waystation.storage.cipher import Cipher
 from waystation.storage.encryption import DELETED, ENCRYPTED, KEY_ID, UNREADABLE, USER_KEY
@@ -17,7 +21,8 @@ from waystation.storage.store_retries import try_again
 from waystation.storage.user_keys import UserKeys
 
 _RETRY_S = 15.0
-"""How long an activity repeats attempts to encrypt its result, in seconds, if the store of user keys is away."""
+"""How long to repeat attempts, in seconds, if the store of user keys is away while an activity starts or reports.
+Otherwise, a call that may run only once would fail without having run, or its result would be lost."""
 _REPEATED_BYTES = 100_000
 """If the codec encodes a payload of at least this many bytes twice in a row, it returns the same bytes. A worker
 encodes a large result to check that the store accepts it, and again to return it. The store should contain it once."""
@@ -97,29 +102,29 @@ class UserEncryptionCodec(EncryptionCodec, WithSerializationContext):
         super().__init__(cipher, is_foreign=is_foreign)
         self._user_keys = user_keys
         self._owner: Owner | None = None
+        self._retry_s = 0.0
 
     def with_context(self, context: SerializationContext) -> Self:
         """Return a codec for the payloads of one workflow."""
         owner = Owner.of_workflow(getattr(context, "workflow_id", None) or "")
-        if owner == self._owner:
+        retry_s = _RETRY_S if isinstance(context, ActivitySerializationContext) else 0.0
+        if (owner, retry_s) == (self._owner, self._retry_s):
             return self
         codec = copy.copy(self)  # shares the latest large payload
-        codec._owner = owner
+        codec._owner, codec._retry_s = owner, retry_s
         return codec
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Return encrypted payloads."""
         if payloads and self._user_keys.needs_store(self._owner, []):
-            # An activity's result would be lost.
-            within_s = _RETRY_S if activity.in_activity() else 0.0
-            return await try_again(lambda: asyncio.to_thread(self._encode_all, payloads), within_s)
+            return await try_again(lambda: asyncio.to_thread(self._encode_all, payloads), self._retry_s)
         return self._encode_all(payloads)
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Return the payloads, decrypted if possible."""
         ids = [payload.metadata.get(KEY_ID, b"") for payload in payloads]
         if self._user_keys.needs_store(None, [id for id in ids if id.startswith(USER_KEY)]):
-            return await asyncio.to_thread(self._decode_all, payloads)
+            return await try_again(lambda: asyncio.to_thread(self._decode_all, payloads), self._retry_s)
         return self._decode_all(payloads)
 
     def _get_key_id(self) -> bytes:

@@ -28,7 +28,7 @@ connections by default, and a worker may run 100 tools at a time."""
 LIMIT_VARIABLE = "WAYSTATION_POSTGRES_LIMIT"
 """Environment variable with the number of seconds from which all limits of connections are derived."""
 LIMIT_S = 10.0
-MAX_LIMIT_S = 3_600.0
+MIN_LIMIT_S, MAX_LIMIT_S = 0.1, 3_600.0
 HELD_LIMITS = 4
 """The limits of a lock that is held while a token is refreshed are this many times longer. A refresh usually sends up
 to two requests, and each may take 10 s to connect and 10 s to answer."""
@@ -54,9 +54,9 @@ def _read_limit(place: str) -> float:
     """
     text = os.environ.get(LIMIT_VARIABLE) or str(LIMIT_S)
     with suppress(ValueError):
-        if 0 < (limit_s := float(text)) <= MAX_LIMIT_S:
+        if MIN_LIMIT_S <= (limit_s := float(text)) <= MAX_LIMIT_S:
             return limit_s
-    raise StoreFailed(place, f"{LIMIT_VARIABLE} is {text!r}; set it to a number of seconds up to {MAX_LIMIT_S:g}.")
+    raise StoreFailed(place, f"{LIMIT_VARIABLE} is {text!r}; set it to {MIN_LIMIT_S:g} to {MAX_LIMIT_S:g} seconds.")
 
 
 def _create_conninfo(url: str, limit_s: float) -> str:

@@ -348,5 +348,5 @@ def test_a_wait_for_a_lock_ends_with_the_setting_that_limits_it(postgres: str) -
 def test_an_invalid_limit_is_refused(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error quotes the variable and its value."""
     monkeypatch.setenv(LIMIT_VARIABLE, limit)
-    with pytest.raises(StoreFailed, match=f"{LIMIT_VARIABLE} is '{limit}'; set it to a number of seconds"):
+    with pytest.raises(StoreFailed, match=f"{LIMIT_VARIABLE} is '{limit}'; set it to 0.1 to 3600 seconds"):
         QuotaStore("postgresql://h/x")
